@@ -1,0 +1,130 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Callback that keeps the run record."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: run_record
+type: notification
+short_description: Keep a record of what a run did and found
+version_added: 0.1.0
+author: [hpcai.gpu_cluster authors (@hpcai)]
+description:
+  - Writes C(run.json), the record that the report is drawn from.
+  - A play belongs to the stage that its play variable C(run_stage) names; plays without it are not recorded.
+  - Of task results it keeps the check records under C(check) and C(checks), the training facts under C(training),
+    whether something changed, why something failed, and a few facts of each node. Nothing else is written, and
+    nothing at all of a result that C(no_log) hides.
+  - The file is whole at every moment, so that a killed run leaves behind how far it came.
+  - In check mode nothing is written, because nothing was done.
+extends_documentation_fragment: [hpcai.gpu_cluster.report_dir]
+requirements:
+  - enabled in the configuration, C(callbacks_enabled=hpcai.gpu_cluster.run_record)
+options:
+  run:
+    description:
+      - Name of the run. Playbooks that are started one after the other with the same name count as one run.
+      - By default the time at which the playbook started.
+    type: str
+    env:
+      - name: HPCAI_RUN
+    ini:
+      - section: callback_run_record
+        key: run
+  keep:
+    description: How many runs the record keeps.
+    type: int
+    default: 10
+    env:
+      - name: HPCAI_KEEP_RUNS
+    ini:
+      - section: callback_run_record
+        key: keep
+"""
+
+import time
+import typing as t
+from pathlib import Path
+
+from ansible import context
+from ansible.plugins.callback import CallbackBase
+
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_file import RecordError, store
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_record import Recorder, run_name
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_results import is_rescued
+
+GATHER = ("gather_facts", "ansible.builtin.gather_facts", "setup", "ansible.builtin.setup", "ansible.legacy.setup")
+WRITE_EVERY = 2.0
+
+
+class CallbackModule(CallbackBase):
+    """Follow the plays of one process and keep C(run.json) up to date."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "notification"
+    CALLBACK_NAME = "hpcai.gpu_cluster.run_record"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def v2_playbook_on_start(self, playbook: t.Any) -> None:
+        self.recorder = Recorder(self.get_option("run") or run_name(time.time()))
+        self.written = 0.0
+        self.play: t.Any = None
+
+    def v2_playbook_on_play_start(self, play: t.Any) -> None:
+        self.play = play
+        self.recorder.enter(play.get_vars().get("run_stage"), time.time())
+        self._write()
+
+    def v2_playbook_on_no_hosts_matched(self) -> None:
+        self.recorder.skip("no host of the inventory belongs to it")
+
+    def v2_playbook_on_no_hosts_remaining(self) -> None:
+        self.recorder.skip("all of its hosts failed before")
+
+    def v2_playbook_on_task_start(self, task: t.Any, is_conditional: bool) -> None:
+        self.recorder.task()
+        if time.time() - self.written > WRITE_EVERY:
+            self._write()
+
+    def v2_playbook_on_handler_task_start(self, task: t.Any) -> None:
+        self.recorder.task()
+
+    def v2_runner_on_start(self, host: t.Any, task: t.Any) -> None:
+        # Variables are costly: one look per play, until a host is found that knows its cluster.
+        if self.play is not None and not self.recorder.document.get("cluster"):
+            known = self.play.get_variable_manager().get_vars(play=self.play, host=host, include_hostvars=False)
+            self.recorder.cluster(known.get("cluster_name"), known.get("cluster_sku"))
+            self.play = None
+
+    def v2_runner_on_ok(self, result: t.Any) -> None:
+        gathered = result._task.resolved_action in GATHER or result._task.action in GATHER
+        self.recorder.result(result._host.get_name(), result._result, gathered)
+
+    def v2_runner_on_failed(self, result: t.Any, ignore_errors: bool = False) -> None:
+        if ignore_errors or is_rescued(result._task):
+            self.recorder.result(result._host.get_name(), result._result)
+        else:
+            self.recorder.failure(result._host.get_name(), result._result, result._task.get_name())
+
+    def v2_runner_on_unreachable(self, result: t.Any) -> None:
+        self.recorder.failure(result._host.get_name(), result._result, result._task.get_name())
+
+    def v2_playbook_on_stats(self, stats: t.Any) -> None:
+        lost = {*stats.failures, *stats.dark}
+        self.recorder.forgive([host for host in stats.processed if host not in lost])
+        self.recorder.leave(time.time())
+        self._write()
+
+    def _write(self) -> None:
+        # A report that is drawn again is no run of its own.
+        if context.CLIARGS.get("check") or not self.recorder.stages() - {"report"}:
+            return
+        now = time.time()
+        self.recorder.tick(now)
+        try:
+            store(Path(self.get_option("report_dir")) / "run.json", self.recorder.document, self.get_option("keep"))
+        except (OSError, RecordError) as exc:
+            self._display.warning(f"The run record was not written: {exc}")
+        self.written = now

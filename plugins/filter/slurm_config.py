@@ -1,0 +1,92 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filters that draw Slurm's files from the inventory; documented in the YAML files beside this one."""
+
+from __future__ import annotations
+
+import collections.abc as c
+import typing as t
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_lines as lines
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError
+
+
+def _list(value: object, name: str) -> list[t.Any]:
+    if isinstance(value, (str, bytes, c.Mapping)) or not isinstance(value, c.Iterable):
+        raise AnsibleFilterError(f"{name} takes a list, not {type(value).__name__}")
+    return list(value)
+
+
+def _dict(value: object, name: str) -> t.Mapping[str, t.Any]:
+    if not isinstance(value, c.Mapping):
+        raise AnsibleFilterError(f"{name} takes a dictionary, not {type(value).__name__}")
+    return value
+
+
+def _guard(name: str, work: t.Callable[[], t.Any]) -> t.Any:
+    try:
+        return work()
+    except (lines.NodeError, HostlistError) as exc:
+        raise AnsibleFilterError(f"{name}: {exc}") from exc
+    except KeyError as exc:
+        raise AnsibleFilterError(f"{name}: an entry lacks {exc}") from exc
+
+
+def slurm_nodes(hosts: object, hostvars: t.Mapping[str, t.Any], headroom: float = 0.05) -> list[dict[str, t.Any]]:
+    """Describe every host from its facts and its ``slurm_node``."""
+    found = []
+    for host in _list(hosts, "slurm_nodes"):
+        known = hostvars.get(host) or {}
+        facts, override = known.get("ansible_facts", {}), known.get("slurm_node", {})
+        found.append(_guard("slurm_nodes", lambda: lines.node(host, facts, override, float(headroom))))  # noqa: B023
+    return found
+
+
+def slurm_node_lines(nodes: object) -> list[str]:
+    """Return the node lines of slurm.conf."""
+    return _guard("slurm_node_lines", lambda: lines.node_lines(_list(nodes, "slurm_node_lines")))
+
+
+def slurm_partition_lines(partitions: object, nodes: object) -> list[str]:
+    """Return the partition lines of slurm.conf."""
+    name = "slurm_partition_lines"
+    return _guard(name, lambda: lines.partition_lines(_list(partitions, name), _list(nodes, name)))
+
+
+def slurm_setting_lines(base: object, extra: object = None) -> list[str]:
+    """Return settings as lines, the extra ones last."""
+    name = "slurm_setting_lines"
+    return lines.setting_lines(_dict(base, name), _dict(extra or {}, name))
+
+
+def slurm_gres_lines(entries: object) -> list[str]:
+    """Return the lines of gres.conf."""
+    return _guard("slurm_gres_lines", lambda: lines.gres_lines(_list(entries, "slurm_gres_lines")))
+
+
+def slurm_gres_names(nodes: object) -> list[str]:
+    """Return the kinds of generic resource that the nodes have."""
+    return lines.gres_names(_list(nodes, "slurm_gres_names"))
+
+
+def slurm_memory_per_cpu(nodes: object) -> int:
+    """Return the memory in MB that belongs to one CPU."""
+    return _guard("slurm_memory_per_cpu", lambda: lines.memory_per_cpu(_list(nodes, "slurm_memory_per_cpu")))
+
+
+class FilterModule:
+    """What Ansible loads."""
+
+    def filters(self) -> dict[str, t.Callable[..., t.Any]]:
+        return {
+            "slurm_gres_lines": slurm_gres_lines,
+            "slurm_gres_names": slurm_gres_names,
+            "slurm_memory_per_cpu": slurm_memory_per_cpu,
+            "slurm_node_lines": slurm_node_lines,
+            "slurm_nodes": slurm_nodes,
+            "slurm_partition_lines": slurm_partition_lines,
+            "slurm_setting_lines": slurm_setting_lines,
+        }

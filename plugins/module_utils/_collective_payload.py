@@ -1,0 +1,185 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program that every rank of collective_test runs: private, stdlib and torch only.
+
+srun passes this very file to ``python -`` on the nodes, so it may import nothing of the collection. Definitions are
+those of nccl-tests: ``size`` is the bytes of one rank's whole buffer, algbw is size over time, busbw is algbw times
+a factor that makes it comparable with the speed of the wire whatever the number of ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import re
+import socket
+import sys
+import time
+import typing as t
+
+MARK = "HPCAI_COLLECTIVE "
+ELEMENT = 4
+OPERATIONS = ("all_reduce", "all_to_all")
+
+
+def sizes(smallest: int, largest: int, factor: int) -> list[int]:
+    """Return the sizes from smallest to largest; the largest is always among them."""
+    found = []
+    while smallest < largest:
+        found.append(smallest)
+        smallest *= factor
+    return [*found, largest]
+
+
+def bus_factor(operation: str, ranks: int) -> float:
+    """Return busbw / algbw."""
+    return {"all_reduce": 2.0, "all_to_all": 1.0}[operation] * (ranks - 1) / ranks
+
+
+def elements(operation: str, size: int, ranks: int) -> int:
+    """Return how many elements one rank holds; an all-to-all needs the same number for every partner."""
+    count = size // ELEMENT
+    return count // ranks * ranks if operation == "all_to_all" else count
+
+
+def row(operation: str, size: int, count: int, seconds: float, ranks: int, wrong: int) -> dict[str, t.Any]:
+    """Return one line of the result, bandwidths in GB/s (decimal)."""
+    algbw = count * ELEMENT / seconds / 1e9
+    return {
+        "collective": operation,
+        "size": size,
+        "bytes": count * ELEMENT,
+        "time_us": seconds * 1e6,
+        "algbw": algbw,
+        "busbw": algbw * bus_factor(operation, ranks),
+        "wrong": wrong,
+    }
+
+
+def first_host(hostlist: str) -> str:
+    """Return the first name of a Slurm host list."""
+    name = re.match(r"(?:[^,\[]|\[[^\]]*\])*", hostlist)
+    return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", name.group()) if name else ""
+
+
+def rendezvous(env: t.Mapping[str, str]) -> dict[str, str]:
+    """Return torch's variables from those of a Slurm step; what is set already wins."""
+    nodes = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or "localhost"
+    # Above the ports that the kernel hands out by itself, and another one for every job.
+    port = 61000 + (int(env.get("SLURM_JOB_ID", "0")) + int(env.get("SLURM_STEP_ID", "0"))) % 4536
+    found = {
+        "MASTER_ADDR": first_host(nodes),
+        "MASTER_PORT": str(port),
+        "RANK": env.get("SLURM_PROCID", "0"),
+        "WORLD_SIZE": env.get("SLURM_NTASKS", "1"),
+        "LOCAL_RANK": env.get("SLURM_LOCALID", "0"),
+    }
+    return {key: env.get(key, value) for key, value in found.items()}
+
+
+class Bench:
+    """The collectives of one process group."""
+
+    def __init__(self, torch: t.Any, backend: str) -> None:
+        self.torch, self.dist = torch, torch.distributed
+        self.rank, self.ranks = self.dist.get_rank(), self.dist.get_world_size()
+        self.device = f"cuda:{torch.cuda.current_device()}" if backend == "nccl" else "cpu"
+
+    def synchronize(self) -> None:
+        if self.device != "cpu":
+            self.torch.cuda.synchronize()
+
+    def pattern(self, count: int, shift: int) -> t.Any:
+        """Small whole numbers: sums over thousands of ranks are still exact in float32."""
+        return (self.torch.arange(count, device=self.device) % 251 + shift).float()
+
+    def call(self, operation: str, count: int) -> tuple[t.Callable[[], None], t.Any]:
+        """Return the operation over zeros (sums stay finite however often it runs) and its result's buffer."""
+        given = self.torch.zeros(count, device=self.device)
+        if operation == "all_reduce":
+            return (lambda: self.dist.all_reduce(given)), given
+        got = self.torch.empty_like(given)
+        return (lambda: self.dist.all_to_all_single(got, given)), got
+
+    def count_wrong(self, operation: str, count: int) -> int:
+        """Run once with known numbers and count, over all ranks, those that came back different."""
+        if operation == "all_reduce":
+            got = self.pattern(count, self.rank)
+            self.dist.all_reduce(got)
+            total = self.ranks * (self.ranks - 1) // 2
+            want = self.pattern(count, 0) * self.ranks + total
+        else:
+            part = count // self.ranks
+            given = self.torch.cat([self.pattern(part, (self.rank * 31 + to) % 4093) for to in range(self.ranks)])
+            got = self.torch.empty_like(given)
+            self.dist.all_to_all_single(got, given)
+            want = self.torch.cat([self.pattern(part, (by * 31 + self.rank) % 4093) for by in range(self.ranks)])
+        wrong = (got != want).sum().to(self.torch.float64)
+        self.dist.all_reduce(wrong)
+        return int(wrong.item())
+
+    def seconds(self, operation: str, count: int, warmup: int, iterations: int) -> float:
+        """Return the time of one operation, averaged over iterations and ranks."""
+        call = self.call(operation, count)[0]
+        for _dummy in range(warmup):
+            call()
+        self.synchronize()
+        self.dist.barrier()
+        begin = time.perf_counter()
+        for _dummy in range(iterations):
+            call()
+        self.synchronize()
+        spent = self.torch.tensor([(time.perf_counter() - begin) / iterations], dtype=self.torch.float64)
+        spent = spent.to(self.device)
+        self.dist.all_reduce(spent)
+        return float(spent.item()) / self.ranks
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--backend", default="gloo")
+    parser.add_argument("--operations", nargs="+", default=list(OPERATIONS))
+    for name, default in (
+        ("min-size", 8),
+        ("max-size", 64 * 1024**2),
+        ("factor", 4),
+        ("warmup", 5),
+        ("iterations", 20),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, and let rank 0 print one marked line of JSON."""
+    args = _arguments()
+    os.environ.update(rendezvous(os.environ))
+    torch = importlib.import_module("torch")  # here, so that the pure functions above load where there is no torch
+    if args.backend == "nccl":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    torch.distributed.init_process_group(args.backend)
+    bench = Bench(torch, args.backend)
+    rows = []
+    for operation in args.operations:
+        for size in sizes(args.min_size, args.max_size, args.factor):
+            count = elements(operation, size, bench.ranks)
+            if count == 0:
+                continue
+            wrong = bench.count_wrong(operation, count)
+            spent = bench.seconds(operation, count, args.warmup, args.iterations)
+            rows.append(row(operation, size, count, spent, bench.ranks, wrong))
+    members: list[t.Any] = [None] * bench.ranks
+    name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    here = {"rank": bench.rank, "host": name, "machine": socket.gethostname()}
+    torch.distributed.all_gather_object(members, here)
+    if bench.rank == 0:
+        sys.stdout.write(f"{MARK}{json.dumps({'rows': rows, 'ranks': members, 'torch': torch.__version__})}\n")
+        sys.stdout.flush()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

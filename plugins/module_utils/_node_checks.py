@@ -1,0 +1,189 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks that make sense on any node: private, stdlib only, also packed into the node agent.
+
+Each check measures one thing and returns one record. A tool that is absent, hangs or prints nonsense gives an error
+of the infrastructure; only what was really seen becomes a fail.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_facts as facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, judge, metric, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run
+
+Runner = t.Callable[..., Outcome]
+
+
+class Options(t.NamedTuple):
+    """What the checks need to know about the node; ``run`` is the identifier of the run, for the record."""
+
+    node: str
+    expect: t.Sequence[Json] = ()
+    paths: t.Sequence[str] = ("/",)
+    controller_epoch: float | None = None
+    gpus: int = 0
+    timeout: float = 20.0
+    run: str | None = None
+    profile: str | None = None
+
+
+class Finding(t.NamedTuple):
+    """What one check saw; without a verdict the expectations decide."""
+
+    metrics: t.Sequence[Json] = ()
+    verdict: str | None = None
+    reason: str = ""
+    evidence: str = ""
+
+
+class Broken(Exception):
+    """The check could not measure."""
+
+
+class Node:
+    """The node, as far as checks touch it; tests put another one in its place."""
+
+    def __init__(self, timeout: float, runner: Runner = run) -> None:
+        self.timeout, self._run = timeout, runner
+
+    def read(self, path: str) -> str:
+        return Path(path).read_text()
+
+    def exists(self, path: str) -> bool:
+        return not self.ask(["test", "-e", path]).rc
+
+    def now(self) -> float:
+        return time.time()
+
+    def ask(self, argv: t.Sequence[str], data: str | None = None) -> Outcome:
+        """Run a program whose exit status is an answer; one that gives none is broken."""
+        path = shutil.which(argv[0], path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        if path is None:
+            raise Broken(f"{argv[0]} is not installed")
+        outcome = self._run([path, *argv[1:]], self.timeout, data)
+        if outcome.rc is None:
+            raise Broken(outcome.problem)
+        return outcome
+
+    def get(self, argv: t.Sequence[str], data: str | None = None) -> str:
+        """Run a program that has to succeed."""
+        outcome = self.ask(argv, data)
+        if outcome.problem:
+            raise Broken(f"{' '.join(argv)}: {outcome.problem}")
+        return outcome.out
+
+
+def cpu_count(node: Node, options: Options) -> Finding:
+    """Count what the kernel has online, not what this process may use."""
+    return Finding([metric("cpus", facts.cpus(node.read("/sys/devices/system/cpu/online")), "cpus")])
+
+
+def memory(node: Node, options: Options) -> Finding:
+    found = facts.memory(node.read("/proc/meminfo"))
+    return Finding([metric(name, value, "bytes") for name, value in found.items()])
+
+
+def disk_space(node: Node, options: Options) -> Finding:
+    """Ask df and not statvfs: a hanging network mount must not take the check with it."""
+    metrics: list[Json] = []
+    for path in options.paths:
+        if not node.exists(path):
+            return Finding(metrics, "fail", f"{path} does not exist")
+        found = facts.disk(node.get(["df", "-P", "--block-size=1", path]))
+        metrics += [metric(name, value, "bytes", path=path) for name, value in found.items()]
+    return Finding(metrics)
+
+
+def clock_skew(node: Node, options: Options) -> Finding:
+    """Compare with the controller's clock; the way of the task to the node counts as skew, so the limit is seconds."""
+    if options.controller_epoch is None:
+        return Finding(verdict="skipped", reason="no controller_epoch was given")
+    skew = node.now() - options.controller_epoch
+    return Finding([metric("skew", abs(skew), "s")], evidence=f"node minus controller: {skew:.3f} s")
+
+
+def munge(node: Node, options: Options) -> Finding:
+    """Encode and decode a credential on this node."""
+    made = node.ask(["munge", "-n"])
+    if made.problem:
+        return Finding(verdict="fail", reason=f"munge: {made.problem}")
+    answer = node.ask(["unmunge"], made.out)
+    status = facts.credential(answer.out) if answer.out else answer.problem
+    passed = answer.rc == 0 and status.startswith("Success")
+    took = [metric("round_trip", made.seconds + answer.seconds, "s")]
+    return Finding(took, "pass" if passed else "fail", "" if passed else f"unmunge: {status}")
+
+
+def slurmd(node: Node, options: Options) -> Finding:
+    """Ask systemd for the daemon and the controller, from here, for what it thinks of this node."""
+    active = node.ask(["systemctl", "is-active", "slurmd"]).out.strip()
+    if active != "active":
+        return Finding(verdict="fail", reason=f"slurmd is {active or 'unknown to systemd'}")
+    found = facts.node_state(node.get(["scontrol", "show", "node", options.node, "--oneliner"]))
+    verdict, state = facts.usable(found["state"]), found["state"]
+    reason = f"node is {state}{': ' if found['reason'] else ''}{found['reason']}"
+    return Finding(verdict=verdict, reason="" if verdict == "pass" else reason, evidence=f"slurmd active, node {state}")
+
+
+def gpu_count(node: Node, options: Options) -> Finding:
+    if not options.gpus:
+        return Finding(verdict="skipped", reason="no GPU expected on this node")
+    seen = facts.gpus(node.get(["nvidia-smi", "-L"]))
+    verdict = "pass" if seen == options.gpus else "fail"
+    return Finding(
+        [metric("gpus", seen, "gpus")], verdict, f"{seen} of {options.gpus} GPUs" if verdict == "fail" else ""
+    )
+
+
+class Check(t.NamedTuple):
+    """A check and what is to blame when it fails."""
+
+    measure: t.Callable[[Node, Options], Finding]
+    blame: str
+
+
+CHECKS: dict[str, Check] = {
+    "cpu_count": Check(cpu_count, "hardware"),
+    "memory": Check(memory, "hardware"),
+    "disk_space": Check(disk_space, "config"),
+    "clock_skew": Check(clock_skew, "config"),
+    "munge": Check(munge, "config"),
+    "slurmd": Check(slurmd, "software"),
+    "gpu_count": Check(gpu_count, "hardware"),
+}
+
+
+def perform(names: t.Sequence[str], options: Options, node: Node) -> list[Json]:
+    """Run the checks one after the other; every one of them leaves a record."""
+    return [_one(name, options, node) for name in names]
+
+
+def _one(name: str, options: Options, node: Node) -> Json:
+    begin, start = node.now(), time.monotonic()
+    try:
+        found = CHECKS[name].measure(node, options)
+    except (Broken, OSError, facts.FactError) as exc:
+        found = Finding(verdict="error", reason=str(exc))
+    metrics = judge(name, found.metrics, options.expect) if found.verdict in (None, "pass") else found.metrics
+    # A check that judged itself can still miss an expectation, and never gains by one.
+    worse = next((m["verdict"] for m in metrics if m["verdict"] in ("fail", "error")), None)
+    return record(
+        name,
+        options.node,
+        time=begin,
+        verdict=worse or found.verdict,
+        metrics=metrics,
+        blame=CHECKS[name].blame,
+        reason=found.reason,
+        run=options.run,
+        seconds=time.monotonic() - start,
+        evidence=found.evidence,
+        context={"tool": "node_checks", "profile": options.profile},
+    )

@@ -1,0 +1,83 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What Slurm's one-line text and JSON have in common: fields, times, exit codes. No I/O; private to this collection."""
+
+from __future__ import annotations
+
+import json
+import re
+import typing as t
+
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"  # for SLURM_TIME_FORMAT, which users set in their profiles
+SEPARATOR = "\x1f"  # a control character that no job name, reason or comment can hold by accident
+
+_KEY = re.compile(r"(?:^| )([A-Z][A-Za-z0-9_/:&]*)=")
+_NOTHING = {"", "(null)", "Unknown", "None", "N/A", "n/a", "None assigned", "NONE", "UNLIMITED", "INVALID"}
+
+
+class SlurmError(ValueError):
+    """Slurm's answer cannot be read or says no; the text is fit for the user."""
+
+
+def fields(line: str) -> dict[str, str]:
+    """Read one line of ``scontrol show ... -o``; the first of two equal keys wins, free text comes last."""
+    found: dict[str, str] = {}
+    marks = list(_KEY.finditer(line))
+    for mark, following in zip(marks, [*marks[1:], None]):
+        end = following.start() if following else len(line)
+        found.setdefault(mark.group(1), line[mark.end() : end].strip())
+    return found
+
+
+def text_or_none(value: object) -> str | None:
+    """Turn Slurm's many words for "nothing" into None."""
+    return None if value is None or str(value) in _NOTHING else str(value)
+
+
+def number(value: object) -> int | None:
+    """Read a JSON number: plain before Slurm 23.02, ``{set, infinite, number}`` since; text digits as well."""
+    if isinstance(value, dict):
+        return number(value.get("number")) if value.get("set") and not value.get("infinite") else None
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return int(float(value))
+    except (ValueError, OverflowError):
+        return None
+
+
+def words(value: object) -> list[str]:
+    """Read a list that some releases print as a list and others as text with commas."""
+    if isinstance(value, list):
+        return [str(item) for item in value if text_or_none(item)]
+    text = text_or_none(value)
+    return [item for item in re.split(r"[,&|]", text) if item] if text else []
+
+
+def exit_code(value: str) -> tuple[int, int]:
+    """Read ``3:0`` as exit code and signal."""
+    match = re.fullmatch(r"(\d+):(\d+)", value.strip())
+    if not match:
+        raise SlurmError(f"{value!r} is not an exit code like 0:0")
+    return int(match.group(1)), int(match.group(2))
+
+
+def seconds(value: str) -> int | None:
+    """Read ``[days-]hours:minutes:seconds`` (also ``minutes:seconds``)."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", value.strip())
+    if not match:
+        return None
+    days, hours, minutes, secs = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + secs
+
+
+def load(text: str, key: str) -> list[dict[str, t.Any]]:
+    """Return the list under ``key`` of what a ``--json`` command printed."""
+    try:
+        items = json.loads(text)[key]
+    except (ValueError, KeyError, TypeError) as exc:
+        raise SlurmError(f"no JSON list {key!r} in Slurm's answer: {exc!r}") from exc
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise SlurmError(f"{key!r} in Slurm's answer is not a list of objects")
+    return items

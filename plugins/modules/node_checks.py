@@ -1,0 +1,94 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_checks
+short_description: Check what makes a node fit for work
+version_added: 0.1.0
+author: [hpcai.gpu_cluster authors (@hpcai)]
+description:
+  - Runs short checks on a node and returns one check record for each. It changes nothing.
+  - A check that cannot measure has the verdict V(error), never V(pass); one for which nothing is expected is
+    V(unjudged). The module fails only for options that make no sense.
+extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+attributes:
+  check_mode: {support: full}
+  diff_mode: {support: none}
+  idempotent: {support: full}
+options:
+  name: {type: str, required: true, description: The node's name in Slurm.}
+  checks:
+    type: list
+    elements: str
+    choices: [cpu_count, memory, disk_space, clock_skew, munge, slurmd, gpu_count]
+    default: [cpu_count, memory, disk_space, clock_skew, munge, slurmd, gpu_count]
+    description: Checks to run, in this order.
+  paths: {type: list, elements: str, default: [/], description: Paths whose file systems must exist and have space.}
+  controller_epoch:
+    type: float
+    description: The reference clock in seconds since 1970, taken as late as possible. Without it the clock is skipped.
+  gpus: {type: int, default: 0, description: Number of GPUs the node must have; with none GPU checks are skipped.}
+  timeout: {type: float, default: 20, description: Seconds for every single program a check starts.}
+  expect:
+    {type: list, elements: dict, default: [], description: Expectations of a profile (see lookup sku_profile).}
+  profile: {type: str, description: "Name of that profile, for the record."}
+  run: {type: str, description: "Identifier of the run, for the record."}
+"""
+
+EXAMPLES = r"""
+- name: Check the node
+  hpcai.gpu_cluster.node_checks:
+    name: "{{ inventory_hostname }}"
+    paths: [/, /shared, /scratch]
+    controller_epoch: "{{ now().timestamp() }}"
+    expect: "{{ lookup('hpcai.gpu_cluster.sku_profile', cluster_sku).expect }}"
+"""
+
+RETURN = r"""
+checks:
+  type: list
+  elements: dict
+  returned: success
+  description: One check record per check.
+  sample:
+    - {schema: 1, node: c1, check: slurmd, verdict: warn, class: software, reason: "node is IDLE+DRAIN: hpcai:xid:79"}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError, validate_expectation
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_checks import CHECKS, Node, Options, perform
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "checks": {"type": "list", "elements": "str", "choices": list(CHECKS), "default": list(CHECKS)},
+            "paths": {"type": "list", "elements": "str", "default": ["/"]},
+            "controller_epoch": {"type": "float"},
+            "gpus": {"type": "int", "default": 0},
+            "timeout": {"type": "float", "default": 20},
+            "expect": {"type": "list", "elements": "dict", "default": []},
+            "profile": {"type": "str"},
+            "run": {"type": "str"},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    options = Options(params["name"], **{name: params[name] for name in Options._fields if name != "node"})
+    try:
+        for expectation in options.expect:
+            validate_expectation(expectation)
+        checks = perform(params["checks"], options, Node(options.timeout))
+    except CheckError as exc:
+        module.fail_json(msg=f"Cannot judge {options.node}: {exc}")
+    module.exit_json(changed=False, checks=checks)
+
+
+if __name__ == "__main__":
+    main()

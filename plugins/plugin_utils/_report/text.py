@@ -1,0 +1,98 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Numbers and times as people read them. Private."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import typing as t
+
+NONE = "\u2013"
+
+
+def number(value: t.Any) -> float | None:
+    """Return a finite number or None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return value
+
+
+def short(value: t.Any) -> str:
+    """Show three significant digits, whole numbers in full with thin groups."""
+    found = number(value)
+    if found is None:
+        return NONE if value is None else str(value)
+    if found == int(found) and abs(found) < 1e15:
+        return f"{int(found):,}".replace(",", "\u202f")
+    if abs(found) >= 1000:
+        return f"{found:,.0f}".replace(",", "\u202f")
+    return f"{found:.3g}"
+
+
+def quantity(value: t.Any, unit: t.Any) -> str:
+    """Show a number with its unit; bytes become KiB to TiB."""
+    if unit in ("bytes", "byte", "B") and number(value) is not None:
+        return size(value)
+    return short(value) if value is None or not unit else f"{short(value)}\u00a0{unit}"
+
+
+def size(value: t.Any) -> str:
+    """Show a number of bytes in powers of 1024."""
+    found = number(value)
+    if found is None:
+        return NONE
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(found) < 1024:
+            return f"{found:.3g}\u00a0{unit}"
+        found /= 1024
+    return f"{found:.4g}\u00a0TiB"
+
+
+def duration(value: t.Any) -> str:
+    """Show seconds as 0.4 s, 12 s, 3 min 05 s or 2 h 10 min."""
+    found = number(value)
+    if found is None:
+        return NONE
+    if found < 10:
+        return f"{found:.1f}\u00a0s"
+    whole = round(found)
+    if whole < 60:
+        return f"{whole}\u00a0s"
+    if whole < 3600:
+        return f"{whole // 60}\u00a0min {whole % 60:02d}\u00a0s"
+    return f"{whole // 3600}\u00a0h {whole % 3600 // 60:02d}\u00a0min"
+
+
+def clock(value: float) -> str:
+    """Show a place on a time axis: 30 s, 2 min, 1:30 h."""
+    whole = int(value)
+    if whole < 60:
+        return f"{whole}\u00a0s"
+    if whole < 3600:
+        return f"{whole // 60}\u00a0min" if whole % 60 == 0 else f"{whole // 60}:{whole % 60:02d}\u00a0min"
+    return f"{whole // 3600}\u00a0h" if whole % 3600 == 0 else f"{whole // 3600}:{whole % 3600 // 60:02d}\u00a0h"
+
+
+def when(value: t.Any) -> str:
+    """Show an ISO 8601 text or seconds since 1970 as a date in UTC; what cannot be read is shown as it is."""
+    try:
+        if number(value) is not None:
+            moment = datetime.datetime.fromtimestamp(value, tz=datetime.timezone.utc)
+        else:
+            moment = datetime.datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+    except (ValueError, OverflowError, OSError):
+        return NONE if value is None else str(value)
+    return moment.strftime("%-d %b %Y, %H:%M UTC")
+
+
+def plural(amount: int, noun: str, nouns: str | None = None) -> str:
+    """Return ``1 node`` or ``2 nodes``."""
+    return f"{short(amount)} {noun if amount == 1 else nouns or noun + 's'}"
+
+
+def listing(names: t.Sequence[str], limit: int = 6) -> str:
+    """Return the first names and how many more there are."""
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

@@ -1,0 +1,63 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._service_state import (
+    Plan,
+    parse_show,
+    plan,
+    started,
+    unit_files,
+)
+
+START = 1763710000.25
+SHOWN = """LoadState=loaded
+ActiveState=active
+UnitFileState=enabled
+NeedDaemonReload=no
+FragmentPath=/lib/systemd/system/slurmd.service
+DropInPaths=/etc/systemd/system/slurmd.service.d/a.conf /etc/systemd/system/slurmd.service.d/b.conf
+ExecMainStartTimestamp=Fri 2025-11-21 07:26:40.250000 UTC
+"""
+
+
+def unit(**changes: str) -> dict[str, str]:
+    return {**parse_show(SHOWN), **changes}
+
+
+def test_unit_is_read() -> None:
+    assert started(unit()) == START
+    assert [path.rsplit("/", 1)[1] for path in unit_files(unit())] == ["slurmd.service", "a.conf", "b.conf"]
+
+
+@pytest.mark.parametrize("stamp", ["", "n/a"])
+def test_a_unit_without_process_has_no_start(stamp: str) -> None:
+    assert started({"ExecMainStartTimestamp": stamp}) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "restart_on", "reload_on", "reloaded", "wanted"),
+    [
+        ({}, {"a": START - 1}, {"b": START - 1}, 0, Plan(False, False, "", [])),
+        ({}, {"a": START + 1}, {"b": START + 1}, 0, Plan(False, False, "restart", ["a"])),
+        ({}, {"a": START - 1}, {"b": START + 1}, 0, Plan(False, False, "reload", ["b"])),
+        ({}, {}, {"b": START + 1}, START + 2, Plan(False, False, "", [])),
+        ({}, {}, {"b": START + 3}, START + 2, Plan(False, False, "reload", ["b"])),
+        ({"ActiveState": "failed"}, {}, {"b": START + 1}, 0, Plan(False, False, "start", [])),
+        ({"ActiveState": "activating"}, {}, {}, 0, Plan(False, False, "", [])),
+        ({"UnitFileState": "disabled"}, {}, {}, 0, Plan(True, False, "", [])),
+        ({"NeedDaemonReload": "yes"}, {"u": START + 1}, {}, 0, Plan(False, True, "restart", ["u"])),
+        ({"ExecMainStartTimestamp": ""}, {"a": START + 1}, {}, 0, Plan(False, False, "", [])),
+    ],
+)
+def test_plan(changes: dict[str, str], restart_on: t.Any, reload_on: t.Any, reloaded: float, wanted: Plan) -> None:
+    assert plan(unit(**changes), restart_on, reload_on, reloaded) == wanted
+
+
+def test_a_missing_unit_would_be_started() -> None:
+    assert plan({"LoadState": "not-found", "ActiveState": "inactive"}, {}, {}).changed
