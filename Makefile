@@ -7,7 +7,7 @@ VENV := $(BUILD)/venv
 BIN := $(VENV)/bin
 TREE := $(BUILD)/collections/ansible_collections/hpcai/gpu_cluster
 LINKS := galaxy.yml meta playbooks plugins roles extensions tests README.md changelogs
-SOURCES := plugins tests
+SOURCES := plugins tests benchmarks extensions
 
 # What the lab is made of; see inventories/lab/README.md.
 NODES ?= 2
@@ -15,17 +15,32 @@ GPUS ?= 0
 SUITE ?= bookworm
 LAB_VARS := -e lab_compute_nodes=$(NODES) -e lab_gpus=$(GPUS) -e lab_suite=$(SUITE)
 INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
-ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
+PLAYBOOK := $(BIN)/ansible-playbook
 
-.PHONY: help host-packages venv lock format lint types unit test build clean lab lab-up lab-down lab-shell
+.PHONY: help host-packages venv lock format lint types unit sanity molecule test build clean lab lab-up lab-down lab-shell
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-host-packages: ## install what the lab needs from the distribution (Debian, Ubuntu)
-	$(ROOT) apt-get update -qq
-	$(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends \
-	  aardvark-dns ca-certificates git iptables make mmdebstrap netavark openssh-client podman python3-venv rsync runc >/dev/null
+## The rehearsal
+
+# One name for the whole rehearsal, so that the report shows its stages as one run. A report is drawn of failures too.
+lab: export HPCAI_RUN := $(shell date -u +%Y%m%dT%H%M%SZ)
+lab: lab-up ## bring up, configure, certify and train on a real Slurm cluster on this machine (NODES, GPUS, SUITE)
+	@$(PLAYBOOK) $(INVENTORY) playbooks/site.yml || \
+	  { status=$$?; $(PLAYBOOK) $(INVENTORY) playbooks/report.yml; exit $$status; }
+	@echo "A shell on the cluster: make lab-shell      Remove it: make lab-down"
+
+lab-up: venv ## only start the lab's nodes
+	@$(PLAYBOOK) $(LAB_VARS) playbooks/lab_up.yml
+
+lab-down: venv ## remove everything that make lab made, and nothing else
+	@$(PLAYBOOK) playbooks/lab_down.yml
+
+lab-shell: ## a shell on the lab's login node, as an ordinary user
+	@podman exec --interactive --tty --user trainer --workdir /home/trainer --env TERM hpcai-lab-ctl bash -l
+
+## Development
 
 venv: $(VENV)/.done $(TREE)/.done ## Python environment and collection links under .build/
 
@@ -39,8 +54,14 @@ $(TREE)/.done: Makefile
 	@for f in $(LINKS); do ln -sfn "$(CURDIR)/$$f" "$(TREE)/$$f"; done
 	@touch $@
 
+host-packages: ## install what the lab and the tests need from the distribution (Debian, Ubuntu)
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends \
+	  aardvark-dns ca-certificates debian-archive-keyring git iptables mmdebstrap netavark openssh-client \
+	  podman python3-venv runc shellcheck >/dev/null
+
 lock: ## pin requirements/*.in with hashes
-	$(BIN)/python -m venv $(BUILD)/uv && $(BUILD)/uv/bin/pip install --quiet uv
+	$(PYTHON) -m venv $(BUILD)/uv && $(BUILD)/uv/bin/pip install --quiet uv
 	cd requirements && for f in runtime dev; do \
 	  ../$(BUILD)/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -o $$f.txt $$f.in; done
 
@@ -48,9 +69,11 @@ format: venv ## rewrite Python files in the house style
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-lint: venv ## ruff and ansible-lint
+lint: venv ## ruff, ansible-lint, shellcheck
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --quiet
+	shellcheck .ci/run tests/tools/ansible_test benchmarks/*.sh roles/*/files/*.sh
 
 types: venv ## mypy
 	cd $(BUILD)/collections && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p ansible_collections.hpcai.gpu_cluster.plugins
@@ -58,7 +81,16 @@ types: venv ## mypy
 unit: venv ## unit tests
 	$(BIN)/pytest tests/unit
 
-test: lint types unit ## what CI runs
+sanity: venv ## ansible-test sanity on a copy of the tree
+	tests/tools/ansible_test sanity --python 3.11
 
-clean: ## remove .build/ (run `make lab-down` first)
+molecule: venv ## the whole way on real systemd nodes, then what happens when things break
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test
+
+build: venv ## the tarball for ansible-galaxy collection install
+	$(BIN)/ansible-galaxy collection build --force --output-path $(BUILD)
+
+test: lint types unit sanity molecule ## what CI runs
+
+clean: ## remove .build/ (take the lab down first)
 	rm -rf $(BUILD)

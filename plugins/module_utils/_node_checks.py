@@ -43,7 +43,7 @@ class Finding(t.NamedTuple):
     evidence: str = ""
 
 
-class Broken(Exception):
+class BrokenError(Exception):
     """The check could not measure."""
 
 
@@ -66,17 +66,17 @@ class Node:
         """Run a program whose exit status is an answer; one that gives none is broken."""
         path = shutil.which(argv[0], path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         if path is None:
-            raise Broken(f"{argv[0]} is not installed")
+            raise BrokenError(f"{argv[0]} is not installed")
         outcome = self._run([path, *argv[1:]], self.timeout, data)
         if outcome.rc is None:
-            raise Broken(outcome.problem)
+            raise BrokenError(outcome.problem)
         return outcome
 
     def get(self, argv: t.Sequence[str], data: str | None = None) -> str:
         """Run a program that has to succeed."""
         outcome = self.ask(argv, data)
         if outcome.problem:
-            raise Broken(f"{' '.join(argv)}: {outcome.problem}")
+            raise BrokenError(f"{' '.join(argv)}: {outcome.problem}")
         return outcome.out
 
 
@@ -169,7 +169,7 @@ def _one(name: str, options: Options, node: Node) -> Json:
     begin, start = node.now(), time.monotonic()
     try:
         found = CHECKS[name].measure(node, options)
-    except (Broken, OSError, facts.FactError) as exc:
+    except (BrokenError, OSError, facts.FactError) as exc:
         found = Finding(verdict="error", reason=str(exc))
     metrics = judge(name, found.metrics, options.expect) if found.verdict in (None, "pass") else found.metrics
     # A check that judged itself can still miss an expectation, and never gains by one.

@@ -11,7 +11,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_fac
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_checks import (
     CHECKS,
-    Broken,
+    BrokenError,
     Node,
     Options,
     perform,
@@ -59,7 +59,7 @@ class Bench(Node):
     def ask(self, argv: t.Sequence[str], data: str | None = None) -> Outcome:
         found = self.answers.get(argv[0])
         if found is None:
-            raise Broken(f"{argv[0]} is not installed")
+            raise BrokenError(f"{argv[0]} is not installed")
         return found if isinstance(found, Outcome) else Outcome(0, found, "", 0.01)
 
 
@@ -197,5 +197,5 @@ def test_a_skipped_check_says_why() -> None:
 
 
 def test_a_real_node_refuses_tools_that_are_not_there() -> None:
-    with pytest.raises(Broken, match="no-such-tool is not installed"):
+    with pytest.raises(BrokenError, match="no-such-tool is not installed"):
         Node(1.0).ask(["no-such-tool"])

@@ -1,0 +1,112 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which nodes to drain or resume, without touching what a person decided. No I/O; private to this collection."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import compress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
+
+OWNED = "hpcai:"
+_FORM = re.compile(r"hpcai:[a-z0-9][a-z0-9_-]*:\S.*")
+_MAX_REASON = 200
+
+
+class Change(t.NamedTuple):
+    """One node's way to the wanted state."""
+
+    name: str
+    state: str
+    reason: str
+
+
+class Plan(t.NamedTuple):
+    """What to do, and what to leave because somebody else decided it."""
+
+    changes: list[Change]
+    left_alone: list[dict[str, t.Any]]
+
+
+def check_reason(reason: str) -> None:
+    if not _FORM.fullmatch(reason) or len(reason) > _MAX_REASON:
+        raise SlurmError(
+            f"reason {reason!r} must be hpcai:<check>:<short cause> in one line of at most {_MAX_REASON} characters,"
+            " for example 'hpcai:munge:key differs'"
+        )
+
+
+def pick(nodes: list[dict[str, t.Any]], names: list[str]) -> list[dict[str, t.Any]]:
+    """Return the named nodes in the order of the names."""
+    known = {node["name"]: node for node in nodes}
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise SlurmError(
+            f"Slurm does not know {compress(missing)}; it knows {compress(list(known), sort=True) or 'no node'}"
+        )
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def plan(nodes: list[dict[str, t.Any]], state: str, reason: str) -> Plan:
+    """For V(resumed) the reason, if any, limits which of our own drains are lifted."""
+    decide = _drain if state == "drained" else _resume
+    changes: list[Change] = []
+    left: list[dict[str, t.Any]] = []
+    for node in nodes:
+        found = decide(node, reason)
+        if found:
+            changes.append(found)
+        elif _foreign(node):
+            left.append({key: node[key] for key in ("name", "state", "flags", "reason", "reason_user")})
+    return Plan(changes, left)
+
+
+def _foreign(node: dict[str, t.Any]) -> bool:
+    """Out of service by somebody else: drained, or down with a reason, and the reason is not ours."""
+    held = node["drained"] or (node["state"] == "DOWN" and node["reason"])
+    return bool(held) and not node["reason"].startswith(OWNED)
+
+
+def _drain(node: dict[str, t.Any], reason: str) -> Change | None:
+    if _foreign(node) or (node["drained"] and node["reason"] == reason):
+        return None
+    return Change(node["name"], "drain", reason)
+
+
+def _resume(node: dict[str, t.Any], reason: str) -> Change | None:
+    owned = node["drained"] and node["reason"].startswith(OWNED) and node["reason"].startswith(reason)
+    return Change(node["name"], "resume", "") if owned else None
+
+
+def commands(changes: list[Change]) -> list[list[str]]:
+    """One scontrol call per target state and reason, however many nodes."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for change in changes:
+        groups.setdefault((change.state, change.reason), []).append(change.name)
+    return [
+        ["scontrol", "update", f"nodename={compress(names, sort=True)}", f"state={state}"]
+        + ([f"reason={reason}"] if reason else [])
+        for (state, reason), names in groups.items()
+    ]
+
+
+def after(nodes: list[dict[str, t.Any]], changes: list[Change]) -> list[dict[str, t.Any]]:
+    """The nodes as they will be; what only Slurm can know (who, when) is left out."""
+    wanted = {change.name: change for change in changes}
+    return [_after(node, wanted.get(node["name"])) for node in nodes]
+
+
+def _after(node: dict[str, t.Any], change: Change | None) -> dict[str, t.Any]:
+    if change is None:
+        return node
+    flags = set(node["flags"]) - {"DRAIN"} | ({"DRAIN"} if change.state == "drain" else set())
+    unknown = {"reason_user": None, "reason_time": None, "available": False if change.state == "drain" else None}
+    return {**node, **unknown, "flags": sorted(flags), "drained": change.state == "drain", "reason": change.reason}
+
+
+def short(nodes: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+    """What a diff shows."""
+    return {node["name"]: {"drained": node["drained"], "reason": node["reason"]} for node in nodes}

@@ -1,0 +1,60 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every role's defaults and argument specification say the same thing."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROLES = sorted(path for path in (Path(__file__).resolve().parents[3] / "roles").iterdir() if path.is_dir())
+COMMENT = re.compile(r"^#.*", re.MULTILINE)
+
+
+def load(path: Path) -> dict[str, t.Any]:
+    return (yaml.safe_load(path.read_text()) or {}) if path.exists() else {}
+
+
+@pytest.fixture(params=ROLES, ids=lambda path: path.name)
+def role(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+def options(role: Path) -> dict[str, t.Any]:
+    specs = load(role / "meta/argument_specs.yml")["argument_specs"]
+    return {name: option for spec in specs.values() for name, option in (spec.get("options") or {}).items()}
+
+
+def test_defaults_are_the_optional_inputs(role: Path) -> None:
+    defaults = load(role / "defaults/main.yml")
+    spec = options(role)
+    required = {name for name, option in spec.items() if option.get("required")}
+    assert set(defaults) == set(spec) - required
+    path = role / "defaults/main.yml"
+    comments = " ".join(COMMENT.findall(path.read_text())) if path.exists() else ""
+    mentioned = set(re.findall(r"\w+", comments))
+    assert required <= mentioned, "required inputs stand commented out in defaults/main.yml"
+
+
+def test_documented_defaults_are_the_real_ones(role: Path) -> None:
+    defaults = load(role / "defaults/main.yml")
+    for name, option in options(role).items():
+        if "default" in option:
+            assert option["default"] == defaults[name], name
+
+
+def test_inputs_carry_the_role_s_name_and_are_described(role: Path) -> None:
+    for name, option in options(role).items():
+        assert name.startswith(f"{role.name}_"), name
+        assert option.get("description"), name
+        assert option.get("type"), name
+
+
+def test_role_has_a_page_and_metadata(role: Path) -> None:
+    assert (role / "README.md").read_text().startswith("# ")
+    assert load(role / "meta/main.yml")["galaxy_info"]["license"] == "GPL-3.0-or-later"
