@@ -148,8 +148,8 @@ def main() -> None:
         "output_tail": ending,
     }
     if job and job.final and job.state != "COMPLETED":
-        module.fail_json(msg=report(job, ending), changed=changed, **result)
-    module.exit_json(changed=changed, **result)
+        module.fail_json(msg=report(job, ending), **result)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":
