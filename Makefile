@@ -72,7 +72,7 @@ format: venv ## rewrite Python files in the house style
 lint: venv ## ruff, ansible-lint, shellcheck
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --quiet
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline -q
 	shellcheck .ci/run tests/tools/ansible_test benchmarks/*.sh roles/*/files/*.sh
 
 types: venv ## mypy

@@ -4,14 +4,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How long configure.yml takes beside a minimal shell script, and how its second run grows with the inventory.
 
-Everything is measured in this one run on this one machine; only the ratios mean something elsewhere.
-Each variant starts from freshly booted nodes. Takes about ten minutes with the default sizes.
+Everything is measured in this one run on this one machine; only the ratios mean something elsewhere. Each variant
+starts from freshly booted nodes of a lab of its own; second runs are medians. See README.md beside this file.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
+import statistics
 import subprocess
 import time
 import typing as t
@@ -23,64 +25,90 @@ ROOT = Path(__file__).resolve().parents[1]
 STATE = ROOT / ".build/benchmark"
 LAB = ["-e", "lab_name=bench", "-e", "lab_subnet=10.213.2.0/24", "-e", f"lab_state_dir={STATE}"]
 INVENTORY = ["-i", str(ROOT / "inventories/lab"), "-i", str(STATE / "hosts.yml")]
+LIMIT = 1800  # seconds for one command
 
 
-def playbook(name: str, *args: str) -> float:
-    """Run a playbook of the collection and return its wall time in seconds."""
-    environment = {**os.environ, "HPCAI_REPORT_DIR": str(STATE / "report")}
-    command = [ROOT / ".build/venv/bin/ansible-playbook", *LAB, *args, ROOT / "playbooks" / name]
-    return timed([str(word) for word in command], environment)
-
-
-def timed(command: list[str], environment: dict[str, str] | None = None) -> float:
+def timed(command: t.Sequence[object], environment: dict[str, str] | None = None) -> tuple[float, str]:
+    """Run a command; return its wall time in seconds and what it printed."""
+    argv = [str(word) for word in command]
     start = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT)
+    seconds, said = time.monotonic() - start, done.stdout + done.stderr
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}")
-    return time.monotonic() - start
+        raise SystemExit(f"{' '.join(argv)} ended with {done.returncode}:\n{said[-4000:]}")
+    return seconds, said
 
 
-def hosts(tree: dict[str, t.Any]) -> dict[str, str]:
-    """Names and addresses in the lab's inventory."""
-    found = {}
-    for group in filter(None, tree.values()):
-        found.update({k: v["ansible_host"] for k, v in (group.get("hosts") or {}).items() if v and "ansible_host" in v})
-        found.update(hosts(group.get("children") or {}))
-    return found
+def playbook(name: str, *args: str) -> tuple[float, str]:
+    environment = {**os.environ, "HPCAI_REPORT_DIR": str(STATE / "report"), "ANSIBLE_NOCOLOR": "1"}
+    return timed([ROOT / ".build/venv/bin/ansible-playbook", *LAB, *args, ROOT / "playbooks" / name], environment)
 
 
-def fresh_lab(nodes: int) -> dict[str, str]:
+def fresh_lab(size: int) -> dict[str, str]:
+    """Boot nodes that nothing was done to; return their addresses by name."""
     playbook("lab_down.yml")
-    playbook("lab_up.yml", "-e", f"lab_compute_nodes={nodes}")
-    return hosts(yaml.safe_load((STATE / "hosts.yml").read_text()))
+    playbook("lab_up.yml", "-e", f"lab_compute_nodes={size - 1}")
+    hosts = yaml.safe_load((STATE / "hosts.yml").read_text())["all"]["children"]["lab_nodes"]["hosts"]
+    return {name: variables["ansible_host"] for name, variables in hosts.items()}
 
 
-def floor(known: dict[str, str]) -> float:
+def script(repeat: int) -> tuple[float, float]:
+    """First and second run of the floor, on three nodes."""
+    known = fresh_lab(3)
     compute = [f"{name}={address}" for name, address in known.items() if name != "ctl"]
-    return timed([str(ROOT / "benchmarks/floor.sh"), str(STATE / "ssh_key"), known["ctl"], *compute])
+    command = [ROOT / "benchmarks/floor.sh", STATE / "ssh_key", known["ctl"], *compute]
+    first = timed(command)[0]
+    return first, statistics.median(timed(command)[0] for dummy in range(repeat))
+
+
+def ours(size: int, repeat: int) -> tuple[float, float]:
+    """First and second run of configure.yml."""
+    fresh_lab(size)
+    first = playbook("configure.yml", *INVENTORY)[0]
+    seconds = []
+    for dummy in range(repeat):
+        taken, said = playbook("configure.yml", *INVENTORY)
+        changed = sum(int(count) for count in re.findall(r" changed=(\d+) ", said))
+        if changed:
+            raise SystemExit(f"A second run on {size} hosts changed {changed} things:\n{said[-4000:]}")
+        seconds.append(taken)
+    return first, statistics.median(seconds)
+
+
+def show(*rows: t.Sequence[str]) -> None:
+    for row in rows:
+        print(f"{row[0]:<24}" + "".join(f"{cell:>12}" for cell in row[1:]), flush=True)
+
+
+def machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB, load {os.getloadavg()[0]:.1f}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hosts", default="3,30,100", help="inventory sizes for the second run, smallest first")
-    sizes = [int(size) for size in parser.parse_args().hosts.split(",")]
+    parser.add_argument("--hosts", default="3,30,100", help="inventory sizes, the controller included; 3 is the first")
+    parser.add_argument("--repeat", type=int, default=3, help="second runs of which the median is taken")
+    args = parser.parse_args()
+    sizes = [int(size) for size in args.hosts.split(",")]
+    if sizes[0] != 3:
+        parser.error("--hosts begins with 3, the size that the script is made for")
+    print(machine())
     try:
-        known = fresh_lab(2)
-        script = [floor(known), floor(known)]
-        second = {}
+        floor = script(args.repeat)
+        runs = {3: ours(3, args.repeat)}
+        show(("three hosts", "script", "configure", "ratio"))
+        for label, theirs, mine in zip(("first run", "second run"), floor, runs[3]):
+            show((label, f"{theirs:.1f} s", f"{mine:.1f} s", f"{mine / theirs:.2f}"))
+        print()
+        show(("hosts", "first run", "second run", "ratio", "per host"))
         for size in sizes:
-            fresh_lab(size - 1)
-            first = playbook("configure.yml", *INVENTORY)
-            second[size] = playbook("configure.yml", *INVENTORY)
-            if size == 3:
-                print(f"{'three nodes':<28}{'script':>10}{'ours':>10}{'ratio':>8}")
-                for label, theirs, ours in zip(("first run", "second run"), script, (first, second[size])):
-                    print(f"{label:<28}{theirs:>8.1f} s{ours:>8.1f} s{ours / theirs:>8.2f}", flush=True)
-        print(f"\n{'second run, hosts':<28}{'seconds':>10}{'ratio':>18}")
-        for size in sizes:
-            print(f"{size:<28}{second[size]:>8.1f} s{second[size] / second[sizes[0]]:>18.2f}")
+            first, second = runs[size] if size in runs else ours(size, args.repeat)
+            growth = (second - runs[3][1]) / (size - 3) if size > 3 else 0.0
+            show((str(size), f"{first:.1f} s", f"{second:.1f} s", f"{second / runs[3][1]:.2f}", f"{growth:.2f} s"))
     finally:
         playbook("lab_down.yml")
+    print(machine())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The floor: the least a person could type to get the same three-node Slurm by SSH. Nothing is checked, compared
-# or kept safe; it exists to be measured against. Usage: floor.sh KEY CONTROLLER_ADDRESS NAME=ADDRESS...
+# The floor: the least a person could type to get the same small Slurm cluster by SSH, with accounting, a user and a
+# job that proves it. Nothing is checked, compared or kept: a second run makes a new munge key and restarts every
+# daemon. It exists to be measured against. Usage: floor.sh KEY CONTROLLER_ADDRESS NAME=ADDRESS...
 set -euo pipefail
 key=$1 ctl=$2
 shift 2
@@ -8,16 +9,16 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 ssh_to() { ssh -i "$key" -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR \
   -o ControlMaster=auto -o ControlPath="$work/%h" -o ControlPersist=30 "root@$1" "${@:2}"; }
+install='DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends >/dev/null'
 
 dd if=/dev/urandom of="$work/munge.key" bs=1024 count=1 status=none
-nodes='' lines=''
 for pair in "$@"; do
-  nodes+="${pair%%=*} "
-  spec=$(ssh_to "${pair#*=}" slurmd -C | head -n1 | sed -E 's/UpTime.*//; s/RealMemory=[0-9]+/RealMemory=1000/')
-  lines+="$spec"$'\n'
+  ssh_to "${pair#*=}" "$install munge slurmd slurm-client; slurmd -C" > "$work/${pair%%=*}.node" &
 done
+ssh_to "$ctl" "$install munge slurmctld slurmdbd slurm-client mariadb-server"
+wait
 cat > "$work/slurm.conf" <<END
-ClusterName=lab
+ClusterName=floor
 SlurmctldHost=ctl
 SlurmUser=slurm
 StateSaveLocation=/var/lib/slurm/slurmctld
@@ -27,12 +28,15 @@ TaskPlugin=task/cgroup,task/affinity
 JobAcctGatherType=jobacct_gather/cgroup
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=500
 ReturnToService=2
 MessageTimeout=30
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=ctl
-AccountingStorageEnforce=associations
-${lines}PartitionName=batch Nodes=ALL Default=YES State=UP
+AccountingStorageEnforce=associations,limits,qos
+$(cat "$work"/*.node | grep ^NodeName= | awk '{ for (i = 1; i <= NF; i++) if (split($i, part, "=") && part[1] == "RealMemory")
+  $i = "RealMemory=" int(part[2] * 0.95); print }')
+PartitionName=batch Nodes=ALL Default=YES MaxTime=1:00:00 State=UP
 END
 printf 'ConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices=yes\n' > "$work/cgroup.conf"
 cat > "$work/slurmdbd.conf" <<'END'
@@ -51,19 +55,24 @@ put() { # ADDRESS: munge key and configuration
     install -m 0644 /root/slurm.conf /root/cgroup.conf /etc/slurm/
     install -o slurm -g slurm -m 0600 /root/slurmdbd.conf /etc/slurm/
     install -d -o slurm -g slurm /var/lib/slurm /var/lib/slurm/slurmctld /var/lib/slurm/slurmd /var/log/slurm
-    systemctl restart munge'
+    systemctl -q enable munge; systemctl restart munge'
 }
 
 put "$ctl"
-ssh_to "$ctl" "systemctl start mariadb
+ssh_to "$ctl" "set -e
+  systemctl -q enable --now mariadb
   mysql -e \"CREATE DATABASE IF NOT EXISTS slurm_acct_db; CREATE OR REPLACE USER slurm@localhost IDENTIFIED BY 'floor';
     GRANT ALL ON slurm_acct_db.* TO slurm@localhost\"
+  systemctl -q enable slurmdbd slurmctld
   systemctl restart slurmdbd
   until sacctmgr -n show cluster >/dev/null 2>&1; do sleep 0.2; done
-  sacctmgr -iQ add cluster lab; sacctmgr -iQ add account research; sacctmgr -iQ add user trainer account=research
-  systemctl restart slurmctld" >/dev/null 2>&1
+  for what in 'cluster floor' 'qos long' 'account research' 'user trainer account=research'; do
+    sacctmgr -iQ add \$what || true # the second time it is there
+  done
+  systemctl restart slurmctld" >/dev/null
 for pair in "$@"; do
-  (put "${pair#*=}"; ssh_to "${pair#*=}" systemctl restart slurmd) &
+  (put "${pair#*=}"; ssh_to "${pair#*=}" 'systemctl -q enable slurmd; systemctl restart slurmd') &
 done
 wait
-ssh_to "$ctl" "until [ \$(sinfo -h -N -t idle | wc -l) -ge $# ]; do sleep 0.2; done"
+ssh_to "$ctl" "until [ \$(sinfo -h -N -t idle | wc -l) -ge $# ]; do sleep 0.2; done
+  cd /; runuser -u trainer -- srun --nodes=$# --ntasks-per-node=1 --time=1 hostname"

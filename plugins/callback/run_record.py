@@ -18,6 +18,7 @@ description:
     whether something changed, why something failed, and a few facts of each node. Nothing else is written, and
     nothing at all of a result that C(no_log) hides.
   - The file is whole at every moment, so that a killed run leaves behind how far it came.
+  - At the end of a playbook it prints one line for each stage of the run so far.
   - In check mode nothing is written, because nothing was done.
 extends_documentation_fragment: [hpcai.gpu_cluster.report_dir]
 requirements:
@@ -54,6 +55,7 @@ from ansible.plugins.callback import CallbackBase
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_file import RecordError, store
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_record import Recorder, run_name
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_results import is_rescued
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_summary import summary
 
 GATHER = ("gather_facts", "ansible.builtin.gather_facts", "setup", "ansible.builtin.setup", "ansible.legacy.setup")
 WRITE_EVERY = 2.0
@@ -115,16 +117,23 @@ class CallbackModule(CallbackBase):
         lost = {*stats.failures, *stats.dark}
         self.recorder.forgive([host for host in stats.processed if host not in lost])
         self.recorder.leave(time.time())
-        self._write()
+        record = self._write()
+        if record:
+            self._display.banner("SUMMARY")
+            for line in summary(record, self.recorder.run):
+                self._display.display(line)
 
-    def _write(self) -> None:
+    def _write(self) -> dict[str, t.Any]:
         # A report that is drawn again is no run of its own.
         if context.CLIARGS.get("check") or not self.recorder.stages() - {"report"}:
-            return
+            return {}
+        record: dict[str, t.Any] = {}
         now = time.time()
         self.recorder.tick(now)
         try:
-            store(Path(self.get_option("report_dir")) / "run.json", self.recorder.document, self.get_option("keep"))
+            path = Path(self.get_option("report_dir")) / "run.json"
+            record = store(path, self.recorder.document, self.get_option("keep"))
         except (OSError, RecordError) as exc:
             self._display.warning(f"The run record was not written: {exc}")
         self.written = now
+        return record

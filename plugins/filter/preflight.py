@@ -7,36 +7,86 @@ from __future__ import annotations
 
 import collections.abc as c
 import typing as t
+from pathlib import Path
 
-from ansible.errors import AnsibleFilterError
+import yaml
+from ansible.errors import AnsibleError, AnsibleFilterError
+from jinja2 import TemplateError, Undefined
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._preflight import findings
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight import findings
+
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+PREFIXES = ("cluster_", *(f"{path.name}_" for path in sorted(ROLES.iterdir())))
+# Whose variables count where hosts differ, the last one most.
+ORDER = ("preflight_compute_hosts", "preflight_login_hosts", "preflight_database_hosts", "preflight_controller_hosts")
 
 
 def preflight_findings(inputs: object, hostvars: t.Mapping[str, t.Any] | None = None) -> list[str]:
-    """Return every problem as a sentence; the facts of the hosts come from ``hostvars``."""
+    """Return every problem as a sentence; what the hosts are and what is set for them comes from ``hostvars``."""
     if not isinstance(inputs, c.Mapping):
         raise AnsibleFilterError(f"preflight_findings takes a dictionary, not {type(inputs).__name__}")
-    names: dict[str, None] = {}
-    for key, value in inputs.items():
-        if key.endswith("_hosts"):
-            names.update(dict.fromkeys(value or []))
-    hosts = {name: _known(hostvars[name]) for name in names if hostvars and name in hostvars}
-    return findings({"hosts": hosts, **inputs})
+    given = plain(inputs)
+    groups = [[str(host) for host in given.get(key) or []] for key in ORDER]
+    known = {host: hostvars[host] for hosts in groups for host in hosts if hostvars and host in hostvars}
+    hosts = {host: _host(variables) for host, variables in known.items()}
+    sources = [hostvars[given["preflight_host"]]] if hostvars and "preflight_host" in given else []
+    sources += [known[hosts[0]] for hosts in groups if hosts and hosts[0] in known]
+    variables, unresolved = _variables(sources)
+    shared = sorted({path for host in hosts.values() for path in host["shared"]})
+    return unresolved + findings({"hosts": hosts, "preflight_shared_paths": shared, **variables, **given}, _specs())
 
 
-def _known(variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    facts, override = variables.get("ansible_facts", {}), variables.get("slurm_node", {})
+def plain(value: t.Any) -> t.Any:
+    """Ansible's lazy containers and tagged texts as Python's own; raises where something is not defined."""
+    if isinstance(value, c.Mapping):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, (str, Undefined)) else value
+
+
+def _variables(sources: list[t.Mapping[str, t.Any]]) -> tuple[dict[str, t.Any], list[str]]:
+    """What is set for this collection, and what cannot be resolved."""
+    found: dict[str, t.Any] = {}
+    unresolved: dict[str, str] = {}
+    for source in sources:
+        for name in [name for name in source if name.startswith(PREFIXES)]:
+            try:
+                found[str(name)] = plain(source[name])
+            except (AnsibleError, TemplateError) as exc:
+                unresolved[str(name)] = f"{name} cannot be resolved: {exc}; accepted: defined variables only"
+    return found, list(unresolved.values())
+
+
+def _host(variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    facts, override = variables.get("ansible_facts", {}), plain(variables.get("slurm_node") or {})
     port = variables.get("ansible_port")
     address = variables.get("ansible_host")
+    ubuntu = facts.get("distribution") == "Ubuntu"
+    named = override.get("name") if isinstance(override, dict) else None
+    storage = [variables.get(key) or [] for key in ("shared_storage_mounts", "shared_storage_exports")]
     return {
         "address": f"{address}:{port}" if address and port else address,
-        "node": override.get("name") or facts.get("hostname"),
-        "release": facts.get("distribution_version")
-        if facts.get("distribution") == "Ubuntu"
-        else facts.get("distribution_major_version"),
+        "facts": facts,
+        "fqdn": facts.get("fqdn"),
+        "hostname": facts.get("hostname"),
+        "node": named or facts.get("hostname"),
+        "release": facts.get("distribution_version" if ubuntu else "distribution_major_version"),
+        "shared": [
+            str(item["path"]) for items in storage for item in items if isinstance(item, c.Mapping) and "path" in item
+        ],
+        "slurm_node": override,
         "system": facts.get("distribution"),
     }
+
+
+def _specs() -> dict[str, t.Any]:
+    """Every input of every role of the collection."""
+    found: dict[str, t.Any] = {}
+    for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
+        for entry in yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values():
+            found.update(entry.get("options") or {})
+    return found
 
 
 class FilterModule:

@@ -178,6 +178,7 @@ def main() -> None:
     if bench.rank == 0:
         sys.stdout.write(f"{MARK}{json.dumps({'rows': rows, 'ranks': members, 'torch': torch.__version__})}\n")
         sys.stdout.flush()
+    torch.distributed.barrier()  # a connection that somebody still uses must not be torn down: gloo would abort
     torch.distributed.destroy_process_group()
 
 

@@ -32,6 +32,7 @@ class Options(t.NamedTuple):
     timeout: float = 20.0
     run: str | None = None
     profile: str | None = None
+    credential: str | None = None
 
 
 class Finding(t.NamedTuple):
@@ -110,15 +111,28 @@ def clock_skew(node: Node, options: Options) -> Finding:
 
 
 def munge(node: Node, options: Options) -> Finding:
-    """Encode and decode a credential on this node."""
+    """Decode a credential of this node, and one of another host: only the cluster's key opens that."""
     made = node.ask(["munge", "-n"])
     if made.problem:
         return Finding(verdict="fail", reason=f"munge: {made.problem}")
-    answer = node.ask(["unmunge"], made.out)
+    own, seconds = _decode(node, made.out)
+    took = [metric("round_trip", made.seconds + seconds, "s")]
+    if own:
+        return Finding(took, "fail", f"unmunge: {own}")
+    if options.credential is None:
+        return Finding(took, "pass")
+    if not options.credential:
+        return Finding(took, "error", "the host that compares munge keys made no credential")
+    foreign = _decode(node, options.credential)[0]
+    hint = "its munge key is not the cluster's (or the clocks differ): run configure.yml, or copy /etc/munge/munge.key"
+    return Finding(took, "fail" if foreign else "pass", f"unmunge: {foreign}; {hint}" if foreign else "")
+
+
+def _decode(node: Node, credential: str) -> tuple[str, float]:
+    """Return what is wrong with a credential, nothing when it is good, and how long the answer took."""
+    answer = node.ask(["unmunge"], credential)
     status = facts.credential(answer.out) if answer.out else answer.problem
-    passed = answer.rc == 0 and status.startswith("Success")
-    took = [metric("round_trip", made.seconds + answer.seconds, "s")]
-    return Finding(took, "pass" if passed else "fail", "" if passed else f"unmunge: {status}")
+    return "" if answer.rc == 0 and status.startswith("Success") else status, answer.seconds
 
 
 def slurmd(node: Node, options: Options) -> Finding:

@@ -13,8 +13,9 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_job_state import Job
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
 
-# The module sets these itself, or (arrays, wrap) they make more or other than one job out of the script.
-RESERVED = frozenset(["array", "chdir", "job-name", "output", "parsable", "quiet", "test-only", "wait", "wrap"])
+# The module sets these itself, or they make more or other than one job of this cluster out of the script.
+RESERVED = frozenset("array chdir clusters job-name output parsable quiet test-only wait wrap".split())
+_ARRAY = re.compile(r"^#SBATCH\s.*?(?<!\S)(-a|--array)\b", re.MULTILINE)
 _SCHEMA = 1
 
 
@@ -41,10 +42,16 @@ def tag(spec: Spec) -> str:
     return f"hpcai:{digest(spec)[:24]}"
 
 
+def comment(spec: Spec) -> str:
+    return str(spec.options.get("comment", tag(spec)))
+
+
 def check(spec: Spec) -> None:
     """Refuse what sbatch would refuse late or misread."""
     if not spec.script.startswith("#!"):
         raise SlurmError("script must start with '#!' and an interpreter, for example '#!/bin/bash'")
+    if _ARRAY.search(spec.script):
+        raise SlurmError("script asks for a job array in an #SBATCH line; the module runs exactly one job")
     for key in spec.options:
         name = str(key).replace("_", "-")
         if not re.fullmatch(r"[a-z][a-z0-9-]+", name):

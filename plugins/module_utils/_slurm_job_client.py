@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import typing as t
 
@@ -14,7 +15,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_job_state
     Job,
     from_sacct,
     from_scontrol,
-    merge,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SEPARATOR, SlurmError
 
@@ -53,20 +53,19 @@ class Client:
         self._run, self._clock, self._sleep = run, clock, sleep
 
     def look(self, job_id: int) -> Job | None:
-        """Ask the controller, and accounting for the final word; None when both deny the job."""
+        """Ask the controller, and accounting about what it has forgotten; None when both deny the job.
+
+        Not the other way round: slurmdbd may lag behind, and then shows how an earlier try of a requeued job ended.
+        """
         rc, out, err = self._run(["scontrol", "show", "job", "-o", str(job_id)])
         if rc and "Invalid job id" not in err + out:
             raise UnreachableError(f"scontrol show job {job_id} failed: {(err or out).strip()}")
-        live = None if rc else from_scontrol(out)
-        if live and not live.final:
-            return live
-        accounted = self._accounted(job_id, required=live is None)
-        return merge(live, accounted) if live else accounted
+        return self._accounted(job_id) if rc else from_scontrol(out)
 
-    def _accounted(self, job_id: int, required: bool) -> Job | None:
+    def _accounted(self, job_id: int) -> Job | None:
         argv = ["sacct", "-X", "-n", "-P", f"--delimiter={SEPARATOR}", "-j", str(job_id), f"--format={SACCT_FORMAT}"]
         rc, out, err = self._run(argv)
-        if rc and required:
+        if rc and "accounting storage is disabled" not in err:
             raise UnreachableError(f"sacct -j {job_id} failed: {(err or out).strip()}")
         return None if rc else from_sacct(out, job_id)
 
@@ -107,7 +106,9 @@ class Client:
             job = self.wait(jobs[-1], timeout, interval, until=lambda any_job: True, grace=0) if jobs else None
         except JobLostError:
             return None
-        return job if job and (not job.final or job.state == "COMPLETED") else None
+        if job is None or (recorded and not same(job, recorded)):
+            return None
+        return job if not job.final or job.state == "COMPLETED" else None
 
     def submit(self, spec: Spec, script: str) -> int:
         argv = ["sbatch", *arguments(spec), script, *spec.args]
@@ -127,8 +128,16 @@ class Client:
 
     def cancel(self, job_id: int) -> None:
         rc, out, err = self._run(["scancel", str(job_id)])
-        if rc and "Invalid job id" not in err + out:
+        if rc and not re.search("Invalid job id|already completing or completed", err + out):
             raise SlurmError(f"scancel {job_id} failed: {(err or out).strip()}")
+
+
+def same(job: Job, recorded: Job) -> bool:
+    """A rebuilt cluster counts its jobs from 1 again, and then a recorded id is somebody else's job.
+
+    The time of submission tells nothing: Slurm sets it anew when it requeues a job.
+    """
+    return job.name == recorded.name and (None in (job.comment, recorded.comment) or job.comment == recorded.comment)
 
 
 def tail(path: str | None, lines: int = 40, size: int = 16384) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_job import (
     Spec,
     check,
+    comment,
     digest,
     dump_record,
     load_record,
@@ -41,7 +42,7 @@ def ensure(client: Client, spec: Spec, wish: Wish, write: Write) -> tuple[bool, 
     if wish.dry or (job and job.final and job == recorded):
         return changed, job
     if job is None:
-        job = Job(client.submit(spec, write(spec.script, None)), spec.name, "PENDING")
+        job = Job(client.submit(spec, write(spec.script, None)), spec.name, "PENDING", comment=comment(spec))
         _keep(spec, job, write)
     until = _ended if wish.state == "completed" else _seen
     job = client.wait(job.job_id, wish.timeout, wish.poll, until=until)
@@ -87,8 +88,9 @@ def _seen(dummy: Job) -> bool:
 
 
 def _read(spec: Spec) -> tuple[str, Job | None]:
-    path = Path(spec.record) if spec.record else None
-    return load_record(path.read_text(encoding="utf-8"), str(path)) if path and path.exists() else ("", None)
+    if not spec.record or not Path(spec.record).exists():
+        return "", None
+    return load_record(Path(spec.record).read_text(encoding="utf-8", errors="replace"), spec.record)
 
 
 def _keep(spec: Spec, job: Job, write: Write) -> None:

@@ -44,6 +44,7 @@ class Job(t.NamedTuple):
     start: str | None = None
     end: str | None = None
     output: str | None = None
+    comment: str | None = None
 
     @property
     def final(self) -> bool:
@@ -75,6 +76,7 @@ def from_scontrol(text: str) -> Job:
         submit=text_or_none(found.get("SubmitTime")),
         start=text_or_none(found.get("StartTime")),
         end=text_or_none(found.get("EndTime")),
+        comment=text_or_none(found.get("Comment")),
         output=output_path(found.get("StdOut"), job_id, name, user.group(1) if user else "", nodes),
     )
 
@@ -90,13 +92,6 @@ def from_sacct(text: str, job_id: int) -> Job | None:
         nodes = _nodes(row[3])
         return Job(job_id, row[9], _state(row[1]), reason, code, signal, nodes, number(row[4]), submit, start, end)
     return None
-
-
-def merge(live: Job, accounted: Job | None) -> Job:
-    """Prefer accounting's final state; slurmdbd may lag behind or be away, then the controller's word stands."""
-    if accounted is None or not accounted.final:
-        return live
-    return accounted._replace(output=live.output, reason=live.reason or accounted.reason)
 
 
 def output_path(pattern: str | None, job_id: int, name: str, user: str, nodes: t.Sequence[str]) -> str | None:

@@ -12,7 +12,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
 
 OWNED = "hpcai:"
-_FORM = re.compile(r"hpcai:[a-z0-9][a-z0-9_-]*:\S.*")
+_FORM = re.compile(r"hpcai:[a-z0-9][a-z0-9_-]*:(\S|\S.*[^\s\"])")  # scontrol takes away a quote at the end
 _MAX_REASON = 200
 
 
@@ -51,7 +51,7 @@ def pick(nodes: list[dict[str, t.Any]], names: list[str]) -> list[dict[str, t.An
 
 
 def plan(nodes: list[dict[str, t.Any]], state: str, reason: str) -> Plan:
-    """For V(resumed) the reason, if any, limits which of our own drains are lifted."""
+    """For ``resumed`` the reason, if any, limits which of our own drains are lifted."""
     decide = _drain if state == "drained" else _resume
     changes: list[Change] = []
     left: list[dict[str, t.Any]] = []
@@ -59,15 +59,21 @@ def plan(nodes: list[dict[str, t.Any]], state: str, reason: str) -> Plan:
         found = decide(node, reason)
         if found:
             changes.append(found)
-        elif _foreign(node):
+        elif _foreign(node) and (state == "drained" or out_of_service(node)):
             left.append({key: node[key] for key in ("name", "state", "flags", "reason", "reason_user")})
     return Plan(changes, left)
 
 
 def _foreign(node: dict[str, t.Any]) -> bool:
-    """Out of service by somebody else: drained, or down with a reason, and the reason is not ours."""
-    held = node["drained"] or (node["state"] == "DOWN" and node["reason"])
-    return bool(held) and not node["reason"].startswith(OWNED)
+    """Somebody else gave the reason, even if only as a note on a working node, or drained it without one."""
+    if node["reason"]:
+        return not node["reason"].startswith(OWNED)
+    return bool({"DRAIN", "FAIL"} & set(node["flags"]))
+
+
+def out_of_service(node: dict[str, t.Any]) -> bool:
+    """Somebody, or Slurm itself, keeps new jobs away from the node."""
+    return node["state"] == "DOWN" or bool({"DRAIN", "FAIL"} & set(node["flags"]))
 
 
 def _drain(node: dict[str, t.Any], reason: str) -> Change | None:
@@ -77,8 +83,9 @@ def _drain(node: dict[str, t.Any], reason: str) -> Change | None:
 
 
 def _resume(node: dict[str, t.Any], reason: str) -> Change | None:
+    """Slurm's ``resume`` would also bring back a node that is down for another cause; ``undrain`` does not."""
     owned = node["drained"] and node["reason"].startswith(OWNED) and node["reason"].startswith(reason)
-    return Change(node["name"], "resume", "") if owned else None
+    return Change(node["name"], "undrain", "") if owned else None
 
 
 def commands(changes: list[Change]) -> list[list[str]]:
@@ -102,9 +109,12 @@ def after(nodes: list[dict[str, t.Any]], changes: list[Change]) -> list[dict[str
 def _after(node: dict[str, t.Any], change: Change | None) -> dict[str, t.Any]:
     if change is None:
         return node
-    flags = set(node["flags"]) - {"DRAIN"} | ({"DRAIN"} if change.state == "drain" else set())
-    unknown = {"reason_user": None, "reason_time": None, "available": False if change.state == "drain" else None}
-    return {**node, **unknown, "flags": sorted(flags), "drained": change.state == "drain", "reason": change.reason}
+    drained = change.state == "drain"
+    flags = set(node["flags"]) - {"DRAIN"} | ({"DRAIN"} if drained else set())
+    unknown = {"reason_user": None, "reason_time": None, "available": False if drained else None}
+    # Slurm keeps the reason of a node that is down until it is up again.
+    reason = node["reason"] if node["state"] == "DOWN" and not drained else change.reason
+    return {**node, **unknown, "flags": sorted(flags), "drained": drained, "reason": reason}
 
 
 def short(nodes: list[dict[str, t.Any]]) -> dict[str, t.Any]:

@@ -29,7 +29,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text impo
 # Name last: it may hold anything but the separator.
 SQUEUE_FORMAT = SEPARATOR.join(["%A", "%u", "%a", "%P", "%T", "%r", "%N", "%D", "%V", "%S", "%j"])
 _REASON = re.compile(r" Reason=(.*) \[([^\]@ ]+)@([^\]]+)\]")
-_OUT_OF_SERVICE = {"DRAIN", "FAIL", "MAINT", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "REBOOT_ISSUED"}
+_BASES = frozenset("DOWN IDLE ALLOCATED ERROR MIXED FUTURE UNKNOWN".split())
+_OUT_OF_SERVICE = frozenset(
+    "BLOCKED DRAIN FAIL INVALID_REG MAINTENANCE NOT_RESPONDING"
+    " POWERED_DOWN POWERING_DOWN POWER_DOWN REBOOT_ISSUED REBOOT_REQUESTED".split()
+)
 
 Record = t.Dict[str, t.Any]
 
@@ -112,9 +116,9 @@ def _node_from_text(line: str) -> Record:
 
 def _node(states: list[str], **values: t.Any) -> Record:
     """Split states into the base and its flags; old releases mark a silent node with ``DOWN*``."""
-    flags = {state.rstrip("*~#!%$@^-").upper() for state in states[1:]}
-    flags |= {"NOT_RESPONDING"} if any(state.endswith("*") for state in states) else set()
-    base = states[0].rstrip("*~#!%$@^-").upper() if states else "UNKNOWN"
+    shown = [state.rstrip("*~#!%$@^-").upper() for state in states]
+    base = next((state for state in shown if state in _BASES), "UNKNOWN")
+    flags = set(shown) - _BASES | ({"NOT_RESPONDING"} if any(state.endswith("*") for state in states) else set())
     usable = base in {"IDLE", "MIXED", "ALLOCATED"} and not flags & _OUT_OF_SERVICE
     return {**values, "state": base, "flags": sorted(flags), "drained": "DRAIN" in flags, "available": usable}
 

@@ -75,9 +75,12 @@ def seconds(value: str) -> int | None:
 def load(text: str, key: str) -> list[dict[str, t.Any]]:
     """Return the list under ``key`` of what a ``--json`` command printed."""
     try:
-        items = json.loads(text)[key]
-    except (ValueError, KeyError, TypeError) as exc:
+        answer = json.loads(text)
+        items, errors = answer[key], answer.get("errors")
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise SlurmError(f"no JSON list {key!r} in Slurm's answer: {exc!r}") from exc
+    if errors:
+        raise SlurmError(f"Slurm answered with errors: {errors!r}")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise SlurmError(f"{key!r} in Slurm's answer is not a list of objects")
     return items

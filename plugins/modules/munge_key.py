@@ -51,7 +51,9 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-SIZE_MADE, SIZE_LEAST, SIZE_MOST = 128, 32, 1024  # what munged makes and takes
+SIZE_MADE = 128  # what munged makes, and the least and the most that it takes
+SIZE_LEAST = 32
+SIZE_MOST = 1024
 
 
 def wanted_key(module: AnsibleModule, now: bytes) -> bytes:

@@ -31,6 +31,11 @@ options:
   controller_epoch:
     type: float
     description: The reference clock in seconds since 1970, taken as late as possible. Without it the clock is skipped.
+  credential:
+    type: str
+    description:
+      - What C(munge --no-input) printed on another host of the cluster; the node must be able to decode it.
+      - Without it the munge check sees a stopped daemon but not a foreign key.
   gpus: {type: int, default: 0, description: Number of GPUs the node must have; with none GPU checks are skipped.}
   timeout: {type: float, default: 20, description: Seconds for every single program a check starts.}
   expect:
@@ -71,6 +76,7 @@ def main() -> None:
             "checks": {"type": "list", "elements": "str", "choices": list(CHECKS), "default": list(CHECKS)},
             "paths": {"type": "list", "elements": "str", "default": ["/"]},
             "controller_epoch": {"type": "float"},
+            "credential": {"type": "str", "no_log": True},
             "gpus": {"type": "int", "default": 0},
             "timeout": {"type": "float", "default": 20},
             "expect": {"type": "list", "elements": "dict", "default": []},

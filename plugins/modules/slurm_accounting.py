@@ -54,34 +54,18 @@ steps: {description: What was done., type: list, elements: str, returned: succes
 """
 
 import tempfile
-import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _accounting as acct
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._accounting_client import read
 
 CONF = """ClusterName={cluster}
 SlurmctldHost=localhost
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStoragePort={port}
 """
-
-
-def read(module: AnsibleModule, base: list[str], env: dict[str, str], wanted: acct.Wanted) -> dict[str, acct.Rows]:
-    """Ask everything; the first question waits for slurmdbd."""
-    now: dict[str, acct.Rows] = {}
-    end = time.monotonic() + module.params["timeout"]
-    for kind, query in acct.queries(wanted).items():
-        argv = [*base, "-nP", "show", *query]
-        rc, out, err = module.run_command(argv, environ_update=env)
-        while rc and not now and time.monotonic() < end and not module.check_mode:
-            time.sleep(0.5)
-            rc, out, err = module.run_command(argv, environ_update=env)
-        if rc and not module.check_mode:
-            module.fail_json(msg=f"{' '.join(argv)} failed, is slurmdbd running? It said: {err.strip() or out.strip()}")
-        now[kind] = acct.rows("" if rc else out, query)
-    return now
 
 
 def main() -> None:
@@ -98,17 +82,18 @@ def main() -> None:
         supports_check_mode=True,
     )
     wanted = acct.Wanted(*(module.params[key] for key in ("cluster", "qos", "accounts", "users")))
-    base = [module.get_bin_path("sacctmgr", required=not module.check_mode) or "sacctmgr"]
+    sacctmgr = module.get_bin_path("sacctmgr", required=not module.check_mode) or "sacctmgr"
     with tempfile.TemporaryDirectory(dir=module.tmpdir) as place:
         conf = Path(place) / "slurm.conf"
         conf.write_text(CONF.format(**module.params), encoding="utf-8")
         env = {"SLURM_CONF": str(conf)}
         try:
-            steps = acct.plan(wanted, read(module, base, env, wanted))
+            now = read(sacctmgr, env, wanted, module.params["timeout"], forgiving=module.check_mode)
+            steps = acct.plan(wanted, now)
         except acct.AccountingError as exc:
             module.fail_json(msg=f"Cannot plan the accounting database: {exc}")
         for step in [] if module.check_mode else steps:
-            argv = [*base, "-i", "-Q", *step.argv]
+            argv = [sacctmgr, "-i", "-Q", *step.argv]
             rc, out, err = module.run_command(argv, environ_update=env)
             if rc:
                 module.fail_json(msg=f"Cannot {step.text}: {' '.join(argv)} said: {err.strip() or out.strip()}")

@@ -51,7 +51,7 @@ controllers:
   sample: [{host: ctl, role: primary, up: true}]
 nodes:
   description:
-    - Every node with its base state in capitals, its flags, and whether it can take jobs (RV(nodes[].available)).
+    - Every node with its base state in capitals, its flags, and whether it can take jobs (C(available)).
   returned: when gathered
   type: list
   elements: dict
@@ -61,7 +61,7 @@ nodes:
        features: [ib], active_features: [ib], partitions: [main], address: 10.0.0.5, hostname: c1, version: 24.11.5,
        boot_time: "2026-01-05T08:00:00"}
 partitions:
-  description: Every partition; RV(partitions[].max_time) is in seconds, V(null) without a limit.
+  description: Every partition; C(max_time) is in seconds, V(null) without a limit.
   returned: when gathered
   type: list
   elements: dict
@@ -75,6 +75,8 @@ jobs:
     - {job_id: 7, name: train, user: anna, account: research, partition: main, state: RUNNING, reason: null,
        nodes: [c1, c2], node_count: 2, submit: "2026-01-05T10:00:00", start: "2026-01-05T10:00:02"}
 """
+
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -109,7 +111,9 @@ def main() -> None:
     }
     try:
         names = expand(module.params["nodes"] or "")
-        found = {part if part != "ping" else "controllers": read[part]() for part in module.params["gather"]}
+        found: dict[str, t.Any] = {
+            part if part != "ping" else "controllers": read[part]() for part in module.params["gather"]
+        }
         if names and "nodes" in found:
             found["nodes"] = pick(found["nodes"], names)
     except (SlurmError, HostlistError) as exc:

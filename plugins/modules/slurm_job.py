@@ -44,7 +44,11 @@ options:
   environment: {description: Variables for C(sbatch) and so for the job., type: dict, default: {}}
   chdir: {description: Working directory of the job., type: path}
   output: {description: "Output file, with C(sbatch)'s patterns such as V(%j).", type: path}
-  record: {description: JSON file on the managed host that remembers the job. Its directory must exist., type: path}
+  record:
+    description:
+      - JSON file on the managed host that remembers the job. Its directory must exist.
+      - Another script or any other change to these options makes another job; an earlier one is not cancelled.
+    type: path
   timeout: {description: Seconds to wait. A job that takes longer is left running., type: int, default: 3600}
   poll: {description: Seconds between looks; the first looks come sooner., type: float, default: 5}
 """
@@ -65,13 +69,14 @@ EXAMPLES = r"""
 RETURN = r"""
 job:
   description:
-    - >-
-      RV(job.job_id), RV(job.name), RV(job.state), RV(job.reason), RV(job.exit_code), RV(job.signal), RV(job.nodes) (a
-      list), RV(job.elapsed) (seconds), RV(job.submit), RV(job.start), RV(job.end) (local time) and RV(job.output).
+    - What Slurm says of the job. Times are local times, C(elapsed) is in seconds, C(nodes) is a list.
     - V(null) in check mode when the job would be submitted, and for O(state=absent).
   returned: always
   type: dict
-  sample: {job_id: 12, name: train, state: COMPLETED, exit_code: 0, signal: 0, nodes: [c1, c2], elapsed: 61}
+  sample:
+    {job_id: 12, name: train, state: COMPLETED, reason: null, exit_code: 0, signal: 0, nodes: [c1, c2], elapsed: 61,
+     submit: "2026-01-05T10:00:00", start: "2026-01-05T10:00:02", end: "2026-01-05T10:01:03",
+     output: /shared/train/job-12.out, comment: "hpcai:0123456789abcdef01234567"}
 argv: {description: The C(sbatch) arguments., returned: unless O(state=absent), type: list, elements: str}
 cancelled: {description: Ids of cancelled jobs., returned: when O(state=absent), type: list, elements: int}
 output_tail: {description: Last lines of the job's output., returned: unless O(state=absent), type: str}
@@ -126,6 +131,8 @@ def main() -> None:
         return path or handle.name
 
     try:
+        if wish.poll <= 0:
+            raise SlurmError(f"poll must be more than 0 seconds, not {wish.poll:g}")
         if not wish.dry and spec.record and not Path(spec.record).parent.is_dir():
             raise SlurmError(f"the directory of record {spec.record} does not exist")
         if wish.state == "absent":

@@ -12,8 +12,8 @@ version_added: 0.1.0
 short_description: Drain and resume Slurm nodes without undoing what people decided
 description:
   - >-
-    Only reasons that start with C(hpcai:) are ever replaced or cleared. A node that somebody else drained, or set down
-    with a reason, is left as it is and listed in RV(left_alone).
+    Only reasons that start with C(hpcai:) are ever replaced or cleared. A node with somebody else's reason is left as
+    it is and listed in RV(left_alone), with a warning when it still takes jobs.
   - >-
     The nodes are read again right before the change, and all nodes with the same target go into one C(scontrol) call.
   - Needs Slurm operator rights, usually root or the Slurm user on the controller.
@@ -28,7 +28,9 @@ options:
     type: str
     required: true
   state:
-    description: V(drained) takes no new jobs and lets running ones end; V(resumed) lifts our own drain.
+    description:
+      - V(drained) takes no new jobs and lets running ones end.
+      - V(resumed) lifts our own drain; it does not bring up a node that is down.
     type: str
     choices: [drained, resumed]
     required: true
@@ -55,17 +57,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 nodes:
-  description: The nodes after the change (in check mode, as they would be), as M(hpcai.gpu_cluster.slurm_info) has them.
+  description: The nodes after the change (in check mode, as they would be), as in M(hpcai.gpu_cluster.slurm_info).
   returned: always
   type: list
   elements: dict
 left_alone:
-  description: Nodes out of service for a reason that is not ours.
+  description: Nodes with a reason that is not ours, or drained without one.
   returned: always
   type: list
   elements: dict
   sample: [{name: c7, state: IDLE, flags: [DRAIN], reason: "ops: cable swap", reason_user: root}]
-commands: {description: What was run, or would be in check mode., returned: always, type: list, elements: list}
+commands: {description: What was run or would be in check mode., returned: always, type: list, elements: list}
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -75,6 +77,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_nodes imp
     after,
     check_reason,
     commands,
+    out_of_service,
     pick,
     plan,
     short,
@@ -117,6 +120,9 @@ def main() -> None:
         nodes = wanted if module.check_mode or not todo.changes else pick(Reader(run).nodes(), names)
     except (SlurmError, HostlistError) as exc:
         module.fail_json(msg=f"Nodes {module.params['name']} cannot be {state}: {exc}")
+    serving = [node["name"] for node in todo.left_alone if state == "drained" and not out_of_service(node)]
+    if serving:
+        module.warn(f"{', '.join(serving)} still take jobs: a reason that is not ours is in the way, see left_alone.")
     module.exit_json(
         changed=bool(todo.changes),
         nodes=nodes,

@@ -54,12 +54,13 @@ def load(path: Path) -> JsonDict:
     return document
 
 
-def store(path: Path, own: JsonDict, keep: int) -> None:
-    """Merge into the file on disk: locked against another run, and whole at every moment."""
+def store(path: Path, own: JsonDict, keep: int) -> JsonDict:
+    """Merge into the file on disk, locked against another run and whole at every moment; return what it holds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("a", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        text = json.dumps(merge(load(path), own, keep), indent=1, allow_nan=False) + "\n"
+        merged = merge(load(path), own, keep)
+        text = json.dumps(merged, indent=1, allow_nan=False) + "\n"
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             temporary.write_text(text, encoding="utf-8")
@@ -67,6 +68,7 @@ def store(path: Path, own: JsonDict, keep: int) -> None:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
+    return merged
 
 
 def _identity(check: JsonDict) -> tuple[t.Any, ...]:

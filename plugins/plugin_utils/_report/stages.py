@@ -45,7 +45,7 @@ def _stage(stage: Row, begin: float, share: float) -> Html:
     verdict = STATE_VERDICT[how]
     changes = {host: int(number(n) or 0) for host, n in mapping(stage.get("changes")).items()}
     changed = sum(changes.values())
-    bar = el("div", class_=f"bar v-{verdict}", style=f"left:{100 * begin:.2f}%;width:{100 * share:.2f}%")
+    strip = el("div", class_=f"bar v-{verdict}", style=f"left:{100 * begin:.2f}%;width:{100 * share:.2f}%")
     words = duration(stage.get("seconds"))
     # The text stands where there is room: in a long bar, after it or before it.
     inside, after = share > 0.3, begin + share < 0.8
@@ -60,7 +60,7 @@ def _stage(stage: Row, begin: float, share: float) -> Html:
         el("div", chip(verdict, ""), el("strong", str(stage.get("stage")).replace("_", " ")), class_="stage-name"),
         el(
             "div",
-            bar,
+            strip,
             el("span", words, style=place, class_="stage-time inside" if inside else "stage-time"),
             class_="track",
         ),

@@ -42,7 +42,7 @@ def test_job_over_its_memory_limit_is_killed_and_recorded(lab: Lab) -> None:
 def test_munge_rejects_a_foreign_key(lab: Lab) -> None:
     host = lab.host(lab.compute[0])
     script = """set -eu
-    d=$(mktemp -d); chown munge: $d; trap 'kill $(cat $d/pid) || true; rm -rf $d' EXIT
+    d=$(mktemp -d); chown munge: $d; chmod 0711 $d; trap 'kill $(cat $d/pid); rm -rf $d' EXIT
     dd if=/dev/urandom of=$d/key bs=1024 count=1 status=none; chown munge: $d/key; chmod 0400 $d/key
     runuser -u munge -- munged --key-file=$d/key --socket=$d/s --pid-file=$d/pid --log-file=$d/log --seed-file=$d/seed
     munge -n --socket=$d/s | unmunge

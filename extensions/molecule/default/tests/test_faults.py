@@ -9,24 +9,33 @@ import os
 import signal
 import time
 
+import pytest
 from conftest import Lab, eventually
+
+# slurmctld writes a job's new state up to 5 s after the change (SAVE_MAX_WAIT in its state_save.h). Killed before
+# that, it starts the job a second time, and the node drains itself with "Duplicate jobid": Slurm's own gap.
+SAVED = 7
 
 
 def test_controller_killed_in_the_middle_of_a_job(healthy: Lab) -> None:
     job = healthy.submit("sleep 20")
     eventually(lambda: healthy.account(job, "State") == "RUNNING", 60, f"job {job} RUNNING")
+    time.sleep(SAVED)
     healthy.root("systemctl kill --signal=KILL slurmctld")
     eventually(lambda: healthy.run("scontrol ping").rc == 0, 60, "slurmctld back by itself")
     eventually(lambda: healthy.account(job, "State,ExitCode") == "COMPLETED|0:0", 90, f"job {job} COMPLETED")
 
 
 def test_database_down_while_jobs_run(healthy: Lab) -> None:
-    healthy.root("systemctl stop mariadb")
+    """MariaDB first: slurmdbd holds on to what it hears. Then slurmdbd too: slurmctld does."""
+    jobs = []
     try:
-        jobs = [healthy.submit("sleep 1") for dummy in range(5)]
-        time.sleep(60)
+        for service in ("mariadb", "slurmdbd"):
+            healthy.root(f"systemctl stop {service}")
+            jobs += [healthy.submit("sleep 1") for dummy in range(3)]
+            time.sleep(30)
     finally:
-        healthy.root("systemctl start mariadb")
+        healthy.root("systemctl start mariadb slurmdbd")
     for job in jobs:
         eventually(lambda job=job: healthy.account(job, "State") == "COMPLETED", 180, f"job {job} in sacct")
 
@@ -52,23 +61,28 @@ def test_wrong_munge_key_on_one_node(healthy: Lab) -> None:
     certify = healthy.playbook("certify.yml")
     output = certify.communicate(timeout=300)[0]
     assert certify.returncode != 0
-    assert f"{bad}" in output
-    assert "munge" in output
+    assert f"{bad} is not certified: munge: fail: unmunge: exit status 14" in output
+    assert f"{good} is not certified" not in output
     repair = healthy.playbook("configure.yml")
     output = repair.communicate(timeout=300)[0]
     assert repair.returncode == 0, output[-3000:]
     assert healthy.root(f"stat -c %Y {key}", good) == before, "another node's key was touched"
 
 
-def test_playbook_killed_half_way_and_run_again(healthy: Lab) -> None:
+@pytest.mark.parametrize("point", ["Run munged with the cluster's key", "Run slurmctld", "Run slurmd"])
+def test_playbook_killed_half_way_and_run_again(healthy: Lab, point: str) -> None:
     name = healthy.compute[0]
-    healthy.root("rm /etc/slurm/slurm.conf")
-    healthy.root("truncate --size=0 /etc/munge/munge.key", name)
+    healthy.root("rm /etc/slurm/slurm.conf && systemctl stop slurmctld")
+    healthy.root("truncate --size=0 /etc/munge/munge.key && rm /etc/default/slurmd", name)
     first = healthy.playbook("configure.yml")
-    time.sleep(12)
+    assert first.stdout is not None
+    assert any(point in line for line in first.stdout), f"{point!r} was never reached"
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
-    again = healthy.playbook("configure.yml")
-    output = again.communicate(timeout=300)[0]
-    assert again.returncode == 0, output[-3000:]
+    for word in ("failed=0", "changed=0"):
+        again = healthy.playbook("configure.yml")
+        output = again.communicate(timeout=300)[0]
+        assert again.returncode == 0, output[-3000:]
+        recap = output[output.index("PLAY RECAP") :]
+        assert recap.count(word) == len(healthy.addresses), recap
     assert healthy.run(f"srun -N{len(healthy.compute)} hostname").rc == 0

@@ -53,7 +53,7 @@ def play(tmp_path: Path, *arguments: str) -> Path:
     )
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "HPCAI_"))}
     environment.update(ANSIBLE_CONFIG=str(config), ANSIBLE_LOCAL_TEMP=str(tmp_path), HPCAI_RUN="r1")
-    command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-c", "local", str(book), *arguments]
+    command = [sys.executable, "-m", "ansible.cli.playbook", "-i", "localhost,", "-c", "local", str(book), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "run record was not written" not in done.stderr

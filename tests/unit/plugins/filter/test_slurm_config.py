@@ -60,9 +60,11 @@ def test_preflight_reads_facts() -> None:
     facts = {"distribution": "Ubuntu", "distribution_version": "20.04", "distribution_major_version": "20"}
     inputs = {
         "cluster_name": "x",
+        "cluster_user": "u",
         "preflight_compute_hosts": ["c1"],
         "preflight_controller_hosts": ["ctl"],
         "preflight_database_hosts": ["ctl"],
+        "preflight_login_hosts": ["ctl"],
         "preflight_supported_systems": {"Ubuntu": ["24.04"]},
     }
     found = preflight.preflight_findings(inputs, {"c1": {"ansible_facts": facts}, "ctl": {}})

@@ -1,0 +1,132 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Inventory of a Slurm cluster's nodes, as the controller sees them."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: slurm
+author: [hpcai.gpu_cluster authors (@hpcai)]
+version_added: 0.1.0
+short_description: Nodes of a Slurm cluster, grouped by partition, state and feature
+description:
+  - >-
+    Asks the controller with C(scontrol) (Slurm 22.05 with C(sinfo)) and adds every node it knows. The file's name must
+    end with C(slurm.yml) or C(slurm.yaml).
+  - >-
+    Groups are C(slurm_partition_<name>), C(slurm_feature_<name>) and C(slurm_state_<state>), with the state that sinfo
+    shows, such as C(slurm_state_idle), C(slurm_state_drained) or C(slurm_state_draining), and one more for each of the
+    node's other flags, such as C(slurm_state_not_responding).
+  - >-
+    Every field of RV(hpcai.gpu_cluster.slurm_info#module:nodes) but the address becomes a variable
+    C(slurm_node_<field>), such as C(slurm_node_state), C(slurm_node_reason), C(slurm_node_partitions),
+    C(slurm_node_features), C(slurm_node_gres) and C(slurm_node_available). The node's address becomes C(ansible_host)
+    where it is not its name.
+extends_documentation_fragment: [ansible.builtin.constructed, ansible.builtin.inventory_cache]
+options:
+  plugin:
+    description: Marks the file as one for this plugin.
+    type: str
+    required: true
+    choices: [hpcai.gpu_cluster.slurm]
+  command:
+    description:
+      - Where Slurm's commands run, as the beginning of a command line, such as V([ssh, login1]).
+      - By default on the control host itself.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description: Seconds that one command may take.
+    type: float
+    default: 60
+  group_prefix:
+    description: How the names of the groups begin; another one for each of several clusters.
+    type: str
+    default: slurm
+"""
+
+EXAMPLES = r"""
+# cluster.slurm.yml
+plugin: hpcai.gpu_cluster.slurm
+command: [ssh, login1]
+
+# Names that playbooks use, made of what Slurm knows
+---
+plugin: hpcai.gpu_cluster.slurm
+groups:
+  slurm_compute: true
+  gpu: (slurm_node_gres or '') is search('gpu')
+  ours_to_repair: slurm_node_reason.startswith('hpcai:')
+keyed_groups:
+  - key: slurm_node_version
+    prefix: slurmd
+"""
+
+import typing as t
+
+from ansible.errors import AnsibleParserError
+from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
+from ansible.utils.unsafe_proxy import wrap_var
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_hosts import Host, to_hosts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
+
+
+class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
+    """What Ansible loads."""
+
+    NAME = "hpcai.gpu_cluster.slurm"
+
+    def verify_file(self, path: str) -> bool:
+        return super().verify_file(path) and path.endswith(("slurm.yml", "slurm.yaml"))
+
+    def parse(self, inventory: t.Any, loader: t.Any, path: str, cache: bool = True) -> None:
+        super().parse(inventory, loader, path, cache)
+        self._read_config_data(path)
+        for host in to_hosts(self._nodes(path, cache), self.get_option("group_prefix")):
+            self._add(host)
+
+    def _nodes(self, path: str, cache: bool) -> list[dict[str, t.Any]]:
+        """What Slurm says, or what it said when the cache was filled."""
+        key = self.get_cache_key(path)
+        use = cache and self.get_option("cache")
+        if use and key in self._cache:
+            return self._cache[key]
+        try:
+            nodes = Reader(self._run).nodes()
+        except SlurmError as exc:
+            raise AnsibleParserError(
+                f"Cannot read the nodes of a Slurm cluster for {path}: {exc}. Slurm's commands must work"
+                f" {self._where()}; set 'command' to run them elsewhere, for example [ssh, login1]."
+            ) from None  # ansible-core 2.19 would print the cause a second time
+        if self.get_option("cache"):
+            self._cache[key] = nodes
+        return nodes
+
+    def _where(self) -> str:
+        prefix = self.get_option("command")
+        return f"after {' '.join(prefix)!r}" if prefix else "on this machine"
+
+    def _run(self, argv: list[str]) -> tuple[int, str, str]:
+        found = _command.run([*self.get_option("command"), *argv], self.get_option("timeout"))
+        if found.rc is None:
+            raise SlurmError(f"{' '.join(argv)}: {found.problem}")
+        return found.rc, found.out, found.err
+
+    def _add(self, host: Host) -> None:
+        """Nobody but the cluster decides what the strings hold, so that none may be a template."""
+        inventory: t.Any = self.inventory
+        inventory.add_host(host.name)
+        variables = {key: wrap_var(value) for key, value in host.variables.items()}
+        for key, value in variables.items():
+            inventory.set_variable(host.name, key, value)
+        for group in host.groups:
+            inventory.add_child(inventory.add_group(self._sanitize_group_name(group)), host.name)
+        strict = self.get_option("strict")
+        self._set_composite_vars(self.get_option("compose"), variables, host.name, strict=strict)
+        self._add_host_to_composed_groups(self.get_option("groups"), variables, host.name, strict=strict)
+        self._add_host_to_keyed_groups(self.get_option("keyed_groups"), variables, host.name, strict=strict)

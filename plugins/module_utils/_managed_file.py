@@ -1,0 +1,114 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files and directories that belong to a service: compared, written and owned in one step. Private."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import grp
+import pwd
+import tempfile
+import time
+import typing as t
+from pathlib import Path
+
+# The options of one file, for an argument specification.
+SPEC: dict[str, t.Any] = {
+    "path": {"type": "path", "required": True},
+    "content": {"type": "str", "no_log": False},
+    "secret": {"type": "str", "no_log": True},
+    "owner": {"type": "str", "default": "root"},
+    "mode": {"type": "str"},
+}
+
+
+Entry = t.Mapping[str, t.Any]
+
+
+class FileError(ValueError):
+    """A file cannot be what is wanted; the text is fit for the user."""
+
+
+class Module(t.Protocol):
+    """What is needed of AnsibleModule."""
+
+    check_mode: bool
+
+    @property
+    def tmpdir(self) -> str: ...
+
+    def atomic_move(self, src: str, dest: str) -> None: ...
+
+    def set_fs_attributes_if_different(self, file_args: dict[str, t.Any], changed: bool) -> bool: ...
+
+
+def wanted(entry: Entry) -> bytes | None:
+    """What the file shall hold; nothing for a directory."""
+    if entry.get("secret") is not None:
+        try:
+            return base64.b64decode(entry["secret"], validate=True)
+        except (binascii.Error, ValueError) as exc:
+            raise FileError(f"the secret for {entry['path']} is not base64") from exc
+    content = entry.get("content")
+    return None if content is None else content.encode()
+
+
+def difference(entry: Entry, before: bytes | None, after: bytes | None) -> dict[str, str]:
+    """A diff for Ansible; a secret's only says that there is one."""
+    header = {"before_header": entry["path"], "after_header": entry["path"]}
+    if after is None:
+        return {**header, "before": "", "after": "directory\n"}
+    if entry.get("secret") is not None:
+        return {**header, "before": "(hidden)\n" if before else "", "after": "(hidden, differs)\n"}
+    return {**header, "before": (before or b"").decode(errors="replace"), "after": after.decode()}
+
+
+def keep_all(module: Module, entries: t.Iterable[Entry]) -> tuple[bool, dict[str, float], list[dict[str, str]]]:
+    """Return whether anything changed, when files got (or in check mode: would get) other contents, and their diffs."""
+    anything, written, diffs = False, {}, []
+    for entry in entries:
+        try:
+            changed, diff = keep(module, entry)
+        except OSError as exc:
+            raise FileError(f"Cannot write {entry['path']}: {exc}") from exc
+        anything = anything or changed
+        diffs += [diff] if diff else []
+        if diff and wanted(entry) is not None:
+            written[entry["path"]] = time.time()
+    return anything, written, diffs
+
+
+def keep(module: Module, entry: Entry) -> tuple[bool, dict[str, str]]:
+    """Bring one file or directory to its wanted state; return whether it changed, and how its content did."""
+    path, after = Path(entry["path"]), wanted(entry)
+    before = path.read_bytes() if after is not None and path.is_file() else None
+    changed = not path.is_dir() if after is None else before != after
+    diff = difference(entry, before, after) if changed else {}
+    if changed and not module.check_mode:
+        _write(module, path, after)
+    if path.exists() and _known(entry["owner"]):
+        mode = entry.get("mode") or ("0755" if after is None else "0644")
+        attributes = {"path": str(path), "owner": entry["owner"], "group": entry["owner"], "mode": mode}
+        unused = {"secontext": [None, None, None], "attributes": None}
+        changed = module.set_fs_attributes_if_different({**attributes, **unused}, changed)
+    return changed, diff
+
+
+def _write(module: Module, path: Path, content: bytes | None) -> None:
+    if content is None:
+        path.mkdir(parents=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=module.tmpdir, delete=False) as handle:
+        handle.write(content)
+    module.atomic_move(handle.name, str(path))
+
+
+def _known(owner: str) -> bool:
+    """In check mode the package that makes the user may not be installed yet."""
+    try:
+        return bool(pwd.getpwnam(owner) and grp.getgrnam(owner))
+    except KeyError:
+        return False

@@ -1,0 +1,81 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ask systemd about a service and act on it, for the module service_current. Private."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._service_state import SHOW, Plan, parse_show
+
+STAMPS = Path("/run/hpcai-service")
+
+
+def times(paths: t.Iterable[str], written: t.Mapping[str, float]) -> dict[str, float]:
+    """When files last changed; in check mode ``written`` are those that would have."""
+    return {**{path: Path(path).stat().st_mtime for path in paths if Path(path).is_file()}, **written}
+
+
+class ServiceError(Exception):
+    """The service cannot run; the text is fit for the user and holds the end of its journal."""
+
+
+class Service:
+    """One systemd service; ``module`` is the AnsibleModule with its name, reload, ready and timeout."""
+
+    def __init__(self, module: t.Any) -> None:
+        self.module = module
+        self.name: str = module.params["name"]
+        self.stamp = STAMPS / f"{self.name}.reloaded"
+
+    def show(self) -> dict[str, str]:
+        return parse_show(self._systemctl(*SHOW[1:]))
+
+    def reloaded(self) -> float:
+        """When this module last reloaded it, since the machine booted."""
+        return self.stamp.stat().st_mtime if self.stamp.exists() else 0.0
+
+    def run(self, unit: t.Mapping[str, str], todo: Plan) -> None:
+        if unit.get("LoadState") != "loaded":
+            raise ServiceError(f"There is no usable unit {self.name}: systemd says it is {unit.get('LoadState')}")
+        if todo.daemon_reload:
+            self.module.run_command(["systemctl", "daemon-reload"], check_rc=True)
+        if todo.enable:
+            self._systemctl("enable")
+        self._act(todo.action)
+        self._wait()
+
+    def _systemctl(self, *words: str) -> str:
+        return self.module.run_command(["systemctl", *words, self.name], check_rc=True)[1]
+
+    def _act(self, action: str) -> None:
+        if action == "reload":
+            command = self.module.params["reload"] or ["systemctl", "reload", self.name]
+            self.module.run_command(command, check_rc=True)
+            self.stamp.parent.mkdir(exist_ok=True)
+            self.stamp.touch()
+        elif action:
+            self.module.run_command(["systemctl", "reset-failed", self.name])
+            rc, dummy, err = self.module.run_command(["systemctl", action, self.name])
+            if rc:
+                raise self._failed(f"systemctl {action} said: {err.strip()}")
+
+    def _wait(self) -> None:
+        ready, timeout = self.module.params["ready"], self.module.params["timeout"]
+        end = time.monotonic() + timeout
+        while self.show()["ActiveState"] in ("active", "activating", "reloading"):
+            rc, out, err = self.module.run_command(ready) if ready else (0, "", "")
+            if rc == 0:
+                return
+            if time.monotonic() > end:
+                raise self._failed(f"{' '.join(ready)} still fails after {timeout} s: {(err or out).strip()}")
+            time.sleep(0.3)
+        raise self._failed("it did not stay up")
+
+    def _failed(self, cause: str) -> ServiceError:
+        journal = ["journalctl", "-u", self.name, "-n", "12", "-o", "cat", "--no-pager"]
+        said = self.module.run_command(journal)[1]
+        return ServiceError(f"Service {self.name} does not run: {cause}. Its journal ends with:\n{said}")

@@ -1,0 +1,94 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Do partitions and switches name nodes that there are, in words that Slurm takes? No I/O; private."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.slurm import pair
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import one_of, say, twice
+
+_PARTITION = re.compile(r"(?!(?i:default)$)[A-Za-z0-9][A-Za-z0-9_.+-]*")
+_TIME = re.compile(r"(?i)\d+(:\d\d?){0,2}|\d+-\d\d?(:\d\d?){0,2}|unlimited|infinite")
+_OWN_PARTITION_KEYS = {"partitionname": "name", "nodes": "nodes", "default": "default", "maxtime": "max_time"}
+Inputs = t.Mapping[str, t.Any]
+
+
+def members(inputs: Inputs) -> set[str]:
+    """Inventory names and Slurm names of the nodes."""
+    computes = inputs.get("preflight_compute_hosts") or []
+    if inputs.get("slurm_nodes"):
+        return {str(item.get(key)) for item in inputs["slurm_nodes"] for key in ("host", "name")}
+    return {*computes, *(str(inputs.get("hosts", {}).get(host, {}).get("node")) for host in computes)}
+
+
+def unknown(names: t.Iterable[str], known: set[str]) -> tuple[list[str], str]:
+    """Names in hostlists that are not known, and what cannot be read as a hostlist."""
+    try:
+        return sorted({one for name in names for one in expand(str(name))} - known), ""
+    except HostlistError as exc:
+        return [], str(exc)
+
+
+def partitions(inputs: Inputs) -> list[str]:
+    parts = inputs.get("slurm_partitions")
+    if parts is None:
+        return []
+    variable = "slurm_partitions"
+    found = [say(variable, name, "defined twice", "each name once") for name in twice(p.get("name") for p in parts)]
+    defaults = [part.get("name") for part in parts if part.get("default")]
+    if len(defaults) != 1:
+        problem = "several are the default" if defaults else "jobs that name no partition have nowhere to go"
+        found.append(say(f"{variable} with default: true", defaults, problem, "exactly one"))
+    return found + [text for part in parts for text in _partition(part, members(inputs) | {"ALL"})]
+
+
+def _partition(part: t.Mapping[str, t.Any], known: set[str]) -> list[str]:
+    label, found = f"slurm_partitions ({part.get('name')})", []
+    if not _PARTITION.fullmatch(str(part.get("name"))):
+        found.append(
+            say(
+                "slurm_partitions", part.get("name"), "no name for a partition", "letters, digits, _ . + -, not DEFAULT"
+            )
+        )
+    nodes = part.get("nodes") or []
+    names = [nodes] if isinstance(nodes, str) else list(nodes)
+    strange, unread = unknown(names, known)
+    if not names:
+        found.append(say(f"{label}.nodes", names, "has no nodes", "hosts of the group slurm_compute, or ALL"))
+    if strange or unread:
+        problem = unread or "not among the compute nodes"
+        found.append(say(f"{label}.nodes", strange or names, problem, "hosts of the group slurm_compute, or ALL"))
+    limit = part.get("max_time")
+    if limit is not None and not (isinstance(limit, str) and _TIME.fullmatch(limit)):
+        problem = "no time" if isinstance(limit, str) else "a number, which YAML makes of 1:00:00 without quotes (3600)"
+        found.append(
+            say(
+                f"{label}.max_time", limit, problem, "text such as '90' (minutes), '1:00:00', '7-00:00:00', 'UNLIMITED'"
+            )
+        )
+    for key, value in (part.get("options") or {}).items():
+        found += pair(f"{label}.options", key, value, _OWN_PARTITION_KEYS)
+    return found
+
+
+def topology(inputs: Inputs) -> list[str]:
+    switches = inputs.get("slurm_topology") or []
+    names = [str(switch.get("name")) for switch in switches]
+    found = [say("slurm_topology", name, "defined twice", "each switch once") for name in twice(names)]
+    for switch in switches:
+        label = f"slurm_topology ({switch.get('name')})"
+        if bool(switch.get("nodes")) == bool(switch.get("switches")):
+            found.append(say(label, sorted(switch), "not one of nodes and switches", "either nodes or switches"))
+        for key, known in (("nodes", members(inputs)), ("switches", set(names))):
+            strange, unread = unknown(switch.get(key) or [], known)
+            if strange or unread:
+                found.append(say(f"{label}.{key}", strange or switch[key], unread or "not defined", one_of(known)))
+    return found
+
+
+CHECKS = (partitions, topology)

@@ -1,0 +1,59 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The table that ends a run on the terminal: one line per stage of the run. Pure; private."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.text import duration, plural, short
+
+_MARKS = {"done": "ok", "failed": "FAILED", "running": "ended early"}
+Record = t.Mapping[str, t.Any]
+
+
+def summary(record: Record, run: str) -> list[str]:
+    """Return aligned lines: stage, how it ended, how long it took, what changed, what was found."""
+    stages = [stage for stage in record.get("stages", []) if stage.get("run") == run]
+    trainings = [training for training in record.get("training", []) if training.get("run") == run]
+    rows = [_row(stage, trainings if stage["stage"] == "train" else []) for stage in stages]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
+    title = f"{record.get('cluster') or 'cluster'}, run {run}"
+    lines = ["  ".join([*(cell.ljust(w) for cell, w in zip(row, widths)), row[4]]).rstrip() for row in rows]
+    return [title, *(f"  {line}" for line in lines)]
+
+
+def _row(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
+    changes = sum(stage.get("changes", {}).values())
+    state = "skipped" if stage.get("skipped") else _MARKS.get(stage["state"], stage["state"])
+    return [
+        stage["stage"],
+        state,
+        _plain(duration(stage.get("seconds"))),
+        f"changed={changes}",
+        "; ".join(_plain(text) for text in _found(stage, trainings)),
+    ]
+
+
+def _found(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
+    found = [f"{name}: {text.splitlines()[0][:160]}" for name, text in sorted(stage.get("failures", {}).items())]
+    if stage.get("skipped"):
+        found.append(str(stage["skipped"]))
+    counts = stage.get("verdicts", {})
+    if counts:
+        found.append("checks: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
+    for training in trainings:
+        loss = training.get("loss") or [None]
+        hosts = {rank.get("host") for rank in training.get("ranks") or []}
+        found.append(
+            f"job {training.get('job_id')}: loss {short(loss[0])} to {short(loss[-1])}, "
+            f"{short(training.get('samples_per_second'))} samples/s, "
+            f"{plural(len(training.get('ranks') or []), 'rank')} on {plural(len(hosts), 'node')}"
+        )
+    return found
+
+
+def _plain(text: str) -> str:
+    """Leave out what only a page can show well: narrow and unbreakable spaces."""
+    return text.replace("\u202f", "").replace("\u00a0", " ")

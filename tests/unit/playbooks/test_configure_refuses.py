@@ -1,0 +1,188 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""configure.yml on bad inventories: refused before any change, every fault in one message.
+
+The hosts do not exist; a cache plugin says what their facts would be.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+GROUPS = {"slurm_controller": ["ctl"], "slurm_database": ["ctl"], "slurm_login": ["ctl"], "slurm_compute": ["c1", "c2"]}
+VARIABLES = {
+    "cluster_name": "lab",
+    "cluster_user": "trainer",
+    "cluster_shared_dir": "/shared",
+    "shared_storage_mounts": [{"path": "/shared", "type": "existing"}],
+    "slurm_database_accounts": [{"name": "research"}],
+    "slurm_database_users": [{"name": "trainer", "account": "research"}],
+}
+FACTS = {
+    "distribution": "Debian",
+    "distribution_major_version": "12",
+    "memtotal_mb": 4000,
+    "processor_cores": 4,
+    "processor_count": 1,
+    "processor_threads_per_core": 1,
+}
+
+
+class Ended(t.NamedTuple):
+    """How a run of configure.yml ended."""
+
+    rc: int
+    text: str
+
+
+class Inventory:
+    """A sound inventory to be spoilt: groups, variables of all hosts, variables and facts of each."""
+
+    def __init__(self) -> None:
+        self.groups = copy.deepcopy(GROUPS)
+        self.variables: dict[str, t.Any] = copy.deepcopy(VARIABLES)
+        self.hosts: dict[str, dict[str, t.Any]] = {host: {} for host in ("ctl", "c1", "c2")}
+        self.facts: dict[str, dict[str, t.Any]] = {host: {} for host in self.hosts}
+
+    def write(self, place: Path) -> None:
+        # Port 1 of this machine refuses at once, should anything be sent there.
+        hosts = {
+            host: {"ansible_host": f"127.0.0.{number}", "ansible_port": 1, **variables}
+            for number, (host, variables) in enumerate(self.hosts.items(), start=2)
+        }
+        groups = {group: {"hosts": dict.fromkeys(names)} for group, names in self.groups.items()}
+        tree = {"all": {"hosts": hosts, "vars": self.variables, "children": groups}}
+        facts = {host: {**FACTS, "hostname": host, **own} for host, own in self.facts.items()}
+        (place / "hosts.json").write_text(json.dumps(tree))
+        (place / "facts.json").write_text(json.dumps(facts))
+
+
+def configure(inventory: Inventory, place: Path, *arguments: str) -> Ended:
+    inventory.write(place)
+    environment = {
+        **os.environ,
+        "ANSIBLE_CACHE_PLUGIN": "known",
+        "ANSIBLE_CACHE_PLUGINS": str(Path(__file__).parent / "cache_plugins"),
+        "HPCAI_REPORT_DIR": str(place / "report"),
+        "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
+        "ANSIBLE_GATHERING": "smart",
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_SSH_RETRIES": "0",
+        "KNOWN_FACTS": str(place / "facts.json"),
+    }
+    playbook = Path(sys.executable).with_name("ansible-playbook")
+    command = [playbook, "-i", place / "hosts.json", *arguments, ROOT / "playbooks/configure.yml"]
+    done = subprocess.run(
+        [str(word) for word in command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    return Ended(done.returncode, done.stdout + done.stderr)
+
+
+@pytest.fixture
+def inventory() -> Inventory:
+    return Inventory()
+
+
+UNREACHED = "connect to host"  # hosts do not exist, so whatever is sent to one ends with these words
+
+
+def no_compute(inventory: Inventory) -> list[str]:
+    inventory.groups["slurm_compute"] = []
+    return ["preflight_compute_hosts is []", "at least one host in inventory group slurm_compute"]
+
+
+def no_hosts(inventory: Inventory) -> list[str]:
+    inventory.groups = {group: [] for group in inventory.groups}
+    return [f"at least one host in inventory group slurm_{name}" for name in ("compute", "controller", "database")]
+
+
+def no_groups(inventory: Inventory) -> list[str]:
+    inventory.groups = {"elsewhere": ["ctl", "c1", "c2"]}
+    return ["preflight_controller_hosts is []", "preflight_compute_hosts is []"]
+
+
+def everything_else(inventory: Inventory) -> list[str]:
+    inventory.groups["slurm_compute"] += ["ctl"]
+    inventory.facts["c2"]["hostname"] = "c1"
+    inventory.facts["c1"]["distribution_major_version"] = "10"
+    inventory.hosts["c2"]["slurm_node"] = {"gres": "gpu:a100:8"}
+    inventory.variables |= {
+        "cluster_name": "My Cluster",
+        "cluster_shared_dir": "/data",
+        "slurm_partitions": [
+            {"name": "a", "nodes": "ALL", "default": True, "max_time": "1 week"},
+            {"name": "b", "nodes": ["c7"], "default": True},
+        ],
+        "slurm_memory_headroom": 1.2,
+        "slurm_extra_settings": {"SlurmctldParameters": "idle_on_node_suspend", "ClusterName": "other"},
+        "slurm_database_users": [{"name": "trainer", "account": "physics"}],
+        "slurm_gres": "{{ nowhere }}",
+        "slurm_topology": "tree",
+        "slurm_state_dirs": "/shared/slurm",
+    }
+    return [
+        "cluster_name is 'My Cluster'",
+        "preflight_allow_shared_controller: true",
+        "node name is 'c1': the name of c1, c2",
+        "operating system of c1 is 'Debian 10'",
+        "slurm_node.gres of c2 is 'gpu:a100:8'",
+        "cluster_shared_dir is '/data'",
+        "slurm_partitions with default: true is ['a', 'b']",
+        "slurm_partitions (a).max_time is '1 week'",
+        "slurm_partitions (b).nodes is ['c7']",
+        "slurm_memory_headroom is 1.2",
+        "slurm_extra_settings.SlurmctldParameters is 'idle_on_node_suspend'",
+        "slurm_extra_settings.ClusterName is 'other'",
+        "slurm_database_users (trainer).account is 'physics'",
+        "slurm_gres cannot be resolved: 'nowhere' is undefined",
+        "slurm_topology is 'tree'",
+        "slurm_state_dirs is '/shared/slurm': read by no role; accepted: slurm_state_dir",
+    ]
+
+
+def plain(text: str) -> str:
+    """Without YAML's wrapping and quoting."""
+    return " ".join(text.split()).replace("''", "'")
+
+
+@pytest.mark.parametrize("spoil", [no_compute, no_hosts, no_groups, everything_else])
+def test_a_bad_inventory_is_refused(
+    spoil: t.Callable[[Inventory], list[str]], inventory: Inventory, tmp_path: Path
+) -> None:
+    words = spoil(inventory)
+    ended = configure(inventory, tmp_path)
+    text = plain(ended.text)
+    assert ended.rc != 0
+    assert "Nothing was changed. Correct the inventory first:" in text
+    assert [word for word in words if word not in text] == []
+    assert UNREACHED not in text
+    assert "PLAY [Share the munge key" not in text
+
+
+def test_a_sound_inventory_is_let_through(inventory: Inventory, tmp_path: Path) -> None:
+    text = configure(inventory, tmp_path).text
+    assert "The inventory can become a working cluster" in text
+    assert UNREACHED in text
+
+
+@pytest.mark.parametrize("dead", ["ctl", "c2"])
+def test_a_host_that_does_not_answer_stops_the_run(dead: str, inventory: Inventory, tmp_path: Path) -> None:
+    del inventory.facts[dead]
+    text = plain(configure(inventory, tmp_path).text)
+    assert f"inventory host is '{dead}': it was not reached" in text
+    assert "TASK [hpcai.gpu_cluster.munge" not in text
+
+
+def test_a_run_for_one_node_does_not_ask_for_the_others(inventory: Inventory, tmp_path: Path) -> None:
+    del inventory.facts["c2"], inventory.facts["ctl"]
+    assert "The inventory can become a working cluster" in configure(inventory, tmp_path, "--limit", "c1").text
