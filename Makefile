@@ -7,7 +7,7 @@ VENV := $(BUILD)/venv
 BIN := $(VENV)/bin
 TREE := $(BUILD)/collections/ansible_collections/hpcai/gpu_cluster
 LINKS := galaxy.yml meta playbooks plugins roles extensions tests README.md changelogs
-SOURCES := plugins tests benchmarks extensions
+SOURCES := plugins roles tests benchmarks extensions
 
 # What the lab is made of; see inventories/lab/README.md.
 NODES ?= 2

@@ -10,6 +10,7 @@ own, so the loss can only fall on all of them if gradients really travel between
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import os
@@ -136,7 +137,9 @@ def main() -> None:
             "samples_per_second": samples * (args.steps - 1) / args.steps / seconds,
         }
         write(args.result, result)
-    # Nobody tears down a connection that somebody still uses: gloo then aborts (4 of 10 short runs without this).
+    # DDP's reducer sits in a reference cycle and holds the process group. Still held when the interpreter ends, gloo's
+    # threads abort with "terminate called": 4 of 10 short runs on a busy machine, none of 28 with this.
+    gc.collect()
     distributed.barrier()
     distributed.destroy_process_group()
 

@@ -18,11 +18,16 @@ SAVED = 7
 
 
 def test_controller_killed_in_the_middle_of_a_job(healthy: Lab) -> None:
-    job = healthy.submit("sleep 20")
+    job, held = healthy.submit("sleep 20"), healthy.submit("true", "--hold")
     eventually(lambda: healthy.account(job, "State") == "RUNNING", 60, f"job {job} RUNNING")
     time.sleep(SAVED)
+    rows = healthy.run("sacct -X -n -P -o JobID").stdout.split()
     healthy.root("systemctl kill --signal=KILL slurmctld")
-    eventually(lambda: healthy.run("scontrol ping").rc == 0, 60, "slurmctld back by itself")
+    eventually(lambda: "UP" in healthy.run("scontrol ping").stdout, 60, "slurmctld back by itself")
+    assert healthy.run(f"squeue -h -j {held} -o %T").stdout.strip() == "PENDING"
+    assert set(rows) <= set(healthy.run("sacct -X -n -P -o JobID").stdout.split())
+    healthy.run(f"scontrol release {held}")
+    eventually(lambda: healthy.account(held, "State") == "COMPLETED", 90, f"job {held} COMPLETED")
     eventually(lambda: healthy.account(job, "State,ExitCode") == "COMPLETED|0:0", 90, f"job {job} COMPLETED")
 
 

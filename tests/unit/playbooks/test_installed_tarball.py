@@ -1,0 +1,49 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The collection as a user gets it: built, installed, and its playbooks called by their full names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def ansible(tmp_path: Path, program: str, *args: str) -> str:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "HPCAI_"))}
+    config = tmp_path / "ansible.cfg"  # a configuration of the machine's own says nothing about the collection
+    config.write_text(f"[defaults]\ncollections_path = {tmp_path}\n")
+    environment.update(ANSIBLE_CONFIG=str(config), ANSIBLE_NOCOLOR="1")
+    command = [sys.executable, "-m", f"ansible.cli.{program}", *args]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("installed")
+    ansible(place, "galaxy", "collection", "build", str(ROOT), "--output-path", str(place))
+    (tarball,) = place.glob("hpcai-gpu_cluster-*.tar.gz")
+    ansible(place, "galaxy", "collection", "install", str(tarball), "--no-deps", "--collections-path", str(place))
+    return place
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "playbooks").glob("*.yml")))
+def test_playbook_runs_by_its_full_name(installed: Path, name: str) -> None:
+    out = ansible(
+        installed, "playbook", "-i", str(ROOT / "inventories/lab"), f"hpcai.gpu_cluster.{name}", "--list-tasks"
+    )
+    assert f"playbook: {installed}/ansible_collections/hpcai/gpu_cluster/playbooks/{name}.yml" in out
+
+
+def test_nothing_of_the_workshop_is_in_the_tarball(installed: Path) -> None:
+    inside = {path.name for path in (installed / "ansible_collections/hpcai/gpu_cluster").iterdir()}
+    assert {"README.md", "COPYING", "MANIFEST.json", "inventories", "playbooks", "plugins", "roles"} <= inside
+    assert not inside & {".build", ".ci", ".git", ".venv"}
