@@ -2,18 +2,17 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make or install a munge key."""
+"""Make a munge key."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: munge_key
-short_description: Make the munge key of a cluster, or install it on another host
+short_description: Make the munge key of a cluster, once
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Without O(key) a key is made on the host if there is none, once and for all, and returned.
-  - With O(key) that key is installed. It is never part of a diff.
+  - A key is made on the host if there is none, once and for all, and returned. It is never part of a diff.
 notes:
   - RV(key) is a secret. Use C(no_log) on the task that registers it.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
@@ -23,7 +22,6 @@ attributes:
   idempotent: {support: full}
 options:
   path: {description: The key's file., type: path, default: /etc/munge/munge.key}
-  key: {description: The key in base64., type: str}
   owner: {description: Owner and group of the file; it has mode 0400., type: str, default: munge}
 """
 EXAMPLES = r"""
@@ -34,16 +32,17 @@ EXAMPLES = r"""
   no_log: true
   register: cluster_key
 
-- name: Install the key
-  hpcai.gpu_cluster.munge_key:
-    key: "{{ cluster_key.key }}"
+- name: Run munged everywhere with that key
+  hpcai.gpu_cluster.service_current:
+    name: munge
+    files:
+      - {path: /etc/munge/munge.key, secret: "{{ cluster_key.key }}", owner: munge, mode: "0400"}
 """
 RETURN = r"""
-key: {description: The key in base64., type: str, returned: when O(key) was not given}
+key: {description: The key in base64., type: str, returned: always}
 """
 
 import base64
-import binascii
 import os
 import pwd
 import tempfile
@@ -51,36 +50,21 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-SIZE_MADE = 128  # what munged makes, and the least and the most that it takes
-SIZE_LEAST = 32
-SIZE_MOST = 1024
-
-
-def wanted_key(module: AnsibleModule, now: bytes) -> bytes:
-    text = module.params["key"]
-    if text is None:
-        return now if len(now) >= SIZE_LEAST else os.urandom(SIZE_MADE)
-    try:
-        key = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        module.fail_json(msg="key is not base64")
-    if not SIZE_LEAST <= len(key) <= SIZE_MOST:
-        module.fail_json(msg=f"key has {len(key)} bytes; accepted are {SIZE_LEAST} to {SIZE_MOST}")
-    return key
+SIZE_MADE = 128  # what munged makes
+SIZE_LEAST = 32  # what munged takes; anything shorter is a file that a killed run left behind
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "default": "/etc/munge/munge.key"},
-            "key": {"type": "str", "no_log": True},
             "owner": {"type": "str", "default": "munge"},
         },
         supports_check_mode=True,
     )
     path, owner = Path(module.params["path"]), module.params["owner"]
     now = path.read_bytes() if path.exists() else b""
-    key = wanted_key(module, now)
+    key = now if len(now) >= SIZE_LEAST else os.urandom(SIZE_MADE)
     changed = key != now
     if changed and not module.check_mode:
         with tempfile.NamedTemporaryFile(dir=module.tmpdir, delete=False) as handle:
@@ -90,8 +74,7 @@ def main() -> None:
         attributes = {"path": str(path), "owner": owner, "group": owner, "mode": "0400"}
         common = {"secontext": [None, None, None], "attributes": None}
         changed = module.set_fs_attributes_if_different({**attributes, **common}, changed)
-    returned = {} if module.params["key"] else {"key": base64.b64encode(key).decode()}
-    module.exit_json(changed=changed, **returned)
+    module.exit_json(changed=changed, key=base64.b64encode(key).decode())
 
 
 if __name__ == "__main__":
