@@ -97,7 +97,8 @@ def failure_text(result: t.Mapping[str, t.Any]) -> str:
     for item in _list(result.get("results")):
         if isinstance(item, t.Mapping) and (item.get("failed") or item.get("unreachable")):
             return failure_text(item)
-    text = " ".join(str(result.get("msg") or "the task failed without a message").split())
+    message = result.get("msg") or "the task failed without a message"
+    text = " ".join("\n".join(str(line) for line in _list(message) or [message]).split())
     return text if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT - 1] + "…"
 
 

@@ -88,6 +88,7 @@ def test_facts_are_taken_from_gathering_only() -> None:
         ({"msg": "secret", "_ansible_no_log": True}, "the task failed; its result is hidden (no_log)"),
         (CENSORED, "the task failed; its result is hidden (no_log)"),
         ({}, "the task failed without a message"),
+        ({"msg": ["Nothing was changed.", "cluster_name is bad"]}, "Nothing was changed. cluster_name is bad"),
     ],
 )
 def test_failure_text(result: dict, text: str) -> None:
