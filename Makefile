@@ -7,17 +7,20 @@ VENV := $(BUILD)/venv
 BIN := $(VENV)/bin
 TREE := $(BUILD)/collections/ansible_collections/hpcai/gpu_cluster
 LINKS := galaxy.yml meta playbooks plugins roles extensions tests README.md changelogs
+# The one that the venv was made with.
+PYTHON_VERSION = $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 SOURCES := plugins roles tests benchmarks extensions
 
 # What the lab is made of; see inventories/lab/README.md.
 NODES ?= 2
 GPUS ?= 0
 SUITE ?= bookworm
+HOSTS ?= 3,30,100
 LAB_VARS := -e lab_compute_nodes=$(NODES) -e lab_gpus=$(GPUS) -e lab_suite=$(SUITE)
 INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
 PLAYBOOK := $(BIN)/ansible-playbook
 
-.PHONY: help host-packages venv lock format lint types unit sanity molecule test build clean lab lab-up lab-down lab-shell
+.PHONY: help host-packages venv lock format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,11 +84,15 @@ types: venv ## mypy
 unit: venv ## unit tests
 	$(BIN)/pytest tests/unit
 
-sanity: venv ## ansible-test sanity on a copy of the tree
-	tests/tools/ansible_test sanity --python 3.11
+sanity: venv ## ansible-test sanity and units, on a copy of the tree
+	tests/tools/ansible_test sanity --python $(PYTHON_VERSION)
+	tests/tools/ansible_test units --python $(PYTHON_VERSION)
 
 molecule: venv ## the whole way on real systemd nodes, then what happens when things break
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test
+
+benchmark: venv ## configure.yml beside a bare shell script, as ratios (HOSTS)
+	$(BIN)/python benchmarks/configure.py --hosts $(HOSTS)
 
 build: venv ## the tarball for ansible-galaxy collection install
 	$(BIN)/ansible-galaxy collection build --force --output-path $(BUILD)
