@@ -11,6 +11,9 @@ LINKS := galaxy.yml meta playbooks plugins roles extensions tests README.md chan
 PYTHON_VERSION = $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 SOURCES := plugins roles tests benchmarks extensions
 
+HOST_PACKAGES := aardvark-dns ca-certificates debian-archive-keyring git iptables mmdebstrap netavark openssh-client \
+  podman python3-venv runc shellcheck
+
 # What the lab is made of; see inventories/lab/README.md.
 NODES ?= 2
 GPUS ?= 0
@@ -20,7 +23,7 @@ LAB_VARS := -e lab_compute_nodes=$(NODES) -e lab_gpus=$(GPUS) -e lab_suite=$(SUI
 INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
 PLAYBOOK := $(BIN)/ansible-playbook
 
-.PHONY: help host-packages venv lock format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell
+.PHONY: help host-packages missing-packages venv lock format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +37,7 @@ lab: lab-up ## bring up, configure, certify and train on a real Slurm cluster on
 	  { status=$$?; $(PLAYBOOK) $(INVENTORY) playbooks/report.yml; exit $$status; }
 	@echo "A shell on the cluster: make lab-shell      Remove it: make lab-down"
 
-lab-up: venv ## only start the lab's nodes
+lab-up: missing-packages venv ## only start the lab's nodes
 	@$(PLAYBOOK) $(LAB_VARS) playbooks/lab_up.yml
 
 lab-down: venv ## remove everything that make lab made, and nothing else
@@ -59,9 +62,11 @@ $(TREE)/.done: Makefile
 
 host-packages: ## install what the lab and the tests need from the distribution (Debian, Ubuntu)
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends \
-	  aardvark-dns ca-certificates debian-archive-keyring git iptables mmdebstrap netavark openssh-client \
-	  podman python3-venv runc shellcheck >/dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $(HOST_PACKAGES) >/dev/null
+
+# A fresh machine needs no other command than `make lab`.
+missing-packages:
+	@dpkg-query --show $(HOST_PACKAGES) >/dev/null 2>&1 || $(MAKE) host-packages
 
 lock: ## pin requirements/*.in with hashes
 	$(PYTHON) -m venv $(BUILD)/uv && $(BUILD)/uv/bin/pip install --quiet uv

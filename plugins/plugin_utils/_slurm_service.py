@@ -1,0 +1,36 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether a cluster's nodes are in service, and with how many of them that can be proved now. Pure; private."""
+
+from __future__ import annotations
+
+import typing as t
+
+Record = t.Mapping[str, t.Any]
+ENOUGH = 2  # one job over two nodes reaches slurmd, munge, accounting and the network between nodes
+
+
+def service(cluster: Record) -> dict[str, t.Any]:
+    """Judge what slurm_info read.
+
+    A node that somebody drained is out of service on purpose and does not count. Any other has to be usable. The
+    default partition, where jobs go, then has idle nodes for a proof, or jobs keep it busy and prove it better.
+    """
+    nodes = [node for node in cluster["nodes"] if not node["drained"]]
+    broken = [_say(node) for node in nodes if not node["available"]]
+    home = {name for part in cluster["partitions"] if part["default"] for name in part["nodes"]}
+    usable = [node for node in nodes if node["available"] and node["name"] in home]
+    idle = [node for node in usable if node["state"] == "IDLE"]
+    wanted = min(ENOUGH, sum(node["name"] in home for node in nodes))
+    provable = len(idle) >= wanted
+    return {
+        "settled": not broken and (provable or len(usable) > len(idle)),
+        "broken": broken,
+        "proof": provable * wanted,
+    }
+
+
+def _say(node: Record) -> str:
+    state = "+".join([node["state"], *node["flags"]])
+    return f"{node['name']} is {state}{': ' if node['reason'] else ''}{node['reason'] or ''}"
