@@ -1,105 +1,29 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""collective_test: the command line, what came back, and the check records. Pure, private."""
+"""collective_test: what came back, and the check records. Pure, private."""
 
 from __future__ import annotations
 
 import json
-import math
+import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective_payload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import (
     Json,
     judge,
     metric,
     overall,
     record,
-    validate_expectation,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._collective_payload import MARK, OPERATIONS
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._collective_payload import MARK
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._collective_request import CollectiveError, Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import compress
 
 CHECK = "collective_test"
-
-
-class CollectiveError(ValueError):
-    """The measurement cannot be trusted; the text is fit for the user."""
-
-
-class Request(t.NamedTuple):
-    """What was asked for."""
-
-    nodes: int
-    ntasks_per_node: int
-    backend: str
-    operations: t.Sequence[str]
-    min_size: int
-    max_size: int
-    factor: int
-    warmup: int
-    iterations: int
-
-
-SPEC: Json = {
-    "nodes": {"type": "int", "default": 2},
-    "ntasks_per_node": {"type": "int", "default": 1},
-    "backend": {"type": "str", "default": "gloo", "choices": ["gloo", "nccl"]},
-    "operations": {"type": "list", "elements": "str", "default": list(OPERATIONS), "choices": list(OPERATIONS)},
-    "min_size": {"type": "int", "default": 8},
-    "max_size": {"type": "int", "default": 67108864},
-    "factor": {"type": "int", "default": 4},
-    "warmup": {"type": "int", "default": 5},
-    "iterations": {"type": "int", "default": 20},
-}
-
-
-def validate(request: Request, expectations: t.Sequence[Json]) -> None:
-    """Refuse what cannot be measured or judged, before anything starts."""
-    for expectation in expectations:
-        validate_expectation(expectation)
-    if not 4 <= request.min_size <= request.max_size:
-        raise CollectiveError(f"sizes {request.min_size} to {request.max_size}: 4 <= min_size <= max_size is needed")
-    for name in ("nodes", "ntasks_per_node", "iterations"):
-        if getattr(request, name) < 1:
-            raise CollectiveError(f"{name} is {getattr(request, name)}, at least 1 is needed")
-    if request.factor < 2 or request.warmup < 0:
-        raise CollectiveError(f"factor {request.factor} (at least 2) or warmup {request.warmup} (at least 0)")
-
-
-def source() -> str:
-    """Return the text of the program, also from inside the zip file that Ansible makes of a module."""
-    spec: t.Any = _collective_payload.__spec__
-    return str(spec.loader.get_source(_collective_payload.__name__))
-
-
-def flags(options: t.Mapping[str, t.Any]) -> list[str]:
-    """Turn srun options into arguments: underscores become dashes, true is a bare flag, false and none are left out."""
-    found = []
-    for key, value in options.items():
-        name = f"--{key.replace('_', '-')}"
-        if value is None or value is False:
-            continue
-        found.append(name if value is True else f"{name}={value}")
-    return found
-
-
-def command(srun: str, python: str, request: Request, options: t.Mapping[str, t.Any], timeout: float) -> list[str]:
-    """Return the srun command line; the program itself comes on standard input, which srun gives to every rank."""
-    defaults = {
-        "job_name": "collective_test",
-        "mpi": "none",
-        "kill_on_bad_exit": 1,
-        "chdir": "/",  # the caller's directory need not exist on the nodes
-        "time": math.ceil(timeout / 60) + 1,
-    }
-    asked = {"nodes": request.nodes, "ntasks_per_node": request.ntasks_per_node}
-    step = flags({**defaults, **options, **asked, "ntasks": request.nodes * request.ntasks_per_node})
-    program = [f"--backend={request.backend}", "--operations", *request.operations]
-    for name in ("min_size", "max_size", "factor", "warmup", "iterations"):
-        program.append(f"--{name.replace('_', '-')}={getattr(request, name)}")
-    return [srun, *step, python, "-", *program]
+# What srun says when jobs have the nodes and it was told not to wait.
+_BUSY = re.compile(r"Unable to allocate resources: .*(nodes are busy|[Ii]mmediate execution impossible)")
 
 
 def parse(text: str) -> Json:
@@ -169,6 +93,7 @@ def result(outcome: Outcome, request: Request, expectations: t.Sequence[Json], c
     found, problem = read(outcome, request)
     rows, ranks = (found["rows"], found["ranks"]) if found else ([], [])
     about = {"tool": "torch.distributed", "version": found and found["torch"], "backend": request.backend}
+    about["busy"] = context.get("busy", [])
     common = {
         "time": context["time"],
         "run": context["run"],
@@ -180,7 +105,7 @@ def result(outcome: Outcome, request: Request, expectations: t.Sequence[Json], c
     if found:
         records = checks(request, found, expectations, common)
     else:
-        error: Json = {"verdict": "error", "reason": problem}
+        error: Json = {"verdict": "skipped" if _BUSY.search(outcome.err) else "error", "reason": problem}
         records = [record(CHECK, None, **error, **_context(common, name)) for name in request.operations]
     peaks = {name: peak(row for row in rows if row["collective"] == name) for name in request.operations}
     return {"checks": records, "rows": rows, "peak": peaks, "ranks": ranks}
@@ -188,8 +113,12 @@ def result(outcome: Outcome, request: Request, expectations: t.Sequence[Json], c
 
 def skip(request: Request, context: t.Mapping[str, t.Any]) -> Json:
     """Return what the module returns for a single rank: nothing to measure, and a record that says so."""
-    about = {"time": context["time"], "run": context["run"], "context": {"profile": context["profile"]}}
+    busy = context.get("busy", [])
+    known = {"profile": context["profile"], "busy": busy}
+    about = {"time": context["time"], "run": context["run"], "context": known}
     reason = "one rank has nobody to exchange anything with"
+    if busy:
+        reason = f"too few nodes are idle; busy with jobs: {compress(busy)}"
     records = [record(CHECK, None, verdict="skipped", reason=reason, **_context(about, n)) for n in request.operations]
     return {"checks": records, "rows": [], "peak": dict.fromkeys(request.operations), "ranks": []}
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import grp
+import os
 import pwd
 import tempfile
 import time
@@ -35,11 +37,6 @@ class Module(t.Protocol):
     """What is needed of AnsibleModule."""
 
     check_mode: bool
-
-    @property
-    def tmpdir(self) -> str: ...
-
-    def atomic_move(self, src: str, dest: str) -> None: ...
 
     def set_fs_attributes_if_different(self, file_args: dict[str, t.Any], changed: bool) -> bool: ...
 
@@ -86,24 +83,39 @@ def keep(module: Module, entry: Entry) -> tuple[bool, dict[str, str]]:
     before = path.read_bytes() if after is not None and path.is_file() else None
     changed = not path.is_dir() if after is None else before != after
     diff = difference(entry, before, after) if changed else {}
+    mode = entry.get("mode") or ("0755" if after is None else "0644")
     if changed and not module.check_mode:
-        _write(module, path, after)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if after is None:
+            path.mkdir(mode=int(mode, 8))
+        else:
+            replace(path, after, entry["owner"], int(mode, 8))
     if path.exists() and _known(entry["owner"]):
-        mode = entry.get("mode") or ("0755" if after is None else "0644")
         attributes = {"path": str(path), "owner": entry["owner"], "group": entry["owner"], "mode": mode}
         unused = {"secontext": [None, None, None], "attributes": None}
         changed = module.set_fs_attributes_if_different({**attributes, **unused}, changed)
     return changed, diff
 
 
-def _write(module: Module, path: Path, content: bytes | None) -> None:
-    if content is None:
-        path.mkdir(parents=True)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=module.tmpdir, delete=False) as handle:
-        handle.write(content)
-    module.atomic_move(handle.name, str(path))
+def replace(path: Path, content: bytes, owner: str, mode: int) -> None:
+    """Put a whole file in place at once, never readable by more people than in the end.
+
+    AnsibleModule.atomic_move gives a new file mode 0644 and leaves it to a later step to take that back.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as handle:
+            if _known(owner):
+                os.fchown(handle.fileno(), pwd.getpwnam(owner).pw_uid, grp.getgrnam(owner).gr_gid)
+            os.fchmod(handle.fileno(), mode)
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(name, path)  # noqa: PTH105 - a name, not a path
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)  # noqa: PTH108 - a name, not a path
+        raise
 
 
 def _known(owner: str) -> bool:

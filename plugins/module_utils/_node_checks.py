@@ -9,16 +9,14 @@ of the infrastructure; only what was really seen becomes a fail.
 
 from __future__ import annotations
 
-import shutil
 import time
 import typing as t
-from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_facts as facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, judge, metric, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_access import BrokenError, Node
 
-Runner = t.Callable[..., Outcome]
+_IDLE_ALL_THE_SAME = {"CLOUD", "COMPLETING", "DYNAMIC_NORM"}
 
 
 class Options(t.NamedTuple):
@@ -42,43 +40,7 @@ class Finding(t.NamedTuple):
     verdict: str | None = None
     reason: str = ""
     evidence: str = ""
-
-
-class BrokenError(Exception):
-    """The check could not measure."""
-
-
-class Node:
-    """The node, as far as checks touch it; tests put another one in its place."""
-
-    def __init__(self, timeout: float, runner: Runner = run) -> None:
-        self.timeout, self._run = timeout, runner
-
-    def read(self, path: str) -> str:
-        return Path(path).read_text()
-
-    def exists(self, path: str) -> bool:
-        return not self.ask(["test", "-e", path]).rc
-
-    def now(self) -> float:
-        return time.time()
-
-    def ask(self, argv: t.Sequence[str], data: str | None = None) -> Outcome:
-        """Run a program whose exit status is an answer; one that gives none is broken."""
-        path = shutil.which(argv[0], path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-        if path is None:
-            raise BrokenError(f"{argv[0]} is not installed")
-        outcome = self._run([path, *argv[1:]], self.timeout, data)
-        if outcome.rc is None:
-            raise BrokenError(outcome.problem)
-        return outcome
-
-    def get(self, argv: t.Sequence[str], data: str | None = None) -> str:
-        """Run a program that has to succeed."""
-        outcome = self.ask(argv, data)
-        if outcome.problem:
-            raise BrokenError(f"{' '.join(argv)}: {outcome.problem}")
-        return outcome.out
+    context: t.Mapping[str, t.Any] = {}
 
 
 def cpu_count(node: Node, options: Options) -> Finding:
@@ -103,11 +65,11 @@ def disk_space(node: Node, options: Options) -> Finding:
 
 
 def clock_skew(node: Node, options: Options) -> Finding:
-    """Compare with the controller's clock; the way of the task to the node counts as skew, so the limit is seconds."""
+    """Compare with the cluster's clock; the way of the task to the node counts as skew, so the limit is seconds."""
     if options.controller_epoch is None:
         return Finding(verdict="skipped", reason="no controller_epoch was given")
     skew = node.now() - options.controller_epoch
-    return Finding([metric("skew", abs(skew), "s")], evidence=f"node minus controller: {skew:.3f} s")
+    return Finding([metric("skew", abs(skew), "s")], evidence=f"node minus reference: {skew:.3f} s")
 
 
 def munge(node: Node, options: Options) -> Finding:
@@ -124,6 +86,8 @@ def munge(node: Node, options: Options) -> Finding:
     if not options.credential:
         return Finding(took, "error", "the host that compares munge keys made no credential")
     foreign = _decode(node, options.credential)[0]
+    if foreign.startswith("Expired"):
+        return Finding(took, "error", f"unmunge: {foreign}: it was made too long ago, or the clocks differ")
     hint = "its munge key is not the cluster's (or the clocks differ): run configure.yml, or copy /etc/munge/munge.key"
     return Finding(took, "fail" if foreign else "pass", f"unmunge: {foreign}; {hint}" if foreign else "")
 
@@ -143,7 +107,15 @@ def slurmd(node: Node, options: Options) -> Finding:
     found = facts.node_state(node.get(["scontrol", "show", "node", options.node, "--oneliner"]))
     verdict, state = facts.usable(found["state"]), found["state"]
     reason = f"node is {state}{': ' if found['reason'] else ''}{found['reason']}"
-    return Finding(verdict=verdict, reason="" if verdict == "pass" else reason, evidence=f"slurmd active, node {state}")
+    known = {"state": state, "idle": idle(state)}
+    said = "" if verdict == "pass" else reason
+    return Finding(verdict=verdict, reason=said, evidence=f"slurmd active, node {state}", context=known)
+
+
+def idle(state: str) -> bool:
+    """No job has the node or is about to get it; one that is COMPLETING has ended."""
+    base, *flags = state.split("+")
+    return base == "IDLE" and not set(flags) - _IDLE_ALL_THE_SAME
 
 
 def gpu_count(node: Node, options: Options) -> Finding:
@@ -199,5 +171,5 @@ def _one(name: str, options: Options, node: Node) -> Json:
         run=options.run,
         seconds=time.monotonic() - start,
         evidence=found.evidence,
-        context={"tool": "node_checks", "profile": options.profile},
+        context={"tool": "node_checks", "profile": options.profile, **found.context},
     )

@@ -1,11 +1,10 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""slurm.conf: text to settings, what is wrong with it, and which changes ask for a restart. No I/O; private."""
+"""slurm.conf and the files beside it: text to settings, and what is wrong with them. No I/O; private."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 import typing as t
 
@@ -32,60 +31,6 @@ _PLUGIN_KINDS = {
     "topologyplugin": "topology",
 }
 
-# "A restart of slurmctld (and slurmd) is required", slurm.conf(5) of 22.05 to 25.11, and what each daemon reads
-# only when it starts. Node lines count too: up to 23.02 a reconfigure must not change them.
-_RESTART = frozenset(
-    [
-        "accountingstorageenforce",
-        "accountingstoragetres",
-        "accountingstoragetype",
-        "authalttypes",
-        "authtype",
-        "clustername",
-        "communicationparameters",
-        "corespecplugin",
-        "credtype",
-        "cryptotype",
-        "gpufreqdef",
-        "grestypes",
-        "hashplugin",
-        "jobacctgathertype",
-        "jobcontainertype",
-        "maxjobcount",
-        "maxnodecount",
-        "mcsplugin",
-        "mpidefault",
-        "mpiparams",
-        "plugindir",
-        "plugstackconfig",
-        "powerplugin",
-        "preempttype",
-        "prioritytype",
-        "proctracktype",
-        "prologflags",
-        "schedulerplugin",
-        "schedulertype",
-        "selecttype",
-        "selecttypeparameters",
-        "slurmctldhost",
-        "slurmctldparameters",
-        "slurmctldplugstack",
-        "slurmctldport",
-        "slurmdparameters",
-        "slurmdport",
-        "slurmdspooldir",
-        "slurmuser",
-        "statesavelocation",
-        "switchparameters",
-        "switchtype",
-        "taskplugin",
-        "taskpluginparam",
-        "topologyparam",
-        "topologyplugin",
-        "tlstype",
-    ]
-)
-
 
 class Conf(t.NamedTuple):
     """Keys are lower case; ``records`` are the node, partition and node set lines in their order."""
@@ -95,17 +40,22 @@ class Conf(t.NamedTuple):
     unread: list[str]
 
 
+def lines(text: str) -> list[str]:
+    """What Slurm reads of a file: without comments and empty lines, continued lines joined, single blanks."""
+    bare = (re.sub(r"(?<!\\)#.*", "", line) for line in re.sub(r"\\\n", " ", text).splitlines())
+    return [" ".join(line.split()) for line in bare if line.strip()]
+
+
 def parse(text: str) -> Conf:
     """Read a file as Slurm does: comments and continued lines out, several settings per line allowed."""
     settings: list[tuple[str, str]] = []
     records: list[dict[str, str]] = []
     unread: list[str] = []
-    for line in re.sub(r"\\\n", " ", text).splitlines():
-        bare = re.sub(r"(?<!\\)#.*", "", line).strip()
+    for bare in lines(text):
         if re.match(r"include\s+\S+$", bare, re.IGNORECASE):
             settings.append(("include", bare.split(None, 1)[1]))
             continue
-        pairs = [(key.lower(), value.strip('"')) for key, value in _PAIR.findall(bare)]
+        pairs = _pairs(bare)
         if _PAIR.sub("", bare).strip():
             unread.append(bare)
         elif pairs and pairs[0][0] in _RECORDS:
@@ -163,18 +113,33 @@ def _names(text: str, found: list[str]) -> list[str]:
         return []
 
 
-def digest(files: t.Mapping[str, str]) -> str:
-    """Hash what the daemons read only when they start: another digest asks for a restart.
+def problems_beside(files: t.Mapping[str, str]) -> list[str]:
+    """The same for cgroup.conf, gres.conf and topology.conf, which no Slurm command reads."""
+    found: list[str] = []
+    known = {name for record in parse(files["slurm.conf"]).records for name in _names(record.get("nodename", ""), [])}
+    lists = {"gres.conf": ("nodename", "file"), "topology.conf": ("nodes", "switches")}
+    switches = {dict(_pairs(line)).get("switchname", "") for line in lines(files.get("topology.conf", ""))}
+    for name in ("cgroup.conf", "gres.conf", "topology.conf"):
+        for line in lines(files.get(name, "")):
+            about: list[str] = []
+            pairs = dict(_pairs(line))
+            if line.lower().startswith("include "):
+                continue
+            if _PAIR.sub("", line).strip():
+                about.append("is not made of Name=value")
+            elif name == "gres.conf" and not {"name", "autodetect", "include"} & set(pairs):
+                about.append("has no Name")
+            elif name == "topology.conf" and "switchname" not in pairs:
+                about.append("has no SwitchName")
+            for key in lists.get(name, ()):
+                members = _names(pairs.get(key, ""), about)
+                there = {"file": set(members), "switches": switches}.get(key, {*known, "ALL"})
+                strange = [one for one in members if one not in there]
+                if strange:
+                    about.append(f"{key} names what is not defined: {', '.join(strange)}")
+            found += [f"{name}: line {line!r}: {text}" for text in about]
+    return found
 
-    Anything else (partitions, timeouts, limits, programs) reaches them by ``scontrol reconfigure``. The files beside
-    slurm.conf count in full: Slurm's releases do not agree on what a reconfigure reads again.
-    """
-    conf = parse(files.get("slurm.conf", ""))
-    lines = sorted(f"{key}={value}" for key, value in conf.settings if key in _RESTART)
-    for record in conf.records:
-        if "partitionname" not in record:
-            lines.append(" ".join(f"{key}={value}" for key, value in sorted(record.items())))
-    for name in sorted(set(files) - {"slurm.conf"}):
-        other = parse(files[name])
-        lines.append(f"{name} {sorted(other.settings)} {other.records} {other.unread}")
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+def _pairs(line: str) -> list[tuple[str, str]]:
+    return [(key.lower(), value.strip('"')) for key, value in _PAIR.findall(line)]

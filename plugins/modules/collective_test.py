@@ -14,7 +14,9 @@ description:
   - Starts one Slurm step over several nodes and measures collectives in it, without nccl-tests and without GPUs.
   - Sizes, algbw and busbw mean what they mean in nccl-tests. Every size is checked for wrong values.
   - A measurement that cannot be trusted (too few ranks, all on one host, no answer in time) is returned as a check
-    with the verdict V(error), a single rank as V(skipped); the module itself fails only for options that make no sense.
+    with the verdict V(error); a single rank, or nodes that jobs have, as V(skipped). The module itself fails only for
+    options that make no sense.
+  - The step takes whole nodes (C(exclusive)) and waits a minute for them (C(immediate)), unless O(srun_options) differ.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
   check_mode: {support: none, details: [It would start a Slurm step.]}
@@ -33,6 +35,7 @@ options:
   warmup: {type: int, default: 5, description: Untimed operations per size.}
   iterations: {type: int, default: 20, description: Timed operations per size.}
   python: {type: path, default: python3, description: Interpreter on the nodes that can import torch.}
+  busy: {type: list, elements: str, default: [], description: "Nodes left out because they have jobs, for the record."}
   partition: {type: str, description: Slurm partition.}
   srun_options:
     {type: dict, default: {}, description: "Further long options of srun; underscores become dashes, true is a flag."}
@@ -75,14 +78,16 @@ import time
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective as collective
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective_request as asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            **collective.SPEC,
+            **asked.SPEC,
             "python": {"type": "path", "default": "python3"},
+            "busy": {"type": "list", "elements": "str", "default": []},
             "partition": {"type": "str"},
             "srun_options": {"type": "dict", "default": {}},
             "environment": {"type": "dict", "default": {}},
@@ -94,17 +99,17 @@ def main() -> None:
         supports_check_mode=False,
     )
     params = module.params
-    request = collective.Request(**{name: params[name] for name in collective.SPEC})
+    request = asked.Request(**{name: params[name] for name in asked.SPEC})
     options = {"partition": params["partition"], **params["srun_options"]}
     variables = {name: str(value) for name, value in params["environment"].items()}
-    context = {"time": time.time(), "run": params["run"], "profile": params["profile"]}
+    context = {"time": time.time(), "run": params["run"], "profile": params["profile"], "busy": params["busy"]}
     try:
-        collective.validate(request, params["expect"])
+        asked.validate(request, params["expect"])
         if request.nodes * request.ntasks_per_node == 1:
             module.exit_json(changed=False, argv=[], **collective.skip(request, context))
         srun = module.get_bin_path("srun", required=True)
-        argv = collective.command(srun, params["python"], request, options, params["timeout"])
-        outcome = run(argv, params["timeout"], collective.source(), variables)
+        argv = asked.command(srun, params["python"], request, options, params["timeout"])
+        outcome = run(argv, params["timeout"], asked.source(), variables)
         result = collective.result(outcome, request, params["expect"], {**context, "argv": argv})
     except ValueError as exc:
         module.fail_json(msg=f"Cannot measure collectives: {exc}")

@@ -45,10 +45,11 @@ key: {description: The key in base64., type: str, returned: always}
 import base64
 import os
 import pwd
-import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import replace
 
 SIZE_MADE = 128  # what munged makes
 SIZE_LEAST = 32  # what munged takes; anything shorter is a file that a killed run left behind
@@ -67,9 +68,10 @@ def main() -> None:
     key = now if len(now) >= SIZE_LEAST else os.urandom(SIZE_MADE)
     changed = key != now
     if changed and not module.check_mode:
-        with tempfile.NamedTemporaryFile(dir=module.tmpdir, delete=False) as handle:
-            handle.write(key)
-        module.atomic_move(handle.name, str(path))
+        try:
+            replace(path, key, owner, 0o400)
+        except OSError as exc:
+            module.fail_json(msg=f"Cannot write {path}: {exc}")
     if path.exists() and owner in {user.pw_name for user in pwd.getpwall()}:
         attributes = {"path": str(path), "owner": owner, "group": owner, "mode": "0400"}
         common = {"secontext": [None, None, None], "attributes": None}

@@ -20,7 +20,7 @@ attributes:
   diff_mode: {support: none}
   idempotent: {support: full}
 options:
-  name: {type: str, required: true, description: The node's name in Slurm.}
+  name: {type: str, description: The node's name in Slurm; by default the host's short name.}
   checks:
     type: list
     elements: str
@@ -30,7 +30,7 @@ options:
   paths: {type: list, elements: str, default: [/], description: Paths whose file systems must exist and have space.}
   controller_epoch:
     type: float
-    description: The reference clock in seconds since 1970, taken as late as possible. Without it the clock is skipped.
+    description: A clock to compare with, in seconds since 1970 and as late as possible. Without it clocks are skipped.
   credential:
     type: str
     description:
@@ -47,9 +47,7 @@ options:
 EXAMPLES = r"""
 - name: Check the node
   hpcai.gpu_cluster.node_checks:
-    name: "{{ inventory_hostname }}"
     paths: [/, /shared, /scratch]
-    controller_epoch: "{{ now().timestamp() }}"
     expect: "{{ lookup('hpcai.gpu_cluster.sku_profile', cluster_sku).expect }}"
 """
 
@@ -63,6 +61,8 @@ checks:
     - {schema: 1, node: c1, check: slurmd, verdict: warn, class: software, reason: "node is IDLE+DRAIN: hpcai:xid:79"}
 """
 
+import socket
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError, validate_expectation
@@ -72,7 +72,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_checks imp
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "name": {"type": "str", "required": True},
+            "name": {"type": "str"},
             "checks": {"type": "list", "elements": "str", "choices": list(CHECKS), "default": list(CHECKS)},
             "paths": {"type": "list", "elements": "str", "default": ["/"]},
             "controller_epoch": {"type": "float"},
@@ -86,7 +86,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    options = Options(params["name"], **{name: params[name] for name in Options._fields if name != "node"})
+    node = params["name"] or socket.gethostname().split(".")[0]
+    options = Options(node, **{name: params[name] for name in Options._fields if name != "node"})
     try:
         for expectation in options.expect:
             validate_expectation(expectation)

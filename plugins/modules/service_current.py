@@ -36,6 +36,12 @@ options:
       mode: {description: By default 0644 for files and 0755 for directories., type: str}
   restart_on: {description: Other files that it reads when it starts., type: list, elements: path, default: []}
   reload_on: {description: Files that it reads again by O(reload)., type: list, elements: path, default: []}
+  written:
+    description: Files that an earlier task of the run wrote. Check mode takes those in O(restart_on) and O(reload_on)
+      as written now, for it finds the old ones.
+    type: list
+    elements: path
+    default: []
   reload: {description: Command instead of C(systemctl reload)., type: list, elements: str}
   ready: {description: Command that succeeds once the service answers., type: list, elements: str}
   timeout: {description: Seconds to wait for O(ready)., type: int, default: 60}
@@ -58,6 +64,7 @@ stale: {description: Files newer than the service., type: list, elements: str, r
 written: {description: Files that changed., type: list, elements: str, returned: success, sample: [/etc/x]}
 """
 
+import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -73,7 +80,9 @@ def bring(module: AnsibleModule) -> dict[str, t.Any]:
     service = Service(module)
     unit = service.show()
     own = [entry["path"] for entry in module.params["files"]]
-    seen = times([*unit_files(unit), *own, *module.params["restart_on"], *module.params["reload_on"]], written)
+    others = [*module.params["restart_on"], *module.params["reload_on"]]
+    announced = [path for path in module.params["written"] if path in others and module.check_mode]
+    seen = times([*unit_files(unit), *own, *others], {**dict.fromkeys(announced, time.time()), **written})
     reload_on = {path: seen.pop(path) for path in module.params["reload_on"] if path in seen}
     todo = plan(unit, seen, reload_on, service.reloaded())
     if not module.check_mode:
@@ -87,7 +96,7 @@ def main() -> None:
     words = {"type": "list", "elements": "str"}
     spec: dict[str, t.Any] = {"name": {"type": "str", "required": True}, "timeout": {"type": "int", "default": 60}}
     spec["files"] = {"type": "list", "elements": "dict", "default": [], "options": SPEC}
-    spec.update({"restart_on": paths, "reload_on": paths, "reload": words, "ready": words})
+    spec.update({"restart_on": paths, "reload_on": paths, "written": paths, "reload": words, "ready": words})
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     try:
         result = bring(module)

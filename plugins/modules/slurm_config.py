@@ -13,9 +13,12 @@ version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
   - Writes slurm.conf and the files beside it, or none of them if a check fails; the daemons never see a bad file.
-  - Two checks are made. This collection's own reads structure, node and partition references and the shape of plugin
-    names. Then a Slurm command reads the files from a private directory, which finds unknown keys and bad values.
-    No Slurm release can test the meaning of a whole configuration without starting the daemon.
+  - Of slurm.conf, this collection reads structure, references between nodes and partitions and the shape of plugin
+    names; then C(sinfo), if it is installed, reads it from a private directory and finds unknown keys and bad values.
+  - Of gres.conf and topology.conf, this collection reads structure, lists, and whether nodes and switches exist; of
+    cgroup.conf only that each line is C(Name=value). No Slurm command reads these three before slurmd starts.
+  - No Slurm release can test the meaning of a whole configuration without starting the daemon.
+  - A change of StateSaveLocation that would leave the state of jobs behind is refused.
   - Keeps a digest of what the daemons only read when they start in O(digest_file), for
     M(hpcai.gpu_cluster.service_current) to tell a restart from a reconfigure.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
@@ -35,7 +38,7 @@ EXAMPLES = r"""
       slurm.conf: "{{ lookup('ansible.builtin.template', 'slurm.conf.j2') }}"
 """
 RETURN = r"""
-written: {description: The files that differed., type: list, elements: str, returned: success, sample: [slurm.conf]}
+written: {description: The files that differed., type: list, elements: str, returned: success, sample: [/etc/slurm/x]}
 digest: {description: Changes when daemons must restart., type: str, returned: success, sample: 0a1b2c3d4e5f6071}
 """
 
@@ -46,7 +49,9 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_conf import digest, problems
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import replace
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_conf import problems, problems_beside
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_conf_change import digest, state_left_behind
 
 
 def parse_with_slurm(module: AnsibleModule, files: t.Mapping[str, str]) -> list[str]:
@@ -64,12 +69,18 @@ def parse_with_slurm(module: AnsibleModule, files: t.Mapping[str, str]) -> list[
     return said or ([f"sinfo ended with {rc}"] if rc else [])
 
 
-def write(module: AnsibleModule, target: Path, text: str) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=module.tmpdir, delete=False, encoding="utf-8") as handle:
-        handle.write(text)
-    Path(handle.name).chmod(0o644)
-    module.atomic_move(handle.name, str(target))
+def state_written(place: str) -> float:
+    state = Path(place) / "job_state"
+    return state.stat().st_mtime if state.exists() else 0.0
+
+
+def refuse(module: AnsibleModule, now: str, files: t.Mapping[str, str]) -> None:
+    """Fail if these files must not be written."""
+    wrong = problems(files["slurm.conf"]) or problems_beside(files) or parse_with_slurm(module, files)
+    cold = state_left_behind(now, files["slurm.conf"], state_written)
+    wrong += [cold] if cold else []
+    if wrong:
+        module.fail_json(msg=f"Refusing to write {module.params['path']}: {'; '.join(wrong)}", problems=wrong)
 
 
 def main() -> None:
@@ -89,17 +100,16 @@ def main() -> None:
     before = {name: (base / name).read_text(encoding="utf-8") if (base / name).exists() else "" for name in wanted}
     differs = [name for name, text in wanted.items() if before[name] != text]
     if differs:
-        wrong = problems(files["slurm.conf"]) or parse_with_slurm(module, files)
-        if wrong:
-            module.fail_json(msg=f"Refusing to write {base}/slurm.conf: {'; '.join(wrong)}", problems=wrong)
-        if not module.check_mode:
-            for name in differs:
-                write(module, base / name, wanted[name])
+        refuse(module, before["slurm.conf"], files)
+    if differs and not module.check_mode:
+        base.mkdir(parents=True, exist_ok=True)
+        for name in differs:
+            replace(base / name, wanted[name].encode(), "root", 0o644)
     diff = [
         {"before_header": str(base / n), "after_header": str(base / n), "before": before[n], "after": wanted[n]}
         for n in differs
     ]
-    module.exit_json(changed=bool(differs), written=differs, digest=mark, diff=diff)
+    module.exit_json(changed=bool(differs), written=[str(base / n) for n in differs], digest=mark, diff=diff)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import one_of, say, twice
 
 _OWNED = {
+    "dbdport": "slurm_database_port",
     "storagehost": "slurm_database_storage_host",
     "storageport": "slurm_database_storage_port",
     "storageuser": "slurm_database_storage_user",

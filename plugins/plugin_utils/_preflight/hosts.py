@@ -14,6 +14,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wordi
 _CLUSTER = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
 _COUNTS = ("sockets", "cores_per_socket", "threads_per_core", "real_memory")
+_WAYS_OUT = (
+    f"a host that answers; or slurm_node for it, with {', '.join(_COUNTS)}; or a cache that kept its facts "
+    "(ansible.cfg, section defaults: fact_caching = ansible.builtin.jsonfile, "
+    "fact_caching_connection = a directory, fact_caching_timeout = 0)"
+)
 _GROUPS = (
     ("preflight_compute_hosts", "slurm_compute", "there is no node to run jobs"),
     ("preflight_controller_hosts", "slurm_controller", "there is no host for slurmctld"),
@@ -87,16 +92,22 @@ def one_machine_each(inputs: Inputs) -> list[str]:
 
 
 def reached(inputs: Inputs) -> list[str]:
-    """Hosts that this run is about must have told their facts; others are looked at when it is their turn."""
+    """Heads that this run is about must answer, facts of an earlier run do not do; others when it is their turn."""
     tried = set(inputs.get("preflight_play_hosts") or [])
+    answered = set(inputs.get("preflight_reached_hosts", tried))
     heads = [*(inputs.get("preflight_controller_hosts") or []), *(inputs.get("preflight_database_hosts") or [])]
-    silent = [host for host in dict.fromkeys(heads) if host in tried and not _known(inputs, host).get("facts")]
+    silent = [
+        host
+        for host in dict.fromkeys(heads)
+        if host in tried and (host not in answered or not _known(inputs, host).get("facts"))
+    ]
     return [say("inventory host", host, "it was not reached", "a host that answers") for host in silent]
 
 
 def nodes(inputs: Inputs) -> list[str]:
-    """Where slurm.conf is drawn in this run, every node must be known, from its facts or from slurm_node."""
+    """Where slurm.conf is drawn in this run, every node must be known, from facts, also cached ones, or slurm_node."""
     found: list[str] = []
+    silent: list[str] = []
     drawn = set(inputs.get("preflight_play_hosts") or []) & set(inputs.get("preflight_controller_hosts") or [])
     if not drawn or inputs.get("slurm_nodes"):
         return found
@@ -105,12 +116,12 @@ def nodes(inputs: Inputs) -> list[str]:
         if not isinstance(override, dict):
             found.append(say(f"slurm_node of {host}", override, "not a dictionary", f"{', '.join(_COUNTS)} and others"))
         elif not facts and not set(_COUNTS) <= set(override):
-            accepted = f"a host that answers, or slurm_node with {', '.join(_COUNTS)}"
-            found.append(
-                say("inventory host", host, "it was not reached, so Slurm cannot be told what it has", accepted)
-            )
+            silent.append(host)
         else:
             found += _node(host, facts, override)
+    if silent:
+        problem = "it was not reached, so Slurm cannot be told what it has"
+        found.append(say("inventory host", silent[0] if len(silent) == 1 else silent, problem, _WAYS_OUT))
     return found
 
 
@@ -125,13 +136,15 @@ def _node(host: str, facts: t.Mapping[str, t.Any], override: dict[str, t.Any]) -
 
 
 def controller_names(inputs: Inputs) -> list[str]:
-    """slurmctld only starts where the machine's own name stands in slurm.conf."""
+    """slurmctld only starts where slurm.conf has what gethostname() says, or that up to its first dot."""
     found = []
     for host in inputs.get("preflight_controller_hosts") or []:
         known = _known(inputs, host)
-        own = [name for name in (known.get("hostname"), known.get("fqdn")) if name]
+        full = (known.get("facts") or {}).get("nodename")
+        own = [name for name in (full, known.get("hostname")) if name]
         if own and host not in own:
-            accepted = f"the inventory name {' or '.join(dict.fromkeys(own))}, or another host name on the machine"
+            names = " or ".join(dict.fromkeys(own))
+            accepted = f"the inventory name {names}, or the machine's name set to it (hostnamectl set-hostname {host})"
             found.append(say("preflight_controller_hosts", host, f"the machine calls itself {own[0]}", accepted))
     return found
 

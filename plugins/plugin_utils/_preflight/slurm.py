@@ -18,6 +18,7 @@ _OWNED = {  # the roles write these; a second value would break what they build 
     "slurmctldhost": "slurm_controller_hosts",
     "statesavelocation": "slurm_state_dir",
     "accountingstoragehost": "slurm_database_host",
+    "accountingstorageport": "slurm_database_port",
     "topologyplugin": "slurm_topology",
     "slurmuser": "the user slurm, to whom the packages and roles give every file",
     "slurmctldpidfile": "the units of the packages and roles",

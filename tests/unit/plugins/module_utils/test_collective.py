@@ -10,9 +10,10 @@ import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective as collective
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective_payload as payload
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective_request as asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
 
-REQUEST = collective.Request(2, 1, "gloo", ["all_reduce", "all_to_all"], 8, 64, 4, 5, 20)
+REQUEST = asked.Request(2, 1, "gloo", ["all_reduce", "all_to_all"], 8, 64, 4, 5, 20)
 CONTEXT = {"time": 1.0, "run": "r", "profile": "lab", "argv": ["srun"]}
 
 
@@ -85,24 +86,24 @@ def test_rendezvous_comes_from_the_step_and_can_be_overruled() -> None:
 
 
 def test_the_program_travels_as_text() -> None:
-    compile(collective.source(), "payload", "exec")
-    assert "ansible" not in collective.source()
+    compile(asked.source(), "payload", "exec")
+    assert "ansible" not in asked.source()
 
 
 def test_command() -> None:
     options = {"partition": None, "cpus_per_task": 2, "exclusive": True, "overlap": False, "job_name": "mine"}
-    got = collective.command("/usr/bin/srun", "/env/python", REQUEST, options, 90)
+    got = asked.command("/usr/bin/srun", "/env/python", REQUEST, options, 90)
     assert " ".join(got) == (
-        "/usr/bin/srun --job-name=mine --mpi=none --kill-on-bad-exit=1 --chdir=/ --time=3 --cpus-per-task=2 --exclusive"
-        " --nodes=2 --ntasks-per-node=1 --ntasks=2 /env/python - --backend=gloo --operations all_reduce all_to_all"
-        " --min-size=8 --max-size=64 --factor=4 --warmup=5 --iterations=20"
+        "/usr/bin/srun --job-name=mine --mpi=none --kill-on-bad-exit=1 --exclusive --immediate=60 --chdir=/ --time=3"
+        " --cpus-per-task=2 --nodes=2 --ntasks-per-node=1 --ntasks=2 /env/python - --backend=gloo"
+        " --operations all_reduce all_to_all --min-size=8 --max-size=64 --factor=4 --warmup=5 --iterations=20"
     )
 
 
 @pytest.mark.parametrize("change", [{"nodes": 0}, {"min_size": 2}, {"max_size": 4}, {"factor": 1}, {"warmup": -1}])
 def test_nonsense_is_refused(change: dict[str, int]) -> None:
-    with pytest.raises(collective.CollectiveError):
-        collective.validate(REQUEST._replace(**change), [])
+    with pytest.raises(asked.CollectiveError):
+        asked.validate(REQUEST._replace(**change), [])
 
 
 def test_a_good_result() -> None:
@@ -154,3 +155,18 @@ def test_a_single_rank_is_skipped_with_a_reason() -> None:
     got = collective.skip(REQUEST._replace(nodes=1), CONTEXT)
     assert [check["verdict"] for check in got["checks"]] == ["skipped", "skipped"]
     assert "nobody" in got["checks"][0]["reason"]
+
+
+def test_busy_nodes_are_skipped_with_a_reason() -> None:
+    got = collective.skip(REQUEST._replace(nodes=1), {**CONTEXT, "busy": ["c1", "c2"]})
+    assert [check["verdict"] for check in got["checks"]] == ["skipped", "skipped"]
+    assert got["checks"][0]["reason"] == "too few nodes are idle; busy with jobs: c[1-2]"
+
+
+@pytest.mark.parametrize(
+    "text", ["Requested nodes are busy", "Immediate execution impossible, insufficient priority", "busy bee"]
+)
+def test_a_job_that_was_faster_is_no_error(text: str) -> None:
+    got = result("", 1, f"srun: error: Unable to allocate resources: {text}\n")
+    assert got["checks"][0]["verdict"] == ("error" if text == "busy bee" else "skipped")
+    assert text in got["checks"][0]["reason"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import typing as t
 from pathlib import Path
 
@@ -13,15 +14,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _managed_
 
 
 class Module:
-    """Moves files as AnsibleModule does; says that no attribute differs."""
+    """Says that no attribute differs."""
 
     def __init__(self, tmpdir: Path, check_mode: bool = False) -> None:
-        self.tmpdir = str(tmpdir)
+        self.place = tmpdir
         self.check_mode = check_mode
         self.attributes: list[dict[str, t.Any]] = []
-
-    def atomic_move(self, src: str, dest: str) -> None:
-        Path(src).rename(dest)
 
     def set_fs_attributes_if_different(self, file_args: dict[str, t.Any], changed: bool) -> bool:
         self.attributes.append(file_args)
@@ -78,3 +76,40 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "unit.d").write_text("a file")
     with pytest.raises(managed.FileError, match=r"Cannot write .*unit\.d/site\.conf"):
         managed.keep_all(Module(tmp_path), entries(tmp_path))
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_secret_is_never_readable_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    target, modes = tmp_path / "key", []
+    if there:
+        target.write_text("old")
+        target.chmod(0o644)
+    move = os.replace
+    opened = os.fdopen
+
+    def watched(source: str, dest: Path) -> None:
+        modes.append(Path(source).stat().st_mode & 0o777)
+        move(source, dest)
+
+    def first(descriptor: int, how: str) -> t.Any:
+        modes.append(os.fstat(descriptor).st_mode & 0o777)
+        return opened(descriptor, how)
+
+    monkeypatch.setattr(managed.os, "replace", watched)
+    monkeypatch.setattr(managed.os, "fdopen", first)
+    before = os.umask(0)
+    try:
+        managed.replace(target, b"geheim", "root", 0o400)
+    finally:
+        os.umask(before)
+    assert modes == [0o600, 0o400]
+    assert target.stat().st_mode & 0o777 == 0o400
+    assert target.read_bytes() == b"geheim"
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+def test_nothing_is_left_of_a_write_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "key").mkdir()
+    with pytest.raises(OSError, match="key"):
+        managed.replace(tmp_path / "key", b"geheim", "root", 0o400)
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]

@@ -9,13 +9,8 @@ import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_facts as facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_checks import (
-    CHECKS,
-    BrokenError,
-    Node,
-    Options,
-    perform,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_access import BrokenError, Node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_checks import CHECKS, Options, perform
 
 MEMINFO = (
     "MemTotal:       24000000 kB\nMemFree:         1000000 kB\nMemAvailable:   20000000 kB\nHugePages_Total:       0\n"
@@ -199,3 +194,37 @@ def test_a_skipped_check_says_why() -> None:
 def test_a_real_node_refuses_tools_that_are_not_there() -> None:
     with pytest.raises(BrokenError, match="no-such-tool is not installed"):
         Node(1.0).ask(["no-such-tool"])
+
+
+@pytest.mark.parametrize(
+    "status, verdict, blamed",
+    [("Invalid credential (13)", "fail", "config"), ("Expired credential (15)", "error", "infra")],
+)
+def test_a_credential_of_another_host(status: str, verdict: str, blamed: str) -> None:
+    class Foreign(Bench):
+        def ask(self, argv: t.Sequence[str], data: str | None = None) -> Outcome:
+            bad = argv[0] == "unmunge" and data == "MUNGE:foreign:"
+            return Outcome(1, f"STATUS:  {status}\n", "", 0.1) if bad else super().ask(argv, data)
+
+    (got,) = perform(["munge"], Options("c1", credential="MUNGE:foreign:"), Foreign({}))
+    assert (got["verdict"], got["class"]) == (verdict, blamed)
+    assert ("key" in got["reason"]) == (verdict == "fail")
+
+
+@pytest.mark.parametrize(
+    "state, want",
+    [
+        ("IDLE", True),
+        ("IDLE+CLOUD", True),
+        ("IDLE+COMPLETING", True),
+        ("IDLE+PLANNED", False),
+        ("IDLE+RESERVED", False),
+        ("IDLE+DRAIN", False),
+        ("IDLE*", False),
+        ("MIXED", False),
+        ("ALLOCATED", False),
+    ],
+)
+def test_only_idle_nodes_are_free(state: str, want: bool) -> None:
+    got = check("slurmd", {"scontrol": NODE.format(state, "")})
+    assert (got["context"]["state"], got["context"]["idle"]) == (state, want)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_conf import digest, parse, problems
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_conf import parse, problems, problems_beside
 
 GOOD = """# comment
 ClusterName=lab
@@ -60,26 +60,26 @@ def test_no_node_at_all_is_a_problem() -> None:
     assert "no node is defined" in problems("ClusterName=x\nSlurmctldHost=y\n")
 
 
+GRES = "Name=gpu Type=a100 File=/dev/nvidia[0-3]\nNodeName=c[1-2] AutoDetect=off"
+TOPOLOGY = "SwitchName=s1 Nodes=c1\nSwitchName=s2 Nodes=c2\nSwitchName=top Switches=s[1-2]"
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "restart"),
+    ("name", "text", "said"),
     [
-        ("# comment", "# other comment", False),
-        ("SlurmdTimeout=120", "SlurmdTimeout=60", False),
-        ("Default=YES", "Default=NO", False),
-        ("select/cons_tres", "select/linear", True),
-        ("SelectType=", "selecttype=", False),
-        ("c[1-2] Sockets", "c[1-3] Sockets", True),
-        ("RealMemory=1000", "RealMemory=2000", True),
-        ("SlurmctldHost=ctl\n", "SlurmctldHost=ctl9\n", True),
-        ("TaskPlugin=task/cgroup,task/affinity", "TaskPlugin=task/cgroup", True),
+        ("cgroup.conf", "# x\nConstrainCores=yes\n", ""),
+        ("cgroup.conf", "ConstrainCores", "is not made of Name=value"),
+        ("gres.conf", GRES, ""),
+        ("gres.conf", "File=/dev/nvidia0", "has no Name"),
+        ("gres.conf", "Name=gpu File=/dev/nvidia[0-", "'[' without ']'"),
+        ("gres.conf", "NodeName=c[1-3] Name=gpu", "nodename names what is not defined: c3"),
+        ("topology.conf", TOPOLOGY, ""),
+        ("topology.conf", "Nodes=c1", "has no SwitchName"),
+        ("topology.conf", "SwitchName=s Nodes=c9", "nodes names what is not defined: c9"),
+        ("topology.conf", "SwitchName=s Switches=t", "switches names what is not defined: t"),
     ],
 )
-def test_digest_changes_when_a_restart_is_needed(old: str, new: str, restart: bool) -> None:
-    assert old in GOOD
-    assert (digest({"slurm.conf": GOOD}) != digest({"slurm.conf": GOOD.replace(old, new)})) is restart
-
-
-def test_digest_takes_other_files_in_full() -> None:
-    one = digest({"slurm.conf": GOOD, "cgroup.conf": "ConstrainCores=yes"})
-    assert one != digest({"slurm.conf": GOOD, "cgroup.conf": "ConstrainCores=no"})
-    assert one == digest({"slurm.conf": GOOD, "cgroup.conf": "# x\nConstrainCores=yes"})
+def test_problems_of_the_files_beside(name: str, text: str, said: str) -> None:
+    found = problems_beside({"slurm.conf": GOOD, name: text})
+    assert bool(found) is bool(said), found
+    assert all(said in one and one.startswith(name) for one in found), found

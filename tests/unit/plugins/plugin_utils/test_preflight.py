@@ -92,7 +92,23 @@ CASES: list[tuple[dict[str, t.Any], list[str]]] = [
     (hosts(c1=host("c1", node="bad_name"), c2=host("c2")), ["bad_name", "not a host name"]),
     (hosts(ctl=host("ctl", hostname="ip-10-0-0-9")), ["'ctl'", "calls itself ip-10-0-0-9"]),
     (hosts(ctl=host("ctl", facts={})), ["'ctl'", "not reached"]),
-    (hosts(c2=host("c2", facts={})), ["'c2'", "not reached", "slurm_node with sockets"]),
+    (
+        hosts(ctl=host("ctl", facts={"nodename": "c0.lan"}, hostname="c0")),
+        ["'ctl'", "calls itself c0.lan", "hostnamectl"],
+    ),
+    (
+        {
+            **hosts(
+                **{"ctl.lan": host("ctl", fqdn="ctl.lan", facts={"nodename": "ctl"})},
+                ctl=host("x", address="10.0.0.77"),
+            ),
+            "preflight_controller_hosts": ["ctl.lan"],
+        },
+        ["'ctl.lan'", "calls itself ctl", "set-hostname ctl.lan"],
+    ),
+    ({"preflight_reached_hosts": ["c1", "c2"]}, ["'ctl'", "not reached"]),
+    (hosts(c2=host("c2", facts={})), ["'c2'", "not reached", "slurm_node for it, with sockets", "fact_caching = "]),
+    (hosts(c1=host("c1", facts={}), c2=host("c2", facts={})), ["['c1', 'c2']", "not reached", "fact_caching = "]),
     (hosts(c2=host("c2", slurm_node={"socket": 2})), ["slurm_node of c2", "socket", "accepted: address"]),
     (hosts(c2=host("c2", slurm_node={"sockets": 0})), ["slurm_node.sockets of c2", "0"]),
     (hosts(c2=host("c2", slurm_node={"real_memory": "1.5T"})), ["slurm_node.real_memory of c2", "'1.5T'"]),
@@ -120,6 +136,7 @@ CASES: list[tuple[dict[str, t.Any], list[str]]] = [
     # settings
     (extra(nodename="x"), ["slurm_extra_settings.nodename", "slurm_node"]),
     (extra(StateSaveLocation="/x"), ["slurm_extra_settings.StateSaveLocation", "slurm_state_dir"]),
+    (extra(AccountingStoragePort=7000), ["slurm_extra_settings.AccountingStoragePort", "slurm_database_port"]),
     (extra(SlurmUser="root"), ["slurm_extra_settings.SlurmUser", "user slurm"]),
     (extra(AuthType="auth/none"), ["auth/munge"]),
     (extra(SlurmctldParameters="idle_on_node_suspend"), ["SlurmctldParameters", "enable_configless"]),
@@ -177,6 +194,7 @@ CASES: list[tuple[dict[str, t.Any], list[str]]] = [
     (account(parent="x"), ["slurm_database_accounts (x).parent", "back to itself"]),
     (account(settings={"qos": ["normal", "urgent"]}), ["slurm_database_accounts (x)", "urgent", "long, normal"]),
     (account(setings={}), ["setings", "settings"]),
+    ({"slurm_database_settings": {"DbdPort": 7000}}, ["slurm_database_settings.DbdPort", "slurm_database_port"]),
     ({"slurm_database_settings": {"StoragePass": "geheim"}}, ["StoragePass", "slurm_database_storage_password"]),
     (
         {"slurm_database_local": False, "slurm_database_storage_host": "db"},
@@ -227,6 +245,12 @@ def test_each_fault_is_named_once(change: dict[str, t.Any], words: list[str], sp
         {**hosts(c1=host("c1", slurm_node=A100)), "slurm_gres": [{"autodetect": "nvml"}]},
         {**hosts(c2=host("c2", facts={}, slurm_node=A100 | {"gres": ""}))},
         {**hosts(c2=host("c2", facts={})), "preflight_play_hosts": ["c1"]},
+        {
+            **hosts(**{"ctl.lan": host("ctl", facts={"nodename": "ctl.lan"})}, ctl=host("x", address="10.0.0.77")),
+            "preflight_controller_hosts": ["ctl.lan"],
+            "preflight_play_hosts": ["ctl.lan"],
+        },
+        {"preflight_reached_hosts": ["ctl", "c1"]},
         {"slurm_database_users": []},
         {"slurm_site_notes": "mine"},
         {"slurm_cgroup_settings": {"CgroupMountpoint": "/sys/fs/cgroup", "SomethingNew": 1}},
