@@ -18,6 +18,7 @@ HOST_PACKAGES := aardvark-dns ca-certificates debian-archive-keyring git iptable
 NODES ?= 2
 GPUS ?= 0
 SUITE ?= bookworm
+PURGE ?= false
 HOSTS ?= 3,30,100
 LAB_VARS := -e lab_compute_nodes=$(NODES) -e lab_gpus=$(GPUS) -e lab_suite=$(SUITE)
 INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
@@ -35,13 +36,15 @@ lab: export HPCAI_RUN := $(shell date -u +%Y%m%dT%H%M%SZ)
 lab: lab-up ## bring up, configure, certify and train on a real Slurm cluster on this machine (NODES, GPUS, SUITE)
 	@$(PLAYBOOK) $(INVENTORY) playbooks/site.yml || \
 	  { status=$$?; $(PLAYBOOK) $(INVENTORY) playbooks/report.yml; exit $$status; }
-	@echo "A shell on the cluster: make lab-shell      Remove it: make lab-down"
+	@echo "  Report      $(CURDIR)/$(BUILD)/report/report.html"
+	@echo "  A shell     make lab-shell"
+	@echo "  Remove it   make lab-down"
 
 lab-up: missing-packages venv ## only start the lab's nodes
 	@$(PLAYBOOK) $(LAB_VARS) playbooks/lab_up.yml
 
-lab-down: venv ## remove everything that make lab made, and nothing else
-	@$(PLAYBOOK) playbooks/lab_down.yml
+lab-down: venv ## remove what make lab made, and nothing else (PURGE=true: the node image too)
+	@$(PLAYBOOK) -e lab_purge=$(PURGE) playbooks/lab_down.yml
 
 lab-shell: ## a shell on the lab's login node, as an ordinary user
 	@podman exec --interactive --tty --user trainer --workdir /home/trainer --env TERM hpcai-lab-ctl bash -l
