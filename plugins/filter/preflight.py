@@ -68,7 +68,6 @@ def _host(variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     return {
         "address": f"{address}:{port}" if address and port else address,
         "facts": facts,
-        "fqdn": facts.get("fqdn"),
         "hostname": facts.get("hostname"),
         "node": named or facts.get("hostname"),
         "release": facts.get("distribution_version" if ubuntu else "distribution_major_version"),

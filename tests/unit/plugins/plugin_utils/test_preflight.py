@@ -99,7 +99,7 @@ CASES: list[tuple[dict[str, t.Any], list[str]]] = [
     (
         {
             **hosts(
-                **{"ctl.lan": host("ctl", fqdn="ctl.lan", facts={"nodename": "ctl"})},
+                **{"ctl.lan": host("ctl", facts={"nodename": "ctl"})},
                 ctl=host("x", address="10.0.0.77"),
             ),
             "preflight_controller_hosts": ["ctl.lan"],
