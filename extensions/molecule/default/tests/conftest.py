@@ -44,7 +44,8 @@ class Lab:
         return testinfra.get_host(
             f"ssh://root@{self.addresses[name]}",
             ssh_identity_file=str(STATE / "ssh_key"),
-            ssh_extra_args=f"-o UserKnownHostsFile={STATE / 'known_hosts'} -o BatchMode=yes",
+            # A busy machine may take long to answer a new connection; that is not what these tests are about.
+            ssh_extra_args=f"-o UserKnownHostsFile={STATE / 'known_hosts'} -o BatchMode=yes -o ConnectTimeout=60",
         )
 
     def run(self, command: str, user: str = "trainer", host: str = "ctl") -> t.Any:
@@ -93,7 +94,10 @@ def eventually(question: t.Callable[[], t.Any], seconds: float = 90, what: str =
     """Ask until the answer is true; fail with the last answer when time is up."""
     end = time.monotonic() + seconds
     while True:
-        answer = question()
+        try:
+            answer = question()
+        except RuntimeError as exc:  # testinfra: SSH itself failed; the question was not answered
+            answer, what = None, f"{what} ({exc})"[:500]
         if answer:
             return answer
         assert time.monotonic() < end, f"not within {seconds:.0f} s: {what or question}"
