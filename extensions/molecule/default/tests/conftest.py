@@ -94,13 +94,14 @@ def eventually(question: t.Callable[[], t.Any], seconds: float = 90, what: str =
     """Ask until the answer is true; fail with the last answer when time is up."""
     end = time.monotonic() + seconds
     while True:
+        trouble = ""
         try:
             answer = question()
         except RuntimeError as exc:  # testinfra: SSH itself failed; the question was not answered
-            answer, what = None, f"{what} ({exc})"[:500]
+            answer, trouble = None, f"; the last time there was no answer: {exc}"
         if answer:
             return answer
-        assert time.monotonic() < end, f"not within {seconds:.0f} s: {what or question}"
+        assert time.monotonic() < end, f"not within {seconds:.0f} s: {what or question}{trouble}"
         time.sleep(1)
 
 
