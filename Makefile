@@ -19,12 +19,15 @@ NODES ?= 2
 GPUS ?= 0
 SUITE ?= bookworm
 PURGE ?= false
+SKU ?=
+MINUTES ?= 5
 HOSTS ?= 3,30,100
-LAB_VARS := -e lab_compute_nodes=$(NODES) -e lab_gpus=$(GPUS) -e lab_suite=$(SUITE)
+LAB_VARS := -e lab_compute_nodes=$(NODES) -e lab_gpus=$(GPUS) -e lab_suite=$(SUITE) $(if $(SKU),-e lab_sku=$(SKU))
 INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
 PLAYBOOK := $(BIN)/ansible-playbook
 
-.PHONY: help host-packages missing-packages venv lock format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell
+.PHONY: help host-packages missing-packages venv lock format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell \
+  integration test-gpu fuzz docs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +36,7 @@ help: ## show this list
 
 # One name for the whole rehearsal, so that the report shows its stages as one run. A report is drawn of failures too.
 lab: export HPCAI_RUN := $(shell date -u +%Y%m%dT%H%M%SZ)
-lab: lab-up ## bring up, configure, certify and train on a real Slurm cluster on this machine (NODES, GPUS, SUITE)
+lab: lab-up ## bring up, configure, certify and train on a real Slurm cluster on this machine (NODES, GPUS, SUITE, SKU)
 	@$(PLAYBOOK) $(INVENTORY) playbooks/site.yml || \
 	  { status=$$?; $(PLAYBOOK) $(INVENTORY) playbooks/report.yml; exit $$status; }
 	@echo "  Report      $(CURDIR)/$(BUILD)/report/report.html"
@@ -92,6 +95,18 @@ types: venv ## mypy
 unit: venv ## unit tests
 	$(BIN)/pytest tests/unit
 
+integration: venv ## the measuring modules against emulated tools
+	$(BIN)/pytest tests/integration
+
+test-gpu: venv ## the measuring modules on this machine's GPUs; changes no clocks (see tests/gpu/README.md)
+	$(BIN)/pytest tests/gpu -rs
+
+fuzz: venv ## feed the parsers broken logs (MINUTES)
+	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES)
+
+docs: venv ## draw docs/sku_profiles.md from the profiles
+	PYTHONPATH=$(BUILD)/collections $(BIN)/python tests/tools/sku_profiles.py
+
 sanity: venv ## ansible-test sanity and units, on a copy of the tree
 	tests/tools/ansible_test sanity --python $(PYTHON_VERSION)
 	tests/tools/ansible_test units --python $(PYTHON_VERSION)
@@ -105,7 +120,7 @@ benchmark: venv ## configure.yml beside a bare shell script, as ratios (HOSTS)
 build: venv ## the tarball for ansible-galaxy collection install
 	$(BIN)/ansible-galaxy collection build --force --output-path $(BUILD)
 
-test: lint types unit sanity molecule ## what CI runs
+test: lint types unit integration sanity molecule ## what CI runs
 
 clean: ## remove .build/ (take the lab down first)
 	rm -rf $(BUILD)

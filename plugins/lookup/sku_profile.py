@@ -12,33 +12,72 @@ author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
   - Returns the profile of a machine type. An unknown one gets the profile C(generic), which expects nothing, so that
     its measurements stay V(unjudged).
+  - Case does not matter, nor does the prefix C(Standard_) of Azure's VM sizes.
 options:
   _terms: {description: Machine types (SKU names), required: true}
   overrides:
     description:
       - A partial profile that a site puts over the shipped one.
-      - An entry of C(expect) replaces the shipped one for the same check, metric and labels, and is added otherwise.
+      - Mappings are merged key by key, at any depth; lists and values are replaced; null takes a key away.
+      - An entry of C(expect) replaces the shipped one for the same check, metric, labels, node count and verdict, and
+        is added otherwise; with C(value) null it takes the shipped one away.
+      - A unit other than the metric's is refused.
     type: dict
     default: {}
 """
 
 EXAMPLES = r"""
-- name: Show the floors of a machine type
+- name: Show what is expected of a machine type
   ansible.builtin.debug:
-    msg: "{{ lookup('hpcai.gpu_cluster.sku_profile', cluster_sku, overrides=site_profile).expect }}"
+    msg: "{{ lookup('hpcai.gpu_cluster.sku_profile', 'Standard_ND96asr_v4').expect }}"
+
+- name: Ask for more than the shipped profile does, and for another NCCL variable
+  ansible.builtin.debug:
+    msg: "{{ lookup('hpcai.gpu_cluster.sku_profile', cluster_sku, overrides=site_profile) }}"
+  vars:
+    site_profile:
+      nccl: {environment: {NCCL_DEBUG: INFO}}
+      expect:
+        - {check: gpu_bandwidth, metric: h2d, op: ">=", value: 24, unit: GB/s, source: our acceptance test}
 """
 
 RETURN = r"""
 _raw:
-  description: One profile per machine type.
+  description:
+    - One profile per machine type, with C(sku) as asked for, C(profile) as found, and whether it is C(known).
+    - What is not known of a machine type is left out.
   type: list
   elements: dict
   sample:
-    - sku: lab
+    - sku: Standard_ND96asr_v4
       known: true
-      profile: lab
+      profile: nd96asr_v4
+      description: ND A100 v4, 8 A100 of 40 GB
+      vm_size: Standard_ND96asr_v4
+      vcpus: 96
+      numa_nodes: 4
+      threads_per_core: 1
+      gpu:
+        model: A100-SXM4-40GB
+        count: 8
+        memory_mib: 40536
+        compute_capability: "8.0"
+        max_clocks: {graphics: 1410, memory: 1215}
+      topology: {gpus: [{pci_domain: "0001", numa_node: 1, nic: mlx5_ib0}]}
+      infiniband: {count: 8, rate_gbps: 200, devices: [mlx5_ib0]}
+      nvme: {count: 8, controller: Microsoft NVMe Direct Disk}
+      nccl:
+        topology_file: /opt/microsoft/ndv4-topo.xml
+        environment: {CUDA_DEVICE_ORDER: PCI_BUS_ID}
+        tests: {collectives: [all_reduce, alltoall], min_size: 8, max_size: 8589934592, factor: 2}
+      slurm:
+        gres: gpu:a100:8
+        node: {sockets: 4, cores_per_socket: 24, threads_per_core: 1}
+        slurmd_parameters: [numa_node_as_socket]
+        gres_conf: [{name: gpu, type: a100, file: "/dev/nvidia[0-1]", cores: 24-47}]
       expect:
-        - {check: node_checks, metric: skew, op: "<=", value: 5, unit: s, source: "how the value was found"}
+        - {check: gpu_bandwidth, metric: h2d, op: ">", value: 20, unit: GB/s, source: "how the value was found"}
+        - {check: gpu_bandwidth, metric: h2d, op: ">=", value: 21, unit: GB/s, verdict: warn, source: "where it stands"}
 """
 
 import typing as t

@@ -9,84 +9,34 @@ error of the infrastructure, what nobody expects stays unjudged: neither is ever
 
 from __future__ import annotations
 
-import math
 import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import (
+    CheckError,
+    Json,
+    applies,
+    compare,
+    finite,
+    labels,
+    validate_expectation,
+)
 
 SCHEMA = 1
 VERDICTS = ("pass", "warn", "fail", "unjudged", "skipped", "error")
 CLASSES = ("hardware", "fabric", "config", "software", "infra")
 
-Json = t.Dict[str, t.Any]
-
-_COMPARE: dict[str, t.Callable[[float, float], bool]] = {
-    ">=": lambda value, limit: value >= limit,
-    "<=": lambda value, limit: value <= limit,
-    ">": lambda value, limit: value > limit,
-    "<": lambda value, limit: value < limit,
-    "==": lambda value, limit: value == limit,
-}
-_EXPECTATION_KEYS = {"check", "metric", "nodes", "op", "value", "unit", "source"}
 _METRIC_KEYS = {"name", "value", "unit", "expected", "source", "ratio", "verdict"}
 # One metric below its floor is a finding whatever else is missing; a hole in the measurement outranks every pass.
 _WORST_FIRST = ("fail", "error", "warn", "pass")
 
 
-class CheckError(ValueError):
-    """An expectation or a record is malformed; the text is fit for the user."""
-
-
-def finite(value: t.Any) -> float | None:
-    """Return the number, or None for whatever is not a finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return value
-
-
-def metric(name: str, value: t.Any, unit: str, **labels: t.Any) -> Json:
+def metric(name: str, value: t.Any, unit: str, **label: t.Any) -> Json:
     """Return an unjudged metric; labels (collective, size, path) say which of several it is."""
-    clash = _METRIC_KEYS & set(labels)
+    clash = _METRIC_KEYS & set(label)
     if clash:
         raise CheckError(f"metric {name}: {', '.join(sorted(clash))} cannot be a label")
     blank: Json = {"name": name, "value": finite(value), "unit": unit, "expected": None, "source": None}
-    return {**blank, "ratio": None, "verdict": "unjudged", **labels}
-
-
-def validate_expectation(expectation: t.Mapping[str, t.Any]) -> None:
-    """Refuse an expectation that could not be compared with anything."""
-    missing = sorted({"check", "metric", "op", "value", "unit", "source"} - set(expectation))
-    if missing:
-        raise CheckError(f"expectation {dict(expectation)!r} lacks {', '.join(missing)}")
-    if expectation["op"] not in _COMPARE:
-        raise CheckError(f"expectation op is {expectation['op']!r}, accepted are {', '.join(_COMPARE)}")
-    if finite(expectation["value"]) is None:
-        raise CheckError(f"expectation value is {expectation['value']!r}, a finite number is needed")
-
-
-def _labels(expectation: t.Mapping[str, t.Any]) -> Json:
-    return {key: value for key, value in expectation.items() if key not in _EXPECTATION_KEYS and value is not None}
-
-
-def _applies(expectation: t.Mapping[str, t.Any], check: str, metrics: t.Sequence[Json], nodes: int | None) -> bool:
-    """An expectation for another collective or node count says nothing about this record."""
-    wanted = expectation.get("nodes")
-    if expectation["check"] != check or (wanted is not None and wanted != nodes):
-        return False
-    collective = expectation.get("collective")
-    return collective is None or any(m.get("collective") == collective for m in metrics)
-
-
-def _compare(item: Json, expectation: t.Mapping[str, t.Any]) -> Json:
-    if item["unit"] != expectation["unit"]:
-        raise CheckError(f"{item['name']} is measured in {item['unit']}, its expectation is in {expectation['unit']}")
-    limit, value = expectation["value"], finite(item["value"])
-    verdict = "error" if value is None else "pass" if _COMPARE[expectation["op"]](value, limit) else "fail"
-    return {
-        **item,
-        "expected": f"{expectation['op']} {limit}",
-        "source": expectation["source"],
-        "ratio": None if value is None or limit == 0 else value / limit,
-        "verdict": verdict,
-    }
+    return {**blank, "ratio": None, "verdict": "unjudged", **label}
 
 
 def judge(
@@ -99,18 +49,18 @@ def judge(
     judged = [metric(m["name"], m["value"], m["unit"], **_own_labels(m)) for m in metrics]
     for expectation in expectations:
         validate_expectation(expectation)
-        if not _applies(expectation, check, metrics, nodes):
+        if not applies(expectation, check, metrics, nodes):
             continue
-        labels = _labels(expectation)
+        wanted = labels(expectation)
         hits = [
             index
             for index, item in enumerate(judged)
-            if item["name"] == expectation["metric"] and all(item.get(key) == want for key, want in labels.items())
+            if item["name"] == expectation["metric"] and all(item.get(key) == want for key, want in wanted.items())
         ]
         for index in hits:
-            judged[index] = _worse(judged[index], _compare(judged[index], expectation))
+            judged[index] = _worse(judged[index], compare(judged[index], expectation))
         if not hits:
-            judged.append(_compare(metric(expectation["metric"], None, expectation["unit"], **labels), expectation))
+            judged.append(compare(metric(expectation["metric"], None, expectation["unit"], **wanted), expectation))
     return judged
 
 
@@ -119,7 +69,7 @@ def _own_labels(item: t.Mapping[str, t.Any]) -> Json:
 
 
 def _worse(one: Json, other: Json) -> Json:
-    """Two expectations may meet in one metric; keep the one that it misses."""
+    """Two expectations may meet in one metric; keep the one that it misses, of two alike the later."""
     order = (*_WORST_FIRST, "unjudged")
     return one if order.index(one["verdict"]) < order.index(other["verdict"]) else other
 
@@ -133,14 +83,14 @@ def overall(metrics: t.Sequence[Json]) -> str:
 
 
 def explain(metrics: t.Sequence[Json]) -> str:
-    """Name every metric that failed or is missing."""
+    """Name every metric that missed what is expected of it, or is missing."""
     parts = []
     for item in metrics:
-        if item["verdict"] not in ("fail", "error"):
+        if item["verdict"] not in ("fail", "error", "warn"):
             continue
-        labels = " ".join(f"{key}={value}" for key, value in _own_labels(item).items())
+        label = " ".join(f"{key}={value}" for key, value in _own_labels(item).items())
         value = "not measured" if item["value"] is None else f"{item['value']:g} {item['unit']}"
-        parts.append(f"{item['name']}{f' ({labels})' if labels else ''}: {value}, expected {item['expected']}")
+        parts.append(f"{item['name']}{f' ({label})' if label else ''}: {value}, expected {item['expected']}")
     return "; ".join(parts)
 
 

@@ -11,6 +11,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective_payload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._collective_payload import OPERATIONS
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import flags
 
 
 class CollectiveError(ValueError):
@@ -61,17 +62,6 @@ def source() -> str:
     """Return the text of the program, also from inside the zip file that Ansible makes of a module."""
     spec: t.Any = _collective_payload.__spec__
     return str(spec.loader.get_source(_collective_payload.__name__))
-
-
-def flags(options: t.Mapping[str, t.Any]) -> list[str]:
-    """Turn srun options into arguments: underscores become dashes, true is a bare flag, false and none are left out."""
-    found = []
-    for key, value in options.items():
-        name = f"--{key.replace('_', '-')}"
-        if value is None or value is False:
-            continue
-        found.append(name if value is True else f"{name}={value}")
-    return found
 
 
 def command(srun: str, python: str, request: Request, options: t.Mapping[str, t.Any], timeout: float) -> list[str]:

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import time
 import typing as t
+from pathlib import Path
 
 GRACE = 5.0
+_TAIL = 4096
 
 
 class Outcome(t.NamedTuple):
@@ -43,16 +46,10 @@ def run(
     """
     begin = time.monotonic()
     try:
-        process = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "LC_ALL": "C", **(environment or {})},
-            start_new_session=True,
-        )
-    except OSError as exc:
-        return Outcome(None, "", f"{argv[0]} cannot be started: {exc.strerror}", 0.0)
+        stdin = subprocess.DEVNULL if data is None else subprocess.PIPE
+        process = _start(argv, environment, stdin, subprocess.PIPE, subprocess.PIPE)
+    except (OSError, ValueError) as exc:
+        return _not_started(argv, exc)
     rc: int | None = None
     out, err = b"", b""
     for limit, sign in ((timeout, None), (GRACE, signal.SIGTERM), (GRACE, signal.SIGKILL)):
@@ -67,12 +64,85 @@ def run(
     seconds = time.monotonic() - begin
     text = err.decode(errors="replace")
     if rc is None:
-        text = f"{text}\n{argv[0]} did not end within {timeout:g} s"
+        text = f"{text}\n{_late(argv, timeout)}"
     return Outcome(rc, out.decode(errors="replace"), text, seconds)
+
+
+def run_to_file(
+    argv: t.Sequence[str],
+    timeout: float,
+    path: str | Path,
+    environment: t.Mapping[str, str] | None = None,
+) -> Outcome:
+    """Run a program like `run`, with everything it prints in one file: logs of 100 MB need no memory.
+
+    ``Outcome.out`` holds the last lines of the file, ``Outcome.err`` only what this function has to say.
+    """
+    begin = time.monotonic()
+    try:
+        Path(path).write_bytes(b"")
+    except (OSError, ValueError) as exc:
+        return Outcome(None, "", f"{path} cannot be written: {_reason(exc)}", 0.0)
+    with Path(path).open("wb") as log:
+        try:
+            process = _start(argv, environment, subprocess.DEVNULL, log, subprocess.STDOUT)
+        except (OSError, ValueError) as exc:
+            return _not_started(argv, exc)
+    rc: int | None = None
+    try:
+        rc = process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        _end(process)
+    said = "" if rc is not None else _late(argv, timeout)
+    return Outcome(rc, _tail(Path(path)), said, time.monotonic() - begin)
+
+
+def _start(
+    argv: t.Sequence[str],
+    environment: t.Mapping[str, str] | None,
+    stdin: int,
+    stdout: int | t.IO[bytes],
+    stderr: int,
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        list(argv),
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        env={**os.environ, "LC_ALL": "C", **(environment or {})},
+        start_new_session=True,
+    )
+
+
+def _not_started(argv: t.Sequence[str], exc: OSError | ValueError) -> Outcome:
+    return Outcome(None, "", f"{argv[0]} cannot be started: {_reason(exc)}", 0.0)
+
+
+def _reason(exc: OSError | ValueError) -> str:
+    return getattr(exc, "strerror", None) or str(exc)
+
+
+def _late(argv: t.Sequence[str], timeout: float) -> str:
+    return f"{argv[0]} did not end within {timeout:g} s"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a session; its children may ignore SIGTERM after the first process obeyed."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        _signal(process.pid, sign)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+
+
+def _tail(path: Path) -> str:
+    with path.open("rb") as log:
+        log.seek(0, os.SEEK_END)
+        log.seek(max(0, log.tell() - _TAIL))
+        return log.read().decode(errors="replace")
 
 
 def _signal(pid: int, sign: int) -> None:
     try:
         os.killpg(pid, sign)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         return

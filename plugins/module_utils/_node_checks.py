@@ -26,7 +26,6 @@ class Options(t.NamedTuple):
     expect: t.Sequence[Json] = ()
     paths: t.Sequence[str] = ("/",)
     controller_epoch: float | None = None
-    gpus: int = 0
     timeout: float = 20.0
     run: str | None = None
     profile: str | None = None
@@ -118,16 +117,6 @@ def idle(state: str) -> bool:
     return base == "IDLE" and not set(flags) - _IDLE_ALL_THE_SAME
 
 
-def gpu_count(node: Node, options: Options) -> Finding:
-    if not options.gpus:
-        return Finding(verdict="skipped", reason="no GPU expected on this node")
-    seen = facts.gpus(node.get(["nvidia-smi", "-L"]))
-    verdict = "pass" if seen == options.gpus else "fail"
-    return Finding(
-        [metric("gpus", seen, "gpus")], verdict, f"{seen} of {options.gpus} GPUs" if verdict == "fail" else ""
-    )
-
-
 class Check(t.NamedTuple):
     """A check and what is to blame when it fails."""
 
@@ -142,7 +131,6 @@ CHECKS: dict[str, Check] = {
     "clock_skew": Check(clock_skew, "config"),
     "munge": Check(munge, "config"),
     "slurmd": Check(slurmd, "software"),
-    "gpu_count": Check(gpu_count, "hardware"),
 }
 
 

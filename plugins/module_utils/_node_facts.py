@@ -69,8 +69,3 @@ def credential(text: str) -> str:
     if not match:
         raise FactError(f"unmunge printed {text.strip()[-200:]!r}")
     return match.group(1)
-
-
-def gpus(text: str) -> int:
-    """Count the GPUs that ``nvidia-smi -L`` lists."""
-    return len(re.findall(r"^GPU \d+: ", text, re.MULTILINE))

@@ -24,8 +24,8 @@ options:
   checks:
     type: list
     elements: str
-    choices: [cpu_count, memory, disk_space, clock_skew, munge, slurmd, gpu_count]
-    default: [cpu_count, memory, disk_space, clock_skew, munge, slurmd, gpu_count]
+    choices: [cpu_count, memory, disk_space, clock_skew, munge, slurmd]
+    default: [cpu_count, memory, disk_space, clock_skew, munge, slurmd]
     description: Checks to run, in this order.
   paths: {type: list, elements: str, default: [/], description: Paths whose file systems must exist and have space.}
   controller_epoch:
@@ -36,7 +36,6 @@ options:
     description:
       - What C(munge --no-input) printed on another host of the cluster; the node must be able to decode it.
       - Without it the munge check sees a stopped daemon but not a foreign key.
-  gpus: {type: int, default: 0, description: Number of GPUs the node must have; with none GPU checks are skipped.}
   timeout: {type: float, default: 20, description: Seconds for every single program a check starts.}
   expect:
     {type: list, elements: dict, default: [], description: Expectations of a profile (see lookup sku_profile).}
@@ -77,7 +76,6 @@ def main() -> None:
             "paths": {"type": "list", "elements": "str", "default": ["/"]},
             "controller_epoch": {"type": "float"},
             "credential": {"type": "str", "no_log": True},
-            "gpus": {"type": "int", "default": 0},
             "timeout": {"type": "float", "default": 20},
             "expect": {"type": "list", "elements": "dict", "default": []},
             "profile": {"type": "str"},

@@ -16,7 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.model im
     rows,
     where,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.nodes import COLUMNS, measurements
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.nodes import COLUMNS, measurements, of_interest
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.parts import (
     chip,
     counts,
@@ -64,14 +64,9 @@ def fabric(run: Run) -> Html | None:
         counts(checks),
         plots[:MAX_PLOTS],
         el("p", more) if more else None,
-        table(COLUMNS, measurements(checks, _of_interest)),
+        table(COLUMNS, measurements(checks, of_interest)),
         el("details", el("summary", "Every message size"), table(COLUMNS, sizes)) if sizes else None,
     )
-
-
-def _of_interest(metric: Row) -> bool:
-    """Sizes that nobody judges are in the plot; the table need not repeat them."""
-    return metric.get("size") is None or metric.get("verdict") != "unjudged"
 
 
 def series(checks: t.Iterable[Row]) -> dict[str, list[Row]]:

@@ -34,6 +34,12 @@ class Run:
         return next((stage.get("start") for stage in self.stages), None)
 
     @property
+    def emulated(self) -> bool:
+        """Tell whether a tool said that no hardware stands behind it."""
+        told = [mapping(check.get("context")) for check in self.checks]
+        return any("emulated" in str(context.get(key)) for context in told for key in ("version", "driver"))
+
+    @property
     def verdict(self) -> str:
         """The run's verdict: a failed stage is a fail, a stage that never ended an error."""
         found = [verdict_of(check) for check in self.checks if verdict_of(check) != "skipped"]

@@ -40,6 +40,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._verdicts import
 
 # So many nodes get a row each; beyond it, nodes without a finding are only named.
 FULL_ROWS = 64
+# So many checks have room for a word in each cell; with more the symbol has to do.
+FULL_COLUMNS = 9
 TIP_METRICS = 12
 COLUMNS = ["Where", "Check", "Metric", "Value>", "Expected>", "Verdict", "Source or reason"]
 
@@ -54,11 +56,12 @@ def nodes(record: Row, run: Run) -> Html | None:
     shown = [node for node in full.nodes if node not in set(folded)]
     single = [check for check in run.checks if not is_group(check)]
     facts = mapping(record.get("nodes"))
-    body = [_row(full, node, mapping(facts.get(node))) for node in shown]
+    words = len(full.checks) <= FULL_COLUMNS
+    body = [_row(full, node, mapping(facts.get(node)), words) for node in shown]
     heads = [_column(name) for name in full.checks]
     head = el("thead", el("tr", el("th", "Node", scope="col"), heads))
-    wide = " wide" if len(full.checks) > 9 else ""
-    grid = el("div", el("table", head, el("tbody", body), class_="matrix"), class_=f"scroll{wide}")
+    dense = " dense" if len(full.checks) > FULL_COLUMNS else ""
+    grid = el("div", el("table", head, el("tbody", body), class_=f"matrix{dense}"), class_="scroll")
     rest = el("p", f"{plural(len(folded), 'more node')} without a finding: {listing(folded, 400)}") if folded else None
     return section(
         "nodes",
@@ -72,22 +75,22 @@ def nodes(record: Row, run: Run) -> Html | None:
 
 def _column(name: str) -> Html:
     family, dot, rest = name.replace("_", " ").partition(".")
-    return el("th", el("small", family) if dot else None, rest or family, scope="col")
+    return el("th", el("span", el("small", family) if dot else None, rest or family), scope="col")
 
 
-def _row(full: Matrix, node: str, facts: Row) -> Html:
+def _row(full: Matrix, node: str, facts: Row, words: bool) -> Html:
     about = [" ".join(str(facts[key]) for key in ("os", "os_version") if facts.get(key))]
     about.append(f"{facts['cores']} cores" if facts.get("cores") else "")
     memory = facts.get("memory_mb")
     about.append(size(memory * 2**20) if isinstance(memory, (int, float)) else "")
     small = el("small", " · ".join(part for part in about if part)) if any(about) else None
-    return el("tr", el("th", node, small, scope="row"), [_cell(full, node, check) for check in full.checks])
+    return el("tr", el("th", node, small, scope="row"), [_cell(full, node, check, words) for check in full.checks])
 
 
-def _cell(full: Matrix, node: str, check: str) -> Html:
+def _cell(full: Matrix, node: str, check: str, words: bool) -> Html:
     records = full.cells.get((node, check), [])
     if not records:
-        return el("td", chip("error", "no result"))
+        return el("td", chip("error", "no result" if words else "", title="no result"))
     verdict = full.cell_verdict(node, check)
     times = f" \u00d7{len(records)}" if len(records) > 1 else None
     tip = el(
@@ -97,7 +100,8 @@ def _cell(full: Matrix, node: str, check: str) -> Html:
         class_="tip",
         role="tooltip",
     )
-    return el("td", el("div", chip(verdict), times, tip, class_="cell", tabindex="0"))
+    short = chip(verdict) if words else chip(verdict, "", aria_label=verdict, role="img")
+    return el("td", el("div", short, times, tip, class_="cell", tabindex="0"))
 
 
 def _tip(row: Row) -> list[Html | None]:
@@ -142,6 +146,11 @@ def measurements(checks: list[Row], wanted: t.Callable[[Row], bool] = bool) -> l
     return body
 
 
+def of_interest(metric: Row) -> bool:
+    """Sizes that nobody judges are in a plot; a table need not repeat them."""
+    return metric.get("size") is None or metric.get("verdict") != "unjudged"
+
+
 def _verdict(metric: Row) -> Html:
     """Most metrics are there to be read, not to be judged: they get no chip."""
     verdict = verdict_of(metric)
@@ -149,5 +158,5 @@ def _verdict(metric: Row) -> Html:
 
 
 def _measurements(checks: list[Row]) -> Html:
-    body = measurements(checks)
+    body = measurements(checks, of_interest)
     return el("details", el("summary", f"All {plural(len(body), 'measurement')}"), table(COLUMNS, body))

@@ -30,6 +30,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.text imp
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._verdicts import UNTESTED, count, verdict_of
 
 MAX_FINDINGS = 50
+EMULATED = (
+    "A rehearsal: tools that call themselves emulated answered in this run. Their numbers show what a report says, "
+    "not what any machine does."
+)
 VERDICT_TITLE = {
     "pass": "Passed",
     "fail": "Failed",
@@ -63,6 +67,7 @@ def header(record: Row, run: Run, links: list[tuple[str, str]]) -> Html:
             badge,
             class_="title",
         ),
+        el("p", EMULATED, class_="notice") if run.emulated else None,
         el("dl", [el("div", el("dt", key), el("dd", value)) for key, value in facts if value], class_="facts"),
         el("nav", [el("a", title, href=f"#{name}") for name, title in links], aria_label="Sections"),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report import curves, nodes, overview, stages
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report import curves, gpus, nodes, overview, stages
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.markup import Html, el, json_block
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.model import Run, runs
 
@@ -18,6 +18,7 @@ TITLES = {
     "stages": "Stages",
     "findings": "Findings",
     "nodes": "Nodes",
+    "gpus": "GPUs",
     "fabric": "Between nodes",
     "training": "Training",
     "untested": "Not tested",
@@ -34,6 +35,7 @@ def page(record: dict[str, t.Any]) -> str:
         "stages": stages.timeline(run) if run.stages else None,
         "findings": overview.findings(run),
         "nodes": nodes.nodes(record, run),
+        "gpus": gpus.gpus(run),
         "fabric": curves.fabric(run),
         "training": curves.training(run),
         "untested": overview.not_tested(run),

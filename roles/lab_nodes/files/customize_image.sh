@@ -49,6 +49,18 @@ ExecStart=/usr/bin/ssh-keygen -A
 [Install]
 WantedBy=multi-user.target
 END
+# Slurm 22.05 looks for PMIx by a name that only the package for developers has.
+for library in "$root"/usr/lib/*/pmix2/lib/libpmix.so.2; do
+  [ ! -e "$library" ] || ln -sfn libpmix.so.2 "${library%.2}"
+done
+
+# Dangling links until a node claims to be a machine type: then /etc/lab holds emulations of the tools that it has.
+mkdir -p "$root/usr/local/bin"
+for tool in all_gather_perf all_reduce_perf alltoall_perf bandwidthTest broadcast_perf fio gather_perf hypercube_perf \
+  ib_read_bw ib_send_bw ib_write_bw ibstat ldd numactl nvbandwidth nvidia-smi reduce_perf reduce_scatter_perf \
+  scatter_perf sendrecv_perf taskset xhpl; do
+  ln -sfn "/run/lab/bin/$tool" "$root/usr/local/bin/$tool"
+done
 # The container's environment is all that tells a node how many GPUs to claim; /dev is new at every start.
 cat > "$root/etc/systemd/system/lab-gpus.service" <<'END'
 [Unit]
@@ -73,6 +85,11 @@ while [ "$n" -lt "${count:-0}" ]; do
   [ -e "/dev/nvidia$n" ] || mknod -m 0666 "/dev/nvidia$n" c 195 "$n"
   n=$((n + 1))
 done
+# A machine without GPUs has only those tools that are on a shared directory.
+bin=/etc/lab/bin-login
+[ "$n" -eq 0 ] || bin=/etc/lab/bin
+mkdir -p /run/lab
+ln -sfn "$bin" /run/lab/bin
 END
 chmod 755 "$root/usr/local/sbin/lab-gpus"
 chroot "$root" systemctl --quiet enable ssh.service lab-ssh-keys.service lab-gpus.service

@@ -80,13 +80,73 @@ def test_the_missed_one_of_two_expectations_counts() -> None:
         assert (item["verdict"], item["expected"]) == ("fail", ">= 30")
 
 
+@pytest.mark.parametrize(
+    "change, nodes, applies",
+    [
+        ({"nodes": 2}, 2, True),
+        ({"nodes": 2}, 3, False),
+        ({"nodes": 2}, None, False),
+        ({"min_nodes": 2}, 1, False),
+        ({"min_nodes": 2}, 2, True),
+        ({"min_nodes": 2}, 200, True),
+        ({"min_nodes": 2}, None, False),
+        ({"min_nodes": 1}, None, False),
+        ({"min_nodes": None, "nodes": None}, None, True),
+    ],
+)
+def test_the_number_of_nodes_decides_what_applies(change: dict[str, t.Any], nodes: int | None, applies: bool) -> None:
+    (item,) = judge("c", [metric("busbw", 1, "GB/s")], [{**FLOOR, **change}], nodes=nodes)
+    assert item["verdict"] == ("fail" if applies else "unjudged")
+
+
+@pytest.mark.parametrize(
+    "value, verdict, expected", [(230, "pass", None), (200, "fail", ">= 228"), (180, "fail", None)]
+)
+def test_exact_and_least_nodes_meet_in_one_metric(value: int, verdict: str, expected: str | None) -> None:
+    """The floor that is missed stays, whichever of the two comes first."""
+    least, exact = {**FLOOR, "min_nodes": 1, "value": 185}, {**FLOOR, "nodes": 1, "value": 228}
+    for order in ((least, exact), (exact, least)):
+        (item,) = judge("c", [metric("busbw", value, "GB/s")], order, nodes=1)
+        assert item["verdict"] == verdict
+        assert expected is None or item["expected"] == expected
+
+
+@pytest.mark.parametrize("value, verdict", [(25, "pass"), (21, "pass"), (20.5, "warn"), (20, "fail"), (None, "error")])
+def test_a_pair_of_floors_warns_before_it_fails(value: float | None, verdict: str) -> None:
+    pair = [{**FLOOR, "op": ">", "value": 20}, {**FLOOR, "value": 21, "verdict": "warn"}]
+    for order in (pair, pair[::-1]):
+        got = judged(value, *order)
+        assert ([m["verdict"] for m in got], overall(got)) == ([verdict], verdict)
+
+
+def test_a_warning_says_what_it_is_about() -> None:
+    got = record("c", "n", time=1.0, metrics=judged(9, {**FLOOR, "verdict": "warn"}, gpu=3), blame="fabric")
+    assert (got["verdict"], got["class"], got["reason"]) == ("warn", "fabric", "busbw (gpu=3): 9 GB/s, expected >= 10")
+
+
 def test_old_records_can_be_judged_again() -> None:
     old = record("c", "n", time=1.0, metrics=judged(20, {**FLOOR, "value": 30}))
     again = judge("c", old["metrics"], [FLOOR])
     assert (old["verdict"], overall(again)) == ("fail", "pass")
 
 
-@pytest.mark.parametrize("change", [{"op": "~"}, {"value": None}, {"value": math.nan}, {"value": "10"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"op": "~"},
+        {"value": None},
+        {"value": math.nan},
+        {"value": "10"},
+        {"unit": None},
+        {"verdict": "pass"},
+        {"nodes": 0},
+        {"nodes": "2"},
+        {"min_nodes": True},
+        {"min_nodes": 1.5},
+        {"nodes": 2, "min_nodes": 2},
+        {"size": "8G"},
+    ],
+)
 def test_a_malformed_expectation_is_refused(change: dict[str, t.Any]) -> None:
     with pytest.raises(CheckError):
         validate_expectation({**FLOOR, **change})

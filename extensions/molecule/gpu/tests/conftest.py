@@ -1,0 +1,95 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab whose nodes claim to be ND96asr_v4: what the default scenario's tests can do, and breaking GPUs."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[4]
+SCENARIO = Path(__file__).parents[1]
+STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/molecule-gpu")))
+SETUP = ROOT / "roles/lab_nodes/files/gpu_tools/emulation/setup.py"
+Json = t.Dict[str, t.Any]
+
+# By its path: the file beside this one has the same name.
+_SPEC = importlib.util.spec_from_file_location("default_lab", SCENARIO.parent / "default/tests/conftest.py")
+assert _SPEC is not None and _SPEC.loader is not None
+default_lab = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(default_lab)
+
+
+class GpuLab(default_lab.Lab):  # type: ignore[misc]
+    """One lab, what is broken in it, and what certify found."""
+
+    runs = itertools.count()
+
+    def damage(self, name: str, **faults: t.Any) -> None:
+        """Break a node, or make it sound again."""
+        command = [sys.executable, "-B", str(SETUP), "faults", str(STATE / "node"), name]
+        subprocess.run(command, input=json.dumps(faults), text=True, check=True, capture_output=True)
+
+    def play(self, playbook: str, *options: str) -> tuple[int, str, str]:
+        """Run a playbook to its end; returns status, output and the name of the run."""
+        run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{next(self.runs)}"
+        done = subprocess.run(
+            [
+                "ansible-playbook",
+                f"--inventory={ROOT}/inventories/lab",
+                f"--inventory={STATE}/hosts.yml",
+                f"--extra-vars=@{SCENARIO}/vars/lab.yml",
+                f"--extra-vars=lab_state_dir={STATE}",
+                *options,
+                str(ROOT / "playbooks" / playbook),
+            ],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "HPCAI_REPORT_DIR": str(STATE / "report"),
+                "HPCAI_RUN": run,
+            },
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        return done.returncode, done.stdout + done.stderr, run
+
+    def records(self, run: str | None = None) -> list[Json]:
+        """The check records of a run; without a name of the last one that certified everything."""
+        document = json.loads((STATE / "report/run.json").read_text())
+        done = [stage["run"] for stage in document["stages"] if (stage["stage"], stage["state"]) == ("certify", "done")]
+        return [record for record in document["checks"] if record["run"] == (run or done[-1])]
+
+
+@pytest.fixture(scope="session")
+def lab() -> GpuLab:
+    return GpuLab()
+
+
+@pytest.fixture
+def sound(lab: GpuLab) -> t.Iterator[GpuLab]:
+    """The lab, every node sound again after the test."""
+    yield lab
+    for name in lab.compute:
+        lab.damage(name)
+
+
+def one(records: list[Json], node: str | None, check: str, **labels: t.Any) -> Json:
+    """The record of one check of one node; labels are those of its metrics."""
+    found = [record for record in records if (record["node"], record["check"]) == (node, check)]
+    for label, value in labels.items():
+        found = [record for record in found if any(metric.get(label) == value for metric in record["metrics"])]
+    assert len(found) == 1, [(record["node"], record["check"]) for record in records]
+    return found[0]

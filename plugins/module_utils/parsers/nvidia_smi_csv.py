@@ -1,0 +1,94 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``nvidia-smi --query-gpu=.. --format=csv[,noheader][,nounits]`` and its sisters (--query-compute-apps ..)."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_messages as said
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_values as values
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import text as words
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_log import Log, log_of
+
+# Field names without a dot or an underscore; any other small word is prose.
+_SMALL = {"count", "fan", "index", "name", "pid", "pstate", "serial", "timestamp", "type", "uuid"}
+_MOST = 16
+_HEAD = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)(?: \[([^\[\],]+)\])?")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Texts by field; what is no value (N/A, ERR!, [Not Supported] ..) is None."""
+
+    values: dict[str, str | None]
+
+    def number(self, name: str) -> float | None:
+        """Return a number, with or without its unit in the cell."""
+        return words.quantity(self.values.get(name) or "")[0]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One table. ``rejected`` are lines that do not fit its header: then a number could belong to another field."""
+
+    fields: list[str]
+    units: dict[str, str]
+    rows: list[Row] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
+    messages: list[said.Message] = field(default_factory=list)
+
+    @property
+    def cause(self) -> Cause | None:
+        return self.messages[0] if self.messages else None
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.rows) and not self.rejected
+
+    @property
+    def ok(self) -> bool:
+        return self.complete and not self.messages
+
+
+def parse_csv(source: words.Source, fields: t.Sequence[str] = ()) -> Log[Run]:
+    """Read tables; ``fields`` are the names that were asked for and needed where there is no header."""
+    runs = [Run(list(fields), {})] if fields else []
+    early: list[said.Message] = []
+    for line in words.lines(source):
+        complaint = said.complaint(line)
+        cells = [cell.strip() for cell in line.split(",")]
+        if complaint:
+            (runs[-1].messages if runs else early).append(complaint)
+            # A complaint can stand in a cell, too: then the row is a row.
+            if not (runs and len(cells) == len(runs[-1].fields) > 1):
+                continue
+        table = _table(cells, runs, early)
+        if table:
+            runs = [*(run for run in runs if run.rows), table]
+            early = []
+        elif line and runs:
+            _row(runs[-1], line, cells)
+    return log_of([run for run in runs if run.rows or run.messages or not fields], early)
+
+
+def _table(cells: t.Sequence[str], runs: t.Sequence[Run], early: list[said.Message]) -> Run | None:
+    """Return a table if the cells are a header: the first one, or the same again."""
+    heads = [match.groups() for match in map(_HEAD.fullmatch, cells) if match]
+    names = [name for name, dummy in heads]
+    known = all(name in _SMALL or "." in name or "_" in name for name in names)
+    if len(names) != len(cells) or not known or (runs and names != runs[-1].fields):
+        return None
+    messages = runs[-1].messages if runs and not runs[-1].rows else early
+    return Run(names, {name: unit for name, unit in heads if unit}, messages=messages)
+
+
+def _row(run: Run, line: str, cells: t.Sequence[str]) -> None:
+    if len(cells) == len(run.fields):
+        run.rows.append(Row({name: values.value(cell) for name, cell in zip(run.fields, cells)}))
+    elif len(run.rejected) < _MOST:
+        run.rejected.append(line)

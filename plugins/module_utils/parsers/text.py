@@ -1,0 +1,165 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Clean lines and numbers out of logs that several programs wrote together."""
+
+from __future__ import annotations
+
+import math
+import re
+import typing as t
+from pathlib import Path
+
+Source = t.Union[str, t.Iterable[str]]
+
+LONGEST = 65536
+_CHUNK = 1 << 18
+_WIDEST = 64
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?")
+_SRUN = re.compile(r"[ \t]*\d{1,6}:(?: |$)")
+# Open MPI 4 writes [1,0]<stdout>:, Open MPI 5 [prterun-host-17@1,0]<stdout>: with a blank.
+_OPEN_MPI = re.compile(r"\[[^\s\[\]<>,]{0,200},\d{1,7}\]<std(?:out|err|diag)>:")
+_HYDRA = re.compile(r"[ \t]*(\[\d{1,6}\] )")
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_QUANTITY = re.compile(r"\s*(" + _NUMBER.pattern + r")\s*([^\d\s].*)?", re.ASCII | re.DOTALL)
+
+
+def opened(path: str | Path) -> t.TextIO:
+    """Open a log whatever bytes are in it."""
+    return Path(path).open(encoding="utf-8", errors="replace")
+
+
+class Tail:
+    """How a text ends: ``cut`` is set before a last line is yielded that has no line end, so may lack its own end."""
+
+    cut = False
+
+
+def lines(source: Source, tail: Tail | None = None) -> t.Iterator[str]:
+    """Yield the lines without rank tags, ANSI codes, carriage returns and the blanks around them."""
+    for line in raw_lines(source, tail):
+        yield line.strip(" \t\0")
+
+
+def raw_lines(source: Source, tail: Tail | None = None) -> t.Iterator[str]:
+    """Yield the lines like `lines`, but with their blanks: for trees by indentation and tables by tabs.
+
+    Holds one line at a time; of a line that is longer than ``LONGEST`` only the beginning is kept.
+    """
+    for line in _split(pieces(source), tail or Tail()):
+        if "\x1b" in line:
+            line = _ANSI.sub("", line)
+        if "]<std" in line:
+            yield from _by_rank(line)
+            continue
+        head = line.lstrip(" \t")[:1]
+        yield _untagged(line) if head == "[" or head.isdigit() else line
+
+
+def _untagged(line: str) -> str:
+    srun = _SRUN.match(line)
+    if srun:
+        return line[srun.end() :]
+    hydra = _HYDRA.match(line)
+    if not hydra:
+        return line
+    # Each write has its tag; but NCCL writes the number of a device as [0], too.
+    rest = line[hydra.end() :]
+    return rest if " NCCL " in rest else rest.replace(hydra.group(1), "")
+
+
+def _by_rank(line: str) -> t.Sequence[str]:
+    """A tag in the middle of a line is the same rank's next write, or another rank's: then a line of its own."""
+    srun = _SRUN.match(line)
+    if srun:
+        line = line[srun.end() :]
+    first = _OPEN_MPI.match(line)
+    if first and line.find("]<std", first.end()) < 0:
+        return (_behind(first.group(), line[first.end() :]),)
+    tags = _OPEN_MPI.findall(line)
+    if not tags:
+        return (_untagged(line),)
+    head, *parts = _OPEN_MPI.split(line)
+    found, last = ([head] if head.strip() else []), ""
+    for tag, part in zip(tags, parts):
+        if tag == last:
+            found[-1] += part
+        else:
+            found.append(_behind(tag, part))
+        last = tag
+    return found
+
+
+def _behind(tag: str, text: str) -> str:
+    """Open MPI 5 sets a blank behind its tag, which must not count as indentation."""
+    return text[1:] if "@" in tag and text[:1] == " " else text
+
+
+def pieces(source: Source) -> t.Iterator[str]:
+    """Yield text in pieces; whatever is not a file ends a line with each piece."""
+    if isinstance(source, str):
+        for begin in range(0, len(source), _CHUNK):
+            yield source[begin : begin + _CHUNK]
+        return
+    read = getattr(source, "read", None)
+    if read is None:
+        for item in source:
+            for begin in range(0, len(item), _CHUNK):
+                yield item[begin : begin + _CHUNK]
+            if not item.endswith(("\n", "\r")):
+                yield "\n"
+        return
+    piece = read(_CHUNK)
+    while piece:
+        yield piece
+        piece = read(_CHUNK)
+
+
+def _split(parts: t.Iterable[str], tail: Tail) -> t.Iterator[str]:
+    """Split at LF, CR LF and CR, as a text file would; never by str.splitlines, which splits at form feeds, too."""
+    kept: list[str] = []
+    size = 0
+    half = False
+    for piece in parts:
+        if half and piece[:1] == "\n":
+            piece = piece[1:]
+        half = piece[-1:] == "\r"
+        if "\r" in piece:
+            piece = piece.replace("\r\n", "\n").replace("\r", "\n")
+        head, newline, rest = piece.partition("\n")
+        if size < LONGEST:
+            kept.append(head)
+            size += len(head)
+        if not newline:
+            continue
+        yield "".join(kept)[:LONGEST]
+        full = rest.split("\n")
+        last = full.pop()
+        for line in full:
+            yield line if len(line) <= LONGEST else line[:LONGEST]
+        kept, size = [last], len(last)
+    if size:
+        tail.cut = True
+        yield "".join(kept)[:LONGEST]
+
+
+def number(text: str) -> int | float | None:
+    """Return a plain finite number; None for everything else, such as ``inf``, ``nan``, ``N/A`` and ``ERR!``."""
+    text = text.strip()
+    if len(text) > _WIDEST or not _NUMBER.fullmatch(text):
+        return None
+    # JSON readers other than Python's keep integers of 64 bits at most.
+    if len(text) <= 18 and text.lstrip("+-").isdigit():
+        return int(text)
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def quantity(text: str) -> tuple[float | None, str]:
+    """Split ``67.03 W`` or ``16x`` into a number and its unit; what is no number gives None and no unit."""
+    match = _QUANTITY.fullmatch(text)
+    value = number(match.group(1)) if match else None
+    if match is None or value is None:
+        return None, ""
+    return float(value), (match.group(2) or "").strip()

@@ -1,0 +1,108 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Modules as real processes on an emulated machine: the same tools that the lab's nodes have, in a directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COLLECTIONS = ROOT / ".build/collections"
+SETUP = ROOT / "roles/lab_nodes/files/gpu_tools/emulation/setup.py"
+sys.path.insert(0, str(COLLECTIONS))
+
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load  # noqa: E402
+
+NODES = ("c1", "c2")
+Json = t.Dict[str, t.Any]
+
+
+class Cluster:
+    """Two emulated nodes of one machine type; commands run as on the first of them."""
+
+    def __init__(self, directory: Path, sku: str) -> None:
+        self.directory = directory
+        self.profile = load(sku)
+        self._setup("install", self.profile, *NODES)
+        (directory / "launchers").mkdir()
+        for name in ("mpirun", "srun"):
+            launcher = directory / "launchers" / name
+            launcher.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parent}/launcher.py {name} "$@"\n')
+            launcher.chmod(0o755)
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("CUDA_", "NCCL_", "SLURM_"))},
+            "PATH": f"{directory}/bin:{directory}/launchers:{os.environ['PATH']}",
+            "PYTHONPATH": str(COLLECTIONS),
+            "GPU_TOOLS_HOST": NODES[0],
+            "GPU_TOOLS_MACHINE": str(directory / "machine.json"),
+            "GPU_TOOLS_FAULTS": str(directory / "faults.json"),
+            "GPU_TOOLS_STATE": str(directory / "state/state.json"),
+        }
+        self.environment.pop("DISPLAY", None)
+
+    def _setup(self, verb: str, document: t.Any, *nodes: str) -> None:
+        command = [sys.executable, "-B", str(SETUP), verb, str(self.directory), *nodes]
+        subprocess.run(command, input=json.dumps(document), text=True, check=True, capture_output=True)
+
+    def damage(self, *nodes: str, **faults: t.Any) -> None:
+        """Break nodes, the first one when none is named."""
+        self._setup("faults", faults, *(nodes or NODES[:1]))
+
+    def add(self, tool: str) -> None:
+        """Install a tool that the machine type does not have by itself."""
+        (self.directory / "bin" / tool).symlink_to("../gpu_tools/emulate")
+
+    @property
+    def sysfs(self) -> str:
+        return str(self.directory / "sys" / NODES[0])
+
+    def tool(self, *argv: str, rc: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a tool by hand."""
+        variables = {**self.environment, **environment}
+        done = subprocess.run(argv, env=variables, text=True, capture_output=True, timeout=30, stdin=subprocess.DEVNULL)
+        assert rc is None or done.returncode == rc, done.stdout + done.stderr
+        return done
+
+    def module(self, module: str, check_mode: bool = False, **options: t.Any) -> Json:
+        """Run a module as Ansible does: arguments as JSON on standard input, result as JSON on standard output."""
+        shared = {"expect": self.profile["expect"], "profile": self.profile["profile"], "name": NODES[0]}
+        arguments = {**shared, "_ansible_check_mode": check_mode, "_ansible_remote_tmp": str(self.directory), **options}
+        done = subprocess.run(
+            [sys.executable, "-m", f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{module}"],
+            input=json.dumps(
+                {"ANSIBLE_MODULE_ARGS": {key: value for key, value in arguments.items() if value is not None}}
+            ),
+            env=self.environment,
+            cwd=self.directory,
+            text=True,
+            capture_output=True,
+            timeout=60,
+        )
+        assert done.stdout.lstrip().startswith("{"), done.stdout + done.stderr
+        result: Json = json.loads(done.stdout)
+        result.pop("invocation", None)
+        assert not result.get("failed"), result
+        return result
+
+    def checks(self, module: str, **options: t.Any) -> dict[str, Json]:
+        """The records of a module, by check."""
+        return {record["check"]: record for record in self.module(module, **options)["checks"]}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path, "ND96asr_v4")
+
+
+def findings(record: Json, label: str = "gpu") -> list[t.Any]:
+    """Which GPUs or adapters have a metric that is not what it should be."""
+    bad = [metric.get(label) for metric in record["metrics"] if metric["verdict"] in ("fail", "error", "warn")]
+    return sorted({value for value in bad if value is not None})

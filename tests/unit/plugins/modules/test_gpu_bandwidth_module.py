@@ -1,0 +1,257 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module on an emulated NDv4, see roles/lab_nodes/files/gpu_tools."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.hpcai.gpu_cluster.plugins.doc_fragments.launch import ModuleDocFragment
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_bandwidth, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import gpu_bandwidth
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles
+
+COLLECTION = Path(gpu_bandwidth.__file__).parents[2]
+SETUP = COLLECTION / "roles/lab_nodes/files/gpu_tools/emulation/setup.py"
+START = (
+    "import json, sys; from ansible.module_utils import basic; basic._ANSIBLE_ARGS = sys.argv[1].encode();"
+    " basic._ANSIBLE_PROFILE = 'legacy';"
+    " from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_bandwidth_argv as argv;"
+    " argv.PLACES = dict.fromkeys(argv.PLACES, ('/nowhere/bin',));"  # this machine may have the real ones
+    " from ansible_collections.hpcai.gpu_cluster.plugins.modules import gpu_bandwidth; gpu_bandwidth.main()"
+)
+Result = t.Dict[str, t.Any]
+PROFILE = _profiles.load("nd96asr_v4")
+# Slurm sets the variable itself when a step has GPUs.
+STEP = """#!/bin/sh
+while [ "$1" != env ]; do shift; done
+export CUDA_VISIBLE_DEVICES=0,1,2,3
+exec "$@"
+"""
+NODES = [1, 1, 0, 0, 3, 3, 2, 2]
+
+
+class Machine:
+    """An emulated machine in a directory; faults are those of the emulated tools."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        run = [sys.executable, str(SETUP), "install", str(folder), "gpu001"]
+        subprocess.run(run, input=json.dumps(PROFILE), text=True, check=True, capture_output=True)
+
+    def link(self, name: str, target: str = "../gpu_tools/emulate") -> None:
+        (self.folder / "bin" / name).symlink_to(target)
+
+    def __call__(self, check_mode: bool = False, faults: t.Any = None, **params: t.Any) -> Result:
+        (self.folder / "faults.json").write_text(json.dumps(faults or {}))
+        sent = {"sysfs": str(self.folder / "sys/sound"), "timeout": 20, **params}
+        sent.update(
+            _ansible_check_mode=check_mode, _ansible_remote_tmp=str(self.folder), _ansible_keep_remote_files=False
+        )
+        tools = {"GPU_TOOLS_MACHINE": "machine.json", "GPU_TOOLS_FAULTS": "faults.json"}
+        done = subprocess.run(
+            [sys.executable, "-c", START, json.dumps({"ANSIBLE_MODULE_ARGS": sent})],
+            env={
+                "PATH": f"{self.folder}/bin:{Path(sys.executable).parent}:/usr/bin:/bin",
+                "PYTHONPATH": str(COLLECTION.parents[2]),
+                "SECRET": "of the caller",
+                "GPU_TOOLS_HOST": "gpu001",
+                **{name: str(self.folder / file) for name, file in tools.items()},
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert "of the caller" not in done.stdout
+        try:
+            return t.cast(Result, json.loads(done.stdout))
+        except ValueError:
+            pytest.fail(f"{done.stdout}\n{done.stderr}")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_eight_gpus_each_on_its_own_numa_node(machine: Machine) -> None:
+    got = machine(expect=PROFILE["expect"], profile="nd96asr_v4", run="r1", name="gpu001")
+    (check,) = got["checks"]
+    assert (check["check"], check["verdict"], check["scope"], check["node"], check["run"]) == (
+        "gpu_bandwidth",
+        "pass",
+        {},
+        "gpu001",
+        "r1",
+    )
+    assert (got["changed"], got["tool"], check["context"]["version"]) == (False, "nvbandwidth", "v0.8-emulated")
+    assert [gpu["numa_node"] for gpu in got["gpus"]] == NODES
+    assert {gpu["binding"] for gpu in got["gpus"]} == {"numactl"}
+    second = got["gpus"][2]
+    assert " ".join(second["argv"]) == (
+        f"{machine.folder}/bin/numactl --physcpubind=0-23 --membind=0 {machine.folder}/bin/nvbandwidth"
+        " -t host_to_device_memcpy_ce device_to_host_memcpy_ce device_local_copy"
+    )
+    assert second["environment"] == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": second["uuid"]}
+    assert second["uuid"].startswith("GPU-")
+    assert [(m["name"], m["gpu"]) for m in check["metrics"]] == [
+        (name, index) for index in range(8) for name in ("h2d", "d2h", "d2d")
+    ]
+
+
+def test_bandwidthtest_is_preferred_where_it_exists(machine: Machine) -> None:
+    machine.link("bandwidthTest")
+    got = machine(gpus=[4], directions=["h2d", "d2h"])
+    assert (got["tool"], got["checks"][0]["verdict"]) == ("bandwidthTest", "unjudged")
+    assert got["gpus"][0]["argv"][3:5] == [f"{machine.folder}/bin/bandwidthTest", "--device=0"]
+    assert got["gpus"][0]["h2d"] > 20 and "d2d" not in got["gpus"][0]
+    assert machine(gpus=[4], tool="nvbandwidth")["tool"] == "nvbandwidth"
+
+
+@pytest.mark.parametrize("name", ["bandwidthTest", "nvbandwidth"])
+def test_a_slow_gpu_is_named(machine: Machine, name: str) -> None:
+    if name == "bandwidthTest":
+        machine.link(name)
+    (check,) = machine(faults={"slow_gpu": {"5": 0.5}}, tool=name, expect=PROFILE["expect"])["checks"]
+    assert (check["verdict"], check["class"], check["scope"]) == ("fail", "hardware", {"gpu": [5]})
+    assert "h2d (gpu=5)" in check["reason"] and "gpu=4" not in check["reason"]
+
+
+def test_a_missing_gpu_is_an_error_and_the_others_are_measured(machine: Machine) -> None:
+    topology = {
+        "gpus": [{**gpu, "index": n, "bus_id": f"{gpu['pci_domain']}:00:00.0"} for n, gpu in enumerate(_gpus())]
+    }
+    got = machine(faults={"missing_gpu": [3]}, gpus=8, topology=topology)
+    (check,) = got["checks"]
+    assert (check["verdict"], check["class"], check["scope"]) == ("error", "infra", {"gpu": [3]})
+    assert check["reason"] == "GPU 3: nvidia-smi does not list GPU 3 at 0004:00:00.0; it lists 7"
+    assert [gpu["h2d"] is None for gpu in got["gpus"]] == [n == 3 for n in range(8)]
+
+
+def _gpus() -> list[dict[str, t.Any]]:
+    return [{key: value for key, value in gpu.items() if key != "nic"} for gpu in PROFILE["topology"]["gpus"]]
+
+
+def test_gpus_that_nobody_lists_are_errors_too(machine: Machine) -> None:
+    (check,) = machine(faults={"missing_gpu": [7]}, gpus=8)["checks"]
+    assert (check["verdict"], check["scope"]) == ("error", {"gpu": [7]})
+
+
+@pytest.mark.parametrize("mode", ["sequential", "parallel"])
+def test_a_program_that_hangs_costs_only_its_gpu(machine: Machine, mode: str) -> None:
+    real = machine.folder / "bin/nvbandwidth"
+    hang = f'case "$CUDA_VISIBLE_DEVICES" in *{_uuid(machine, 1)}*) sleep 60;; esac; exec "{real}.real" "$@"\n'
+    real.unlink()
+    (machine.folder / "bin/nvbandwidth.real").write_text(
+        f'#!/bin/sh\nexec "{machine.folder}/bin/alias/nvbandwidth" "$@"\n'
+    )
+    (machine.folder / "bin/alias").mkdir()
+    (machine.folder / "bin/alias/nvbandwidth").symlink_to("../../gpu_tools/emulate")
+    real.write_text(f"#!/bin/sh\n{hang}")
+    for path in (real, machine.folder / "bin/nvbandwidth.real"):
+        path.chmod(0o755)
+    begin = time.monotonic()
+    got = machine(gpus=4, mode=mode, timeout=3)
+    (check,) = got["checks"]
+    assert time.monotonic() - begin < 30
+    assert (check["verdict"], check["class"], check["scope"]) == ("error", "infra", {"gpu": [1]})
+    assert "did not end within 3 s" in check["reason"]
+    assert [gpu["h2d"] is None for gpu in got["gpus"]] == [False, True, False, False]
+
+
+def _uuid(machine: Machine, index: int) -> str:
+    return str(json.loads((machine.folder / "machine.json").read_text())["gpus"][index]["uuid"])
+
+
+def test_a_hung_nvidia_smi_leaves_indexes(machine: Machine) -> None:
+    got = machine(faults={"hung": ["nvidia-smi"]}, timeout=2, gpus=2)
+    assert [gpu["environment"]["CUDA_VISIBLE_DEVICES"] for gpu in got["gpus"]] == ["0", "1"]
+    assert got["checks"][0]["verdict"] == "unjudged"
+
+
+def test_a_failure_of_the_memory_is_the_gpus(machine: Machine) -> None:
+    machine.link("bandwidthTest")
+    (check,) = machine(faults={"ecc": {"2": 1}}, gpus=[1, 2], tool="bandwidthTest")["checks"]
+    assert (check["verdict"], check["class"], check["scope"]) == ("fail", "hardware", {"gpu": [2]})
+    assert "ECCUncorrectable" in check["reason"]
+
+
+def test_nothing_is_measured_in_check_mode(machine: Machine) -> None:
+    got = machine(check_mode=True)
+    assert (got["checks"][0]["verdict"], got["checks"][0]["reason"], got["gpus"]) == ("skipped", "check mode", [])
+
+
+def test_without_gpus(machine: Machine) -> None:
+    none = {"missing_gpu": list(range(8))}
+    empty = str(machine.folder / "bin")
+    got = machine(faults=none, sysfs=empty)["checks"][0]
+    assert (got["verdict"], got["reason"]) == ("skipped", "no GPU")
+    got = machine(faults=none, sysfs=empty, expect=PROFILE["expect"])["checks"][0]
+    assert (got["verdict"], got["class"]) == ("error", "infra")
+
+
+def test_a_program_that_is_nowhere_names_places_and_role(machine: Machine) -> None:
+    (machine.folder / "bin/nvbandwidth").unlink()
+    got = machine()
+    (check,) = got["checks"]
+    assert (check["verdict"], check["class"], len(got["gpus"])) == ("error", "infra", 8)
+    assert all(word in check["reason"] for word in ("bandwidthTest", "nvbandwidth", "/nowhere/bin", "gpu_test_tools"))
+
+
+def test_a_step_that_jobs_keep_waiting_is_skipped(machine: Machine) -> None:
+    srun = machine.folder / "bin/srun"
+    srun.write_text(
+        "#!/bin/sh\necho 'srun: error: Unable to allocate resources: Requested nodes are busy' >&2\nexit 1\n"
+    )
+    srun.chmod(0o755)
+    got = machine(launcher="srun", hosts=["gpu-001"], gpus=8, path="/x/nvbandwidth")
+    (check,) = got["checks"]
+    assert (check["verdict"], check["node"]) == ("skipped", "gpu-001")
+    assert "nodes are busy" in check["reason"]
+
+
+def test_a_step_measures_what_the_topology_says(machine: Machine) -> None:
+    srun = machine.folder / "bin/srun"
+    srun.write_text(STEP)
+    srun.chmod(0o755)
+    topology = {"gpus": [{**gpu, "index": n, "cpus": "0-23"} for n, gpu in enumerate(_gpus())]}
+    got = machine(launcher="srun", hosts=["gpu-001"], topology=topology, gpus=[2, 3], environment={"A": "b"})
+    assert [gpu["h2d"] is None for gpu in got["gpus"]] == [False, False]
+    assert [gpu["binding"] for gpu in got["gpus"]] == ["srun", "srun"]
+    assert "--cpu-bind=mask_cpu:0xffffff" in got["gpus"][0]["argv"]
+    assert got["gpus"][0]["environment"] == {"A": "b", "OMPI_MCA_coll_hcoll_enable": "0"}
+
+
+@pytest.mark.parametrize(
+    "params, text",
+    [
+        ({"gpus": "all"}, "gpus is 'all'"),
+        ({"launcher": "srun", "launcher_path": "/bin/true"}, "needs gpus or topology"),
+        ({"visible_devices": [0]}, "one process measures one GPU"),
+        ({"topology": {"gpus": 3}}, "a topology is a dictionary"),
+        ({"expect": [{"check": "gpu_bandwidth"}]}, "lacks metric"),
+    ],
+)
+def test_options_that_make_no_sense_fail(machine: Machine, params: dict[str, t.Any], text: str) -> None:
+    got = machine(**params)
+    assert got["failed"] and text in got["msg"]
+
+
+def test_documentation_and_options_agree() -> None:
+    own = yaml.safe_load(gpu_bandwidth.DOCUMENTATION)["options"]
+    shared = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
+    spec = {**_launch.SPEC, **_gpu_bandwidth.SPEC}
+    assert {**shared, **own}.keys() == spec.keys()
+    for name, option in {**shared, **own}.items():
+        for key in ("type", "default", "choices", "elements"):
+            assert option.get(key) == spec[name].get(key), (name, key)

@@ -1,0 +1,202 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module on an emulated NDv4, see roles/lab_nodes/files/gpu_tools."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.hpcai.gpu_cluster.plugins.doc_fragments.launch import ModuleDocFragment
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hpl, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import hpl
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles
+
+COLLECTION = Path(hpl.__file__).parents[2]
+SETUP = COLLECTION / "roles/lab_nodes/files/gpu_tools/emulation/setup.py"
+START = (
+    "import json, sys; from ansible.module_utils import basic; basic._ANSIBLE_ARGS = sys.argv[1].encode();"
+    " basic._ANSIBLE_PROFILE = 'legacy';"
+    " from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hpl_run as run;"
+    " run.PLACES = ('/nowhere/bin',);"  # this machine may have a real one
+    " from ansible_collections.hpcai.gpu_cluster.plugins.modules import hpl; hpl.main()"
+)
+Result = t.Dict[str, t.Any]
+PROFILE = _profiles.load("nd96asr_v4")
+# What a launcher does for the emulated program: starts it once, as the first of eight ranks.
+LAUNCHER = """#!/bin/sh
+while [ "$1" != sh ]; do shift; done
+export OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=0
+exec "$@"
+"""
+
+
+class Machine:
+    """An emulated machine in a directory; faults are those of the emulated tools."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.bin, self.shared = folder / "lab", folder / "lab/bin", folder / "shared"
+        run = [sys.executable, str(SETUP), "install", str(self.folder), "gpu001"]
+        subprocess.run(run, input=json.dumps(PROFILE), text=True, check=True, capture_output=True)
+        self.shared.mkdir()
+        self.program("mpirun", LAUNCHER)
+
+    def program(self, name: str, text: str) -> None:
+        (self.bin / name).unlink(missing_ok=True)
+        (self.bin / name).write_text(text)
+        (self.bin / name).chmod(0o755)
+
+    def __call__(self, check_mode: bool = False, faults: t.Any = None, **params: t.Any) -> Result:
+        (self.folder / "faults.json").write_text(json.dumps(faults or {}))
+        sent = {"timeout": 20, **params, "_ansible_check_mode": check_mode}
+        sent.update(_ansible_remote_tmp=str(self.folder / "tmp"), _ansible_keep_remote_files=False)
+        tools = {"GPU_TOOLS_MACHINE": "machine.json", "GPU_TOOLS_FAULTS": "faults.json"}
+        done = subprocess.run(
+            [sys.executable, "-c", START, json.dumps({"ANSIBLE_MODULE_ARGS": sent})],
+            env={
+                "PATH": f"{self.bin}:{Path(sys.executable).parent}:/usr/bin:/bin",
+                "PYTHONPATH": str(COLLECTION.parents[2]),
+                "SECRET": "of the caller",
+                "GPU_TOOLS_HOST": "gpu001",
+                **{name: str(self.folder / file) for name, file in tools.items()},
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert "of the caller" not in done.stdout
+        try:
+            return t.cast(Result, json.loads(done.stdout))
+        except ValueError:
+            pytest.fail(f"{done.stdout}\n{done.stderr}")
+
+    def eight(self, **params: t.Any) -> Result:
+        given = {"gpu_memory_mib": 40536, "directory": str(self.shared), "expect": PROFILE["expect"]}
+        return self(launcher="mpirun", hosts=["gpu001"], ranks_per_node=8, **{**given, **params})
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_eight_gpus_of_one_node(machine: Machine) -> None:
+    got = machine.eight(profile="nd96asr_v4", run="r1")
+    (check,) = got["checks"]
+    assert (check["check"], check["verdict"], check["node"], check["reason"]) == ("hpl", "pass", "gpu001", "")
+    assert got["problem"] == {"n": 184320, "nb": 1024, "p": 4, "q": 2}
+    assert (got["rows"][0]["n"], got["rows"][0]["variant"], got["residuals"][0]["passed"]) == (184320, "WC0", True)
+    assert [m["name"] for m in check["metrics"]] == ["tflops", "tflops_per_gpu", "residual_failures"]
+    assert got["dat"].splitlines()[5].startswith("184320 ")
+    assert got["argv"][-5:-2] == ["sh", "-c", 'cd "$0" && exec "$@"'] and got["argv"][-1] == f"{machine.bin}/xhpl"
+    assert got["environment"] == {"OMPI_MCA_coll_hcoll_enable": "0"}
+    assert list(machine.shared.iterdir()) == []
+
+
+def test_one_gpu_with_the_memory_that_nvidia_smi_tells(machine: Machine) -> None:
+    got = machine()
+    assert (got["problem"]["p"], got["problem"]["q"], got["checks"][0]["verdict"]) == (1, 1, "unjudged")
+    assert 60000 < got["problem"]["n"] < 66000
+
+
+def test_slow_and_wrong(machine: Machine) -> None:
+    (check,) = machine.eight(faults={"slow_gpu": {"3": 0.7}})["checks"]
+    assert (check["verdict"], check["class"]) == ("fail", "hardware") and "tflops" in check["reason"]
+    (check,) = machine.eight(faults={"hpl_failed": True})["checks"]
+    assert (check["verdict"], check["class"]) == ("fail", "hardware") and "residual_failures" in check["reason"]
+
+
+def test_a_given_file_and_a_log(machine: Machine) -> None:
+    dat, log = machine.shared / "HPL.dat", machine.shared / "out.log"
+    dat.write_text(_hpl.Problem(50176, 256, 1, 1).dat)
+    got = machine(dat=str(dat), log=str(log))
+    assert (got["rows"][0]["n"], got["problem"], got["dat"]) == (50176, None, None)
+    assert "End of Tests." in log.read_text()
+    assert dat.exists()
+    (check,) = machine(dat=str(machine.shared / "none/HPL.dat"))["checks"]
+    assert (check["verdict"], check["class"]) == ("error", "infra")
+
+
+def test_too_few_ranks(machine: Machine) -> None:
+    machine.program("mpirun", LAUNCHER.replace("SIZE=8", "SIZE=2"))
+    (check,) = machine.eight()["checks"]
+    assert (check["verdict"], check["class"]) == ("error", "infra")
+    assert check["reason"] == ">>> Need at least 8 processes for these tests <<<"
+
+
+def test_a_hang_ends_with_the_time_limit(machine: Machine) -> None:
+    (check,) = machine.eight(faults={"hung": ["xhpl"]}, timeout=2)["checks"]
+    assert (check["verdict"], check["class"]) == ("error", "infra")
+    assert "did not end within 2 s" in check["reason"]
+    assert list(machine.shared.iterdir()) == []
+
+
+def test_nothing_runs_in_check_mode(machine: Machine) -> None:
+    got = machine.eight(check_mode=True)
+    assert (got["checks"][0]["verdict"], got["rows"], got["argv"]) == ("skipped", [], [])
+    assert list(machine.shared.iterdir()) == []
+
+
+def test_without_gpus(machine: Machine) -> None:
+    none = {"missing_gpu": list(range(8))}
+    assert machine(faults=none)["checks"][0]["verdict"] == "skipped"
+    assert machine(faults=none, expect=PROFILE["expect"])["checks"][0]["verdict"] == "error"
+
+
+def test_a_program_that_is_nowhere(machine: Machine) -> None:
+    (machine.bin / "xhpl").unlink()
+    (check,) = machine(n=5000)["checks"]
+    assert check["verdict"] == "error"
+    assert all(word in check["reason"] for word in ("hpl.sh or xhpl", "/nowhere/bin", "hpc-benchmarks"))
+
+
+def test_nvidias_container_through_slurm(machine: Machine) -> None:
+    machine.program(
+        "srun", "#!/bin/sh\necho 'srun: error: Unable to allocate resources: Requested nodes are busy' >&2\nexit 1"
+    )
+    got = machine(
+        launcher="srun",
+        hosts=["gpu-001"],
+        ranks_per_node=8,
+        container_image="nvcr.io#nvidia/hpc-benchmarks:24.03",
+        gpu_memory_mib=40536,
+        directory=str(machine.shared),
+        cpu_masks=["ff"] * 8,
+    )
+    assert (got["checks"][0]["verdict"], got["checks"][0]["node"]) == ("skipped", "gpu-001")
+    assert got["argv"][-3:-1] == ["/workspace/hpl.sh", "--dat"]
+    folder = got["argv"][-1].rpartition("/")[0]
+    assert f"--container-mounts={folder}:{folder}" in got["argv"]
+    assert "--container-image=nvcr.io#nvidia/hpc-benchmarks:24.03" in got["argv"]
+
+
+@pytest.mark.parametrize(
+    "params, text",
+    [
+        ({"launcher": "mpirun", "n": 5000}, "needs directory"),
+        ({"n": 5000, "directory": "/nowhere"}, "cannot be written in /nowhere"),
+        ({"n": 5000, "p": 2}, "needs as many ranks"),
+        ({"dat": "/x/other.dat"}, "of the name HPL.dat"),
+    ],
+)
+def test_options_that_make_no_sense_fail(machine: Machine, params: dict[str, t.Any], text: str) -> None:
+    got = machine(**params)
+    assert got["failed"] and text in got["msg"]
+
+
+def test_documentation_and_options_agree() -> None:
+    own = yaml.safe_load(hpl.DOCUMENTATION)["options"]
+    shared = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
+    spec = {**_launch.SPEC, **_hpl.SPEC}
+    assert {**shared, **own}.keys() == spec.keys()
+    for name, option in {**shared, **own}.items():
+        for key in ("type", "default", "choices", "elements"):
+            assert option.get(key) == spec[name].get(key), (name, key)

@@ -1,0 +1,284 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.hpcai.gpu_cluster.plugins.doc_fragments.launch import ModuleDocFragment
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _infiniband_request, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import infiniband_bandwidth
+
+COLLECTIONS = Path(infiniband_bandwidth.__file__).parents[5]
+# Ansible starts modules with its arguments in memory; ansible-core 2.19 wants the profile, too.
+START = (
+    "import sys; from ansible.module_utils import basic; basic._ANSIBLE_ARGS = sys.argv[1].encode();"
+    " basic._ANSIBLE_PROFILE = 'legacy';"
+    " from ansible_collections.hpcai.gpu_cluster.plugins.modules import infiniband_bandwidth as m; m.main()"
+)
+# Stands in for ib_write_bw: server and client really connect. FAKE_FAULT says what goes wrong.
+PERFTEST = """\
+#!{python}
+import os, socket, sys, time
+words = sys.argv[1:]
+nic, port = words[words.index("-d") + 1], int(words[words.index("-p") + 1])
+host = words[-1] if words[-1] in ("localhost", "127.0.0.1") else None
+fault = os.environ.get("FAKE_FAULT", "").split(":")
+fault = fault[0] if fault[-1] in ("", nic, fault[0]) else ""
+with open({log!r}, "a") as log:
+    log.write(" ".join([str(os.getpid()), "client" if host else "server", *words]) + "\\n")
+if fault == "no_server" and not host:
+    sys.exit("Couldn't allocate MR")
+if host:
+    try:
+        connection = socket.create_connection((host, port), 5)
+    except OSError:
+        sys.exit(f"Couldn't connect to {{host}}:{{port}}\\n Unable to init the socket connection")
+else:
+    listening = socket.create_server(("", port))
+    connection = listening.accept()[0]
+connection.sendall(b"x")
+if connection.recv(1) != b"x":
+    sys.exit("ethernet_read_keys: Couldn't read remote address")
+if fault == "hang":
+    time.sleep(60)
+rule, link = "-" * 87, "Ethernet" if fault == "ethernet" else "IB"
+print(rule + "\\n                    RDMA_Write BW Test")
+print(f" Dual-port       : OFF\\t\\tDevice         : {{nic}}\\n Link type       : {{link}}\\n" + rule)
+print(" #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]")
+if fault == "broken" and host:
+    sys.exit(" Completion with error at client\\n Failed status 12: wr_id 0 syndrom 0x81")
+speed = "20.00" if fault == "slow" else "196.58"
+print(" " + words[words.index("-s") + 1] + f"    14650    0.00    {{speed}}  0.0029\\n" + rule)
+"""
+# Stands in for srun: two tasks on this machine, each with the program on its standard input.
+SRUN = """\
+#!{python}
+import os, subprocess, sys
+if os.environ.get("FAKE_FAULT") == "busy":
+    sys.exit("srun: error: Unable to allocate resources: Requested nodes are busy")
+options = [word for word in sys.argv[1:] if word.startswith("--")]
+command, program = sys.argv[1 + len(options):], sys.stdin.read()
+tasks = int(next(word for word in options if word.startswith("--ntasks=")).partition("=")[2])
+running = []
+for rank in range(tasks):
+    variables = {{**os.environ, "SLURM_PROCID": str(rank), "SLURM_STEP_NODELIST": "localhost"}}
+    running.append(subprocess.Popen(command, stdin=subprocess.PIPE, env=variables, text=True))
+for process in running:
+    process.stdin.write(program)
+    process.stdin.close()
+sys.exit(max(process.wait() for process in running))
+"""
+LIMIT = {
+    "check": "infiniband_bandwidth",
+    "metric": "bandwidth",
+    "op": ">=",
+    "value": 180,
+    "unit": "Gb/s",
+    "source": "profile",
+}
+Result = t.Dict[str, t.Any]
+
+
+class Machine:
+    """Two InfiniBand ports and one of Ethernet, perftest and srun."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bin, self.sysfs, self.log = folder / "bin", folder / "sys", folder / "log"
+        self.bin.mkdir()
+        for name, text in {"ib_write_bw": PERFTEST, "srun": SRUN}.items():
+            (self.bin / name).write_text(text.format(python=sys.executable, log=str(self.log)))
+            (self.bin / name).chmod(0o755)
+        for nic, layer in {"mlx5_an0": "Ethernet", "mlx5_ib0": "InfiniBand", "mlx5_ib1": "InfiniBand"}.items():
+            port = self.sysfs / "class/infiniband" / nic / "ports/1"
+            port.mkdir(parents=True)
+            (port / "link_layer").write_text(f"{layer}\n")
+            (port / "state").write_text("4: ACTIVE\n")
+            (port.parents[1] / "device").mkdir()
+            (port.parents[1] / "device/numa_node").write_text("0\n")
+        node = self.sysfs / "devices/system/node/node0"
+        node.mkdir(parents=True)
+        self.cpu = min(os.sched_getaffinity(0))
+        (node / "cpulist").write_text(f"{self.cpu},4000\n")
+
+    def __call__(self, check_mode: bool = False, fault: str = "", **params: t.Any) -> Result:
+        variables = {**({"FAKE_FAULT": fault} if fault else {}), **params.pop("environment", {})}
+        sent = {
+            "sysfs": str(self.sysfs),
+            "duration": 3,
+            "environment": variables,
+            **params,
+            "_ansible_check_mode": check_mode,
+        }
+        path = f"{self.bin}:{Path(sys.executable).parent}:/usr/bin:/bin"
+        done = subprocess.run(
+            [sys.executable, "-c", START, json.dumps({"ANSIBLE_MODULE_ARGS": sent})],
+            env={"PATH": path, "PYTHONPATH": str(COLLECTIONS), "SECRET": "of the caller", "SLURM_PROCID": "1"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)
+
+    @property
+    def starts(self) -> list[list[str]]:
+        return [line.split() for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    @property
+    def alive(self) -> list[str]:
+        return [start[0] for start in self.starts if running(int(start[0]))]
+
+
+def running(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:1]
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_documentation_and_spec_agree() -> None:
+    fragment = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
+    options = {**fragment, **yaml.safe_load(infiniband_bandwidth.DOCUMENTATION)["options"]}
+    keys = ("type", "elements", "default", "choices", "required")
+    told = {name: {key: value for key, value in option.items() if key in keys} for name, option in options.items()}
+    assert told == {**_launch.SPEC, **_infiniband_request.SPEC}
+    assert {"checks", "results", "argv", "environment"} == set(yaml.safe_load(infiniband_bandwidth.RETURN))
+
+
+def test_loopback_of_every_infiniband_port(machine: Machine) -> None:
+    got = machine(expect=[LIMIT], name="gpu-001", run="r")
+    (check,) = got["checks"]
+    assert (check["verdict"], check["node"], check["run"], got["changed"]) == ("pass", "gpu-001", "r", False)
+    assert [(m["nic"], m["value"]) for m in check["metrics"]] == [("mlx5_ib0", 196.58), ("mlx5_ib1", 196.58)]
+    assert [(row["partner"], row["numa_node"], row["rc"]) for row in got["results"]] == [
+        ("mlx5_ib0", "0", 0),
+        ("mlx5_ib1", "0", 0),
+    ]
+    assert got["results"][0]["argv"][-1] == "localhost"
+    assert {start[1] for start in machine.starts} == {"server", "client"}
+    assert machine.alive == []
+    assert "of the caller" not in json.dumps(got)
+
+
+def test_the_next_port_is_the_other_end(machine: Machine) -> None:
+    got = machine(partner="next")
+    assert [(row["nic"], row["partner"]) for row in got["results"]] == [
+        ("mlx5_ib0", "mlx5_ib1"),
+        ("mlx5_ib1", "mlx5_ib0"),
+    ]
+    assert [start[3] for start in machine.starts if start[1] == "server"] == ["mlx5_ib1", "mlx5_ib0"]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_through_srun(machine: Machine, nodes: int) -> None:
+    got = machine(launcher="srun", nodes=nodes, expect=[LIMIT])
+    (check,) = got["checks"]
+    assert (check["verdict"], check["reason"]) == ("pass", "")
+    assert [m["nic"] for m in check["metrics"]] == ["mlx5_ib0", "mlx5_ib1"]
+    assert (check["node"], "pair" in check["scope"]) == (None, nodes == 2)
+    assert got["argv"][0] == str(machine.bin / "srun")
+    assert {"--cpu-bind=none", f"--ntasks={nodes}", "--ntasks-per-node=1"} <= set(got["argv"])
+    ports = {start[start.index("-p") + 1] for start in machine.starts}
+    assert len(ports) == 2
+    assert machine.alive == []
+
+
+def test_gpu_memory(machine: Machine) -> None:
+    got = machine(
+        use_cuda=True, topology={"gpus": [{"index": 6, "nics": ["mlx5_ib0"]}, {"index": 7, "nics": ["mlx5_ib1"]}]}
+    )
+    assert [row["argv"][-2] for row in got["results"]] == ["--use_cuda=6", "--use_cuda=7"]
+    assert got["environment"] == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+@pytest.mark.parametrize(
+    "fault, verdict, says",
+    [
+        ("ethernet", "error", "mlx5_ib0: ib_write_bw used Ethernet, not InfiniBand"),
+        ("broken:mlx5_ib1", "fail", "mlx5_ib1: Completion with error at client"),
+        ("slow:mlx5_ib1", "fail", "bandwidth (nic=mlx5_ib1 test=ib_write_bw): 20 Gb/s"),
+        ("no_server:mlx5_ib0", "error", "server: Couldn't allocate MR"),
+    ],
+)
+def test_faults(machine: Machine, fault: str, verdict: str, says: str) -> None:
+    (check,) = machine(fault=fault, expect=[LIMIT])["checks"]
+    assert check["verdict"] == verdict
+    assert says in check["reason"]
+    assert [m["nic"] for m in check["metrics"]] == ["mlx5_ib0", "mlx5_ib1"]
+    assert machine.alive == []
+
+
+@pytest.mark.parametrize("launcher, nodes", [("local", 1), ("srun", 2)])
+def test_a_hanging_test_is_ended_with_its_server(machine: Machine, launcher: str, nodes: int) -> None:
+    begin = time.monotonic()
+    (check,) = machine(fault="hang", launcher=launcher, nodes=nodes, timeout=4, expect=[LIMIT])["checks"]
+    assert (check["verdict"], check["class"]) == ("error", "infra")
+    assert [(m["nic"], m["value"]) for m in check["metrics"]] == [("mlx5_ib0", None), ("mlx5_ib1", None)]
+    assert "did not end within 4 s" in check["reason"]
+    assert time.monotonic() - begin < 40
+    assert len(machine.starts) >= 2
+    assert machine.alive == []
+
+
+def test_a_named_port_of_another_link_layer_is_refused(machine: Machine) -> None:
+    (check,) = machine(devices=["mlx5_an0", "mlx5_ib7"])["checks"]
+    assert (check["verdict"], machine.starts) == ("error", [])
+    assert check["reason"] == "mlx5_an0: link layer is Ethernet, not InfiniBand; mlx5_ib7 is not there"
+
+
+def test_roce_is_measured_when_it_is_meant(machine: Machine) -> None:
+    got = machine(link_layer="Ethernet", fault="ethernet", arguments=["-x", "3"])
+    assert [(row["nic"], row["bandwidth"]) for row in got["results"]] == [("mlx5_an0", 196.58)]
+
+
+def test_one_node_refuses_and_the_other_does_not_wait(machine: Machine) -> None:
+    begin = time.monotonic()
+    (check,) = machine(launcher="srun", nodes=2, devices=["mlx5_an0", "mlx5_ib0"], expect=[LIMIT])["checks"]
+    assert [m["value"] for m in check["metrics"]] == [None, 196.58]
+    assert time.monotonic() - begin < 25
+
+
+def test_without_the_program(machine: Machine) -> None:
+    (machine.bin / "ib_write_bw").unlink()
+    (check,) = machine(test="ib_read_bw")["checks"]
+    if check["verdict"] == "error" and "package perftest" in check["reason"]:
+        return
+    pytest.skip("this machine has perftest")
+
+
+@pytest.mark.parametrize(
+    "params, verdict, reason",
+    [
+        ({"check_mode": True}, "skipped", "check mode"),
+        ({"sysfs": "/nowhere"}, "skipped", "no InfiniBand"),
+        ({"fault": "busy", "launcher": "srun"}, "skipped", "nodes are busy"),
+        ({"launcher": "srun", "launcher_path": "/nowhere/srun"}, "error", "/nowhere/srun"),
+    ],
+)
+def test_nothing_to_measure(machine: Machine, params: dict[str, t.Any], verdict: str, reason: str) -> None:
+    (check,) = machine(**params)["checks"]
+    assert check["verdict"] == verdict
+    assert reason in check["reason"]
+    assert machine.starts == []
+
+
+def test_options_that_make_no_sense_fail_the_module(machine: Machine) -> None:
+    got = machine(arguments=["-b"])
+    assert got["failed"]
+    assert got["msg"].startswith("Cannot measure InfiniBand: arguments -b")

@@ -1,0 +1,222 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _storage_request
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import storage_bandwidth
+
+COLLECTIONS = Path(storage_bandwidth.__file__).parents[5]
+# Ansible starts modules with its arguments in memory; ansible-core 2.19 wants the profile, too.
+START = (
+    "import sys; from ansible.module_utils import basic; basic._ANSIBLE_ARGS = sys.argv[1].encode();"
+    " basic._ANSIBLE_PROFILE = 'legacy';"
+    " from ansible_collections.hpcai.gpu_cluster.plugins.modules import storage_bandwidth; storage_bandwidth.main()"
+)
+# Stands in for fio: tells what it was started with and where, and answers as it is told.
+FAKE = """\
+#!{python}
+import json, os, sys, time
+options = dict(word[2:].partition("=")[::2] for word in sys.argv[1:])
+folder = options["directory"]
+with open({log!r}, "a") as log:
+    log.write(json.dumps([options, oct(os.stat(folder).st_mode & 0o777), sorted(os.listdir(folder))]) + "\\n")
+answer = {answer!r}
+if answer == "hang":
+    open(os.path.join(folder, "hpcai.0.0"), "w").write("x")
+    time.sleep(60)
+if answer == "fail":
+    sys.exit("fio: pid=1, err=5/file:io_u.c:1, func=io_u error, error=Input/output error")
+way = {{"io_bytes": 1 << 30, "io_kbytes": 1 << 20, "bw_bytes": 2000000000, "iops": 1900.0, "runtime": 1000}}
+direction = options["rw"].replace("rand", "")
+for number in range(int(options["numjobs"])):
+    open(os.path.join(folder, f"hpcai.{{number}}.0"), "w").write("x")
+jobs = [{{"jobname": "hpcai", "groupid": 0, "error": 0, direction: way}}] * int(options["numjobs"])
+print(json.dumps({{"fio version": "fio-3.99", "jobs": jobs}}, indent=2))
+"""
+SMALL = {"size": "8M", "jobs": 2, "iodepth": 2, "runtime": 1}
+Result = t.Dict[str, t.Any]
+
+
+class Machine:
+    """A file system with data of somebody else, and a fio."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bin, self.disk, self.log = folder / "bin", folder / "disk", folder / "log"
+        self.bin.mkdir()
+        self.disk.mkdir()
+        (self.disk / "data").write_text("precious")
+        self.answer("good")
+
+    def answer(self, word: str) -> None:
+        program = self.bin / "fio"
+        program.write_text(FAKE.format(python=sys.executable, log=str(self.log), answer=word))
+        program.chmod(0o755)
+
+    def start(self, check_mode: bool = False, **params: t.Any) -> subprocess.Popen[str]:
+        sent = {
+            "paths": [str(self.disk)],
+            "fio": str(self.bin / "fio"),
+            **SMALL,
+            **params,
+            "_ansible_check_mode": check_mode,
+        }
+        return subprocess.Popen(
+            [sys.executable, "-c", START, json.dumps({"ANSIBLE_MODULE_ARGS": sent})],
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(COLLECTIONS), "SECRET": "of the caller"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, **params: t.Any) -> Result:
+        out, err = self.start(**params).communicate(timeout=60)
+        assert out, err
+        return json.loads(out)
+
+    @property
+    def starts(self) -> list[t.Any]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    @property
+    def left(self) -> list[str]:
+        return sorted(path.name for path in self.disk.iterdir())
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_documentation_and_spec_agree() -> None:
+    options = yaml.safe_load(storage_bandwidth.DOCUMENTATION)["options"]
+    keys = ("type", "elements", "default", "choices", "required")
+    told = {name: {key: value for key, value in option.items() if key in keys} for name, option in options.items()}
+    assert told == _storage_request.SPEC
+    assert {"checks", "results", "argv", "environment"} == set(yaml.safe_load(storage_bandwidth.RETURN))
+    assert yaml.safe_load(storage_bandwidth.EXAMPLES)
+
+
+def test_writes_and_reads_its_own_files_only(machine: Machine) -> None:
+    got = machine()
+    (check,) = got["checks"]
+    assert (got["changed"], check["verdict"], check["context"]["version"]) == (False, "unjudged", "fio-3.99")
+    assert [(m["name"], m["value"], m["unit"], m["path"]) for m in check["metrics"]] == [
+        ("write", 4.0, "GB/s", str(machine.disk)),
+        ("read", 4.0, "GB/s", str(machine.disk)),
+    ]
+    (first, mode, before), (second, same, files) = machine.starts
+    assert (first["rw"], second["rw"], mode, same) == ("write", "read", "0o700", "0o700")
+    assert first["directory"] == second["directory"] != str(machine.disk)
+    assert (before, files) == ([], ["hpcai.0.0", "hpcai.1.0"])
+    assert machine.left == ["data"]
+    assert [one["argv"][3] for one in got["argv"]] == ["--rw=write", "--rw=read"]
+    assert (got["environment"], "of the caller" in json.dumps(got)) == ({}, False)
+
+
+def test_only_reads_are_reported_when_asked_for(machine: Machine) -> None:
+    got = machine(operations=["read"])
+    assert [row["operation"] for row in got["results"]] == ["read"]
+    assert [options["rw"] for options, dummy, dummy in machine.starts] == ["write", "read"]
+
+
+def test_judged(machine: Machine) -> None:
+    limit = {
+        "check": "storage_bandwidth",
+        "metric": "read",
+        "op": ">=",
+        "value": 8,
+        "unit": "GB/s",
+        "source": "profile",
+    }
+    (check,) = machine(expect=[limit], name="gpu-001", profile="p", run="r")["checks"]
+    assert (check["verdict"], check["class"], check["node"], check["run"]) == ("fail", "hardware", "gpu-001", "r")
+    assert f"read (path={machine.disk}): 4 GB/s, expected >= 8" in check["reason"]
+
+
+def test_check_mode_measures_nothing(machine: Machine) -> None:
+    got = machine(check_mode=True)
+    assert [(c["verdict"], c["reason"]) for c in got["checks"]] == [("skipped", "check mode")]
+    assert (machine.starts, machine.left, got["changed"]) == ([], ["data"], False)
+
+
+def test_a_failing_disk(machine: Machine) -> None:
+    machine.answer("fail")
+    (check,) = machine()["checks"]
+    assert (check["verdict"], check["class"]) == ("fail", "hardware")
+    assert (len(machine.starts), machine.left) == (1, ["data"])
+
+
+def test_a_hanging_fio_is_ended_and_cleaned_up(machine: Machine) -> None:
+    machine.answer("hang")
+    (check,) = machine(timeout=2)["checks"]
+    assert (check["verdict"], check["class"], machine.left) == ("error", "infra", ["data"])
+    assert "did not end within 2 s" in check["reason"]
+
+
+def test_nothing_is_left_when_the_module_is_ended(machine: Machine) -> None:
+    machine.answer("hang")
+    process = machine.start()
+    for dummy in range(200):
+        if len(machine.left) == 2 and machine.starts:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert machine.left == ["data"]
+
+
+@pytest.mark.parametrize(
+    "params, says",
+    [
+        ({"fio": "/nowhere/fio"}, "/nowhere/fio"),
+        ({"paths": ["/nowhere"]}, "/nowhere: no files can be made there: No such file or directory"),
+        ({"size": "8388608G"}, "would leave less than 10%"),
+    ],
+)
+def test_what_this_machine_cannot_do_is_an_error(machine: Machine, params: dict[str, t.Any], says: str) -> None:
+    (check,) = machine(**params)["checks"]
+    assert (check["verdict"], check["class"]) == ("error", "infra")
+    assert says in check["reason"]
+    assert (machine.starts, machine.left) == ([], ["data"])
+
+
+@pytest.mark.parametrize("params, says", [({"jobs": 0}, "jobs is 0"), ({"paths": [sys.executable]}, "is no directory")])
+def test_options_that_make_no_sense_fail_the_module(machine: Machine, params: dict[str, t.Any], says: str) -> None:
+    got = machine(**params)
+    assert got["failed"]
+    assert says in got["msg"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_of_somebody_else(machine: Machine) -> None:
+    machine.disk.chmod(0o555)
+    (check,) = machine()["checks"]
+    assert (check["verdict"], "Permission denied" in check["reason"]) == ("error", True)
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio")
+@pytest.mark.parametrize("direct", [True, False])
+def test_the_real_fio(machine: Machine, direct: bool) -> None:
+    got = machine(fio=shutil.which("fio"), ioengine="psync", direct=direct)
+    (check,) = got["checks"]
+    assert machine.left == ["data"]
+    if check["verdict"] == "error":  # a file system without O_DIRECT
+        assert direct
+        assert "direct=false" in check["reason"]
+        return
+    assert all(row["bandwidth"] > 0 and row["jobs"] == 2 and row["latency_us"] > 0 for row in got["results"])
+    assert check["context"]["version"].startswith("fio-")
