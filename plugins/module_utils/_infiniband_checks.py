@@ -124,6 +124,8 @@ def result(outcome: Outcome, asked: Json, expectations: t.Sequence[Json], about:
     problems = [one for one in measured if one.problem]
     samples = [{"nic": one.nic, "bandwidth": one.gbps, **one.facts, "problem": one.problem or None} for one in measured]
     hosts = sorted({item["host"] for item in found})
+    if asked["nodes"] == 1 and len(hosts) == 1:
+        about = {**about, "node": about["node"] or hosts[0]}
     one = record(
         CHECK,
         metrics=judged,

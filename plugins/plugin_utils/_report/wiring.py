@@ -126,12 +126,8 @@ def _device(name: str, address: t.Any, left: float, top: float, wide: float, ver
 
 def _links(samples: list[Row]) -> str:
     """Say how GPUs reach each other, when they all do it the same way."""
-    kinds = {
-        str(kind)
-        for row in samples
-        for kind in mapping(row.get("links")).values()
-        if str(kind).strip() not in ("X", "")
-    }
+    pairs = [pair for row in samples for pair in mapping(row.get("links")).items()]
+    kinds = {str(kind) for other, kind in pairs if other.startswith("GPU") and str(kind).strip() not in ("X", "")}
     if len(kinds) == 1 and len(samples) > 1:
         return f"{kinds.pop()} between all {plural(len(samples), 'GPU')}"
     return f"GPUs reach each other by {', '.join(sorted(kinds, key=natural))}" if kinds else ""

@@ -104,6 +104,11 @@ def test_a_named_device_that_is_missing_fails_without_any_limit() -> None:
     assert (record["verdict"], values(record)["rate mlx5_ib1"]) == ("fail", None)
 
 
+def test_another_port_does_not_make_up_for_a_named_one() -> None:
+    record = check([nic(0), nic(9)], wanted=2, devices=["mlx5_ib0", "mlx5_ib1"])
+    assert (record["verdict"], record["scope"]) == ("fail", {"nic": ["mlx5_ib1"]})
+
+
 def test_all_ports_of_a_named_device_must_be_up() -> None:
     both = [Port("mlx4_0", number, "Active", "LinkUp", 40.0, "40 Gb/sec (4X QDR)", "InfiniBand") for number in (1, 2)]
     record = check(both, devices=["mlx4_0"])

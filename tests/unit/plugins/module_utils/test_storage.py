@@ -151,6 +151,7 @@ MOUNTS = """\
 /dev/md0 /scratch xfs rw 0 0
 10.0.0.4:/home /shared\\040home nfs4 rw 0 0
 tmpfs /scratchy tmpfs rw 0 0
+overlay / overlay rw 0 0
 """
 
 
@@ -160,7 +161,7 @@ tmpfs /scratchy tmpfs rw 0 0
         ("/scratch", "xfs", "/dev/md0"),
         ("/scratch/a/b", "xfs", "/dev/md0"),
         ("/scratchy", "tmpfs", "tmpfs"),
-        ("/scratches", "ext4", "/dev/sda1"),
+        ("/scratches", "overlay", "overlay"),
         ("/shared home/anna", "nfs4", "10.0.0.4:/home"),
     ],
 )

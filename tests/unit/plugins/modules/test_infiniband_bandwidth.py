@@ -191,7 +191,7 @@ def test_through_srun(machine: Machine, nodes: int) -> None:
     (check,) = got["checks"]
     assert (check["verdict"], check["reason"]) == ("pass", "")
     assert [m["nic"] for m in check["metrics"]] == ["mlx5_ib0", "mlx5_ib1"]
-    assert (check["node"], "pair" in check["scope"]) == (None, nodes == 2)
+    assert (check["node"] is None, "pair" in check["scope"]) == (nodes == 2, nodes == 2)
     assert got["argv"][0] == str(machine.bin / "srun")
     assert {"--cpu-bind=none", f"--ntasks={nodes}", "--ntasks-per-node=1"} <= set(got["argv"])
     ports = {start[start.index("-p") + 1] for start in machine.starts}
@@ -255,11 +255,9 @@ def test_one_node_refuses_and_the_other_does_not_wait(machine: Machine) -> None:
 
 
 def test_without_the_program(machine: Machine) -> None:
-    (machine.bin / "ib_write_bw").unlink()
-    (check,) = machine(test="ib_read_bw")["checks"]
-    if check["verdict"] == "error" and "package perftest" in check["reason"]:
-        return
-    pytest.skip("this machine has perftest")
+    (check,) = machine(path="/nowhere", devices=["mlx5_ib0"])["checks"]
+    assert (check["verdict"], check["class"]) == ("error", "infra")
+    assert check["reason"] == "mlx5_ib0: /nowhere/ib_write_bw is not installed (package perftest)"
 
 
 @pytest.mark.parametrize(

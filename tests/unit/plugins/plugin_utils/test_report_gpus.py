@@ -33,7 +33,7 @@ def topology(node: str, numa: t.Sequence[int | None], link: str = "NV12") -> Jso
             "numa_node": place,
             "cpus": f"{place}-{place}",
             "nics": [f"mlx5_ib{index}"],
-            "links": {f"GPU{other}": link for other in range(len(numa)) if other != index},
+            "links": {"mlx5_ib0": "SYS", **{f"GPU{other}": link for other in range(len(numa)) if other != index}},
         }
         for index, place in enumerate(numa)
     ]

@@ -110,6 +110,7 @@ def test_captured_states(name: str, states: list[str], problems: list[str]) -> N
             ["clean", "degraded", "resyncing (DELAYED)"],
             ["degraded", "resyncing (DELAYED)"],
         ),
+        ("clean, checking (PENDING)", ["clean", "checking (PENDING)"], []),
         ("clean, Not Started", ["clean", "Not Started"], ["Not Started"]),
         ("write-pending", ["write-pending"], []),
         ("readonly", ["readonly"], ["readonly"]),

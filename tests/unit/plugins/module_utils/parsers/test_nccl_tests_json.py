@@ -132,12 +132,21 @@ def test_json_without_values_but_with_a_verdict() -> None:
     def change(data: dict[str, t.Any]) -> None:
         data["out_of_bounds"] = {"count": 1, "okay": "false"}
 
-    assert edited("authored-mpi.json", change).cause == Cause("out_of_bounds: 1", "hardware")
+    run = edited("authored-mpi.json", change)
+    assert (run.correct, run.cause) == (False, Cause("out_of_bounds: 1", "hardware"))
 
     def slow(data: dict[str, t.Any]) -> None:
         data["average_bus_bandwidth"] = {"bandwidth": 3.2, "okay": "false"}
 
     assert edited("authored-mpi.json", slow).cause == Cause("average_bus_bandwidth: 3.2 is too low", "hardware")
+
+
+def test_json_without_devices() -> None:
+    def change(data: dict[str, t.Any]) -> None:
+        data["config"]["devices"] = []
+
+    run = edited("authored-mpi.json", change)
+    assert (run.ranks, run.nodes, run.devices) == (16, None, [])
 
 
 def test_json_of_a_run_that_stopped() -> None:

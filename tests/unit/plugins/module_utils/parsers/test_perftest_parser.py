@@ -126,6 +126,29 @@ def test_rows_that_share_a_line() -> None:
     assert (run.ok, run.sides, [row.size for row in run.rows]) == (True, 2, [1 << power for power in range(1, 24)])
 
 
+def test_two_rows_of_different_sizes_in_one_line() -> None:
+    run = one(table(" 2    5    1.00    1.00    1.000000 4    5    2.00    2.00    1.000000"))
+    assert [(row.size, row.average_gbps) for row in run.rows] == [(2, 1.0), (4, 2.0)]
+
+
+def test_the_header_of_one_side_behind_the_row_of_the_other() -> None:
+    title = f"{RULE}\n                    RDMA_Write BW Test\n"
+    log = perftest.parse(title * 2 + table(" 2  5  1.00 1.00 1.0", end=False) + table(" 2  5  1.00 1.00 1.0"))
+    assert [(run.sides, len(run.rows), run.ok) for run in log.runs] == [(2, 1, True)]
+
+
+def test_the_rule_above_the_other_side_does_not_end_a_table() -> None:
+    begun = read("together.txt").split("RDMA_Write", 2)
+    log = perftest.parse("RDMA_Write".join(begun[:2]))
+    assert "Waiting for client" in begun[1]
+    assert [(len(run.rows), run.complete) for run in log.runs] == [(1, False)]
+
+
+def test_a_rule_that_is_cut_off_does_not_end_a_table() -> None:
+    text = read("write-gbits-client.txt").rstrip()
+    assert [perftest.parse(text[:-cut] if cut else text).ok for cut in (0, 1, 50)] == [True, False, False]
+
+
 def test_server_and_client_written_apart_are_one_run() -> None:
     server, client = read("write-mib-server.txt"), read("write-mib-client.txt")
     assert one(server + client).sides == one(client + server).sides == 2
