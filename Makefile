@@ -113,6 +113,7 @@ sanity: venv ## ansible-test sanity and units, on a copy of the tree
 
 molecule: venv ## the whole way on real systemd nodes, then what happens when things break
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --scenario-name gpu
 
 benchmark: venv ## configure.yml beside a bare shell script, as ratios (HOSTS)
 	$(BIN)/python benchmarks/configure.py --hosts $(HOSTS)

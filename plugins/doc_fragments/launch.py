@@ -13,6 +13,8 @@ options:
     description:
       - V(local) starts one process here, V(mpirun) starts the ranks by the C(mpirun) of Open MPI, V(srun) by a Slurm
         step.
+      - Only V(srun) leaves alone nodes that jobs have. The others measure beside whatever uses the GPUs, which disturbs
+        it and is no fair measurement.
     type: str
     choices: [local, mpirun, srun]
     default: local

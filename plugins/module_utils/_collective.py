@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import (
@@ -20,10 +19,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._collective_payl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._collective_request import CollectiveError, Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import compress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._srun_busy import busy
 
 CHECK = "collective_test"
-# What srun says when jobs have the nodes and it was told not to wait.
-_BUSY = re.compile(r"Unable to allocate resources: .*(nodes are busy|[Ii]mmediate execution impossible)")
 
 
 def parse(text: str) -> Json:
@@ -105,7 +103,7 @@ def result(outcome: Outcome, request: Request, expectations: t.Sequence[Json], c
     if found:
         records = checks(request, found, expectations, common)
     else:
-        error: Json = {"verdict": "skipped" if _BUSY.search(outcome.err) else "error", "reason": problem}
+        error: Json = {"verdict": "skipped" if busy(outcome.err) else "error", "reason": problem}
         records = [record(CHECK, None, **error, **_context(common, name)) for name in request.operations]
     peaks = {name: peak(row for row in rows if row["collective"] == name) for name in request.operations}
     return {"checks": records, "rows": rows, "peak": peaks, "ranks": ranks}
@@ -113,12 +111,12 @@ def result(outcome: Outcome, request: Request, expectations: t.Sequence[Json], c
 
 def skip(request: Request, context: t.Mapping[str, t.Any]) -> Json:
     """Return what the module returns for a single rank: nothing to measure, and a record that says so."""
-    busy = context.get("busy", [])
-    known = {"profile": context["profile"], "busy": busy}
+    taken = context.get("busy", [])
+    known = {"profile": context["profile"], "busy": taken}
     about = {"time": context["time"], "run": context["run"], "context": known}
     reason = "one rank has nobody to exchange anything with"
-    if busy:
-        reason = f"too few nodes are idle; busy with jobs: {compress(busy)}"
+    if taken:
+        reason = f"too few nodes are idle; busy with jobs: {compress(taken)}"
     records = [record(CHECK, None, verdict="skipped", reason=reason, **_context(about, n)) for n in request.operations]
     return {"checks": records, "rows": [], "peak": dict.fromkeys(request.operations), "ranks": []}
 

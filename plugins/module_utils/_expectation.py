@@ -38,6 +38,12 @@ def finite(value: t.Any) -> float | None:
     return value
 
 
+def validate_seconds(name: str, value: float, least: float = 0.001) -> None:
+    """Refuse a time limit that is none: infinity never ends, and nothing compares with nan."""
+    if not math.isfinite(value) or value < least:
+        raise CheckError(f"{name} is {value:g}; a finite number of seconds from {least:g} is needed")
+
+
 def validate_expectation(expectation: t.Mapping[str, t.Any]) -> None:
     """Refuse an expectation that could not be compared with anything, or would silently never apply."""
     missing = sorted(key for key in _NEEDED if expectation.get(key) is None)
@@ -55,6 +61,14 @@ def validate_expectation(expectation: t.Mapping[str, t.Any]) -> None:
             raise CheckError(f"expectation {key} is {count!r}, a whole number from 1 is needed")
     if expectation.get("nodes") is not None and expectation.get("min_nodes") is not None:
         raise CheckError("an expectation has either nodes (exactly so many) or min_nodes, not both")
+
+
+def validate_units(expectations: t.Sequence[t.Mapping[str, t.Any]], check: str, units: t.Mapping[str, str]) -> None:
+    """Refuse a limit in another unit; after an hour of measuring it would be too late to say so."""
+    for expectation in expectations:
+        unit = units.get(expectation["metric"]) if expectation["check"] == check else None
+        if unit and unit != expectation["unit"]:
+            raise CheckError(f"{expectation['metric']} is in {unit}, its expectation is in {expectation['unit']}")
 
 
 def miss_verdict(expectation: t.Mapping[str, t.Any]) -> str:

@@ -9,9 +9,12 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import validate_seconds, validate_units
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, LaunchError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology import Topology, address
 
+CHECK = "gpu_bandwidth"
+UNIT = "GB/s"
 DIRECTIONS = ("h2d", "d2h", "d2d")
 
 SPEC: dict[str, Json] = {
@@ -33,13 +36,19 @@ SPEC: dict[str, Json] = {
 }
 
 
+_SHIFT = "; which one is gone says gpu_count of gpu_info"
+
+
 class BandwidthError(ValueError):
     """The measurement makes no sense as asked; the text is fit for the user."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU that is to be measured, and what is known of it; ``problem`` says why it cannot be."""
+    """One GPU that is to be measured, and what is known of it; ``problem`` says why it cannot be.
+
+    ``surplus``: no device has this number, because those behind one that is gone have moved up.
+    """
 
     index: int
     uuid: str | None = None
@@ -47,6 +56,7 @@ class Gpu:
     numa_node: int | None = None
     cpus: str = ""
     problem: str = ""
+    surplus: bool = False
 
     @property
     def visible(self) -> str:
@@ -84,12 +94,12 @@ def validate(params: t.Mapping[str, t.Any], launch: Launch) -> None:
     """Refuse what cannot be measured or judged, before anything starts."""
     for expectation in params["expect"]:
         validate_expectation(expectation)
+    validate_units(params["expect"], CHECK, dict.fromkeys(DIRECTIONS, UNIT))
     if not params["directions"] or len(set(params["directions"])) != len(params["directions"]):
         raise BandwidthError("directions must name at least one, and each once")
     if params["size"] is not None and params["size"] < 1 << 20:
         raise BandwidthError(f"size is {params['size']}; less than 1 MiB measures latency, not bandwidth")
-    if params["timeout"] <= 0:
-        raise BandwidthError(f"timeout is {params['timeout']:g}; more than 0 seconds are needed")
+    validate_seconds("timeout", params["timeout"])
     taken = [name for name in ("cpu_masks", "visible_devices") if params[name]]
     if taken or launch.ranks != 1:
         what = ", ".join(taken) or f"{launch.nodes} nodes with {launch.ranks_per_node} ranks"
@@ -107,6 +117,8 @@ def plan(indexes: t.Sequence[int] | None, topology: Topology | None, listed: t.S
         gpu = Gpu(index)
         if place:
             gpu = replace(gpu, bus_id=place.bus_id or None, numa_node=place.numa_node, cpus=place.cpus)
+        elif places and listed is None:
+            gpu = _gone(gpu, f"the topology has {len(places)} GPUs and no GPU {index}", places)
         found.append(gpu if listed is None else _identified(gpu, listed))
     return found
 
@@ -117,10 +129,17 @@ def _identified(gpu: Gpu, listed: t.Sequence[Listed]) -> Gpu:
     same = [one for one in listed if (address(one.bus_id) == key if key else one.index == gpu.index)]
     if not same:
         problem = f"nvidia-smi does not list GPU {gpu.index} {text}".rstrip()
-        return replace(gpu, problem=f"{problem}; it lists {len(listed)}")
+        problem = f"{problem}; it lists {len(listed)}"
+        return replace(gpu, problem=problem) if gpu.bus_id else _gone(gpu, problem, [one.index for one in listed])
     return replace(gpu, uuid=same[0].uuid or None, bus_id=gpu.bus_id or same[0].bus_id)
+
+
+def _gone(gpu: Gpu, problem: str, known: t.Iterable[int]) -> Gpu:
+    """A gap between numbers is the GPU that is gone; behind them all it may be any."""
+    surplus = gpu.index > max(known, default=-1)
+    return replace(gpu, problem=f"{problem}{_SHIFT if surplus else ''}", surplus=surplus)
 
 
 def expected(params: t.Mapping[str, t.Any]) -> bool:
     """Say whether somebody counts on GPUs here."""
-    return any(one["check"] == "gpu_bandwidth" for one in params["expect"])
+    return any(one["check"] == CHECK for one in params["expect"])

@@ -16,10 +16,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import (
     record,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_bandwidth import Gpu
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_bandwidth import CHECK, UNIT, Gpu
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_bandwidth_read import Reading
 
-CHECK = "gpu_bandwidth"
 _TAIL = 2000
 
 
@@ -49,7 +48,7 @@ def judged(
     """Return the record: every planned GPU has its metrics, and one without a value is an error, expected or not."""
     known = [name for name in directions if not all(name in one.reading.lacks for one in measured)]
     metrics = [
-        metric(name, one.reading.values.get(name), "GB/s", gpu=one.gpu.index) for one in measured for name in known
+        metric(name, one.reading.values.get(name), UNIT, gpu=one.gpu.index) for one in measured for name in known
     ]
     found = [_needed(item) for item in judge(CHECK, metrics, expectations)]
     verdict, blame = overall(found), "hardware"
@@ -91,6 +90,7 @@ def _reason(metrics: t.Sequence[Json], broken: t.Sequence[Measured]) -> str:
 def _scope(metrics: t.Sequence[Json], broken: t.Sequence[Measured]) -> Json:
     at_fault = {one.gpu.index for one in broken}
     at_fault |= {item["gpu"] for item in metrics if "gpu" in item and item["verdict"] in ("fail", "error", "warn")}
+    at_fault -= {one.gpu.index for one in broken if one.gpu.surplus}
     return {"gpu": sorted(at_fault)} if at_fault else {}
 
 

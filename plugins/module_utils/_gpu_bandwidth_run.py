@@ -10,6 +10,7 @@ import socket
 import time
 import typing as t
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import (
     _find,
@@ -109,7 +110,8 @@ def _listed(timeout: float) -> list[asked.Listed] | None:
         return None
     query = [smi, f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader"]
     outcome = run(query, min(timeout, _PATIENCE))
-    runs = parse_csv(outcome.out, _FIELDS).runs if outcome.rc == 0 else []
+    # One GPU that is lost gives nvidia-smi another status than 0, and leaves the rows of all others.
+    runs = parse_csv(outcome.out, _FIELDS).runs if outcome.rc is not None else []
     rows = [row.values for found in runs for row in found.rows]
     cells = [[row.get(name) or "" for name in _FIELDS] for row in rows]
     return [asked.Listed(int(one), uuid, bus_id) for one, uuid, bus_id in cells if one.isdigit()] or None
@@ -117,6 +119,9 @@ def _listed(timeout: float) -> list[asked.Listed] | None:
 
 def _topology(sysfs: str, listed: t.Sequence[asked.Listed] | None, timeout: float) -> Topology:
     found = _topology_sysfs.read_sysfs(sysfs, None if listed is None else [gpu.bus_id for gpu in listed])
+    # nvidia-smi keeps the number of a GPU that is lost.
+    numbers = [gpu.index for gpu in listed or found.gpus]
+    found = replace(found, gpus=[replace(gpu, index=number) for gpu, number in zip(found.gpus, numbers)])
     smi = shutil.which("nvidia-smi")
     if not listed or not smi or all(gpu.numa_node is not None for gpu in found.gpus):
         return found

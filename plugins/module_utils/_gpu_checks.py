@@ -26,15 +26,27 @@ def count(seen: Seen, options: Options) -> Finding:
     cause = seen.reading.cause
     if not there and cause:
         return Finding(metrics, "fail", f"no GPU answers: {cause.text}", cause.kind, samples=samples)
-    if not there:
+    if not there or (missing and seen.problem("query")):
+        # Of an output that breaks off nobody can say which GPUs it would have shown.
         return Finding(verdict="error", reason=seen.problem("query"), samples=samples)
     if missing:
         reason = f"{there} of {there + len(missing)} GPUs answer; missing: {'; '.join(map(str, missing))}"
         gone_gpus = [gone.index for gone in missing if gone.index is not None]
         return Finding(metrics, "fail", reason, "hardware", gone_gpus, samples)
+    broken = {index: text for index, text in ((i, _asks(gpu)) for i, gpu in seen.gpus.items()) if text}
+    if broken:
+        reason = "; ".join(f"GPU {index} answers and {text}" for index, text in broken.items())
+        return Finding(metrics, "fail", reason, "hardware", list(broken), samples)
     if options.gpus and there > options.gpus:
         return Finding(metrics, "fail", f"{there} GPUs answer, {options.gpus} are expected", "config", samples=samples)
     return Finding(metrics, "pass" if options.gpus else None, samples=samples)
+
+
+def _asks(gpu: Gpu) -> str:
+    """Say what a GPU needs before it works again; the driver knows by itself."""
+    if gpu.recovery_action not in (None, "None"):
+        return f"asks for recovery: {gpu.recovery_action}"
+    return "requires a reset" if gpu.reset_required else ""
 
 
 def model(seen: Seen, options: Options) -> Finding:
@@ -57,6 +69,10 @@ def model(seen: Seen, options: Options) -> Finding:
         return found._replace(verdict="fail", reason=reason, blame="config", gpus=list(other))
     if unnamed:
         return found._replace(verdict="error", reason=f"nvidia-smi shows no name of {listing(unnamed)}")
+    parted = [index for index, gpu in seen.gpus.items() if gpu.mig]
+    if parted:
+        reason = f"MIG mode is on on {listing(parted)}, and NCCL does not work between its parts (nvidia-smi -mig 0)"
+        return found._replace(verdict="warn", reason=reason, blame="config", gpus=parted)
     return found._replace(verdict="pass")
 
 
@@ -72,9 +88,10 @@ def ecc(seen: Seen, options: Options) -> Finding:
         sram_threshold_exceeded=lambda gpu: gpu.ecc.sram_threshold_exceeded,
     )
     off = [index for index, gpu in seen.gpus.items() if gpu.ecc.enabled is False]
-    if not off or found.verdict:
+    if not off or found.verdict or not options.expects("gpu_ecc"):
         return found
-    return found._replace(verdict="error", reason=f"ECC is off on {listing(off)}, so nothing is counted", gpus=off)
+    reason = f"ECC is off on {listing(off)}, so nothing is counted: nvidia-smi -e 1 and a reset switch it on"
+    return found._replace(verdict="fail", reason=reason, blame="config", gpus=off)
 
 
 def remap(seen: Seen, options: Options) -> Finding:
@@ -106,17 +123,7 @@ def pcie(seen: Seen, options: Options) -> Finding:
 
 
 def throttle(seen: Seen, options: Options) -> Finding:
-    return _values(
-        seen,
-        [
-            (
-                "throttle_faults",
-                "bits",
-                lambda gpu: None if gpu.throttle_mask is None else gpu.throttle_mask & THROTTLE_FAULTS,
-            )
-        ],
-        reasons=lambda gpu: gpu.throttle,
-    )
+    return _values(seen, [("throttle_faults", "bits", _faults)], reasons=lambda gpu: gpu.throttle)
 
 
 def _faults(gpu: Gpu) -> int | None:

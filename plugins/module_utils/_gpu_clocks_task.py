@@ -17,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import (
     record,
     validate_expectation,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import validate_seconds
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks_apply import apply
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks_one import One
@@ -46,6 +47,8 @@ def validate(options: Options) -> None:
     """Refuse options that contradict each other."""
     for expectation in options.expect:
         validate_expectation(expectation)
+    validate_seconds("timeout", options.timeout)
+    validate_seconds("settle", options.settle, least=0)
     for name in ("graphics", "memory"):
         value = getattr(options, name)
         if value is not None and options.state != "locked":

@@ -121,6 +121,8 @@ def _facts(gpu: t.Any) -> Json:
 
 def _check(name: str, seen: Seen, options: Options, common: Json) -> Json:
     found = Finding(verdict="skipped", reason="no GPU") if _none(seen, options) else CHECKS[name](seen, options)
+    if not found.verdict and not options.expects(name) and _silent(found, seen):
+        found = Finding(verdict="skipped", reason="nvidia-smi shows no such value of these GPUs", samples=found.samples)
     metrics = list(found.metrics)
     if found.verdict != "skipped" and metrics:
         metrics = judge(name, metrics, options.expect)
@@ -143,9 +145,14 @@ def _check(name: str, seen: Seen, options: Options, common: Json) -> Json:
     )
 
 
+def _silent(found: Finding, seen: Seen) -> bool:
+    """All GPUs answer, and none has what a check is about: ECC, row remapping, a sensor."""
+    return set(seen.inventory.planned) <= set(seen.gpus) and all(m["value"] is None for m in found.metrics)
+
+
 def _none(seen: Seen, options: Options) -> bool:
     """There is no GPU and nobody expects one. A nvidia-smi that hangs or talks nonsense proves nothing of the kind."""
-    wanted = options.gpus or options.places or any(one.get("check") == "gpu_count" for one in options.expect)
+    wanted = options.gpus or options.places or options.expects("gpu_count")
     known = seen.gpus or seen.topology.gpus or seen.inventory.missing
     answered = seen.reading.cause is not None or not seen.reading.commands
     return not wanted and not known and answered

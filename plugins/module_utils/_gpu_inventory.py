@@ -64,6 +64,23 @@ def expected(rows: t.Sequence[t.Any]) -> list[Expected]:
     return found
 
 
+def nodes_of(profile: t.Sequence[Expected], there: t.Iterable[Address]) -> dict[Address, int | None]:
+    """Return the NUMA node that a profile expects of each GPU; None where it does not say which GPU it means.
+
+    On Azure every GPU has a PCI domain of its own. On bare metal all share domain 0000: there the order along the bus
+    decides, which is known only while none is missing.
+    """
+    found: dict[Address, int | None] = {}
+    for domain, group in itertools.groupby(sorted(there), key=lambda where: where[0]):
+        members = list(group)
+        nodes = [gpu.numa_node for gpu in profile if gpu.pci_domain == domain]
+        if len(nodes) == len(members) or len(set(nodes)) == 1:
+            found.update(zip(members, nodes if len(nodes) == len(members) else nodes[:1] * len(members)))
+        elif nodes:
+            found.update(dict.fromkeys(members))
+    return found
+
+
 def take(query: Query, on_bus: t.Sequence[str], profile: t.Sequence[Expected], count: int) -> Inventory:
     """Give every GPU its index, and name what is missing by all that is known of it."""
     count = count or len(profile)
@@ -136,8 +153,8 @@ def _named(
     """Number the missing among all: that is known when all are, from a profile or because their number is right."""
     everything = sorted([*gone, *there])
     whole = len(everything) == (len(profile) or count)
-    nodes = {gpu.pci_domain: gpu.numa_node for gpu in profile}
+    nodes = nodes_of(profile, everything)
     return [
-        Missing(everything.index(where) if whole else None, bus_id(where), nodes.get(where[0]), why)
+        Missing(everything.index(where) if whole else None, bus_id(where), nodes.get(where), why)
         for where, why in sorted(gone.items())
     ]

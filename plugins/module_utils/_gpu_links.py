@@ -32,8 +32,7 @@ def _links(seen: Seen, options: Options) -> Finding:
     if not seen.gpus:
         return Finding(verdict="error", reason=seen.problem("query"))
     shown = seen.reading.nvlink
-    wanted = any(expectation.get("check") == "gpu_nvlink" for expectation in options.expect)
-    if shown is None and seen.reading.matrix and not _codes(seen.reading.matrix) and not wanted:
+    if shown is None and seen.reading.matrix and not _codes(seen.reading.matrix) and not options.expects("gpu_nvlink"):
         return Finding(verdict="skipped", reason="these GPUs have no NVLink")
     if shown is None:
         return Finding(verdict="error", reason=seen.problem("nvlink") or "nvidia-smi nvlink -s shows no GPU")

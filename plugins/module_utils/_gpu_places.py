@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import typing as t
+
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _topology_cpus as cpulist
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, metric
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_inventory import nodes_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_seen import (
     Finding,
     Options,
@@ -14,7 +17,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_seen import
     Seen,
     listing,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology import GpuPlace, TopologyError, address
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology import (
+    Address,
+    GpuPlace,
+    TopologyError,
+    address,
+)
+
+_NOWHERE: Address = (-1, 0, 0, 0)
 
 
 def topology(seen: Seen, options: Options) -> Finding:
@@ -24,28 +34,36 @@ def topology(seen: Seen, options: Options) -> Finding:
         return Finding(verdict="error", reason=seen.problem("query") or "no GPU has a place")
     samples = [_sample(seen, place) for place in places]
     if not options.places:
-        asked = any(expectation.get("check") == "gpu_topology" for expectation in options.expect)
+        asked = options.expects("gpu_topology")
         reason = "the profile's topology was not given" if asked else ""
         return Finding(verdict="error" if asked else "unjudged", reason=reason, samples=samples)
-    nodes = {place.pci_domain: place.numa_node for place in options.places}
+    nodes = nodes_of(options.places, [where for where in map(_where, places) if where])
     unknown = [place.index for place in places if place.numa_node is None]
+    vague = [place.index for place in places if nodes.get(_where(place) or _NOWHERE, 0) is None]
     wrong = {
         place.index: f"{listing([place.index])} ({place.bus_id}) is on NUMA node {place.numa_node}, expected {node}"
         for place, node in ((place, _node(nodes, place)) for place in places)
-        if place.numa_node is not None and node != str(place.numa_node)
+        if place.numa_node is not None and place.index not in vague and node != str(place.numa_node)
     }
-    metrics = [metric("misplaced", None if unknown and not wrong else len(wrong), "GPUs")]
+    metrics = [metric("misplaced", None if (unknown or vague) and not wrong else len(wrong), "GPUs")]
     if wrong:
         return Finding(metrics, "fail", "; ".join(wrong.values()), "config", list(wrong), samples)
     if unknown:
         reason = f"the NUMA node of {listing(unknown)} is unknown"
         return Finding(metrics, "error", reason, gpus=unknown, samples=samples)
+    if vague:
+        reason = f"which GPUs of the profile {listing(vague)} are cannot be told: another number shares the PCI domain"
+        return Finding(metrics, "error", reason, samples=samples)
     return Finding(metrics, "pass", samples=samples)
 
 
-def _node(nodes: dict[int, int], place: GpuPlace) -> str:
-    where = address(place.bus_id)
-    return str(nodes.get(where[0], "no GPU in this PCI domain")) if where else "another bus id"
+def _where(place: GpuPlace) -> Address | None:
+    return address(place.bus_id)
+
+
+def _node(nodes: t.Mapping[Address, int | None], place: GpuPlace) -> str:
+    where = _where(place)
+    return str(nodes.get(where, "no GPU in this PCI domain")) if where else "another bus id"
 
 
 def _sample(seen: Seen, place: GpuPlace) -> Json:

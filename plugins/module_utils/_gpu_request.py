@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import math
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError, validate_expectation
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import validate_seconds
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_inventory import expected
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_seen import Options
 
@@ -39,8 +39,7 @@ def options(params: t.Mapping[str, t.Any], host: str) -> Options:
     """Return what is expected of the node; raises ValueError."""
     if params["gpus"] < 0:
         raise CheckError(f"gpus is {params['gpus']}")
-    if not math.isfinite(params["timeout"]) or params["timeout"] <= 0:
-        raise CheckError(f"timeout is {params['timeout']}, seconds above 0 are needed")
+    validate_seconds("timeout", params["timeout"])
     for expectation in params["expect"]:
         validate_expectation(expectation)
     return Options(

@@ -15,7 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_s
 
 
 class Options(t.NamedTuple):
-    """What is expected of the node; ``count`` 0 and no model or places expect nothing."""
+    """What is expected of the node; ``gpus`` 0 and no model or places expect nothing."""
 
     node: str
     gpus: int = 0
@@ -24,6 +24,10 @@ class Options(t.NamedTuple):
     expect: t.Sequence[Json] = ()
     run: str | None = None
     profile: str | None = None
+
+    def expects(self, check: str) -> bool:
+        """Return whether somebody counts on a check."""
+        return any(expectation.get("check") == check for expectation in self.expect)
 
 
 class Process(t.NamedTuple):

@@ -9,8 +9,11 @@ import math
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import validate_seconds, validate_units
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
 
+CHECK = "hpl"
+UNITS = {"tflops": "TFLOP/s", "tflops_per_gpu": "TFLOP/s", "residual_failures": "tests"}
 MIB = 1 << 20
 SPEC: dict[str, Json] = {
     "path": {"type": "str"},
@@ -107,9 +110,11 @@ def validate(params: t.Mapping[str, t.Any], launch: Launch) -> None:
     """Refuse what cannot be run or judged, before anything starts."""
     for expectation in params["expect"]:
         validate_expectation(expectation)
-    for name in ("n", "nb", "p", "q", "gpus", "gpu_memory_mib", "timeout"):
+    validate_units(params["expect"], CHECK, UNITS)
+    for name in ("n", "nb", "p", "q", "gpus", "gpu_memory_mib"):
         if params[name] is not None and params[name] <= 0:
             raise HplError(f"{name} is {params[name]:g}, more than 0 is needed")
+    validate_seconds("timeout", params["timeout"])
     if not 0 < params["memory_fraction"] <= 1:
         raise HplError(f"memory_fraction is {params['memory_fraction']:g}, more than 0 and at most 1 is needed")
     given = [name for name in ("n", "p", "q", "gpu_memory_mib") if params[name] is not None]

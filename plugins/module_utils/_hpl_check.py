@@ -17,10 +17,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import (
     record,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hpl import Problem
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hpl import CHECK, UNITS, Problem
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.hpl import Log, Row, Run
 
-CHECK = "hpl"
 _EXACT = {
     "check": CHECK,
     "metric": "residual_failures",
@@ -96,12 +95,12 @@ def metrics(finding: Finding, gpus: int | None) -> list[Json]:
     """Return what is judged; without GPUs there is no speed of one."""
     row = finding.row
     speed = None if row is None or row.gflops is None else row.gflops / 1000
-    found = [metric("tflops", speed, "TFLOP/s")]
+    found = [metric("tflops", speed, UNITS["tflops"])]
     each = None if row is None else row.gflops_per_gpu
     if gpus or each is not None:
         share = each / 1000 if each is not None else None if speed is None else speed / (gpus or 1)
-        found.append(metric("tflops_per_gpu", share, "TFLOP/s"))
-    return [*found, metric("residual_failures", finding.failures, "tests")]
+        found.append(metric("tflops_per_gpu", share, UNITS["tflops_per_gpu"]))
+    return [*found, metric("residual_failures", finding.failures, UNITS["residual_failures"])]
 
 
 def judged(finding: Finding, gpus: int | None, nodes: int, expectations: t.Sequence[Json], common: Json) -> Json:

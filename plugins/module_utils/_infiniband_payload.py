@@ -28,6 +28,8 @@ MARK = "HPCAI_INFINIBAND "
 # perftest gives up at once when nobody listens: the server is not ready yet.
 NOT_READY = "Couldn't connect to"
 LONGEST = 6000
+# Seconds by which one node may be behind the other.
+PATIENCE = 5
 
 
 def first_host(hostlist: str) -> str:
@@ -93,23 +95,27 @@ def refusal(task: Json, nic: str, at: Json) -> str:
 
 
 def client(task: Json, nic: str, cpus: str, port: int, host: str, server: Process | None = None) -> Json:
-    """Start the client until the server listens; a server that waits in vain is let go."""
-    end = time.monotonic() + task["window"]
+    """Start the client until the server listens, which may still be busy with the port before."""
+    end = time.monotonic() + task["window"] + task["limit"]
     while True:
         done = Process(arguments(task, nic, port, host), cpus).wait(task["limit"])
         again = done["rc"] and NOT_READY in done["out"] and (server is None or server.child.poll() is None)
         if not again or time.monotonic() > end:
             break
         time.sleep(0.2)
-    if done["rc"] != 0:
+    if done["rc"] != 0 and server is None:
         knock(host, port)
     return done
 
 
 def knock(host: str, port: int) -> None:
-    """A server that is waiting ends when somebody connects and leaves."""
-    with contextlib.suppress(OSError):
-        socket.create_connection((host, port), 1).close()
+    """A server that waits in vain ends when somebody connects and leaves; perhaps it only begins to wait."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            socket.create_connection((host, port), 1).close()
+            return
+        time.sleep(0.1)
 
 
 def stand_in(port: int, limit: float) -> None:

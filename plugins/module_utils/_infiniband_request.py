@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _infiniband_payload, _infiniband_place
@@ -13,7 +14,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Js
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
 
 TESTS = ["ib_write_bw", "ib_read_bw", "ib_send_bw"]
-PORT = 18515
+# Above the TCP ports that the kernel hands out by itself; two runs at a time on a node must not meet.
+PORT, SPAN, RUNS = 61000, 16, 280
 # Seconds that a client tries to reach its server: the two nodes do not begin at the same moment, and CUDA is slow.
 WINDOW = 30
 _NIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(:[0-9]{1,3})?")
@@ -65,6 +67,8 @@ def validate(params: t.Mapping[str, t.Any], launch: Launch) -> None:
         raise BandwidthError(
             f"devices must be names such as mlx5_ib0 or mlx5_0:2, each once, not {', '.join(bad or devices)}"
         )
+    if len(devices) > SPAN:
+        raise BandwidthError(f"{len(devices)} devices, at most {SPAN} at a time")
     bad = [word for word in params["arguments"] if _OWN.fullmatch(word)]
     if bad:
         raise BandwidthError(f"arguments {' '.join(bad)}: this module sets them, or cannot read what comes of them")
@@ -109,7 +113,7 @@ def task(params: t.Mapping[str, t.Any], nodes: int) -> Json:
         "partner": params["partner"],
         "sysfs": params["sysfs"],
         "nodes": nodes,
-        "port": PORT,
+        "port": PORT + SPAN * secrets.randbelow(RUNS),
         "window": WINDOW,
         "limit": params["duration"] + WINDOW,
     }

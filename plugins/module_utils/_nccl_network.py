@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._srun_busy import busy
+
 _LONGEST = 4096
 _HOST = re.compile(r"([A-Za-z0-9_.-]+):\d+:\d+ \[")
 # Up to 2.26 "Using network IB", later "Assigned NET plugin IB to comm"; plugins add names of their own.
@@ -22,7 +24,6 @@ _INTERFACES = re.compile(r"NET/Socket ?: Using (.*)")
 _INTERFACE = re.compile(r"\[\d+\]([^\s:]+):")
 # Debug builds of nccl-tests tell which rank got wrong values.
 _WRONG = re.compile(r"\brank=(\d+) #wrong=(\d+)")
-_BUSY = re.compile(r"Unable to allocate resources: .*(?:nodes are busy|[Ii]mmediate execution impossible)")
 SOCKET, ROCE = "Socket", "RoCE"
 
 
@@ -45,8 +46,8 @@ class Network:
                 self._network(line)
             elif "#wrong=" in line:
                 self._values(line)
-            elif "Unable to allocate" in line and _BUSY.search(line):
-                self.busy = line.strip()
+            elif "Unable to allocate" in line:
+                self.busy = busy(line) or self.busy
         return self
 
     def _values(self, line: str) -> None:

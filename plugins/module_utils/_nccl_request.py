@@ -10,6 +10,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import validate_seconds, validate_units
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
 
 COLLECTIVES = ["all_gather", "all_reduce", "alltoall", "broadcast", "gather", "hypercube", "reduce", "reduce_scatter"]
@@ -118,6 +119,7 @@ def variables(params: t.Mapping[str, t.Any]) -> Json:
 
 def read(params: t.Mapping[str, t.Any], here: t.Callable[..., Launch] = _launch.here) -> Request:
     """Make a request of the options of the module."""
+    validate_seconds("timeout", params["timeout"])
     options = params["launcher_options"]
     if params["launcher"] == "srun":
         # Ranks that do not find each other would measure one GPU each.
@@ -133,7 +135,7 @@ def validate(request: Request, expectations: t.Sequence[Json]) -> None:
     """Refuse what cannot be measured or judged, before anything starts."""
     for expectation in expectations:
         validate_expectation(expectation)
-        _validate_unit(expectation)
+    validate_units(expectations, CHECK, UNITS)
     if not request.collectives or len(set(request.collectives)) != len(request.collectives):
         raise NcclError("collectives must name at least one, and each once")
     if request.path and is_program(request.path) and len(request.collectives) > 1:
@@ -148,13 +150,6 @@ def validate(request: Request, expectations: t.Sequence[Json]) -> None:
     own = [word for word in request.arguments if _OWN.fullmatch(word)]
     if own:
         raise NcclError(f"arguments {' '.join(own)}: the module has options of its own for that, or cannot judge it")
-
-
-def _validate_unit(expectation: Json) -> None:
-    """After an hour of measuring it would be too late to say so."""
-    unit = UNITS.get(expectation["metric"]) if expectation["check"] == CHECK else None
-    if unit and unit != expectation["unit"]:
-        raise NcclError(f"{expectation['metric']} is in {unit}, its expectation is in {expectation['unit']}")
 
 
 def is_program(path: str) -> bool:

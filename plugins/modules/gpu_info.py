@@ -23,7 +23,7 @@ attributes:
   diff_mode: {support: none}
   idempotent: {support: full}
 options:
-  gpus: {type: int, default: 0, description: "Number of GPUs that must answer; V(0) expects none."}
+  gpus: {type: int, default: 0, description: "Number of GPUs that must answer; with V(0) any number may."}
   model: {type: str, description: "What every GPU's name must contain, such as V(A100-SXM4-40GB)."}
   topology:
     type: list

@@ -22,7 +22,7 @@ description:
     module itself fails only for options that make no sense.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.launch]
 attributes:
-  check_mode: {support: partial, details: [It measures nothing then and says so.]}
+  check_mode: {support: none, details: [It measures nothing then and says so.]}
   diff_mode: {support: none}
   idempotent: {support: full}
 options:
@@ -61,7 +61,7 @@ EXAMPLES = r"""
     container_image: nvcr.io#nvidia/hpc-benchmarks:24.03
     gpu_memory_mib: 40536
     directory: /shared/scratch
-    cpu_masks: "{{ (topology | hpcai.gpu_cluster.cpu_masks).masks }}"
+    cpu_masks: "{{ node.topology | hpcai.gpu_cluster.cpu_masks }}"
     expect: "{{ lookup('hpcai.gpu_cluster.sku_profile', 'Standard_ND96asr_v4').expect }}"
 """
 

@@ -22,7 +22,7 @@ description:
     only for options that make no sense.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.launch]
 attributes:
-  check_mode: {support: full, details: [It measures nothing then and says so.]}
+  check_mode: {support: none, details: [It measures nothing then and says so.]}
   diff_mode: {support: none}
   idempotent: {support: full}
 options:
@@ -70,7 +70,7 @@ EXAMPLES = r"""
     launcher: srun
     nodes: 2
     ranks_per_node: 8
-    cpu_masks: "{{ topology | hpcai.gpu_cluster.cpu_masks }}"
+    cpu_masks: "{{ node.topology | hpcai.gpu_cluster.cpu_masks }}"
     container_image: nvcr.io#nvidia/pytorch:24.05-py3
     topology_file: /opt/microsoft/ndv4/topo.xml
     infiniband: true

@@ -21,6 +21,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import parsers
+from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 
 FIXTURES = Path(__file__).parents[1] / "unit" / "fixtures"
 LARGEST_FIXTURE = 200_000
@@ -57,7 +58,22 @@ def texts_of(module: str) -> list[str]:
     """Return the fixtures of a module: those of nvidia_smi serve nvidia_smi_topo, too."""
     folders = [folder for folder in FIXTURES.iterdir() if folder.is_dir() and module.startswith(folder.name)]
     files = sorted(path for folder in folders for path in folder.iterdir() if path.suffix in (".txt", ".json", ".xml"))
-    return [path.read_text(encoding="utf-8", errors="replace")[:LARGEST_FIXTURE] for path in files]
+    texts = [path.read_text(encoding="utf-8", errors="replace")[:LARGEST_FIXTURE] for path in files]
+    return [*texts, *(nvidia_smi_texts() if module.startswith("nvidia_smi") else [])]
+
+
+def nvidia_smi_texts() -> list[str]:
+    """Its tests make their outputs from descriptions of machines."""
+    card, ids = machines.A100_R535, machines.bus_ids((1, 2))
+    rows = "".join(f"{index}, {card.name}, {bus_id}, 1410 MHz, [N/A], 31\n" for index, bus_id in enumerate(ids))
+    return [
+        *(machines.document(one, ids) for one in machines.CARDS),
+        machines.lost_line(1, ids[1]) + machines.document(card, ids, lost=[1]),
+        machines.matrix({}, [("24-47", "1", "N/A"), ("0-23", "0", "N/A")], ["mlx5_ib0", "mlx5_ib1"]),
+        machines.matrix({}, [("0-71", "0,3-9", "2"), ("72-143", "1,19-25", "18")], ["n0"], renamed=True),
+        machines.nvlink(card, 2, 12, down=[(1, 3)]),
+        f"index, name, pci.bus_id, clocks.max.graphics [MHz], memory.total [MiB], temperature.gpu\n{rows}",
+    ]
 
 
 def plain(result: t.Any) -> t.Any:

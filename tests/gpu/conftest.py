@@ -73,6 +73,7 @@ class Role:
             text=True,
             capture_output=True,
             timeout=3600,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

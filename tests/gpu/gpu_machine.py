@@ -50,6 +50,7 @@ class Machine:
             text=True,
             capture_output=True,
             timeout=1800,
+            check=False,
         )
         assert done.stdout.lstrip().startswith("{"), done.stdout + done.stderr
         result: Json = json.loads(done.stdout)
@@ -62,7 +63,14 @@ class Machine:
         """Run a program with a plain environment; ``kept`` is directory and name of the output, should it be kept."""
         variables = {"LC_ALL": "C", **{key: os.environ[key] for key in PASSED if key in os.environ}}
         done = subprocess.run(
-            argv, env=variables, cwd=self.scratch, text=True, errors="replace", capture_output=True, timeout=timeout
+            argv,
+            env=variables,
+            cwd=self.scratch,
+            text=True,
+            errors="replace",
+            capture_output=True,
+            timeout=timeout,
+            check=False,
         )
         if self.keep:
             tool, name = kept.split("/")
@@ -84,7 +92,7 @@ class Machine:
 
     def settings(self) -> str:
         argv = ["nvidia-smi", f"--query-gpu={SETTINGS}", "--format=csv,noheader"]
-        return subprocess.run(argv, text=True, capture_output=True, timeout=60).stdout
+        return subprocess.run(argv, text=True, capture_output=True, timeout=60, check=False).stdout
 
     def _write(self, directory: str, name: str, text: str) -> None:
         assert self.keep
@@ -99,7 +107,7 @@ def look() -> tuple[list[dict[str, str]], str]:
         return [], "nvidia-smi is not on PATH"
     argv = [program, f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(argv, text=True, capture_output=True, timeout=60)
+        done = subprocess.run(argv, text=True, capture_output=True, timeout=60, check=False)
     except subprocess.TimeoutExpired:
         return [], "nvidia-smi did not end within 60 s"
     if done.returncode != 0 or not done.stdout.strip():

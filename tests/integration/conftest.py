@@ -67,7 +67,9 @@ class Cluster:
     def tool(self, *argv: str, rc: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a tool by hand."""
         variables = {**self.environment, **environment}
-        done = subprocess.run(argv, env=variables, text=True, capture_output=True, timeout=30, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            argv, env=variables, text=True, capture_output=True, timeout=30, stdin=subprocess.DEVNULL, check=False
+        )
         assert rc is None or done.returncode == rc, done.stdout + done.stderr
         return done
 
@@ -85,6 +87,7 @@ class Cluster:
             text=True,
             capture_output=True,
             timeout=60,
+            check=False,
         )
         assert done.stdout.lstrip().startswith("{"), done.stdout + done.stderr
         result: Json = json.loads(done.stdout)

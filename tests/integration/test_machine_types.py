@@ -25,7 +25,7 @@ def test_passes_its_own_profile(tmp_path: Path, sku: str) -> None:
     nccl = profile["nccl"]["tests"]
     known = {"gpus": gpu["count"], "model": gpu["model"], "topology": places, "sysfs": cluster.sysfs}
     records = cluster.module("gpu_info", **known)["checks"]
-    records += cluster.module("gpu_clocks", settle=0, record=str(tmp_path / "clocks.json"))["check"],  # fmt: skip
+    records.append(cluster.module("gpu_clocks", settle=0, record=str(tmp_path / "clocks.json"))["check"])
     records += cluster.module("gpu_bandwidth", gpus=gpu["count"], sysfs=cluster.sysfs, mode="parallel")["checks"]
     sizes = {"min_size": "1G", "max_size": str(nccl["max_size"])}
     records += cluster.module("nccl_tests", gpus_per_rank=gpu["count"], **sizes)["checks"]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, cause
 
@@ -47,29 +48,39 @@ _CONSEQUENCES = (
 )
 
 
+# Every pattern above holds one of these; most lines of a log are done with after this one search.
+_SUSPECT = re.compile(
+    r"Couldn't|Unable|Failed|failed|Did not|No IB|not found|Port number|Problem|DMA|recognized|Invalid|Unsupported"
+    r"|Can't|^cu[A-Z]|No such|dlerror|no available|validation|Incompat|Error|Parser|Completion"
+)
+
+
 class Failures:
     """The first failure of a test; a consequence only when there is no failure."""
 
     def __init__(self) -> None:
-        self._first = FirstCause(_FAILURES)
-        self._consequences = [(re.compile(pattern), kind) for pattern, kind in _CONSEQUENCES]
+        self._first = FirstCause()
         self._consequence: Cause | None = None
         self._completion = ""
 
     def see(self, line: str) -> None:
+        if _SUSPECT.search(line):
+            self._own(line)
+        self._first.see(line)
+
+    def _own(self, line: str) -> None:
         status = _STATUS.search(line)
-        if status and not self._first.cause:
+        if status:
             means = _MEANS.get(status.group(1), "see ibv_wc_status")
             said = f"{self._completion}: {line}" if self._completion else line
             self._first.add(Cause(f"{said[:300]} ({means})", "fabric"))
-            return
-        if _COMPLETION.search(line):
+        elif _COMPLETION.search(line):
             self._completion = self._completion or line
-            return
-        self._first.see(line)
-        if self._consequence is None:
-            hits = (cause(line, kind) for pattern, kind in self._consequences if pattern.search(line))
-            self._consequence = next(hits, None)
+        else:
+            failure = _match(line, _FAILURES)
+            if failure:
+                self._first.add(failure)
+            self._consequence = self._consequence or _match(line, _CONSEQUENCES)
 
     @property
     def cause(self) -> Cause | None:
@@ -83,3 +94,7 @@ class Failures:
             self._first.add(other._first.cause)
         self._completion = self._completion or other._completion
         self._consequence = self._consequence or other._consequence
+
+
+def _match(line: str, rules: t.Sequence[tuple[str, str]]) -> Cause | None:
+    return next((cause(line, kind) for pattern, kind in rules if re.search(pattern, line)), None)

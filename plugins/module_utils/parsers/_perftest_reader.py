@@ -67,6 +67,8 @@ class Reader:
         return tables or found
 
     def see(self, line: str) -> None:
+        if " NCCL INFO " in line and not line[0].isdigit():
+            return  # thousands of them, and nothing of perftest
         if self._json_line(line):
             return
         rest = self._row(line)
@@ -81,7 +83,7 @@ class Reader:
         self._complain(rest)
 
     def _complain(self, line: str) -> None:
-        if bad.LIMIT.search(line):
+        if " limit" in line and bad.LIMIT.search(line):
             self._now.limit_missed = True
         elif "WARNING" in line or "Conflicting CPU" in line:
             if len(self._now.notes) < 20 and line not in self._now.notes:
@@ -108,7 +110,7 @@ class Reader:
             if self._now.rows:
                 self._close()
             return True
-        if _TITLE.fullmatch(line):
+        if line.endswith("Test") and _TITLE.fullmatch(line):
             if self._now.rules == 1:
                 self._now.complete = False  # the only rule behind the rows is the one above this title
             if self._now.rows or self._now.cause:
@@ -152,11 +154,13 @@ class Reader:
         return True
 
     def _fact(self, line: str) -> bool:
+        if " : " not in line and " address: " not in line and " = [" not in line:
+            return False
         side = _SIDE.match(line)
         if side:
             self._now.ends.add((side.group(1), side.group(2)))
             return True
-        found = _FACT.findall(line) if ": " in line else []
+        found = _FACT.findall(line)
         gpu = _GPU.search(line)
         for name, value in [*found, *([("gpu", gpu.group(1))] if gpu else [])]:
             self._now.facts.setdefault(name, value)
@@ -164,7 +168,7 @@ class Reader:
 
     def _json_line(self, line: str) -> bool:
         """Read JSON by its lines: before January 2024 its keys have no quotes, and later there are stray commas."""
-        if re.match(r'"?test_info"?\s*: \{', line):
+        if line.startswith(("test_info: {", '"test_info": {')):
             self._close()
             self._json = self._now.unitless = True
         if not self._json:

@@ -63,6 +63,7 @@ class GpuLab(default_lab.Lab):  # type: ignore[misc]
             capture_output=True,
             text=True,
             timeout=300,
+            check=False,
         )
         return done.returncode, done.stdout + done.stderr, run
 

@@ -19,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import (
     record,
     validate_expectation,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import validate_seconds
 
 FLOOR = {"check": "c", "metric": "busbw", "op": ">=", "value": 10, "unit": "GB/s", "source": "measured"}
 
@@ -204,3 +205,10 @@ def test_record_refuses_words_that_nobody_knows(wrong: dict[str, t.Any]) -> None
 def test_labels_cannot_hide_a_metric_key() -> None:
     with pytest.raises(CheckError):
         metric("m", 1, "s", verdict="pass")
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
+def test_a_time_limit_that_is_none_is_refused(seconds: float) -> None:
+    validate_seconds("settle", 0.0, least=0)
+    with pytest.raises(CheckError, match=r"timeout is .* finite number of seconds"):
+        validate_seconds("timeout", seconds)

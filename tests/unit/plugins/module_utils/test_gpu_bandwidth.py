@@ -90,7 +90,16 @@ def test_a_planned_gpu_that_is_not_there_is_named_and_no_other_takes_its_place()
         (None, "nvidia-smi does not list GPU 1 at 00000002:00:00.0; it lists 2"),
         ("GPU-2", ""),
     ]
-    assert [gpu.problem for gpu in asked.plan([0, 7], None, left)] == ["", "nvidia-smi does not list GPU 7; it lists 2"]
+    gone = "; which one is gone says gpu_count of gpu_info"
+    told = f"nvidia-smi does not list GPU 7; it lists 2{gone}"
+    assert [gpu.problem for gpu in asked.plan([0, 7], None, left)] == ["", told]
+    assert [gpu.surplus for gpu in asked.plan([0, 7], None, left)] == [False, True]
+    gap = [LISTED[0], Listed(2, "GPU-2", "00000003:00:00.0")]
+    assert [(gpu.problem, gpu.surplus) for gpu in asked.plan([1], None, gap)] == [
+        ("nvidia-smi does not list GPU 1; it lists 2", False)
+    ]
+    told = f"the topology has 3 GPUs and no GPU 7{gone}"
+    assert [gpu.problem for gpu in asked.plan([0, 7], from_facts(FACTS), None)] == ["", told]
 
 
 @pytest.mark.parametrize(
@@ -100,9 +109,16 @@ def test_a_planned_gpu_that_is_not_there_is_named_and_no_other_takes_its_place()
         {"directions": ["h2d", "h2d"]},
         {"size": 1000},
         {"timeout": 0},
+        {"timeout": float("inf")},
+        {"timeout": float("nan")},
         {"cpu_masks": ["ff"]},
         {"visible_devices": [0]},
         {"expect": [{"check": "gpu_bandwidth"}]},
+        {
+            "expect": [
+                {"check": "gpu_bandwidth", "metric": "h2d", "op": ">=", "value": 1, "unit": "GiB/s", "source": "test"}
+            ]
+        },
     ],
 )
 def test_nonsense_is_refused(change: dict[str, t.Any]) -> None:

@@ -465,6 +465,9 @@ def test_a_record_that_cannot_be_written(node: Node) -> None:
         {"state": "reset", "memory": 1},
         {"state": "locked", "graphics": 0},
         {"expect": [{"op": "~"}]},
+        {"timeout": float("inf")},
+        {"settle": float("inf")},
+        {"settle": -1.0},
     ],
 )
 def test_options_that_make_no_sense(node: Node, options: dict[str, t.Any]) -> None:

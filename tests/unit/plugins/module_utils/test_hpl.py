@@ -127,6 +127,16 @@ def test_a_problem_of_less_than_a_block_is_refused() -> None:
         ({"n": 0}, Launch()),
         ({"nb": -1}, Launch()),
         ({"timeout": 0}, Launch()),
+        (
+            {
+                "expect": [
+                    {"check": "hpl", "metric": "tflops", "op": ">=", "value": 1, "unit": "GiB/s", "source": "test"}
+                ]
+            },
+            Launch(),
+        ),
+        ({"timeout": float("inf")}, Launch()),
+        ({"timeout": float("nan")}, Launch()),
         ({"memory_fraction": 1.5}, Launch()),
         ({"dat": "/x/HPL.dat", "n": 5}, Launch()),
         ({"p": 2}, Launch()),

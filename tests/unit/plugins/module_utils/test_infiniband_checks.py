@@ -215,6 +215,7 @@ def launch(**changes: t.Any) -> _launch.Launch:
         ({"size": 0}, "1 to 2"),
         ({"devices": ["mlx5_ib0", "mlx5_ib0"]}, "each once"),
         ({"devices": ["--help"]}, "devices must be names"),
+        ({"devices": [f"mlx5_{number}" for number in range(17)]}, "17 devices"),
         ({"devices": ["mlx5_0:x"]}, "devices must be names"),
         ({"arguments": ["-b"]}, "arguments -b"),
         ({"arguments": ["--report-both"]}, "arguments --report-both"),
@@ -292,6 +293,12 @@ def test_command_lines_of_server_and_client() -> None:
     common = "ib_write_bw -d mlx5_0 -i 2 -p 7 -s 8388608 -D 5 -f 1 -F --report_gbits -q 4 --use_cuda=1"
     assert " ".join(payload.arguments(task, "mlx5_0:2", 7)) == common
     assert " ".join(payload.arguments(task, "mlx5_0:2", 7, "gpu-001")) == f"{common} gpu-001"
+
+
+def test_runs_at_the_same_time_use_other_ports() -> None:
+    ports = {asked.task(params(), 2)["port"] for dummy in range(40)}
+    assert len(ports) > 20
+    assert all(61000 <= port < port + 16 <= 65536 for port in ports)
 
 
 def test_the_program_travels_as_text() -> None:

@@ -31,6 +31,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload, "PATIENCE", 2)
+
+
 def task(program: str = "true", **changes: t.Any) -> dict[str, t.Any]:
     told: dict[str, t.Any] = {"program": program, "options": [], "gpus": {}, "devices": [], "link_layer": "InfiniBand"}
     return {**told, "partner": "same", "sysfs": "/nowhere", "nodes": 1, "port": 1, "window": 5, "limit": 5, **changes}
@@ -50,7 +55,7 @@ def test_the_client_waits_until_the_server_is_ready(tmp_path: Path) -> None:
 
 def test_the_client_gives_up_in_the_end(tmp_path: Path) -> None:
     program = script(tmp_path / "late", LATE.format(file=str(tmp_path / "count"), ready=-1))
-    done = payload.client(task(program, window=1), "mlx5_ib0", "", free_port(), "localhost")
+    done = payload.client(task(program, window=0.5, limit=0.5), "mlx5_ib0", "", free_port(), "localhost")
     assert (done["rc"], "Couldn't connect" in done["out"]) == (1, True)
 
 
@@ -70,6 +75,17 @@ def test_a_server_that_waits_in_vain_is_let_go() -> None:
         assert connection.recv(1) == b""
 
 
+def test_a_server_that_only_begins_to_wait_is_let_go_too() -> None:
+    port = free_port()
+    thread = threading.Thread(target=payload.knock, args=("localhost", port))
+    thread.start()
+    time.sleep(0.5)
+    with socket.create_server(("", port)) as server:
+        server.settimeout(5)
+        assert server.accept()[0].recv(1) == b""
+    thread.join()
+
+
 def test_a_node_that_refuses_does_not_keep_the_other_waiting() -> None:
     port, begin = free_port(), time.monotonic()
     refused = task(port=port, window=20, devices=["mlx5_an0"])
@@ -82,6 +98,8 @@ def test_a_node_that_refuses_does_not_keep_the_other_waiting() -> None:
             break
         except ConnectionRefusedError:
             time.sleep(0.1)
+    else:
+        pytest.fail("nobody answered")
     thread.join()
     assert time.monotonic() - begin < 15
 

@@ -25,8 +25,10 @@ BLANK: dict[str, t.Any] = {name: option.get("default") for name, option in _laun
 TOPOLOGY = "/opt/microsoft/ndv4/topo.xml"
 
 
-def command(more: t.Mapping[str, t.Any] = {}, **params: t.Any) -> tuple[str, dict[str, str]]:
-    made = _launch.command(_launch.read({**BLANK, **params}, job_name="nccl", timeout=90, **more), ["prog", "-g", "1"])
+def command(more: t.Mapping[str, t.Any] | None = None, **params: t.Any) -> tuple[str, dict[str, str]]:
+    made = _launch.command(
+        _launch.read({**BLANK, **params}, job_name="nccl", timeout=90, **(more or {})), ["prog", "-g", "1"]
+    )
     return " ".join(made.argv), made.environment
 
 

@@ -119,6 +119,9 @@ def test_mpi_of_srun(options: dict[str, t.Any], want: str | None) -> None:
         ({"gpus_per_rank": 0}, "gpus_per_rank"),
         ({"factor": 1}, "factor"),
         ({"warmup": -1}, "warmup"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": float("inf")}, "finite"),
+        ({"timeout": float("nan"), "launcher": "srun"}, "finite"),
         ({"min_size": "2G", "max_size": "1G"}, "min_size <= max_size"),
         ({"min_size": "0"}, "min_size <= max_size"),
         ({"max_size": "8GB"}, "not a number of bytes"),
@@ -280,6 +283,9 @@ LIES: list[t.Any] = [
     pytest.param(fake.render(hosts=("a",), per_host=1) * 16, 0, "error", "built without MPI", id="N one-rank tables"),
     pytest.param(fake.render(hosts=("a",), per_host=1), 0, "error", "built without MPI", id="one one-rank table"),
     pytest.param(fake.render(per_host=4), 0, "error", "16 ranks were asked for, 8 took part", id="fewer ranks"),
+    pytest.param(
+        re.sub(r"#  Rank.*\n", "", fake.render()), 0, "error", "does not list the devices of the ranks", id="no devices"
+    ),
     pytest.param(fake.render(hosts=("a",), per_host=16), 0, "error", "2 nodes were asked for, .* on a", id="one node"),
     pytest.param(fake.render() * 2, 0, "error", "2 tables", id="two tables"),
     pytest.param(fake.render(footer=False), 0, "error", "without its footer", id="no footer"),

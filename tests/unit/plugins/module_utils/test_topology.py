@@ -212,7 +212,10 @@ def test_without_numa_information_of_devices_the_matrix_decides(tmp_path: Path) 
     plain = merge(read_sysfs(root), None)
     assert {gpu.numa_node for gpu in plain.gpus} == {None}
     assert binding(plain).masks == []
-    codes = lambda gpu, nic: "NODE" if machines.NDV4_NUMA[gpu] == machines.NDV4_NUMA[nic] else "SYS"  # noqa: E731
+
+    def codes(gpu: int, nic: int) -> str:
+        return "NODE" if machines.NDV4_NUMA[gpu] == machines.NDV4_NUMA[nic] else "SYS"
+
     names = [f"mlx5_ib{index}" for index in range(8)]
     text = machines.matrix({}, NDV4_AFFINITY, names, codes, renamed=True)
     got = merge(read_sysfs(root), parse_topo(text).runs[0])

@@ -142,9 +142,22 @@ def _gpus() -> list[dict[str, t.Any]]:
     return [{key: value for key, value in gpu.items() if key != "nic"} for gpu in PROFILE["topology"]["gpus"]]
 
 
-def test_gpus_that_nobody_lists_are_errors_too(machine: Machine) -> None:
-    (check,) = machine(faults={"missing_gpu": [7]}, gpus=8)["checks"]
-    assert (check["verdict"], check["scope"]) == ("error", {"gpu": [7]})
+def test_gpus_that_nobody_lists_are_errors_too_and_blame_no_device(machine: Machine) -> None:
+    """Whichever is gone, the last number is free; nobody can tell from here which device that was."""
+    (check,) = machine(faults={"missing_gpu": [3]}, gpus=8)["checks"]
+    assert (check["verdict"], check["scope"]) == ("error", {})
+    assert "GPU 7: nvidia-smi does not list GPU 7; it lists 7; which one is gone says gpu_count" in check["reason"]
+
+
+def test_a_lost_gpu_keeps_its_number_and_gives_it_to_no_other(machine: Machine) -> None:
+    """nvidia-smi ends with another status than 0 then, and lists the others all the same."""
+    got = machine(faults={"lost_gpu": [3]}, gpus=8)
+    (check,) = got["checks"]
+    assert (check["verdict"], check["scope"]) == ("error", {"gpu": [3]})
+    assert check["reason"] == "GPU 3: nvidia-smi does not list GPU 3; it lists 7"
+    assert [gpu["gpu"] for gpu in got["gpus"] if gpu["h2d"] is None] == [3]
+    assert [gpu["bus_id"] for gpu in got["gpus"]][4] == "0000000B:00:00.0"
+    assert {gpu["environment"].get("CUDA_VISIBLE_DEVICES", "GPU-")[:4] for gpu in got["gpus"]} == {"GPU-"}
 
 
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])

@@ -41,18 +41,18 @@ def describe(profile: t.Mapping[str, t.Any]) -> Json:
     kind = _gpu(profile)
     return {
         "sku": profile["sku"],
-        "driver": "550.90.07",
+        "driver": "550.90.07-emulated",
         "cuda": "12.4",
         "nvbandwidth": "v0.8-emulated",
         "nccl": {"version": "2.21.5", "code": 22105, "tests": "2.17.6-emulated"},
-        "seconds": 0.2,"mut":1,
+        "seconds": 0.2,
         "gpu": kind,
         "gpus": gpus,
         "numa": numa,
         "nics": _nics(profile, gpus),
-        "speed": {k: v*0.5 for k, v in _speed(profile, kind).items()},
-        "busbw": {n: {k: v*0.5 for k, v in _collectives(profile, int(n), kind).items()} for n in "12"},
-        "storage": {way: round(0.5 * _most(profile, "storage_bandwidth", way, 5.0), 2) for way in ("read", "write")},
+        "speed": _speed(profile, kind),
+        "busbw": {"1": _collectives(profile, 1, kind), "2": _collectives(profile, 2, kind)},
+        "storage": {way: round(1.1 * _most(profile, "storage_bandwidth", way, 5.0), 2) for way in ("read", "write")},
     }
 
 

@@ -33,6 +33,7 @@ FAULT_NAMES = (
     "pcie_width",
     "processes",
     "remap",
+    "reset_required",
     "slow_gpu",
     "slow_storage",
     "socket_network",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import typing as t
 
@@ -92,7 +93,7 @@ def table(machine: Machine, trees: list[tuple[Gpu, t.Any]]) -> t.Iterator[str]:
     yield f"| NVIDIA-SMI {driver:<23}Driver Version: {driver:<19}CUDA Version: {cuda:<5}|"
     yield f"+{'-' * 41}+{'-' * 24}+{'-' * 22}+"
     for number, (gpu, nodes) in enumerate(trees):
-        cell = lambda path, nodes=nodes: smi_tree.find(nodes, path)  # noqa: E731
+        cell = functools.partial(smi_tree.find, nodes)
         persistence = "On" if cell("persistence_mode") == "Enabled" else "Off"
         used = f"{cell('fb_memory_usage/used')} / {cell('fb_memory_usage/total')}".replace(" MiB", "MiB")
         power = f"{cell('gpu_power_readings/power_draw')} / {cell('gpu_power_readings/current_power_limit')}"

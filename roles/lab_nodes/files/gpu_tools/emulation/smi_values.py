@@ -74,7 +74,7 @@ def values(machine: Machine, gpu: Gpu, minor: int, state: Json) -> Json:
         "uuid": gpu.uuid,
         "minor": minor,
         "module_id": gpu.index + 1,
-        "reset_required": "Yes" if remap == "failed" else "No",
+        "reset_required": "Yes" if machine.listed("reset_required", gpu.index) else "No",
         "bus": bus,
         "device": device.split(".")[0],
         "domain": domain[4:],
@@ -125,9 +125,9 @@ def everything(machine: Machine, gpu: Gpu, minor: int, state: Json) -> tuple[smi
 def _memory(machine: Machine, gpu: Gpu) -> Json:
     total = int(machine["gpu"]["memory_mib"])
     used = 4 + sum(int(one.get("memory_mib", 0)) for one in processes(machine, gpu))
-    bar = 1 << (total - 1).bit_length()
+    window = 1 << (total - 1).bit_length()
     reserved = total // 66
-    numbers = (total, reserved, used, total - reserved - used, bar, bar - 1)
+    numbers = (total, reserved, used, total - reserved - used, window, window - 1)
     return dict(zip("memory_total memory_reserved memory_used memory_free bar1_total bar1_free".split(), numbers))
 
 

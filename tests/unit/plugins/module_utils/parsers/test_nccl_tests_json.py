@@ -48,6 +48,9 @@ def test_ranks_are_read_from_the_bandwidths(name: str | None, ranks: int) -> Non
     [
         ([row(194.04, 382.69)], "all_reduce", 72),  # 1.972
         ([row(100.0, 87.5)], None, 8),
+        ([row(1303.8, 2281.7)], "all_reduce", 8),  # one decimal
+        ([row(291905.0, 510834.0)], "all_reduce", 8),  # none
+        ([row(15.5, 29.06)], "all_reduce", 16),
         ([row(1000.4, 0.0)], "all_reduce", 1),
         ([row(1000.4, 0.0)], None, 1),
         ([row(20.0, 20.0)], "broadcast", None),
@@ -139,6 +142,51 @@ def test_json_without_values_but_with_a_verdict() -> None:
         data["average_bus_bandwidth"] = {"bandwidth": 3.2, "okay": "false"}
 
     assert edited("authored-mpi.json", slow).cause == Cause("average_bus_bandwidth: 3.2 is too low", "hardware")
+
+
+def test_json_with_a_verdict_alone() -> None:
+    def change(data: dict[str, t.Any]) -> None:
+        data["out_of_bounds"] = {"count": None, "okay": "false"}
+
+    run = edited("authored-mpi.json", change)
+    assert (run.complete, run.correct, run.cause) == (False, None, Cause("out_of_bounds: None", "hardware"))
+
+
+TIMING = {"time": 1.5, "alg_bw": 2, "bus_bw": 3.5, "nwrong": 0.0}
+RESULT = {"size": 8, "count": 2, "type": "float", "redop": "sum", "root": "     0"}
+RESULT.update(out_of_place=TIMING, in_place={**TIMING, "bus_bw": True})
+DEVICE = {"rank": 0, "group": 0, "pid": 7, "hostname": "a", "device": 0, "device_hex": "0", "device_info": None}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        *[None, 5, "x", [], {}],
+        *[{**RESULT, key: value} for key in ("size", "count") for value in (None, "8", -1, True, 1 << 64, 1.5)],
+        {**RESULT, "type": 5},
+        {**RESULT, "out_of_place": None, "in_place": None},
+        {**RESULT, "out_of_place": {}, "in_place": 5},
+    ],
+)
+def test_json_with_results_that_cannot_be(broken: t.Any) -> None:
+    def change(data: dict[str, t.Any]) -> None:
+        data["results"] = [broken, RESULT]
+
+    run = edited("authored-mpi.json", change)
+    timings = [Timing(1.5, 2.0, 3.5, 0.0, None), Timing(1.5, 2.0, None, 0.0, None)]
+    assert (run.rows, run.complete) == ([Row(8, 2, "float", "sum", 0, *timings)], False)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [None, [], {}, *[{**DEVICE, key: None} for key in ("rank", "device", "hostname")], {**DEVICE, "rank": "1"}],
+)
+def test_json_with_devices_that_cannot_be(broken: t.Any) -> None:
+    def change(data: dict[str, t.Any]) -> None:
+        data["config"]["devices"] = [broken, DEVICE]
+
+    run = edited("authored-mpi.json", change)
+    assert (run.devices, run.ranks) == ([Device(0, 0, 7, "a", 0, "0", "")], 1)
 
 
 def test_json_without_devices() -> None:

@@ -57,7 +57,7 @@ def writes(line: str, header: str) -> list[str]:
 
 def broken_up(lines: t.Sequence[str], noise: str, after: t.Collection[int]) -> t.Iterator[str]:
     """Put noise behind some of the writes of each row; what follows goes on with a line of its own."""
-    header = next(line for line in lines if line.startswith("#") and "time" in line and "algbw" in line)
+    header = [line for line in lines if line.startswith("#") and "time" in line and "algbw" in line][0]  # noqa: RUF015
     for line in lines:
         if not is_row(line):
             yield line
@@ -119,7 +119,7 @@ TAGGED: dict[str, t.Callable[[str, str], str]] = {
 @pytest.mark.parametrize("name", GOOD)
 def test_tags(name: str, tag: str) -> None:
     lines = said_by(name)
-    header = next(line for line in lines if line.startswith("#") and "time" in line and "algbw" in line)
+    header = [line for line in lines if line.startswith("#") and "time" in line and "algbw" in line][0]  # noqa: RUF015
     assert run_of(TAGGED[tag](line, header) for line in lines) == run_of(lines)
 
 
