@@ -93,10 +93,10 @@ types: venv ## mypy
 	cd $(BUILD)/collections && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p ansible_collections.hpcai.gpu_cluster.plugins
 
 unit: venv ## unit tests
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest -n auto tests/unit
 
 integration: venv ## the measuring modules against emulated tools
-	$(BIN)/pytest tests/integration
+	$(BIN)/pytest -n auto tests/integration
 
 test-gpu: venv ## the measuring modules on this machine's GPUs; changes no clocks (see tests/gpu/README.md)
 	$(BIN)/pytest tests/gpu -rs

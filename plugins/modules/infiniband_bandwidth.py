@@ -23,7 +23,7 @@ description:
     V(skipped). The module itself fails only for options that make no sense.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.launch]
 attributes:
-  check_mode: {support: none, details: [It measures nothing then and says so.]}
+  check_mode: {support: partial, details: [It measures nothing then and says so.]}
   diff_mode: {support: none}
   idempotent: {support: full}
 options:

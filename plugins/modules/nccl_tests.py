@@ -22,7 +22,7 @@ description:
     only for options that make no sense.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.launch]
 attributes:
-  check_mode: {support: none, details: [It measures nothing then and says so.]}
+  check_mode: {support: partial, details: [It measures nothing then and says so.]}
   diff_mode: {support: none}
   idempotent: {support: full}
 options:
@@ -86,7 +86,7 @@ runs:
      peak_busbw: 188.7, notes: [], cause: null, network: InfiniBand, gpu_direct: true}]}
 rows:
   {type: list, elements: dict, returned: success, description: "One entry per collective and size, in GB/s.", sample: [
-    {collective: all_reduce, size: 8589934592, count: 2147483648, type: float, redop: sum, root: -1, time_us: 86020.0,
+    {collective: all_reduce, size: 8589934592, count: 2147483648, type: float, redop: sum, root: null, time_us: 86020.0,
      algbw: 99.86, busbw: 187.24, wrong: 0, in_place: {time_us: 86110.0, algbw: 99.75, busbw: 187.04, wrong: 0}}]}
 peak: {type: dict, returned: success, description: Highest busbw per collective, sample: {all_reduce: 188.7}}
 average: {type: dict, returned: success, description: Mean busbw over all sizes, sample: {all_reduce: 56.1}}

@@ -21,7 +21,7 @@ description:
   - The user needs no rights but to write below the path.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: none, details: [It measures nothing then and says so.]}
+  check_mode: {support: partial, details: [It measures nothing then and says so.]}
   diff_mode: {support: none}
   idempotent: {support: full}
 options:

@@ -105,5 +105,5 @@ def test_no_driver(cluster: Cluster, fault: str, words: str) -> None:
 def test_process_on_the_wrong_cpus(cluster: Cluster) -> None:
     cluster.damage(processes=[{"gpu": 0, "pid": os.getpid()}])
     record = checks(look(cluster))["gpu_pinning"]
-    assert (record["verdict"], record["class"], record["scope"]) == ("fail", "config", {"gpu": [0]})
+    assert (record["verdict"], record["class"], record["scope"]) == ("warn", "config", {"gpu": [0]})
     assert str(os.getpid()) in record["reason"]

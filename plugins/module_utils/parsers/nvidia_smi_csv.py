@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_messages as said
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_values as values
@@ -41,6 +41,7 @@ class Run:
     rows: list[Row] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
     messages: list[said.Message] = field(default_factory=list)
+    cut: bool = False
 
     @property
     def cause(self) -> Cause | None:
@@ -48,7 +49,7 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        return bool(self.rows) and not self.rejected
+        return bool(self.rows) and not self.rejected and not self.cut
 
     @property
     def ok(self) -> bool:
@@ -59,7 +60,8 @@ def parse_csv(source: words.Source, fields: t.Sequence[str] = ()) -> Log[Run]:
     """Read tables; ``fields`` are the names that were asked for and needed where there is no header."""
     runs = [Run(list(fields), {})] if fields else []
     early: list[said.Message] = []
-    for line in words.lines(source):
+    tail = words.Tail()
+    for line in words.lines(source, tail):
         complaint = said.complaint(line)
         cells = [cell.strip() for cell in line.split(",")]
         if complaint:
@@ -73,6 +75,9 @@ def parse_csv(source: words.Source, fields: t.Sequence[str] = ()) -> Log[Run]:
             early = []
         elif line and runs:
             _row(runs[-1], line, cells)
+    if tail.cut and runs:
+        # The last number may have lost digits: it is kept, and not to be trusted.
+        runs[-1] = replace(runs[-1], cut=True)
     return log_of([run for run in runs if run.rows or run.messages or not fields], early)
 
 

@@ -52,6 +52,7 @@ class Run:
 
     gpus: list[NvlinkGpu]
     messages: list[said.Message]
+    cut: bool = False
 
     @property
     def cause(self) -> Cause | None:
@@ -60,7 +61,7 @@ class Run:
     @property
     def complete(self) -> bool:
         counts = {len(gpu.links) for gpu in self.gpus if not gpu.all_inactive}
-        return bool(self.gpus) and len(counts) <= 1 and 0 not in counts
+        return bool(self.gpus) and len(counts) <= 1 and 0 not in counts and not self.cut
 
     @property
     def ok(self) -> bool:
@@ -80,7 +81,9 @@ def parse_nvlink(source: words.Source) -> Log[Run]:
     """Read one or several outputs; never raises, whatever the text."""
     outputs: list[list[_Gpu]] = []
     messages: list[said.Message] = []
-    for line in words.lines(source):
+    tail, last = words.Tail(), ""
+    for line in words.lines(source, tail):
+        last = line
         complaint = said.complaint(line)
         gpu, link = _GPU.fullmatch(line), _LINK.fullmatch(line)
         if complaint:
@@ -95,8 +98,14 @@ def parse_nvlink(source: words.Source) -> Log[Run]:
         elif _ALL_INACTIVE.search(line):
             outputs = outputs or [[_Gpu(0, None, None)]]
             outputs[-1][-1].all_inactive = True
+    # Without its unit the last speed may have lost digits, too.
+    cut = tail.cut and not last.endswith(("GB/s", ">"))
     runs = [
-        Run([NvlinkGpu(seen.index, seen.name, seen.uuid, seen.links, seen.all_inactive) for seen in output], messages)
+        Run(
+            [NvlinkGpu(seen.index, seen.name, seen.uuid, seen.links, seen.all_inactive) for seen in output],
+            messages,
+            cut,
+        )
         for output in outputs
     ]
     return log_of(runs, messages)

@@ -22,6 +22,7 @@ _EACH = re.compile(_CODE)
 _NAME = re.compile(r"[A-Za-z][A-Za-z_.-]*\d[\w.-]*")
 _GPU = re.compile(r"GPU(\d{1,3})")
 _TAIL = re.compile(r"CPU Affinity|NUMA Affinity|GPU NUMA ID")
+_NUMBERED = re.compile(r"NIC\d{1,3}")
 _LEGEND = re.compile(r"(NIC\d{1,3}):\s+(\S+)")
 _NOTHING = ("", "N/A")
 
@@ -70,7 +71,8 @@ class Run:
     @property
     def complete(self) -> bool:
         whole = [device.name for device in self.devices if len(device.links) == len(self.columns) - 1]
-        return self.legend and bool(whole) and whole == self.columns
+        unnamed = any(_NUMBERED.fullmatch(name) for name in self.columns)
+        return self.legend and bool(whole) and whole == self.columns and not unnamed
 
     @property
     def ok(self) -> bool:

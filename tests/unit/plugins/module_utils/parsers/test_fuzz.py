@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-import typing as t
 from pathlib import Path
 
 import hypothesis
@@ -51,20 +50,7 @@ def test_damaged_logs(parser: harness.Parser, data: st.DataObject) -> None:
     harness.check(parser, data.draw(damage.damaged(parser.texts, OTHERS)))
 
 
-# Open: take an entry away with the fault that it names.
-CUT_IS_GOOD = {
-    "nvidia_smi.parse_csv": "the last cell may have lost digits when its line has no end",
-    "nvidia_smi.parse_nvlink": "the last speed may have lost digits when its line has no end",
-    "nvidia_smi.parse_topo": "adapters are called NIC0 when the legend of adapters is cut off",
-}
-
-
-def expected(parser: harness.Parser) -> t.Any:
-    reason = CUT_IS_GOOD.get(parser.name)
-    return pytest.param(parser, marks=pytest.mark.xfail(strict=True, reason=reason)) if reason else parser
-
-
-@pytest.mark.parametrize("parser", [expected(parser) for parser in PARSERS], ids=str)
+@pytest.mark.parametrize("parser", PARSERS, ids=str)
 def test_a_good_log_that_is_cut(parser: harness.Parser) -> None:
     for text in parser.texts:
         if len(text) < 30_000 and harness.good(parser.call(text)):
