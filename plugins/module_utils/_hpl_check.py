@@ -83,6 +83,10 @@ def _words(problem: Problem) -> str:
 
 def _impossible(row: Row) -> str:
     """The speed follows from size and time; one that does not is a misread or a broken clock."""
+    ranks, each = row.p * row.q, row.gflops_per_gpu
+    # NVIDIA's HPL runs a rank per GPU.
+    if each is not None and row.gflops is not None and abs(each * ranks - row.gflops) > _SLACK * row.gflops:
+        return f"HPL printed {row.gflops:g} Gflops and {each:g} per GPU, which does not fit {ranks} ranks"
     if not row.seconds or row.seconds < 1 or row.gflops is None:
         return ""
     follows = (2 / 3 * row.n**3 + 3 / 2 * row.n**2) / row.seconds / 1e9

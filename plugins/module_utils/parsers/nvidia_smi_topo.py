@@ -106,7 +106,8 @@ def parse_topo(source: words.Source) -> Log[Run]:
     """Read one or several matrices; never raises, whatever the text."""
     tables: list[_Table] = []
     messages: list[said.Message] = []
-    for raw in words.raw_lines(source):
+    tail = words.Tail()
+    for raw in words.raw_lines(source, tail):
         line = raw.strip(" \t\0")
         head, complaint = _head(line), said.complaint(line)
         if head:
@@ -114,12 +115,15 @@ def parse_topo(source: words.Source) -> Log[Run]:
         elif complaint:
             messages.append(complaint)
         elif tables:
-            _see(tables[-1], line)
+            _see(tables[-1], line, tail.cut)
     return log_of([table.run(messages) for table in tables if table.rows], messages)
 
 
-def _see(table: _Table, line: str) -> None:
+def _see(table: _Table, line: str, cut: bool) -> None:
+    """Of a line that lacks its end the name of an adapter may be half a name."""
     name = _LEGEND.fullmatch(line)
+    if name and cut:
+        return
     if name:
         table.names.setdefault(name.group(1), name.group(2))
     elif line == "Legend:":

@@ -223,7 +223,10 @@ def test_without_gpus_there_is_no_speed_of_one() -> None:
         (read("hpl-ai.txt"), 0, "", "HPL-AI computes in mixed precision; its speed is no HPL result"),
         (read("nvidia.txt").replace("PASSED", "passed").replace("1 tests completed and passed residual checks", "x"),
          0, "", "HPL did not check its solution"),
-        (read("nvidia.txt").replace("1.139e+05", "1.139e+06"), 0, "", "HPL printed 1.139e+06 Gflops, but n 264192 in"),
+        (read("nvidia.txt").replace("1.139e+05 ( 1.424e+04)", "1.139e+06 ( 1.424e+05)"),
+         0, "", "HPL printed 1.139e+06 Gflops, but n 264192 in"),
+        (read("nvidia.txt").replace("1.424e+04", "1.139e+05"),
+         0, "", "HPL printed 113900 Gflops and 113900 per GPU, which does not fit 8 ranks"),
     ],
 )  # fmt: skip
 def test_what_is_not_believed(text: str, rc: int | None, err: str, problem: str) -> None:
