@@ -109,3 +109,10 @@ def test_of_many_nodes_those_with_findings_are_shown() -> None:
 def test_emulated_tools_are_called_so(version: str, said: bool) -> None:
     whole = page({"checks": [bandwidth("c1", [24.0], version)]})
     assert ("A rehearsal: tools that call themselves emulated" in whole) is said
+
+
+def test_what_nobody_judges_is_no_pass_and_no_failure() -> None:
+    plain = record("memory", "c1", time=1.0, metrics=[metric("total", 1, "bytes")], run="r")
+    assert "Passed where judged" in page({"checks": [bandwidth("c1", [24.0]), plain]})
+    assert "Passed where judged" not in page({"checks": [plain]})
+    assert "Passed where judged" not in page({"checks": [bandwidth("c1", [24.0])]})
