@@ -12,6 +12,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collecti
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._collective_payload import OPERATIONS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import flags
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._source import text_of
 
 
 class CollectiveError(ValueError):
@@ -59,9 +60,8 @@ def validate(request: Request, expectations: t.Sequence[Json]) -> None:
 
 
 def source() -> str:
-    """Return the text of the program, also from inside the zip file that Ansible makes of a module."""
-    spec: t.Any = _collective_payload.__spec__
-    return str(spec.loader.get_source(_collective_payload.__name__))
+    """Return the text of the program."""
+    return text_of(_collective_payload)
 
 
 def command(srun: str, python: str, request: Request, options: t.Mapping[str, t.Any], timeout: float) -> list[str]:

@@ -12,6 +12,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _infiniband_payload, _infiniband_place
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._source import text_of
 
 TESTS = ["ib_write_bw", "ib_read_bw", "ib_send_bw"]
 # Above the TCP ports that the kernel hands out by itself; two runs at a time on a node must not meet.
@@ -128,10 +129,6 @@ def program(path: str | None, test: str) -> str:
 
 def source() -> str:
     """Return the text of the program, also from inside the zip file that Ansible makes of a module."""
-    first, second = (_text(module) for module in (_infiniband_place, _infiniband_payload))
+    first, second = (text_of(module) for module in (_infiniband_place, _infiniband_payload))
     # What the first half defines need not be imported by the second.
     return first + re.sub(r"^from (?:__future__|ansible_collections)\S* import .*$", "", second, flags=re.MULTILINE)
-
-
-def _text(module: t.Any) -> str:
-    return str(module.__spec__.loader.get_source(module.__name__))
