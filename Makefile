@@ -13,6 +13,8 @@ SOURCES := plugins roles tests benchmarks extensions
 
 HOST_PACKAGES := aardvark-dns ca-certificates debian-archive-keyring git iptables mmdebstrap netavark openssh-client \
   podman python3-venv runc shellcheck
+# Real programs that tests start; without them these tests are skipped.
+TEST_PACKAGES := fio openmpi-bin
 
 # What the lab is made of; see inventories/lab/README.md.
 NODES ?= 2
@@ -26,7 +28,7 @@ LAB_VARS := -e lab_compute_nodes=$(NODES) -e lab_gpus=$(GPUS) -e lab_suite=$(SUI
 INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
 PLAYBOOK := $(BIN)/ansible-playbook
 
-.PHONY: help host-packages missing-packages venv lock format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell \
+.PHONY: help host-packages test-packages missing-packages venv lock format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell \
   integration test-gpu fuzz docs
 
 help: ## show this list
@@ -69,6 +71,9 @@ $(TREE)/.done: Makefile
 host-packages: ## install what the lab and the tests need from the distribution (Debian, Ubuntu)
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $(HOST_PACKAGES) >/dev/null
+
+test-packages: host-packages ## host-packages, and what some tests skip without (fio, Open MPI)
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $(TEST_PACKAGES) >/dev/null
 
 # A fresh machine needs no other command than `make lab`.
 missing-packages:
