@@ -13,8 +13,8 @@ options:
     description:
       - V(local) starts one process here, V(mpirun) starts the ranks by the C(mpirun) of Open MPI, V(srun) by a Slurm
         step.
-      - Only V(srun) leaves alone nodes that jobs have. The others measure beside whatever uses the GPUs, which disturbs
-        it and is no fair measurement.
+      - Only V(srun) asks Slurm, and leaves alone nodes that jobs have. With the others, modules that measure GPUs look
+        for programs that compute on them.
     type: str
     choices: [local, mpirun, srun]
     default: local

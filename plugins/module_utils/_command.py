@@ -13,7 +13,8 @@ import time
 import typing as t
 from pathlib import Path
 
-GRACE = 5.0
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _child
+
 _TAIL = 4096
 
 
@@ -40,27 +41,26 @@ def run(
     data: str | None = None,
     environment: t.Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Run a program in the C locale and in a session of its own, so that nothing of it outlives the timeout.
+    """Run a program in the C locale and in a session of its own, so that nothing of it outlives the timeout or us.
 
     A process in uninterruptible sleep survives even SIGKILL: it is left behind rather than waited for.
     """
     begin = time.monotonic()
-    try:
-        stdin = subprocess.DEVNULL if data is None else subprocess.PIPE
-        process = _start(argv, environment, stdin, subprocess.PIPE, subprocess.PIPE)
-    except (OSError, ValueError) as exc:
-        return _not_started(argv, exc)
     rc: int | None = None
     out, err = b"", b""
-    for limit, sign in ((timeout, None), (GRACE, signal.SIGTERM), (GRACE, signal.SIGKILL)):
-        if sign is not None:
-            _signal(process.pid, sign)
-        try:
-            out, err = process.communicate(data.encode() if data is not None and sign is None else None, limit)
-            rc = process.returncode if sign is None else None
-            break
-        except subprocess.TimeoutExpired:
-            continue
+    stdin = subprocess.DEVNULL if data is None else subprocess.PIPE
+    given = None if data is None else data.encode()
+    try:
+        with _child.session(argv, environment, stdin, subprocess.PIPE, subprocess.PIPE) as process:
+            for limit, sign in ((timeout, None), (_child.GRACE, signal.SIGTERM), (_child.GRACE, signal.SIGKILL)):
+                if sign is not None:
+                    _child.send(process, sign)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    out, err = process.communicate(None if sign else given, limit)
+                    rc = None if sign else process.returncode
+                    break
+    except (OSError, ValueError) as exc:
+        return _not_started(argv, exc)
     seconds = time.monotonic() - begin
     text = err.decode(errors="replace")
     if rc is None:
@@ -83,35 +83,18 @@ def run_to_file(
         Path(path).write_bytes(b"")
     except (OSError, ValueError) as exc:
         return Outcome(None, "", f"{path} cannot be written: {_reason(exc)}", 0.0)
+    rc: int | None = None
     with Path(path).open("wb") as log:
         try:
-            process = _start(argv, environment, subprocess.DEVNULL, log, subprocess.STDOUT)
+            with _child.session(argv, environment, subprocess.DEVNULL, log, subprocess.STDOUT) as process:
+                try:
+                    rc = process.wait(timeout)
+                except subprocess.TimeoutExpired:
+                    _child.end([process])
         except (OSError, ValueError) as exc:
             return _not_started(argv, exc)
-    rc: int | None = None
-    try:
-        rc = process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        _end(process)
     said = "" if rc is not None else _late(argv, timeout)
     return Outcome(rc, _tail(Path(path)), said, time.monotonic() - begin)
-
-
-def _start(
-    argv: t.Sequence[str],
-    environment: t.Mapping[str, str] | None,
-    stdin: int,
-    stdout: int | t.IO[bytes],
-    stderr: int,
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        list(argv),
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        env={**os.environ, "LC_ALL": "C", **(environment or {})},
-        start_new_session=True,
-    )
 
 
 def _not_started(argv: t.Sequence[str], exc: OSError | ValueError) -> Outcome:
@@ -126,23 +109,8 @@ def _late(argv: t.Sequence[str], timeout: float) -> str:
     return f"{argv[0]} did not end within {timeout:g} s"
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a session; its children may ignore SIGTERM after the first process obeyed."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        _signal(process.pid, sign)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE)
-
-
 def _tail(path: Path) -> str:
     with path.open("rb") as log:
         log.seek(0, os.SEEK_END)
         log.seek(max(0, log.tell() - _TAIL))
         return log.read().decode(errors="replace")
-
-
-def _signal(pid: int, sign: int) -> None:
-    try:
-        os.killpg(pid, sign)
-    except (ProcessLookupError, PermissionError):
-        return

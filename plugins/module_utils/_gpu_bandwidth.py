@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass, replace
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_users, _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import validate_seconds, validate_units
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, LaunchError
@@ -23,16 +24,15 @@ SPEC: dict[str, Json] = {
     "directions": {"type": "list", "elements": "str", "default": list(DIRECTIONS), "choices": list(DIRECTIONS)},
     "gpus": {"type": "raw"},
     "topology": {"type": "dict"},
-    "sysfs": {"type": "path", "default": "/sys"},
     "mode": {"type": "str", "default": "sequential", "choices": ["sequential", "parallel"]},
     "size": {"type": "int"},
     "bind": {"type": "bool", "default": True},
     "arguments": {"type": "list", "elements": "str", "default": []},
     "timeout": {"type": "float", "default": 120},
-    "name": {"type": "str"},
-    "expect": {"type": "list", "elements": "dict", "default": []},
-    "profile": {"type": "str"},
-    "run": {"type": "str"},
+    **_gpu_users.SPEC,
+    **_measure.SPEC,
+    **_measure.NODE,
+    **_measure.SYSFS,
 }
 
 

@@ -13,6 +13,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_bandwidth_a
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology import address
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import bandwidth_test, nvbandwidth
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
 
 _UNKNOWN = "not found!"
 
@@ -55,7 +56,7 @@ def _not_one(tool: str, runs: int, cause: Cause | None) -> Reading:
     return _refused(text, cause)
 
 
-def _bandwidth_test(log: bandwidth_test.Log, directions: t.Sequence[str]) -> Reading:
+def _bandwidth_test(log: Log[bandwidth_test.Run], directions: t.Sequence[str]) -> Reading:
     if len(log.runs) != 1:
         return _not_one("bandwidthTest", len(log.runs), log.cause)
     (run,) = log.runs
@@ -71,7 +72,7 @@ def _bandwidth_test(log: bandwidth_test.Log, directions: t.Sequence[str]) -> Rea
     return Reading(values, name=run.device_name)
 
 
-def _nvbandwidth(log: nvbandwidth.Log, gpu: Gpu, directions: t.Sequence[str]) -> Reading:
+def _nvbandwidth(log: Log[nvbandwidth.Run], gpu: Gpu, directions: t.Sequence[str]) -> Reading:
     if len(log.runs) != 1:
         return _not_one("nvbandwidth", len(log.runs), log.cause)
     (run,) = log.runs

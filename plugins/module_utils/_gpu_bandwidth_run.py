@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import (
     _find,
+    _gpu_users,
     _launch,
     _numa,
     _topology_merge,
@@ -23,6 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_band
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_bandwidth_argv as argv
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_bandwidth_check as check
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._child import ending
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_bandwidth_read import Reading, read
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
@@ -56,6 +58,15 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
     if not gpus:
         none = "error" if asked.expected(params) else "skipped"
         return _without(params, none, "no GPU")
+    return _looked(params, launch, gpus, begin)
+
+
+def _looked(params: t.Mapping[str, t.Any], launch: Launch, gpus: t.Sequence[asked.Gpu], begin: float) -> Json:
+    """Measure between two looks at who else uses the GPUs."""
+    chosen = {name for gpu in gpus for name in (gpu.index, gpu.uuid) if name is not None}
+    watch = _gpu_users.Watch(launch, params, chosen)
+    if watch.refusal:
+        return _without(params, "skipped", watch.refusal, gpus)
     try:
         program = argv.choose(params["tool"], params["path"], launch, _find.find)
     except _find.NotFound as exc:
@@ -64,7 +75,9 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
     taken = next(filter(None, (busy(one.outcome.err) for one in measured)), "")
     if taken and not any(one.reading.values for one in measured):
         return _without(params, "skipped", taken, gpus)
-    return _result(params, program, measured, time.monotonic() - begin)
+    seconds = time.monotonic() - begin
+    found = _result({**params, "expect": watch.limits(params["expect"])}, program, measured, seconds)
+    return {**found, "checks": [watch.noted(one) for one in found["checks"]]}
 
 
 def _measure(
@@ -85,7 +98,9 @@ def _measure(
         reading = read(program.tool, outcome, gpu, params["directions"])
         return check.Measured(gpu, reading, outcome, command.argv, command.environment, argv.binding(launch, gpu, how))
 
-    with ThreadPoolExecutor(len(gpus) if params["mode"] == "parallel" else 1) as pool:
+    if params["mode"] == "sequential":
+        return list(map(one, gpus))
+    with ThreadPoolExecutor(len(gpus)) as pool, ending():
         return list(pool.map(one, gpus))
 
 

@@ -10,6 +10,7 @@ What it did goes to the journal as one line. The role gpu_clocks installs it.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import syslog
@@ -132,12 +133,12 @@ def act(event: str, settings: Json, environment: t.Mapping[str, str]) -> str:
     return line(event, every, problem)
 
 
-def main(arguments: t.Sequence[str], environment: t.Mapping[str, str]) -> int:
+def main(arguments: t.Sequence[str]) -> int:
     """``boot|prolog|epilog SETTINGS.json``; always returns 0."""
     event = arguments[0] if arguments else ""
     try:
         path = arguments[1]
-        told = act(event, json.loads(Path(path).read_text(encoding="utf-8")), environment)
+        told = act(event, json.loads(Path(path).read_text(encoding="utf-8")), os.environ)
     except Exception as exc:
         told = f"{type(exc).__name__}: {exc}"
     if told and event == "boot":  # systemd takes standard output to the journal; slurmd throws it away

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch, _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import validate_seconds
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_inventory import expected
@@ -25,13 +25,11 @@ def spec(checks: t.Iterable[str]) -> dict[str, dict[str, t.Any]]:
         "processes": {"type": "dict"},
         "split_cpus": {"type": "bool", "default": False},
         "program": {"type": "path"},
-        "sysfs": {"type": "path", "default": "/sys"},
         "timeout": {"type": "float", "default": 60},
         "environment": {"type": "dict", "default": {}},
-        "name": {"type": "str"},
-        "expect": {"type": "list", "elements": "dict", "default": []},
-        "profile": {"type": "str"},
-        "run": {"type": "str"},
+        **_measure.SPEC,
+        **_measure.NODE,
+        **_measure.SYSFS,
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_users, _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import validate_seconds, validate_units
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
@@ -29,10 +30,9 @@ SPEC: dict[str, Json] = {
     "log": {"type": "path"},
     "arguments": {"type": "list", "elements": "str", "default": []},
     "timeout": {"type": "float", "default": 1800},
-    "name": {"type": "str"},
-    "expect": {"type": "list", "elements": "dict", "default": []},
-    "profile": {"type": "str"},
-    "run": {"type": "str"},
+    **_gpu_users.SPEC,
+    **_measure.SPEC,
+    **_measure.NODE,
 }
 
 # netlib's HPL.dat, 31 lines of which only those with a name in braces matter to NVIDIA's builds.

@@ -18,7 +18,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import (
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hpl import CHECK, UNITS, Problem
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.hpl import Log, Row, Run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.hpl import Row, Run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
 
 _EXACT = {
     "check": CHECK,
@@ -42,7 +43,7 @@ class Finding(t.NamedTuple):
     kind: str = "infra"
 
 
-def read(log: Log, outcome: Outcome, wanted: Problem | None) -> Finding:
+def read(log: Log[Run], outcome: Outcome, wanted: Problem | None) -> Finding:
     """Return the fastest row of the one run, if it is the run that was asked for and was checked."""
     if len(log.runs) != 1:
         text = f"HPL printed {len(log.runs)} results instead of one" if log.runs else "HPL printed no result"
@@ -63,7 +64,7 @@ def read(log: Log, outcome: Outcome, wanted: Problem | None) -> Finding:
     return Finding(row, run.residual_failures, left, log.cause.kind if log.cause else "infra")
 
 
-def _failed(log: Log, outcome: Outcome, text: str) -> Finding:
+def _failed(log: Log[Run], outcome: Outcome, text: str) -> Finding:
     """A program that hangs has no cause but that; of one that ended the first failure explains most."""
     if log.cause and (outcome.rc is not None or log.cause.kind == "hardware"):
         return Finding(None, None, log.cause.text, log.cause.kind)

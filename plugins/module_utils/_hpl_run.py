@@ -16,7 +16,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _gpu_users, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hpl as asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hpl_check as check
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
@@ -24,6 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Command, Launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._srun_busy import busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import hpl, text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import parse_csv
 
 NAMES = ("hpl.sh", "xhpl")
@@ -50,13 +51,23 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
         if launch.kind != "local":
             raise asked.HplError(f"launcher {launch.kind} needs n, gpu_memory_mib or dat")
         return _without(params, launch, "error" if expected else "skipped", "no GPU, and neither n nor dat is given")
+    return _looked(params, launch, problem, folder)
+
+
+def _looked(params: t.Mapping[str, t.Any], launch: Launch, problem: asked.Problem | None, folder: str) -> Json:
+    """Run between two looks at who else uses the GPUs."""
     try:
         program = _program(params["path"], launch)
     except _find.NotFound as exc:
         return _without(params, launch, "error", f"{exc}{_ADVICE}")
+    watch = _gpu_users.Watch(launch, params, _gpu_users.visible(launch))
+    if watch.refusal:
+        return _without(params, launch, "skipped", watch.refusal)
     log = params["log"] or f"{folder}/hpl.log"
     with _work(params["directory"] or folder, problem) as work:
-        return _solve(params, launch, program, problem, params["dat"] or f"{work}/HPL.dat", log)
+        dat = params["dat"] or f"{work}/HPL.dat"
+        found = _solve(params, launch, program, problem, dat, log, watch)
+    return {**found, "checks": [watch.noted(one) for one in found["checks"]]}
 
 
 def _program(path: str | None, launch: Launch) -> str:
@@ -95,7 +106,13 @@ def arguments(program: str, dat: str, more: t.Sequence[str]) -> list[str]:
 
 
 def _solve(
-    params: t.Mapping[str, t.Any], launch: Launch, program: str, problem: asked.Problem | None, dat: str, log: str
+    params: t.Mapping[str, t.Any],
+    launch: Launch,
+    program: str,
+    problem: asked.Problem | None,
+    dat: str,
+    log: str,
+    watch: _gpu_users.Watch,
 ) -> Json:
     if launch.container_image:
         where = posixpath.dirname(dat)
@@ -114,10 +131,10 @@ def _solve(
     common.update(seconds=outcome.seconds, evidence=outcome.out[-_TAIL:] if finding.problem or finding.failures else "")
     version = found.runs[0].version if found.runs else None
     common["context"].update(argv=command.argv, version=version, log=params["log"])
-    return {"checks": [check.judged(finding, gpus, launch.nodes, params["expect"], common)], **facts}
+    return {"checks": [check.judged(finding, gpus, launch.nodes, watch.limits(params["expect"]), common)], **facts}
 
 
-def _facts(log: hpl.Log, command: Command, problem: asked.Problem | None) -> Json:
+def _facts(log: Log[hpl.Run], command: Command, problem: asked.Problem | None) -> Json:
     rows = [dataclasses.asdict(row) for found in log.runs for row in found.rows]
     residuals = [dataclasses.asdict(one) for found in log.runs for one in found.residuals]
     what = {"problem": problem and problem._asdict(), "dat": problem and problem.dat}

@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._infiniband_payload import MARK
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._srun_busy import busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import perftest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
 
 CHECK = "infiniband_bandwidth"
 _TAIL = 2000
@@ -85,7 +86,7 @@ def _server(client: Json, found: t.Sequence[Json], asked: Json) -> Json | None:
     return servers[position] if position < len(servers) else None
 
 
-def _problem(client: Json, log: perftest.Log, run: perftest.Run | None, asked: Json) -> tuple[str, str]:
+def _problem(client: Json, log: Log[perftest.Run], run: perftest.Run | None, asked: Json) -> tuple[str, str]:
     """Say why the number cannot be believed: status, text and link layer must all agree."""
     if client.get("problem"):
         return client["problem"], "config"

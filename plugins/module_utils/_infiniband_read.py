@@ -11,6 +11,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _infiniband_ports as ports
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError, Json, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound, find
@@ -22,13 +23,11 @@ PLACES = ("/usr/sbin", "/sbin", "/usr/local/sbin", "/opt/mellanox/infiniband-dia
 SPEC: Json = {
     "ports": {"type": "int", "default": 0},
     "devices": {"type": "list", "elements": "str", "default": []},
-    "sysfs": {"type": "path", "default": "/sys"},
     "ibstat": {"type": "path"},
-    "name": {"type": "str"},
     "timeout": {"type": "float", "default": 20},
-    "expect": {"type": "list", "elements": "dict", "default": []},
-    "profile": {"type": "str"},
-    "run": {"type": "str"},
+    **_measure.SPEC,
+    **_measure.NODE,
+    **_measure.SYSFS,
 }
 
 Runner = t.Callable[..., Outcome]

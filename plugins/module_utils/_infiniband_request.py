@@ -9,7 +9,7 @@ import re
 import secrets
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _infiniband_payload, _infiniband_place
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _infiniband_payload, _infiniband_place, _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._source import text_of
@@ -38,13 +38,11 @@ SPEC: Json = {
     "topology": {"type": "dict"},
     "link_layer": {"type": "str", "default": "InfiniBand", "choices": ["InfiniBand", "Ethernet"]},
     "arguments": {"type": "list", "elements": "str", "default": []},
-    "sysfs": {"type": "path", "default": "/sys"},
     "python": {"type": "str", "default": "python3"},
     "timeout": {"type": "float", "default": 600},
-    "name": {"type": "str"},
-    "expect": {"type": "list", "elements": "dict", "default": []},
-    "profile": {"type": "str"},
-    "run": {"type": "str"},
+    **_measure.SPEC,
+    **_measure.NODE,
+    **_measure.SYSFS,
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_users, _launch, _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import validate_seconds, validate_units
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
@@ -56,10 +56,9 @@ SPEC: dict[str, Json] = {
     "timeout": {"type": "float", "default": 600},
     "min_nodes": {"type": "int", "default": 1},
     "busy": {"type": "list", "elements": "str", "default": []},
-    "name": {"type": "str"},
-    "expect": {"type": "list", "elements": "dict", "default": []},
-    "profile": {"type": "str"},
-    "run": {"type": "str"},
+    **_gpu_users.SPEC,
+    **_measure.SPEC,
+    **_measure.NODE,
 }
 
 

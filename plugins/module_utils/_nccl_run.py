@@ -11,7 +11,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _gpu_users
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nccl_checks as checks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nccl_request as asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
@@ -35,13 +35,17 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
     reason = _needless(request, params, check_mode)
     if reason:
         return _without(params, request, "skipped", reason)
+    watch = _gpu_users.Watch(request.launch, params, _gpu_users.visible(request.launch))
+    if watch.refusal:
+        return _without(params, request, "skipped", watch.refusal)
     folder = params["log"] or folder
     _clear(folder, request.collectives)
     measured, about, commands = {}, {}, {}
     for collective in request.collectives:
         measured[collective], about[collective], argv = _one(request, collective, _log(folder, collective), params)
         commands[collective] = argv
-    result = checks.result(measured, request, params["expect"], about)
+    result = checks.result(measured, request, watch.limits(params["expect"]), about)
+    result["checks"] = [watch.noted(one) for one in result["checks"]]
     return {**result, "argv": commands, "environment": dict(request.launch.environment)}
 
 

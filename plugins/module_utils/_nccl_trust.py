@@ -10,7 +10,8 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import ROLE
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nccl_network import ROCE, SOCKET, Network
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nccl_request import Request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests import Device, Log, Run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests import Device, Run
 
 # Of the rounded columns busbw and algbw only large numbers give a ratio that tells ranks apart.
 _CLEAR = 1.0
@@ -31,7 +32,7 @@ class Measured(t.NamedTuple):
 
     rc: int | None
     problem: str
-    log: Log
+    log: Log[Run]
     network: Network
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
 
 OPERATIONS = ("write", "read", "randwrite", "randread")
@@ -24,11 +25,9 @@ SPEC: Json = {
     "direct": {"type": "bool", "default": True},
     "ioengine": {"type": "str", "default": "libaio"},
     "fio": {"type": "path"},
-    "name": {"type": "str"},
     "timeout": {"type": "float", "default": 600},
-    "expect": {"type": "list", "elements": "dict", "default": []},
-    "profile": {"type": "str"},
-    "run": {"type": "str"},
+    **_measure.SPEC,
+    **_measure.NODE,
 }
 
 

@@ -17,7 +17,7 @@ description:
     with the verdict V(error); a single rank, or nodes that jobs have, as V(skipped). The module itself fails only for
     options that make no sense.
   - The step takes whole nodes (C(exclusive)) and waits a minute for them (C(immediate)), unless O(srun_options) differ.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.measure]
 attributes:
   check_mode: {support: none, details: [It would start a Slurm step.]}
   diff_mode: {support: none}
@@ -41,10 +41,6 @@ options:
     {type: dict, default: {}, description: "Further long options of srun; underscores become dashes, true is a flag."}
   environment: {type: dict, default: {}, description: "Variables for the ranks, such as E(GLOO_SOCKET_IFNAME)."}
   timeout: {type: float, default: 600, description: "Seconds for everything, the wait for nodes included."}
-  expect:
-    {type: list, elements: dict, default: [], description: Expectations of a profile (see lookup sku_profile).}
-  profile: {type: str, description: "Name of that profile, for the record."}
-  run: {type: str, description: "Identifier of the run, for the record."}
 """
 
 EXAMPLES = r"""
@@ -79,6 +75,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective as collective
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective_request as asked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
 
 
@@ -92,9 +89,7 @@ def main() -> None:
             "srun_options": {"type": "dict", "default": {}},
             "environment": {"type": "dict", "default": {}},
             "timeout": {"type": "float", "default": 600},
-            "expect": {"type": "list", "elements": "dict", "default": []},
-            "profile": {"type": "str"},
-            "run": {"type": "str"},
+            **_measure.SPEC,
         },
         supports_check_mode=False,
     )

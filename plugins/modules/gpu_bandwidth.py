@@ -19,9 +19,15 @@ description:
   - What is no proof is no pass. A sum over GPUs, a GPU that was measured in place of another, a table that breaks off
     and a program that hangs give that GPU, which is named, no number, and the record the verdict V(error); the other
     GPUs are measured all the same. An uncorrectable memory error or wrong data that a program reports is V(fail).
-  - A machine without GPU of which none are expected, check mode, and nodes that jobs have give V(skipped). The module
-    itself fails only for options that make no sense.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.launch]
+  - A machine without GPU of which none are expected, check mode, nodes that jobs have, and GPUs in use give V(skipped).
+    The module itself fails only for options that make no sense.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.launch
+  - hpcai.gpu_cluster.measure
+  - hpcai.gpu_cluster.measure.gpus
+  - hpcai.gpu_cluster.measure.node
+  - hpcai.gpu_cluster.measure.sysfs
 attributes:
   check_mode: {support: partial, details: [It measures nothing then and says so.]}
   diff_mode: {support: none}
@@ -41,7 +47,6 @@ options:
   topology:
     {type: dict, description: "GPUs, their NUMA nodes and CPUs, as M(hpcai.gpu_cluster.gpu_info) returns them. With
       O(launcher=local) it is read from this machine if not given; otherwise nothing is bound then."}
-  sysfs: {type: path, default: /sys, description: "Another directory serves for a copy of another machine's sysfs."}
   mode:
     {type: str, default: sequential, choices: [sequential, parallel],
      description: "GPUs one by one, or all at once, which shows what they share."}
@@ -51,11 +56,6 @@ options:
       works, else C(taskset), else by its own affinity; by C(--cpu-bind) with O(launcher=srun)."}
   arguments: {type: list, elements: str, default: [], description: Further arguments of the program.}
   timeout: {type: float, default: 120, description: "Seconds for each GPU, the wait for a node included."}
-  name: {type: str, description: "Name of the node for the record. The default is that of O(hosts), or of this one."}
-  expect:
-    {type: list, elements: dict, default: [], description: Expectations of a profile (see lookup sku_profile).}
-  profile: {type: str, description: "Name of that profile, for the record."}
-  run: {type: str, description: "Identifier of the run, for the record."}
 """
 
 EXAMPLES = r"""

@@ -18,7 +18,10 @@ description:
     options that make no sense.
   - nvidia-smi does not tell which clocks are locked. What was locked is kept in O(record) until the next boot, and
     believed while the present clocks do not contradict it. Without that file clocks are set again, which is a change.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.measure
+  - hpcai.gpu_cluster.measure.node
 attributes:
   check_mode: {support: full, details: [It supposes that the GPUs have locks and take what they are told.]}
   diff_mode: {support: full}
@@ -39,11 +42,6 @@ options:
   record: {type: path, default: /run/hpcai/gpu_clocks.json, description: File that keeps what was locked.}
   settle: {type: float, default: 3, description: Seconds to wait until the clocks show what was set.}
   timeout: {type: float, default: 30, description: Seconds for every call of nvidia-smi.}
-  name: {type: str, description: The node's name for the record; by default the host's short name.}
-  expect:
-    {type: list, elements: dict, default: [], description: Expectations of a profile (see lookup sku_profile).}
-  profile: {type: str, description: "Name of that profile, for the record."}
-  run: {type: str, description: "Identifier of the run, for the record."}
 """
 
 EXAMPLES = r"""
@@ -85,6 +83,7 @@ gpus:
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks_task import Options, perform
 
@@ -100,10 +99,8 @@ def main() -> None:
         "record": {"type": "path", "default": "/run/hpcai/gpu_clocks.json"},
         "settle": {"type": "float", "default": 3},
         "timeout": {"type": "float", "default": 30},
-        "name": {"type": "str"},
-        "expect": {"type": "list", "elements": "dict", "default": []},
-        "profile": {"type": "str"},
-        "run": {"type": "str"},
+        **_measure.SPEC,
+        **_measure.NODE,
     }
     required = [("state", "locked", ["graphics", "memory"], True)]
     module = AnsibleModule(argument_spec=spec, required_if=required, supports_check_mode=True)

@@ -17,7 +17,11 @@ description:
     its index, PCI bus id and NUMA node as far as they are known.
   - Where C(nvidia-smi) is absent, hangs or prints nonsense, what needs it is V(error). The module fails only for
     options that make no sense.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.measure
+  - hpcai.gpu_cluster.measure.node
+  - hpcai.gpu_cluster.measure.sysfs
 attributes:
   check_mode: {support: full}
   diff_mode: {support: none}
@@ -42,14 +46,8 @@ options:
     description: Process ids and the index, or the list of indexes, of their GPUs, instead of those that use a GPU now.
   split_cpus: {type: bool, default: false, description: Share each node's CPUs out among its GPUs in C(cpu_masks).}
   program: {type: path, description: The nvidia-smi to use; by default the one in E(PATH) or the usual places.}
-  sysfs: {type: path, default: /sys, description: "Another directory serves for a copy of another machine's."}
   timeout: {type: float, default: 60, description: Seconds for each call; after one that does not end there is none.}
   environment: {type: dict, default: {}, description: Variables for nvidia-smi.}
-  name: {type: str, description: The node's name for the record; by default the host's short name.}
-  expect:
-    {type: list, elements: dict, default: [], description: Expectations of a profile (see lookup sku_profile).}
-  profile: {type: str, description: "Name of that profile, for the record."}
-  run: {type: str, description: "Identifier of the run, for the record."}
 """
 
 EXAMPLES = r"""

@@ -18,9 +18,14 @@ description:
     speed above an expectation with V(<=), which is the peak of the hardware.
   - If O(n) is not given, N = floor(sqrt(F * M / 8) / NB) * NB, where M is the memory of all GPUs in bytes, F is
     O(memory_fraction) and NB is O(nb). The grid is the one nearest to a square, with P >= Q.
-  - Check mode, a machine without GPU if neither O(n) nor O(dat) is given, and nodes that jobs have give V(skipped). The
-    module itself fails only for options that make no sense.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.launch]
+  - Check mode, a machine without GPU if neither O(n) nor O(dat) is given, GPUs in use and nodes that jobs have
+    give V(skipped). The module itself fails only for options that make no sense.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.launch
+  - hpcai.gpu_cluster.measure
+  - hpcai.gpu_cluster.measure.gpus
+  - hpcai.gpu_cluster.measure.node
 attributes:
   check_mode: {support: partial, details: [It measures nothing then and says so.]}
   diff_mode: {support: none}
@@ -45,11 +50,6 @@ options:
   log: {type: path, description: File in which the whole output is kept.}
   arguments: {type: list, elements: str, default: [], description: Further arguments of the program.}
   timeout: {type: float, default: 1800, description: "Seconds, the wait for nodes included."}
-  name: {type: str, description: "Name of the node for the record, if there is only one."}
-  expect:
-    {type: list, elements: dict, default: [], description: Expectations of a profile (see lookup sku_profile).}
-  profile: {type: str, description: "Name of that profile, for the record."}
-  run: {type: str, description: "Identifier of the run, for the record."}
 """
 
 EXAMPLES = r"""

@@ -21,7 +21,12 @@ description:
   - A test that could not run is V(error), one that broke on the link (such as a port that is down or retries that were
     exceeded) V(fail). Check mode, nodes that jobs have, and a node without InfiniBand of which none is expected are
     V(skipped). The module itself fails only for options that make no sense.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.launch]
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.launch
+  - hpcai.gpu_cluster.measure
+  - hpcai.gpu_cluster.measure.node
+  - hpcai.gpu_cluster.measure.sysfs
 attributes:
   check_mode: {support: partial, details: [It measures nothing then and says so.]}
   diff_mode: {support: none}
@@ -45,14 +50,8 @@ options:
     {type: str, choices: [InfiniBand, Ethernet], default: InfiniBand, description: "V(Ethernet) measures RoCE, which
       usually needs C(-x) with a GID index in O(arguments)."}
   arguments: {type: list, elements: str, default: [], description: "Further arguments, such as V(--perform_warm_up)."}
-  sysfs: {type: path, default: /sys, description: "Another directory serves for a copy of a machine's."}
   python: {type: str, default: python3, description: "Interpreter on the nodes that C(srun) reaches, from Python 3.8."}
   timeout: {type: float, default: 600, description: "Seconds for everything, the wait for nodes included."}
-  name: {type: str, description: "Name of the node for the record, if it is one; by default its short name."}
-  expect:
-    {type: list, elements: dict, default: [], description: Expectations of a profile (see lookup sku_profile).}
-  profile: {type: str, description: "Name of that profile, for the record."}
-  run: {type: str, description: "Identifier of the run, for the record."}
 """
 
 EXAMPLES = r"""

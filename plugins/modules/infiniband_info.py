@@ -17,7 +17,11 @@ description:
     as accelerated networking on Azure, are listed apart and never judged.
   - Every port that is not up is named with what to look at. A machine without InfiniBand is V(skipped) unless
     something is expected of it.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.measure
+  - hpcai.gpu_cluster.measure.node
+  - hpcai.gpu_cluster.measure.sysfs
 attributes:
   check_mode: {support: full, details: It only reads.}
   diff_mode: {support: none}
@@ -27,14 +31,8 @@ options:
   devices:
     {type: list, elements: str, default: [], description: "Names of the devices that must be there, so that a missing
       one has a name."}
-  sysfs: {type: path, default: /sys, description: "Another directory serves for a copy of another machine's."}
   ibstat: {type: path, description: "Path of C(ibstat). Without it the usual places are searched."}
-  name: {type: str, description: Name of the node for the record; by default the host's short name.}
   timeout: {type: float, default: 20, description: Seconds for C(ibstat).}
-  expect:
-    {type: list, elements: dict, default: [], description: Expectations of a profile (see lookup sku_profile).}
-  profile: {type: str, description: "Name of that profile, for the record."}
-  run: {type: str, description: "Identifier of the run, for the record."}
 """
 
 EXAMPLES = r"""

@@ -18,9 +18,14 @@ description:
     have V(fail).
   - Limits apply to the busbw of one size or to the peak. The mean over all sizes, which nccl-tests calls average, is
     reported under another name and is never compared with them.
-  - A single rank, check mode, a machine without GPU and nodes that jobs have give V(skipped). The module itself fails
-    only for options that make no sense.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.launch]
+  - A single rank, check mode, a machine without GPU, GPUs in use and nodes that jobs have give V(skipped).
+    The module itself fails only for options that make no sense.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.launch
+  - hpcai.gpu_cluster.measure
+  - hpcai.gpu_cluster.measure.gpus
+  - hpcai.gpu_cluster.measure.node
 attributes:
   check_mode: {support: partial, details: [It measures nothing then and says so.]}
   diff_mode: {support: none}
@@ -51,11 +56,6 @@ options:
   timeout: {type: float, default: 600, description: "Seconds for each collective, the wait for nodes included."}
   min_nodes: {type: int, default: 1, description: "With fewer nodes nothing is measured and the verdict is V(skipped)."}
   busy: {type: list, elements: str, default: [], description: "Nodes left out because they have jobs, for the record."}
-  name: {type: str, description: "Name of the node for the record, if there is only one."}
-  expect:
-    {type: list, elements: dict, default: [], description: Expectations of a profile (see lookup sku_profile).}
-  profile: {type: str, description: "Name of that profile, for the record."}
-  run: {type: str, description: "Identifier of the run, for the record."}
 """
 
 EXAMPLES = r"""

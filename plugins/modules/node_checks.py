@@ -14,7 +14,7 @@ description:
   - Runs short checks on a node and returns one check record for each. It changes nothing.
   - A check that cannot measure has the verdict V(error), never V(pass); one for which nothing is expected is
     V(unjudged). The module fails only for options that make no sense.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.measure]
 attributes:
   check_mode: {support: full}
   diff_mode: {support: none}
@@ -37,10 +37,6 @@ options:
       - What C(munge --no-input) printed on another host of the cluster; the node must be able to decode it.
       - Without it the munge check sees a stopped daemon but not a foreign key.
   timeout: {type: float, default: 20, description: Seconds for every single program a check starts.}
-  expect:
-    {type: list, elements: dict, default: [], description: Expectations of a profile (see lookup sku_profile).}
-  profile: {type: str, description: "Name of that profile, for the record."}
-  run: {type: str, description: "Identifier of the run, for the record."}
 """
 
 EXAMPLES = r"""
@@ -64,6 +60,7 @@ import socket
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_checks import CHECKS, Node, Options, perform
 
@@ -77,9 +74,7 @@ def main() -> None:
             "controller_epoch": {"type": "float"},
             "credential": {"type": "str", "no_log": True},
             "timeout": {"type": "float", "default": 20},
-            "expect": {"type": "list", "elements": "dict", "default": []},
-            "profile": {"type": "str"},
-            "run": {"type": "str"},
+            **_measure.SPEC,
         },
         supports_check_mode=True,
     )

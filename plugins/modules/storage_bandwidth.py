@@ -19,7 +19,10 @@ description:
   - What could not be measured is V(error), and the reason says what to change; check mode is V(skipped). An
     input/output error is V(fail). The module itself fails only for options that make no sense.
   - The user needs no rights but to write below the path.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.measure
+  - hpcai.gpu_cluster.measure.node
 attributes:
   check_mode: {support: partial, details: [It measures nothing then and says so.]}
   diff_mode: {support: none}
@@ -40,12 +43,7 @@ options:
   ioengine:
     {type: str, default: libaio, description: "How fio does it. V(psync) works everywhere, but O(iodepth) is 1 then."}
   fio: {type: path, description: "Path of fio, or its directory. Without it E(PATH) is searched."}
-  name: {type: str, description: Name of the node for the record; by default the host's short name.}
   timeout: {type: float, default: 600, description: "Seconds for each run of fio, which must be more than O(runtime)."}
-  expect:
-    {type: list, elements: dict, default: [], description: Expectations of a profile (see lookup sku_profile).}
-  profile: {type: str, description: "Name of that profile, for the record."}
-  run: {type: str, description: "Identifier of the run, for the record."}
 """
 
 EXAMPLES = r"""

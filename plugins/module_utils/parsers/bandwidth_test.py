@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers._bandwidth_test_reader import Reader, Started
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines
 
 _PER_GB = {"GB/s": 1, "MB/s": 1000}
@@ -73,16 +74,7 @@ class Run:
         return None
 
 
-@dataclass(frozen=True)
-class Log:
-    """All runs of a text; ``cause`` also tells of failures before the first."""
-
-    runs: list[Run]
-    cause: Cause | None
-    ok: bool
-
-
-def parse(source: Source) -> Log:
+def parse(source: Source) -> Log[Run]:
     """Read one or several runs."""
     reader = Reader()
     for line in lines(source):
@@ -90,7 +82,7 @@ def parse(source: Source) -> Log:
     reader.see("")
     runs = [_run(run) for run in reader.runs]
     cause = reader.causes.cause
-    return Log(runs, cause, bool(runs) and all(run.ok for run in runs) and cause is None)
+    return Log(runs, cause)
 
 
 def _run(found: Started) -> Run:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import _fio_document as document
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source
 
 
@@ -75,16 +76,7 @@ class Run:
         return None if None in values else sum(values)
 
 
-@dataclass(frozen=True)
-class Log:
-    """All documents of a text; ``cause`` also tells of what fio said without one."""
-
-    runs: list[Run]
-    cause: Cause | None
-    ok: bool
-
-
-def parse(source: Source) -> Log:
+def parse(source: Source) -> Log[Run]:
     """Read a file of ``--output``, or stdout and stderr together; never raises."""
     first = FirstCause(document.FAILURES)
     notes: list[str] = []
@@ -95,7 +87,7 @@ def parse(source: Source) -> Log:
         runs.append(Run(version and str(version), jobs, notes, found.whole and bool(jobs), False, None))
     runs = [_judged(run, first.cause) for run in runs]
     cause = first.cause or next((run.cause for run in runs if run.cause), None)
-    return Log(runs, cause, bool(runs) and first.cause is None and all(run.ok for run in runs))
+    return Log(runs, cause)
 
 
 def _judged(run: Run, said: Cause | None) -> Run:

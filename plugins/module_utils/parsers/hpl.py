@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers._hpl_reader import Reader, Started
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines
 
 
@@ -74,23 +75,14 @@ class Run:
         return max(rows, key=lambda row: row.gflops or 0.0, default=None)
 
 
-@dataclass(frozen=True)
-class Log:
-    """All runs of a text; ``cause`` also tells of failures outside of them."""
-
-    runs: list[Run]
-    cause: Cause | None
-    ok: bool
-
-
-def parse(source: Source) -> Log:
+def parse(source: Source) -> Log[Run]:
     """Read one or several runs."""
     reader = Reader()
     for line in lines(source):
         reader.see(line)
     runs = [_run(run) for run in reader.runs if run.started]
     cause = reader.causes.cause
-    return Log(runs, cause, bool(runs) and all(run.ok for run in runs) and cause is None)
+    return Log(runs, cause)
 
 
 def _run(found: Started) -> Run:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nccl_tests_frame as frame
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nccl_tests_rows as table
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests_json import parse_json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests_model import (
     Device,
-    Log,
     Row,
     Run,
     Timing,
@@ -30,7 +30,7 @@ _LONGEST_HEADER = 4096
 _DIGITS = frozenset("0123456789")
 
 
-def parse(source: Source) -> Log:
+def parse(source: Source) -> Log[Run]:
     """Return the runs of a log; look at `Log.ok` and `Log.cause` before using a number."""
     return _Parser().read(source)
 
@@ -42,7 +42,7 @@ class _Parser:
         self.library: str | None = None
         self.tail = Tail()
 
-    def read(self, source: Source) -> Log:
+    def read(self, source: Source) -> Log[Run]:
         for line in lines(source, self.tail):
             head = line[:1]
             if head in _DIGITS:

@@ -11,9 +11,9 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import _json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nccl_tests_frame as frame
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests_model import (
     Device,
-    Log,
     Row,
     Run,
     Timing,
@@ -25,7 +25,7 @@ _TEXT = 200
 _MOST_PIECES = 256
 
 
-def parse_json(source: Source) -> Log:
+def parse_json(source: Source) -> Log[Run]:
     """Return the run of a document; one that breaks off gives the results it holds."""
     document = _json.read("".join(itertools.islice(pieces(source), _MOST_PIECES)))
     data = _dict(document.data)

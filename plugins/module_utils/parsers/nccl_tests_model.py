@@ -92,15 +92,3 @@ class Run:
             if row.size == size and row.timings:
                 return row.timings[0].busbw
         return None
-
-
-@dataclass(frozen=True)
-class Log:
-    """All runs of a log in their order; without any, `cause` may still say why."""
-
-    runs: list[Run]
-    cause: Cause | None
-
-    @property
-    def ok(self) -> bool:
-        return bool(self.runs) and self.cause is None and all(run.ok for run in self.runs)

@@ -17,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import _
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import _nvbandwidth_json as json_form
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import _nvbandwidth_text as text_form
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines
 
 Matrix = t.List[t.List[t.Optional[float]]]
@@ -89,16 +90,7 @@ class Run:
         return next((test for test in reversed(self.tests) if test.name == name), None)
 
 
-@dataclass(frozen=True)
-class Log:
-    """All runs of a text; ``cause`` also tells of failures outside of them."""
-
-    runs: list[Run]
-    cause: Cause | None
-    ok: bool
-
-
-def parse(source: Source) -> Log:
+def parse(source: Source) -> Log[Run]:
     """Read text, JSON, or JSON with text around it."""
     reader = _Reader()
     for line, document in documents.split(lines(source), json_form.MARK):
@@ -109,7 +101,7 @@ def parse(source: Source) -> Log:
             reader.take(json_form.read(document), FirstCause(_FAILURES))
     reader.end()
     cause = reader.causes.cause
-    return Log(reader.runs, cause, bool(reader.runs) and all(run.ok for run in reader.runs) and cause is None)
+    return Log(reader.runs, cause)
 
 
 class _Reader:

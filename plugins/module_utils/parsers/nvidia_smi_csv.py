@@ -13,7 +13,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import n
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_values as values
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import text as words
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_log import Log, log_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log, log_of
 
 # Field names without a dot or an underscore; any other small word is prose.
 _SMALL = {"count", "fan", "index", "name", "pid", "pstate", "serial", "timestamp", "type", "uuid"}

@@ -15,7 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import n
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_values as values
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import text as words
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_log import Log, log_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log, log_of
 
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
 _SEPARATOR = " :"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_messages as said
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import text as words
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_log import Log, log_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log, log_of
 
 # Nearest first; what is not here is not a way through PCIe.
 DISTANCE = ("PIX", "PXB", "PHB", "NODE", "SYS")

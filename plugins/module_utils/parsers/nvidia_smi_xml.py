@@ -10,7 +10,7 @@ import re
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_messages as said
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import text as words
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers._nvidia_smi_document import Document, Run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_log import Log, log_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log, log_of
 
 _OPEN, _CLOSE = "<nvidia_smi_log", "</nvidia_smi_log>"
 _TYPE = re.compile(r"nvsmi_device_(v\d{1,3})\.dtd")

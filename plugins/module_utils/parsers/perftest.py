@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers._perftest_block import Block
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers._perftest_reader import Reader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines
 
 GBPS = {"MB/sec": 0.008388608, "MiB/sec": 0.008388608, "Gb/sec": 1.0}
@@ -64,16 +65,7 @@ class Run:
         return max(rows, key=lambda row: row.size or 0).average_gbps if rows else None
 
 
-@dataclass(frozen=True)
-class Log:
-    """All runs of a text; ``cause`` also tells of failures before the first."""
-
-    runs: list[Run]
-    cause: Cause | None
-    ok: bool
-
-
-def parse(source: Source, unit: str | None = None) -> Log:
+def parse(source: Source, unit: str | None = None) -> Log[Run]:
     """Read a log or a file of --out_json; never raises.
 
     ``--output=bandwidth`` and JSON do not say their unit: give it ("Gb/sec" with --report_gbits, else "MiB/sec"), or
@@ -85,7 +77,7 @@ def parse(source: Source, unit: str | None = None) -> Log:
     blocks = reader.finish()
     runs = [_run(block, unit) for block in blocks]
     cause = reader.outside or next((run.cause for run in runs if run.cause), None)
-    return Log(runs, cause, bool(runs) and reader.outside is None and all(run.ok for run in runs))
+    return Log(runs, cause)
 
 
 def _run(block: Block, unit: str | None) -> Run:

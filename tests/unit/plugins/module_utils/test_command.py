@@ -5,14 +5,21 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
+import subprocess
 import sys
 import time
+import typing as t
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _child
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run, run_to_file
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import running
+
+COLLECTIONS = Path(_child.__file__).parents[5]
 
 
 def python(code: str) -> list[str]:
@@ -40,7 +47,7 @@ def test_what_is_not_there() -> None:
 
 
 def test_a_hanging_program_is_ended_with_its_children(monkeypatch) -> None:
-    monkeypatch.setattr(_command, "GRACE", 0.3)
+    monkeypatch.setattr(_child, "GRACE", 0.3)
     code = "import signal, subprocess, time; signal.signal(15, signal.SIG_IGN); subprocess.run(['sleep', '60'])"
     begin = time.monotonic()
     got = run(python(code), 0.5)
@@ -81,7 +88,7 @@ def test_a_program_that_is_not_there_and_a_file(tmp_path: Path) -> None:
 
 def test_what_was_printed_before_the_timeout_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program obeys SIGTERM, its child does not: neither outlives the timeout."""
-    monkeypatch.setattr(_command, "GRACE", 0.5)
+    monkeypatch.setattr(_child, "GRACE", 0.5)
     child = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
     code = f"import subprocess; p = subprocess.Popen({python(child)}); print(p.pid, flush=True); p.wait()"
     log = tmp_path / "log"
@@ -89,14 +96,102 @@ def test_what_was_printed_before_the_timeout_stays(tmp_path: Path, monkeypatch: 
     assert (got.rc, got.problem.endswith("did not end within 2 s")) == (None, True)
     pid, ready = log.read_text().split()
     assert ready == "ready"
-    assert not _runs(int(pid))
-
-
-def _runs(pid: int) -> bool:
-    """Say whether a process is there and no zombie, which its new parent may have left."""
     time.sleep(0.2)
+    assert not running(int(pid))
+
+
+# A program, and a child of it, that tell their process ids; the child ignores SIGTERM when it is told to.
+FAMILY = """
+import os, signal, subprocess, sys, time
+child = "import os, signal, time; {deaf}; print(os.getpid(), flush=True); time.sleep(60)"
+pids = open({log!r}, "a")
+started = subprocess.Popen([sys.executable, "-c", child], stdout=pids)
+print(os.getpid(), file=pids, flush=True)
+started.wait()
+"""
+CALLS = {
+    "run": "run(argv, 60)",
+    "run_to_file": "run_to_file(argv, 60, log)",
+    "threads": """
+with ThreadPoolExecutor(2) as pool, ending():
+    list(pool.map(lambda number: run(argv, 60), range(2)))
+""",
+}
+CALLER = """
+import os, signal, sys
+from concurrent.futures import ThreadPoolExecutor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _child
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._child import ending
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run, run_to_file
+_child.GRACE = 0.5
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+log, argv = sys.argv[1], sys.argv[2:]
+{call}
+"""
+
+
+class Family:
+    """A process that runs a program through `run` and its sisters, as a module does."""
+
+    def __init__(self, folder: Path, call: str, deaf: bool = False) -> None:
+        pids = folder / "pids"
+        ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)" if deaf else "pass"
+        argv = [*python(CALLER.format(call=CALLS[call])), str(folder / "log")]
+        argv += python(FAMILY.format(log=str(pids), deaf=ignore))
+        self.caller = subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(COLLECTIONS)}, start_new_session=True)
+        self.pids: list[int] = []
+        deadline = time.monotonic() + 20
+        while len(self.pids) < (4 if call == "threads" else 2) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            self.pids = [int(word) for word in pids.read_text().split()] if pids.exists() else []
+
+    def left(self) -> list[int]:
+        deadline = time.monotonic() + 5
+        while any(map(running, self.pids)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return [pid for pid in self.pids if running(pid)]
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("call", CALLS)
+def test_who_ends_us_ends_the_program_with_its_children(tmp_path: Path, call: str, sign: signal.Signals) -> None:
+    family = Family(tmp_path, call, deaf=True)
+    family.caller.send_signal(sign)
+    status = family.caller.wait(20)
+    assert family.left() == []
+    assert status in (128 + sign, -sign)
+
+
+@pytest.mark.skipif(_child._PRCTL is None, reason="only Linux tells a child")
+def test_a_program_ends_when_we_are_killed(tmp_path: Path) -> None:
+    family = Family(tmp_path, "run")
+    family.caller.kill()
+    family.caller.wait(20)
+    (left,) = family.left()  # the program's own child is the program's matter
+    os.kill(left, signal.SIGKILL)
+
+
+def test_handlers_of_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that cleans up by itself is told, and what runs is ended all the same."""
+    seen: list[int] = []
+
+    def theirs(number: int, dummy: t.Any) -> None:
+        seen.append(number)
+        raise SystemExit(3)
+
+    before = signal.signal(signal.SIGTERM, theirs)
     try:
-        os.kill(pid, 0)
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (ProcessLookupError, FileNotFoundError):
-        return False
+        begin = time.monotonic()
+        with pytest.raises(SystemExit):
+            run(["sh", "-c", f"kill -TERM {os.getpid()}; sleep 60"], 60)
+        assert signal.getsignal(signal.SIGTERM) is theirs
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (seen, time.monotonic() - begin < 20) == ([signal.SIGTERM], True)
+
+
+def test_a_program_that_is_not_there_ends_no_other() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(run, ["sleep", "0.5"], 20)
+        assert run(["/nonexistent/tool"], 20).rc is None
+        assert other.result().rc == 0

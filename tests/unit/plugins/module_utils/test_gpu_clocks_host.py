@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 import typing as t
@@ -19,6 +17,7 @@ import yaml
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_clocks_host as host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program import files
 
 ROOT = Path(__file__).resolve().parents[4]
 ROLE = ROOT / "roles/gpu_clocks"
@@ -61,14 +60,13 @@ class Host:
         self.variables["__gpu_clocks_library"] = str(self.library)
         self.variables["__gpu_clocks_settings"] = str(self.settings)
         self.variables["__gpu_clocks_program"] = str(self.program)
-        package = self.library / "ansible_collections/hpcai/gpu_cluster/plugins/module_utils"
-        for name in self.variables["__gpu_clocks_packages"]:
-            (self.library / name).mkdir(parents=True)
-            (self.library / name / "__init__.py").touch()
-        for name in self.variables["__gpu_clocks_sources"]:
-            (package / name).parent.mkdir(exist_ok=True)
-            shutil.copy(ROOT / "plugins/module_utils" / name, package / name)
-        self.write(self.program, "hpcai-gpu-clocks.j2")
+        options = {"library": self.library, "program": str(self.program), "function": "main"}
+        options.update(interpreter=sys.executable, arguments=[self.settings])
+        for file in files("_gpu_clocks_host", options):
+            path = Path(file["path"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(file["content"])
+            path.chmod(int(file["mode"], 8))
         self.configure()
 
     def render(self, template: str, **more: t.Any) -> str:
@@ -90,9 +88,9 @@ class Host:
         self.settings.write_text(json.dumps({**settings, "settle": 0, "record": record}))
 
     def run(self, event: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Isolated: neither this checkout nor what is installed here may help the program."""
-        command = [sys.executable, "-I", "-S", str(self.program), event]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            [str(self.program), event], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
 
     def clocks(self) -> list[int]:
         files = [self.folder / f"graphics-{bus_id}" for bus_id in BUS_IDS]
@@ -181,11 +179,13 @@ def test_a_hook_never_fails(machine: Host, event: str, works: bool) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_the_unit_is_ordered_before_slurmd(machine: Host) -> None:
-    unit = machine.render("hpcai-gpu-clocks.service.j2").splitlines()
-    assert "Before=slurmd.service" in unit
-    assert f"ExecStart=-{machine.program} boot" in unit
-    assert any(line.startswith("After=") and "nvidia-fabricmanager.service" in line for line in unit)
+def test_the_unit_has_its_place_in_the_boot(machine: Host) -> None:
+    unit = dict(
+        line.split("=", 1) for line in machine.render("hpcai-gpu-clocks.service.j2").splitlines() if "=" in line
+    )
+    assert {"hpcai-scratch.service", "nvidia-fabricmanager.service"} <= set(unit["After"].split())
+    assert {"hpcai-node-ready.target", "slurmd.service"} <= set(unit["Before"].split())
+    assert unit["ExecStart"] == f"-{machine.program} boot", "no clock is worth a failed unit"
 
 
 @pytest.mark.parametrize(
@@ -213,18 +213,3 @@ def test_slurm_counts_device_files(tmp_path: Path) -> None:
     assert host.chosen({"SLURM_JOB_GPUS": "0,1"}, BUS_IDS, str(tmp_path)) == {1, 2}
     assert host.chosen({"SLURM_JOB_GPUS": "0,1"}, BUS_IDS, str(tmp_path / "none")) == {0, 1}
     assert host.chosen({}, BUS_IDS, str(tmp_path)) == set()
-
-
-def test_the_program_has_no_file_too_many(machine: Host) -> None:
-    """What is listed is what is imported."""
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import ansible_collections.hpcai.gpu_cluster.plugins.module_utils"
-    )
-    code += "._gpu_clocks_host; print(*(m.__file__ for m in sys.modules.values() if 'hpcai' in m.__name__))"
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code, str(machine.library)], capture_output=True, text=True, check=True
-    )
-    loaded = {os.path.relpath(path, machine.library) for path in done.stdout.split()}
-    module_utils = "ansible_collections/hpcai/gpu_cluster/plugins/module_utils"
-    listed = {f"{module_utils}/{name}" for name in machine.variables["__gpu_clocks_sources"]}
-    assert listed == {path for path in loaded if path.startswith(module_utils)} - {f"{module_utils}/__init__.py"}

@@ -16,6 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Ch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.infiniband import Port
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import infiniband_info
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import documented
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "infiniband"
 RATE = {"check": "infiniband_ports", "metric": "rate", "op": ">=", "value": 200, "unit": "Gb/s", "source": "test"}
@@ -236,9 +237,6 @@ def test_options_that_make_no_sense() -> None:
 
 
 def test_documentation_and_spec_agree() -> None:
-    options = yaml.safe_load(infiniband_info.DOCUMENTATION)["options"]
-    keys = ("type", "elements", "default", "choices", "required")
-    told = {name: {key: value for key, value in option.items() if key in keys} for name, option in options.items()}
-    assert told == _infiniband_read.SPEC
+    assert documented(infiniband_info) == _infiniband_read.SPEC
     returned = {"checks", "ports", "others", "source", "argv", "environment"}
     assert returned == set(yaml.safe_load(infiniband_info.RETURN)) == set(result([nic(0)]))

@@ -6,31 +6,25 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import re
+import shlex
+import signal
 import time
 import typing as t
 from pathlib import Path
 
 import pytest
-import yaml
 
-from ansible_collections.hpcai.gpu_cluster.plugins.doc_fragments.launch import ModuleDocFragment
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_bandwidth, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import gpu_bandwidth
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles
-
-COLLECTION = Path(gpu_bandwidth.__file__).parents[2]
-SETUP = COLLECTION / "roles/lab_nodes/files/gpu_tools/emulation/setup.py"
-START = (
-    "import json, sys; from ansible.module_utils import basic; basic._ANSIBLE_ARGS = sys.argv[1].encode();"
-    " basic._ANSIBLE_PROFILE = 'legacy';"
-    " from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_bandwidth_argv as argv;"
-    " argv.PLACES = dict.fromkeys(argv.PLACES, ('/nowhere/bin',));"  # this machine may have the real ones
-    " from ansible_collections.hpcai.gpu_cluster.plugins.modules import gpu_bandwidth; gpu_bandwidth.main()"
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import (
+    Emulated,
+    Result,
+    documented,
+    running,
 )
-Result = t.Dict[str, t.Any]
-PROFILE = _profiles.load("nd96asr_v4")
+
+PROFILE = Emulated.profile
 # Slurm sets the variable itself when a step has GPUs.
 STEP = """#!/bin/sh
 while [ "$1" != env ]; do shift; done
@@ -40,43 +34,15 @@ exec "$@"
 NODES = [1, 1, 0, 0, 3, 3, 2, 2]
 
 
-class Machine:
-    """An emulated machine in a directory; faults are those of the emulated tools."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        run = [sys.executable, str(SETUP), "install", str(folder), "gpu001"]
-        subprocess.run(run, input=json.dumps(PROFILE), text=True, check=True, capture_output=True)
-
-    def link(self, name: str, target: str = "../gpu_tools/emulate") -> None:
-        (self.folder / "bin" / name).symlink_to(target)
+class Machine(Emulated):
+    module = "gpu_bandwidth"
+    prepare = (  # this machine may have the real ones
+        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_bandwidth_argv as argv;"
+        " argv.PLACES = dict.fromkeys(argv.PLACES, ('/nowhere/bin',))"
+    )
 
     def __call__(self, check_mode: bool = False, faults: t.Any = None, **params: t.Any) -> Result:
-        (self.folder / "faults.json").write_text(json.dumps(faults or {}))
-        sent = {"sysfs": str(self.folder / "sys/sound"), "timeout": 20, **params}
-        sent.update(
-            _ansible_check_mode=check_mode, _ansible_remote_tmp=str(self.folder), _ansible_keep_remote_files=False
-        )
-        tools = {"GPU_TOOLS_MACHINE": "machine.json", "GPU_TOOLS_FAULTS": "faults.json"}
-        done = subprocess.run(
-            [sys.executable, "-c", START, json.dumps({"ANSIBLE_MODULE_ARGS": sent})],
-            env={
-                "PATH": f"{self.folder}/bin:{Path(sys.executable).parent}:/usr/bin:/bin",
-                "PYTHONPATH": str(COLLECTION.parents[2]),
-                "SECRET": "of the caller",
-                "GPU_TOOLS_HOST": "gpu001",
-                **{name: str(self.folder / file) for name, file in tools.items()},
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert "of the caller" not in done.stdout
-        try:
-            return t.cast(Result, json.loads(done.stdout))
-        except ValueError:
-            pytest.fail(f"{done.stdout}\n{done.stderr}")
+        return super().__call__(check_mode, faults, **{"sysfs": str(self.folder / "sys/sound"), **params})
 
 
 @pytest.fixture
@@ -245,6 +211,64 @@ def test_a_step_measures_what_the_topology_says(machine: Machine) -> None:
     assert got["gpus"][0]["environment"] == {"A": "b", "OMPI_MCA_coll_hcoll_enable": "0"}
 
 
+SLOW = {"slow_gpu": {"3": 0.5}}
+USED = {"processes": [{"gpu": 3, "pid": 4711, "name": "/opt/a b/train, v2", "memory_mib": 9000}]}
+
+
+def test_gpus_in_use_are_not_measured(machine: Machine) -> None:
+    got = machine(faults={**SLOW, **USED}, expect=PROFILE["expect"])
+    (check,) = got["checks"]
+    assert (check["verdict"], check["class"]) == ("skipped", None)
+    assert re.fullmatch(r"in use: GPU 3 of \S+ by train, v2 \(pid 4711\)", check["reason"])
+    assert {(gpu["h2d"], len(gpu["argv"])) for gpu in got["gpus"]} == {(None, 0)}
+
+
+def test_gpus_beside_those_in_use_are(machine: Machine) -> None:
+    (check,) = machine(faults={**SLOW, **USED}, gpus=[1, 2], expect=PROFILE["expect"])["checks"]
+    assert check["verdict"] == "pass"
+
+
+def test_what_is_shared_is_held_against_no_limit(machine: Machine) -> None:
+    got = machine(faults={**SLOW, **USED}, gpus=[3], expect=PROFILE["expect"], share_gpus=True)
+    (check,) = got["checks"]
+    assert (check["verdict"], check["class"], got["gpus"][0]["h2d"] > 0) == ("unjudged", None, True)
+    assert check["reason"].startswith("no limit applies; in use: GPU 3 of ")
+    assert [user["pid"] for user in check["context"]["gpus_in_use"]] == [4711]
+
+
+def test_a_program_that_comes_meanwhile_is_seen(machine: Machine) -> None:
+    (machine.bin / "alias").mkdir()
+    (machine.bin / "alias/nvbandwidth").symlink_to("../../gpu_tools/emulate")
+    faults = shlex.quote(json.dumps({**SLOW, **USED}))
+    machine.program(
+        "nvbandwidth",
+        f'#!/bin/sh\necho {faults} > {machine.folder}/faults.json\nexec {machine.bin}/alias/nvbandwidth "$@"\n',
+    )
+    (check,) = machine(faults=SLOW, gpus=[3], expect=PROFILE["expect"])["checks"]
+    assert (check["verdict"], check["class"]) == ("unjudged", None)
+    assert "pid 4711" in check["reason"]
+
+
+def test_where_nvidia_smi_is_missing_nobody_looks(machine: Machine) -> None:
+    machine.program("nvidia-smi", "#!/bin/sh\nexit 127\n")
+    (check,) = machine(faults={**SLOW, **USED}, gpus=[3], expect=PROFILE["expect"])["checks"]
+    assert (check["verdict"], check["class"]) == ("fail", "hardware")
+
+
+def test_nothing_is_left_when_the_module_is_ended(machine: Machine) -> None:
+    pid = machine.folder / "pid"
+    machine.program("nvbandwidth", f"#!/bin/sh\necho $$ > {pid}\nexec sleep 60\n")
+    (machine.folder / "faults.json").write_text("{}")
+    module = machine.start(gpus=[0], sysfs=str(machine.folder / "sys/sound"))
+    deadline = time.monotonic() + 30
+    while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    module.send_signal(signal.SIGTERM)
+    module.communicate(timeout=30)
+    assert module.returncode == 128 + signal.SIGTERM
+    assert not running(int(pid.read_text()))
+
+
 @pytest.mark.parametrize(
     "params, text",
     [
@@ -261,10 +285,4 @@ def test_options_that_make_no_sense_fail(machine: Machine, params: dict[str, t.A
 
 
 def test_documentation_and_options_agree() -> None:
-    own = yaml.safe_load(gpu_bandwidth.DOCUMENTATION)["options"]
-    shared = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
-    spec = {**_launch.SPEC, **_gpu_bandwidth.SPEC}
-    assert {**shared, **own}.keys() == spec.keys()
-    for name, option in {**shared, **own}.items():
-        for key in ("type", "default", "choices", "elements"):
-            assert option.get(key) == spec[name].get(key), (name, key)
+    assert documented(gpu_bandwidth) == {**_launch.SPEC, **_gpu_bandwidth.SPEC}

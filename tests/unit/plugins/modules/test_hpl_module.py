@@ -5,31 +5,20 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
-import yaml
 
-from ansible_collections.hpcai.gpu_cluster.plugins.doc_fragments.launch import ModuleDocFragment
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hpl, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import hpl
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles
-
-COLLECTION = Path(hpl.__file__).parents[2]
-SETUP = COLLECTION / "roles/lab_nodes/files/gpu_tools/emulation/setup.py"
-START = (
-    "import json, sys; from ansible.module_utils import basic; basic._ANSIBLE_ARGS = sys.argv[1].encode();"
-    " basic._ANSIBLE_PROFILE = 'legacy';"
-    " from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hpl_run as run;"
-    " run.PLACES = ('/nowhere/bin',);"  # this machine may have a real one
-    " from ansible_collections.hpcai.gpu_cluster.plugins.modules import hpl; hpl.main()"
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import (
+    Emulated,
+    Result,
+    documented,
 )
-Result = t.Dict[str, t.Any]
-PROFILE = _profiles.load("nd96asr_v4")
+
+PROFILE = Emulated.profile
 # What a launcher does for the emulated program: starts it once, as the first of eight ranks.
 LAUNCHER = """#!/bin/sh
 while [ "$1" != sh ]; do shift; done
@@ -38,45 +27,18 @@ exec "$@"
 """
 
 
-class Machine:
-    """An emulated machine in a directory; faults are those of the emulated tools."""
+class Machine(Emulated):
+    module = "hpl"
+    prepare = (  # this machine may have a real one
+        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hpl_run as run;"
+        " run.PLACES = ('/nowhere/bin',)"
+    )
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.bin, self.shared = folder / "lab", folder / "lab/bin", folder / "shared"
-        run = [sys.executable, str(SETUP), "install", str(self.folder), "gpu001"]
-        subprocess.run(run, input=json.dumps(PROFILE), text=True, check=True, capture_output=True)
+        super().__init__(folder / "lab")
+        self.shared = folder / "shared"
         self.shared.mkdir()
         self.program("mpirun", LAUNCHER)
-
-    def program(self, name: str, text: str) -> None:
-        (self.bin / name).unlink(missing_ok=True)
-        (self.bin / name).write_text(text)
-        (self.bin / name).chmod(0o755)
-
-    def __call__(self, check_mode: bool = False, faults: t.Any = None, **params: t.Any) -> Result:
-        (self.folder / "faults.json").write_text(json.dumps(faults or {}))
-        sent = {"timeout": 20, **params, "_ansible_check_mode": check_mode}
-        sent.update(_ansible_remote_tmp=str(self.folder / "tmp"), _ansible_keep_remote_files=False)
-        tools = {"GPU_TOOLS_MACHINE": "machine.json", "GPU_TOOLS_FAULTS": "faults.json"}
-        done = subprocess.run(
-            [sys.executable, "-c", START, json.dumps({"ANSIBLE_MODULE_ARGS": sent})],
-            env={
-                "PATH": f"{self.bin}:{Path(sys.executable).parent}:/usr/bin:/bin",
-                "PYTHONPATH": str(COLLECTION.parents[2]),
-                "SECRET": "of the caller",
-                "GPU_TOOLS_HOST": "gpu001",
-                **{name: str(self.folder / file) for name, file in tools.items()},
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert "of the caller" not in done.stdout
-        try:
-            return t.cast(Result, json.loads(done.stdout))
-        except ValueError:
-            pytest.fail(f"{done.stdout}\n{done.stderr}")
 
     def eight(self, **params: t.Any) -> Result:
         given = {"gpu_memory_mib": 40536, "directory": str(self.shared), "expect": PROFILE["expect"]}
@@ -178,6 +140,27 @@ def test_nvidias_container_through_slurm(machine: Machine) -> None:
     assert "--container-image=nvcr.io#nvidia/hpc-benchmarks:24.03" in got["argv"]
 
 
+USED = {"processes": [{"gpu": 1, "pid": 4711}]}
+
+
+def test_gpus_in_use_are_not_measured(machine: Machine) -> None:
+    for got in (machine.eight(faults=USED), machine(faults=USED)):
+        (check,) = got["checks"]
+        assert (check["verdict"], check["class"], got["rows"], got["argv"]) == ("skipped", None, [], [])
+        assert check["reason"].startswith("in use: GPU 1 of ") and "python3 (pid 4711)" in check["reason"]
+
+
+def test_gpus_that_the_ranks_do_not_see_may_be_in_use(machine: Machine) -> None:
+    assert machine(faults=USED, visible_devices=[0])["checks"][0]["verdict"] == "unjudged"
+    assert machine(faults=USED, visible_devices=[1])["checks"][0]["verdict"] == "skipped"
+
+
+def test_what_is_shared_is_held_against_no_limit(machine: Machine) -> None:
+    (check,) = machine.eight(faults={**USED, "slow_gpu": {"5": 0.5}}, share_gpus=True)["checks"]
+    assert (check["verdict"], check["class"]) == ("unjudged", None)
+    assert check["reason"].startswith("no limit applies; in use: GPU 1 of ")
+
+
 @pytest.mark.parametrize(
     "params, text",
     [
@@ -193,10 +176,4 @@ def test_options_that_make_no_sense_fail(machine: Machine, params: dict[str, t.A
 
 
 def test_documentation_and_options_agree() -> None:
-    own = yaml.safe_load(hpl.DOCUMENTATION)["options"]
-    shared = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
-    spec = {**_launch.SPEC, **_hpl.SPEC}
-    assert {**shared, **own}.keys() == spec.keys()
-    for name, option in {**shared, **own}.items():
-        for key in ("type", "default", "choices", "elements"):
-            assert option.get(key) == spec[name].get(key), (name, key)
+    assert documented(hpl) == {**_launch.SPEC, **_hpl.SPEC}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 import typing as t
@@ -14,17 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.hpcai.gpu_cluster.plugins.doc_fragments.launch import ModuleDocFragment
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _infiniband_request, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import infiniband_bandwidth
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules import module_process
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import Result, documented, running
 
-COLLECTIONS = Path(infiniband_bandwidth.__file__).parents[5]
-# Ansible starts modules with its arguments in memory; ansible-core 2.19 wants the profile, too.
-START = (
-    "import sys; from ansible.module_utils import basic; basic._ANSIBLE_ARGS = sys.argv[1].encode();"
-    " basic._ANSIBLE_PROFILE = 'legacy';"
-    " from ansible_collections.hpcai.gpu_cluster.plugins.modules import infiniband_bandwidth as m; m.main()"
-)
 # Stands in for ib_write_bw: server and client really connect. FAKE_FAULT says what goes wrong.
 PERFTEST = """\
 #!{python}
@@ -86,18 +79,19 @@ LIMIT = {
     "unit": "Gb/s",
     "source": "profile",
 }
-Result = t.Dict[str, t.Any]
 
 
-class Machine:
+class Machine(module_process.Machine):
     """Two InfiniBand ports and one of Ethernet, perftest and srun."""
 
+    module = "infiniband_bandwidth"
+
     def __init__(self, folder: Path) -> None:
-        self.bin, self.sysfs, self.log = folder / "bin", folder / "sys", folder / "log"
-        self.bin.mkdir()
+        super().__init__(folder)
+        self.sysfs, self.log = folder / "sys", folder / "log"
+        self.environment = {"SLURM_PROCID": "1"}
         for name, text in {"ib_write_bw": PERFTEST, "srun": SRUN}.items():
-            (self.bin / name).write_text(text.format(python=sys.executable, log=str(self.log)))
-            (self.bin / name).chmod(0o755)
+            self.program(name, text.format(python=sys.executable, log=str(self.log)))
         for nic, layer in {"mlx5_an0": "Ethernet", "mlx5_ib0": "InfiniBand", "mlx5_ib1": "InfiniBand"}.items():
             port = self.sysfs / "class/infiniband" / nic / "ports/1"
             port.mkdir(parents=True)
@@ -112,24 +106,8 @@ class Machine:
 
     def __call__(self, check_mode: bool = False, fault: str = "", **params: t.Any) -> Result:
         variables = {**({"FAKE_FAULT": fault} if fault else {}), **params.pop("environment", {})}
-        sent = {
-            "sysfs": str(self.sysfs),
-            "duration": 3,
-            "environment": variables,
-            **params,
-            "_ansible_check_mode": check_mode,
-        }
-        path = f"{self.bin}:{Path(sys.executable).parent}:/usr/bin:/bin"
-        done = subprocess.run(
-            [sys.executable, "-c", START, json.dumps({"ANSIBLE_MODULE_ARGS": sent})],
-            env={"PATH": path, "PYTHONPATH": str(COLLECTIONS), "SECRET": "of the caller", "SLURM_PROCID": "1"},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.stdout, done.stderr
-        return json.loads(done.stdout)
+        sent = {"sysfs": str(self.sysfs), "duration": 3, "environment": variables, **params}
+        return super().__call__(check_mode, **sent)
 
     @property
     def starts(self) -> list[list[str]]:
@@ -140,24 +118,13 @@ class Machine:
         return [start[0] for start in self.starts if running(int(start[0]))]
 
 
-def running(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:1]
-    except OSError:
-        return False
-
-
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
 def test_documentation_and_spec_agree() -> None:
-    fragment = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
-    options = {**fragment, **yaml.safe_load(infiniband_bandwidth.DOCUMENTATION)["options"]}
-    keys = ("type", "elements", "default", "choices", "required")
-    told = {name: {key: value for key, value in option.items() if key in keys} for name, option in options.items()}
-    assert told == {**_launch.SPEC, **_infiniband_request.SPEC}
+    assert documented(infiniband_bandwidth) == {**_launch.SPEC, **_infiniband_request.SPEC}
     assert {"checks", "results", "argv", "environment"} == set(yaml.safe_load(infiniband_bandwidth.RETURN))
 
 

@@ -3,32 +3,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import json
 import socket
-import subprocess
 import sys
 import time
 import typing as t
 from pathlib import Path
 
 import pytest
-import yaml
 
-from ansible_collections.hpcai.gpu_cluster.plugins.doc_fragments.launch import ModuleDocFragment
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch, _nccl_request
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nccl_tests
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules import module_process
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import Result, documented
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "nccl_fake"
-COLLECTIONS = Path(nccl_tests.__file__).parents[5]
-# Ansible starts modules with its arguments in memory; ansible-core 2.19 wants the profile, too.
-START = (
-    "import json, sys; from ansible.module_utils import basic; basic._ANSIBLE_ARGS = sys.argv[1].encode();"
-    " basic._ANSIBLE_PROFILE = 'legacy';"
-    " from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nccl_request as request;"
-    " request.PLACES = ('/nowhere/build',);"  # this machine may have the real ones
-    " from ansible_collections.hpcai.gpu_cluster.plugins.modules import nccl_tests; nccl_tests.main()"
-)
-Result = t.Dict[str, t.Any]
 LIMIT = {"check": "nccl_tests", "metric": "busbw", "op": ">=", "value": 150, "unit": "GB/s", "source": "test"}
 ALL_REDUCE = {**LIMIT, "collective": "all_reduce", "size": 2**30}
 # Both sizes that tell something, without the thirty between.
@@ -36,40 +24,29 @@ SIZES = {"min_size": "1K", "max_size": "1G", "factor": 1024}
 SRUN = {"launcher": "srun", "hosts": ["gpu-001", "gpu-002"], "ranks_per_node": 8, "infiniband": True}
 
 
-class Machine:
+class Machine(module_process.Machine):
     """A PATH with stand-ins for mpirun, srun and the tests."""
 
+    module = "nccl_tests"
+    prepare = (  # this machine may have the real ones
+        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nccl_request as request;"
+        " request.PLACES = ('/nowhere/build',)"
+    )
+
     def __init__(self, folder: Path) -> None:
-        self.bin, self.logs, self.tmp = folder / "bin", folder / "logs", folder / "tmp"
-        self.bin.mkdir()
+        super().__init__(folder)
+        self.logs = folder / "logs"
         for name in ("srun", "mpirun"):
             self.install("launcher.py", name)
         for name in ("all_reduce_perf", "alltoall_perf"):
             self.install("perf.py", name)
-        self.path = f"{self.bin}:/usr/bin:/bin"
 
     def install(self, source: str, name: str) -> None:
-        text = (FIXTURES / source).read_text(encoding="utf-8")
-        (self.bin / name).write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
-        (self.bin / name).chmod(0o755)
+        self.program(name, f"#!{sys.executable}\n{(FIXTURES / source).read_text(encoding='utf-8')}")
 
     def __call__(self, check_mode: bool = False, fault: str = "", **params: t.Any) -> Result:
         variables = {**({"FAKE_FAULT": fault} if fault else {}), **params.pop("environment", {})}
-        sent = {**SIZES, **params, "environment": variables, "_ansible_check_mode": check_mode}
-        sent.update(_ansible_remote_tmp=str(self.tmp), _ansible_keep_remote_files=False)
-        done = subprocess.run(
-            [sys.executable, "-c", START, json.dumps({"ANSIBLE_MODULE_ARGS": sent})],
-            env={"PATH": self.path, "PYTHONPATH": str(COLLECTIONS), "SECRET": "of the caller"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert "SECRET" not in done.stdout
-        try:
-            return t.cast(Result, json.loads(done.stdout))
-        except ValueError:
-            pytest.fail(f"{done.stdout}\n{done.stderr}")
+        return super().__call__(check_mode, **{**SIZES, **params, "environment": variables})
 
 
 @pytest.fixture
@@ -178,6 +155,38 @@ def test_a_hang_ends(machine: Machine) -> None:
     assert time.monotonic() - begin < 30
 
 
+# Two GPUs, and a process on the second.
+SMI = """#!/bin/sh
+case "$1" in
+  --query-gpu=*) printf '%s\\n' 'GPU-aa, 0, A100' 'GPU-bb, 1, A100' ;;
+  *) echo 'GPU-bb, 4711, python3' ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("launcher", [{}, {"launcher": "mpirun", "hosts": ["gpu-001", "gpu-002"]}])
+def test_gpus_in_use_are_not_measured(machine: Machine, launcher: Result) -> None:
+    machine.program("nvidia-smi", SMI)
+    asked = {**launcher, "gpus_per_rank": 8, "expect": [{**LIMIT, "value": 10**6}]}
+    found = machine(**asked)
+    assert verdicts(found) == [("skipped", None)]
+    assert "in use: GPU 1 of " in found["checks"][0]["reason"]
+    assert found["argv"] == {}
+    found = machine(**asked, visible_devices=[0])
+    assert verdicts(found) == [("fail", "fabric" if launcher else "hardware")]
+    found = machine(**asked, share_gpus=True)
+    assert verdicts(found) == [("unjudged", None)]
+    assert found["checks"][0]["reason"].startswith("no limit applies; in use: GPU 1 of ")
+    assert found["checks"][0]["context"]["gpus_in_use"][0]["uuid"] == "GPU-bb"
+
+
+def test_wrong_values_are_wrong_whoever_else_is_there(machine: Machine) -> None:
+    machine.program("nvidia-smi", SMI)
+    found = machine(gpus_per_rank=8, share_gpus=True, fault="wrong")
+    assert verdicts(found) == [("fail", "hardware")]
+    assert "wrong values" in found["checks"][0]["reason"] and "in use" in found["checks"][0]["reason"]
+
+
 def test_nothing_runs_without_need(machine: Machine) -> None:
     found = machine(check_mode=True, **SRUN, log=str(machine.logs))
     assert verdicts(found) == [("skipped", None)]
@@ -212,7 +221,4 @@ def test_options_that_make_no_sense(machine: Machine, params: Result, said: str)
 
 
 def test_documentation_is_the_spec() -> None:
-    own = yaml.safe_load(nccl_tests.DOCUMENTATION)["options"]
-    shared = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
-    told = {name: {k: v for k, v in o.items() if k != "description"} for name, o in {**shared, **own}.items()}
-    assert told == {**_launch.SPEC, **_nccl_request.SPEC}
+    assert documented(nccl_tests) == {**_launch.SPEC, **_nccl_request.SPEC}

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -18,14 +17,9 @@ import yaml
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _storage_request
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import storage_bandwidth
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules import module_process
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import documented
 
-COLLECTIONS = Path(storage_bandwidth.__file__).parents[5]
-# Ansible starts modules with its arguments in memory; ansible-core 2.19 wants the profile, too.
-START = (
-    "import sys; from ansible.module_utils import basic; basic._ANSIBLE_ARGS = sys.argv[1].encode();"
-    " basic._ANSIBLE_PROFILE = 'legacy';"
-    " from ansible_collections.hpcai.gpu_cluster.plugins.modules import storage_bandwidth; storage_bandwidth.main()"
-)
 # Stands in for fio: tells what it was started with and where, and answers as it is told.
 FAKE = """\
 #!{python}
@@ -47,45 +41,33 @@ for number in range(int(options["numjobs"])):
 jobs = [{{"jobname": "hpcai", "groupid": 0, "error": 0, direction: way}}] * int(options["numjobs"])
 print(json.dumps({{"fio version": "fio-3.99", "jobs": jobs}}, indent=2))
 """
+# Root may write anywhere by its capabilities; without them the mode of a directory holds for it, too.
+WITHOUT_CAPABILITIES = """
+import ctypes
+version_3, all_empty = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+assert ctypes.CDLL(None).capset(version_3, all_empty) == 0
+"""
 SMALL = {"size": "8M", "jobs": 2, "iodepth": 2, "runtime": 1}
-Result = t.Dict[str, t.Any]
 
 
-class Machine:
+class Machine(module_process.Machine):
     """A file system with data of somebody else, and a fio."""
 
+    module = "storage_bandwidth"
+
     def __init__(self, folder: Path) -> None:
-        self.bin, self.disk, self.log = folder / "bin", folder / "disk", folder / "log"
-        self.bin.mkdir()
+        super().__init__(folder)
+        self.disk, self.log = folder / "disk", folder / "log"
         self.disk.mkdir()
         (self.disk / "data").write_text("precious")
         self.answer("good")
 
     def answer(self, word: str) -> None:
-        program = self.bin / "fio"
-        program.write_text(FAKE.format(python=sys.executable, log=str(self.log), answer=word))
-        program.chmod(0o755)
+        self.program("fio", FAKE.format(python=sys.executable, log=str(self.log), answer=word))
 
     def start(self, check_mode: bool = False, **params: t.Any) -> subprocess.Popen[str]:
-        sent = {
-            "paths": [str(self.disk)],
-            "fio": str(self.bin / "fio"),
-            **SMALL,
-            **params,
-            "_ansible_check_mode": check_mode,
-        }
-        return subprocess.Popen(
-            [sys.executable, "-c", START, json.dumps({"ANSIBLE_MODULE_ARGS": sent})],
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(COLLECTIONS), "SECRET": "of the caller"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def __call__(self, **params: t.Any) -> Result:
-        out, err = self.start(**params).communicate(timeout=60)
-        assert out, err
-        return json.loads(out)
+        sent = {"paths": [str(self.disk)], "fio": str(self.bin / "fio"), **SMALL, **params}
+        return super().start(check_mode, **sent)
 
     @property
     def starts(self) -> list[t.Any]:
@@ -102,10 +84,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_documentation_and_spec_agree() -> None:
-    options = yaml.safe_load(storage_bandwidth.DOCUMENTATION)["options"]
-    keys = ("type", "elements", "default", "choices", "required")
-    told = {name: {key: value for key, value in option.items() if key in keys} for name, option in options.items()}
-    assert told == _storage_request.SPEC
+    assert documented(storage_bandwidth) == _storage_request.SPEC
     assert {"checks", "results", "argv", "environment"} == set(yaml.safe_load(storage_bandwidth.RETURN))
     assert yaml.safe_load(storage_bandwidth.EXAMPLES)
 
@@ -201,8 +180,8 @@ def test_options_that_make_no_sense_fail_the_module(machine: Machine, params: di
     assert says in got["msg"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_directory_of_somebody_else(machine: Machine) -> None:
+def test_a_directory_that_may_not_be_written(machine: Machine) -> None:
+    machine.prepare = WITHOUT_CAPABILITIES
     machine.disk.chmod(0o555)
     (check,) = machine()["checks"]
     assert (check["verdict"], "Permission denied" in check["reason"]) == ("error", True)

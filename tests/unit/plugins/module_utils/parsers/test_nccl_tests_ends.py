@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nccl_tests
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests import Cause, Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests import Cause, Run
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "nccl_tests"
 GOOD = sorted(
@@ -24,7 +25,7 @@ def said_by(name: str) -> str:
     return (FIXTURES / name).read_text()
 
 
-def parse_captured(name: str) -> Log:
+def parse_captured(name: str) -> Log[Run]:
     """Read what came through one pipe: stdout, then stderr, as a batch system would write them."""
     error = FIXTURES / f"captured-{name}.stderr.txt"
     output = FIXTURES / f"captured-{name}.txt"

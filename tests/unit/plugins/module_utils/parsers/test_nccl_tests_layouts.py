@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nccl_tests, text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests import (
     Cause,
     Device,
-    Log,
     Row,
     Run,
     Timing,
@@ -25,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tes
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "nccl_tests"
 
 
-def log_of(name: str) -> Log:
+def log_of(name: str) -> Log[Run]:
     with text.opened(FIXTURES / name) as file:
         return nccl_tests.parse(file)
 

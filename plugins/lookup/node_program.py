@@ -1,0 +1,78 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Lookup of the files that a node needs to run a part of the collection by itself."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: node_program
+short_description: The files of a program that a node runs without Ansible
+version_added: 0.1.0
+author: [hpcai.gpu_cluster authors (@hpcai)]
+description:
+  - Returns a file of this collection's module_utils and all files that it imports, with the packages that they are in,
+    as M(hpcai.gpu_cluster.service_current) takes them. What runs at boot is thus the same code that the modules run.
+  - The files import each other by their full names, so they need nothing on the node but Python 3.8 and the standard
+    library. An import of anything else is an error here, not on the node.
+  - Imports are read from the source. One that a program makes by a computed name is not found.
+options:
+  _terms: {description: "One name of a module_utils file, without suffix, as in V(_gpu_clocks_host).", required: true}
+  library: {description: "Directory on the node for the files, of this program alone.", type: path, required: true}
+  program:
+    description: Path on the node of a script that calls O(function) and exits with what it returns. None without it.
+    type: path
+  function:
+    description: Function of the file that takes the list of the script's arguments.
+    type: str
+    default: main
+  arguments: {description: Arguments after those of the script., type: list, elements: str, default: []}
+  interpreter: {description: Path of Python on the node., type: path, default: /usr/bin/python3}
+"""
+
+EXAMPLES = r"""
+- name: Run a program at boot
+  hpcai.gpu_cluster.service_current:
+    name: hpcai-gpu-clocks
+    files: "{{ program + unit }}"
+  vars:
+    program: "{{ lookup('hpcai.gpu_cluster.node_program', '_gpu_clocks_host', library='/usr/local/lib/hpcai/gpu_clocks',
+      program='/usr/local/sbin/hpcai-gpu-clocks', arguments=['/etc/hpcai/gpu_clocks.json']) }}"
+    unit:
+      - path: /etc/systemd/system/hpcai-gpu-clocks.service
+        content: "{{ lookup('ansible.builtin.template', 'hpcai-gpu-clocks.service.j2') }}"
+"""
+
+RETURN = r"""
+_raw:
+  description: The files, each with C(path), C(content) and C(mode); the script is the last.
+  type: list
+  elements: list
+  sample:
+    - - path: /usr/local/lib/hpcai/gpu_clocks/ansible_collections/hpcai/gpu_cluster/plugins/module_utils/_command.py
+        content: "# Copyright (c) 2026, the hpcai.gpu_cluster authors ..."
+        mode: "0644"
+      - {path: /usr/local/sbin/hpcai-gpu-clocks, content: "#!/usr/bin/python3 -IBS ...", mode: "0755"}
+"""
+
+import typing as t
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program import ProgramError, files
+
+OPTIONS = ("library", "program", "function", "arguments", "interpreter")
+
+
+class LookupModule(LookupBase):
+    """Hands the files of one program on, as one element, so that ``lookup`` returns their list."""
+
+    def run(self, terms: list[t.Any], variables: t.Any = None, **kwargs: t.Any) -> list[list[dict[str, str]]]:
+        self.set_options(var_options=variables, direct=kwargs)
+        if len(terms) != 1:
+            raise AnsibleLookupError(f"node_program takes one name of a module_utils file, got {terms!r}")
+        try:
+            return [files(str(terms[0]), {name: self.get_option(name) for name in OPTIONS})]
+        except (ProgramError, OSError) as exc:
+            raise AnsibleLookupError(f"node_program: {exc}") from exc

@@ -1,0 +1,108 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Programs in sessions of their own that do not outlive us: no AnsibleModule, private, also used by the node agent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+import types
+import typing as t
+
+_PRCTL: t.Any = None
+with contextlib.suppress(ImportError, OSError, AttributeError):  # another system than Linux, or half a Python
+    import ctypes
+
+    _PRCTL = ctypes.CDLL(None).prctl
+
+GRACE = 5.0
+_ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_PR_SET_PDEATHSIG = 1
+_RUNNING: set[subprocess.Popen[bytes]] = set()
+
+
+@contextlib.contextmanager
+def ending() -> t.Iterator[None]:
+    """End what runs, in threads as well, when the process is told to end within; handlers of others stay."""
+    # In other threads there are neither signals nor their exceptions.
+    main = threading.current_thread() is threading.main_thread()
+    found = {number: signal.getsignal(number) for number in _ENDS} if main else {}
+    # One that C installed cannot be set again.
+    before = {number: handler for number, handler in found.items() if handler is not None}
+    for number, handler in before.items():
+        if handler == signal.SIG_DFL:
+            signal.signal(number, _leave)
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt):
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
+        end(list(_RUNNING))
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, dummy: types.FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextlib.contextmanager
+def session(
+    argv: t.Sequence[str],
+    environment: t.Mapping[str, str] | None,
+    stdin: int,
+    stdout: int | t.IO[bytes],
+    stderr: int,
+) -> t.Iterator[subprocess.Popen[bytes]]:
+    """Start a program in the C locale; what is left of it when an exception passes is ended."""
+    # Between fork and exec a child must not need what another thread may have locked.
+    alone = _PRCTL is not None and threading.active_count() == 1
+    with ending():
+        process = subprocess.Popen(
+            list(argv),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, "LC_ALL": "C", **(environment or {})},
+            start_new_session=True,
+            preexec_fn=_die_with_parent if alone else None,
+        )
+        _RUNNING.add(process)
+        try:
+            yield process
+        except Exception:
+            end([process])
+            raise
+        finally:
+            if process.returncode is not None:
+                _RUNNING.discard(process)
+
+
+def _die_with_parent() -> None:
+    """SIGKILL leaves us no time to end anything; launchers hand SIGTERM on to their ranks."""
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+
+
+def end(processes: t.Sequence[subprocess.Popen[bytes]]) -> None:
+    """End sessions; children may ignore SIGTERM after the first process obeyed."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            send(process, sign)
+        deadline = time.monotonic() + GRACE
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+
+
+def send(process: subprocess.Popen[bytes], sign: int) -> None:
+    """Send a signal to the whole session."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, sign)
