@@ -13,18 +13,23 @@ SOURCES := plugins roles tests benchmarks extensions
 
 HOST_PACKAGES := aardvark-dns ca-certificates debian-archive-keyring git iptables mmdebstrap netavark openssh-client \
   podman python3-venv runc shellcheck
+# make lab BACKEND=vm
+MACHINE_PACKAGES := cpio e2fsprogs qemu-system-x86 qemu-utils xz-utils
 # Real programs that tests start; without them these tests are skipped.
-TEST_PACKAGES := fio openmpi-bin
+TEST_PACKAGES := fio openmpi-bin systemd $(MACHINE_PACKAGES)
 
 # What the lab is made of; see inventories/lab/README.md.
 NODES ?= 2
 GPUS ?= 0
 SUITE ?= bookworm
+BACKEND ?= container
 PURGE ?= false
 SKU ?=
 MINUTES ?= 5
 HOSTS ?= 3,30,100
-LAB_VARS := -e lab_compute_nodes=$(NODES) -e lab_gpus=$(GPUS) -e lab_suite=$(SUITE) $(if $(SKU),-e lab_sku=$(SKU))
+LAB_VARS := -e lab_backend=$(BACKEND) -e lab_compute_nodes=$(NODES) -e lab_gpus=$(GPUS) -e lab_suite=$(SUITE) \
+  $(if $(SKU),-e lab_sku=$(SKU))
+LAB_PACKAGES := $(HOST_PACKAGES) $(if $(filter vm,$(BACKEND)),$(MACHINE_PACKAGES))
 INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
 PLAYBOOK := $(BIN)/ansible-playbook
 
@@ -38,7 +43,7 @@ help: ## show this list
 
 # One name for the whole rehearsal, so that the report shows its stages as one run. A report is drawn of failures too.
 lab: export HPCAI_RUN := $(shell date -u +%Y%m%dT%H%M%SZ)
-lab: lab-up ## bring up, configure, certify and train on a real Slurm cluster on this machine (NODES, GPUS, SUITE, SKU)
+lab: lab-up ## bring up, configure, certify and train on a real Slurm cluster on this machine (NODES, GPUS, SUITE, SKU, BACKEND)
 	@$(PLAYBOOK) $(INVENTORY) playbooks/site.yml || \
 	  { status=$$?; $(PLAYBOOK) $(INVENTORY) playbooks/report.yml; exit $$status; }
 	@echo "  Report      $(CURDIR)/$(BUILD)/report/report.html"
@@ -52,7 +57,8 @@ lab-down: venv ## remove what make lab made, and nothing else (PURGE=true: the n
 	@$(PLAYBOOK) -e lab_purge=$(PURGE) playbooks/lab_down.yml
 
 lab-shell: ## a shell on the lab's login node, as an ordinary user
-	@podman exec --interactive --tty --user trainer --workdir /home/trainer --env TERM hpcai-lab-ctl bash -l
+	@if [ -d $(BUILD)/lab/machines ]; then roles/lab_machines/files/machine ssh ctl su - trainer; else \
+	  podman exec --interactive --tty --user trainer --workdir /home/trainer --env TERM hpcai-lab-ctl bash -l; fi
 
 ## Development
 
@@ -70,14 +76,14 @@ $(TREE)/.done: Makefile
 
 host-packages: ## install what the lab and the tests need from the distribution (Debian, Ubuntu)
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $(HOST_PACKAGES) >/dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $(LAB_PACKAGES) >/dev/null
 
-test-packages: host-packages ## host-packages, and what some tests skip without (fio, Open MPI)
+test-packages: host-packages ## host-packages, and what tests need besides (QEMU, fio, Open MPI)
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $(TEST_PACKAGES) >/dev/null
 
 # A fresh machine needs no other command than `make lab`.
 missing-packages:
-	@dpkg-query --show $(HOST_PACKAGES) >/dev/null 2>&1 || $(MAKE) host-packages
+	@dpkg-query --show $(LAB_PACKAGES) >/dev/null 2>&1 || $(MAKE) host-packages
 
 lock: ## pin requirements/*.in with hashes
 	$(PYTHON) -m venv $(BUILD)/uv && $(BUILD)/uv/bin/pip install --quiet uv

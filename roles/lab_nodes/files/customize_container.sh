@@ -1,16 +1,7 @@
 #!/bin/sh
-# Turns the bare root file system that mmdebstrap made into a node image. Argument: the root directory.
-# Packages only: every daemon is off, nothing secret is inside, all configuration is left to the roles.
+# Makes the root file system of a container of what customize_image.sh left. Argument: the root directory.
 set -eu
 root=$1
-
-# Off: what the roles start. With an *empty* machine-id systemd makes a new one at boot without "first boot",
-# which would switch on every unit again.
-for unit in munge slurmd slurmctld slurmdbd mariadb; do
-  chroot "$root" systemctl --quiet disable "$unit.service"
-done
-: > "$root/etc/machine-id"
-rm -f "$root"/etc/munge/munge.key "$root"/etc/ssh/ssh_host_* "$root/var/lib/dbus/machine-id"
 
 # Masked: units that would fail in a container, and those that in a privileged one would reach into the host's kernel.
 chroot "$root" systemctl --quiet mask \
@@ -19,24 +10,13 @@ chroot "$root" systemctl --quiet mask \
   systemd-udevd.service systemd-udev-trigger.service systemd-udevd-control.socket systemd-udevd-kernel.socket \
   systemd-journald-audit.socket systemd-networkd-wait-online.service kmod-static-nodes.service \
   proc-sys-fs-binfmt_misc.automount dev-hugepages.mount dev-mqueue.mount sys-kernel-config.mount \
-  sys-kernel-debug.mount sys-kernel-tracing.mount sys-fs-fuse-connections.mount \
-  getty.target console-getty.service getty@tty1.service \
-  apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer
+  sys-kernel-debug.mount sys-kernel-tracing.mount sys-fs-fuse-connections.mount
 mkdir -p "$root/etc/systemd/journald.conf.d"
 printf '[Journal]\nReadKMsg=no\nStorage=persistent\nSystemMaxUse=64M\n' > "$root/etc/systemd/journald.conf.d/lab.conf"
 
-# /etc/lab is mounted from the lab's state directory: names and keys change there without a new container.
-mkdir -p "$root/etc/lab" "$root/shared" "$root/scratch"
+mkdir -p "$root/scratch"
 chmod 1777 "$root/scratch"
-ln -sfn lab/hosts "$root/etc/hosts"
-mkdir -p "$root/etc/ssh/sshd_config.d"
-cat > "$root/etc/ssh/sshd_config.d/lab.conf" <<'END'
-AuthorizedKeysFile /etc/lab/authorized_keys
-PasswordAuthentication no
-MaxStartups 100
-UsePAM yes
-END
-cat > "$root/etc/systemd/system/lab-ssh-keys.service" <<'END'
+cat > "$root/etc/systemd/system/lab-ssh-keys.service" <<'END_OF_FILE'
 [Unit]
 Description=Make this node's own SSH host keys
 ConditionPathExists=!/etc/ssh/ssh_host_ed25519_key
@@ -48,11 +28,7 @@ ExecStart=/usr/bin/ssh-keygen -A
 
 [Install]
 WantedBy=multi-user.target
-END
-# Slurm 22.05 looks for PMIx by a name that only the package for developers has.
-for library in "$root"/usr/lib/*/pmix2/lib/libpmix.so.2; do
-  [ ! -e "$library" ] || ln -sfn libpmix.so.2 "${library%.2}"
-done
+END_OF_FILE
 
 # Dangling links until a node claims to be a machine type: then /etc/lab holds emulations of the tools that it has.
 mkdir -p "$root/usr/local/bin"
@@ -92,8 +68,4 @@ mkdir -p /run/lab
 ln -sfn "$bin" /run/lab/bin
 END
 chmod 755 "$root/usr/local/sbin/lab-gpus"
-chroot "$root" systemctl --quiet enable ssh.service lab-ssh-keys.service lab-gpus.service
-
-# Two ordinary users with the same number on every node: one to be given a Slurm association, one to be refused.
-chroot "$root" useradd --create-home --shell /bin/bash --uid 2001 trainer
-chroot "$root" useradd --create-home --shell /bin/bash --uid 2002 guest
+chroot "$root" systemctl --quiet enable lab-ssh-keys.service lab-gpus.service
