@@ -72,7 +72,10 @@ def _host(variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         "node": named or facts.get("hostname"),
         "release": facts.get("distribution_version" if ubuntu else "distribution_major_version"),
         "shared": [
-            str(item["path"]) for items in storage for item in items if isinstance(item, c.Mapping) and "path" in item
+            str(item["path"])
+            for items in storage
+            for item in items
+            if isinstance(item, c.Mapping) and "path" in item and item.get("state") != "absent"
         ],
         "slurm_node": override,
         "system": facts.get("distribution"),

@@ -9,7 +9,13 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._service_state import SHOW, Plan, parse_show
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._service_state import (
+    SHOW,
+    Plan,
+    parse_show,
+    running,
+    units,
+)
 
 STAMPS = Path("/run/hpcai-service")
 
@@ -39,14 +45,21 @@ class Service:
         return self.stamp.stat().st_mtime if self.stamp.exists() else 0.0
 
     def run(self, unit: t.Mapping[str, str], todo: Plan) -> None:
+        if todo.daemon_reload or self._outdated():
+            self.module.run_command(["systemctl", "daemon-reload"], check_rc=True)
+            unit = self.show()
         if unit.get("LoadState") != "loaded":
             raise ServiceError(f"There is no usable unit {self.name}: systemd says it is {unit.get('LoadState')}")
-        if todo.daemon_reload:
-            self.module.run_command(["systemctl", "daemon-reload"], check_rc=True)
         if todo.enable:
             self._systemctl("enable")
         self._act(todo.action)
         self._wait()
+
+    def _outdated(self) -> bool:
+        """Whether systemd has yet to read a file of the service that belongs to another unit."""
+        names = units(entry["path"] for entry in self.module.params["files"])
+        show = ["systemctl", "show", "--property", "NeedDaemonReload", *names]
+        return bool(names) and "NeedDaemonReload=yes" in self.module.run_command(show, check_rc=True)[1]
 
     def _systemctl(self, *words: str) -> str:
         return self.module.run_command(["systemctl", *words, self.name], check_rc=True)[1]
@@ -66,7 +79,7 @@ class Service:
     def _wait(self) -> None:
         ready, timeout = self.module.params["ready"], self.module.params["timeout"]
         end = time.monotonic() + timeout
-        while self.show()["ActiveState"] in ("active", "activating", "reloading"):
+        while running(self.show()):
             rc, out, err = self.module.run_command(ready) if ready else (0, "", "")
             if rc == 0:
                 return

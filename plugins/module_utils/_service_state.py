@@ -6,12 +6,18 @@
 from __future__ import annotations
 
 import datetime
+import re
 import typing as t
 
-_PROPERTIES = "ActiveState,DropInPaths,ExecMainStartTimestamp,FragmentPath,LoadState,NeedDaemonReload,UnitFileState"
+_PROPERTIES = (
+    "ActiveState,DropInPaths,ExecMainStartTimestamp,FragmentPath,LoadState,NeedDaemonReload,SubState,UnitFileState"
+)
 SHOW = ["systemctl", "show", "--timestamp=us+utc", "--property", _PROPERTIES]  # the unit's name follows
 _RUNNING = ("active", "activating", "reloading", "refreshing")
 _ENABLED = ("enabled", "enabled-runtime", "static", "alias", "indirect", "generated", "linked")
+_UNIT_FILE = re.compile(
+    r"/systemd/system/([^/]+\.(?:mount|path|service|slice|socket|target|timer))(?:\.d/[^/]+\.conf)?$"
+)
 
 
 class Plan(t.NamedTuple):
@@ -33,8 +39,23 @@ def parse_show(text: str) -> dict[str, str]:
 
 
 def unit_files(unit: t.Mapping[str, str]) -> list[str]:
-    """The unit's own files, which need a restart to take effect."""
-    return [path for path in (unit.get("FragmentPath", ""), *unit.get("DropInPaths", "").split()) if path]
+    """The unit's own files, which need a restart to take effect.
+
+    What a generator drew is new after every daemon-reload, changed or not: nfs-server would restart each time.
+    """
+    paths = (unit.get("FragmentPath", ""), *unit.get("DropInPaths", "").split())
+    return [path for path in paths if path and not path.startswith("/run/systemd/generator")]
+
+
+def running(unit: t.Mapping[str, str]) -> bool:
+    """Whether it runs or is on its way. One that failed and waits for its next attempt says that it is activating."""
+    return unit.get("ActiveState") in _RUNNING and unit.get("SubState") != "auto-restart"
+
+
+def units(paths: t.Iterable[str]) -> list[str]:
+    """The units that files of systemd are about, drop-ins of other units among them."""
+    found = (_UNIT_FILE.search(path) for path in paths)
+    return sorted({match.group(1) for match in found if match})
 
 
 def started(unit: t.Mapping[str, str]) -> float | None:
@@ -61,7 +82,7 @@ def plan(
     enable = unit.get("UnitFileState", "") not in _ENABLED
     stale_unit = unit.get("NeedDaemonReload") == "yes"
     since = started(unit)
-    if unit.get("ActiveState") not in _RUNNING:
+    if not running(unit):
         return Plan(enable, stale_unit, "start", [])
     if since is None:  # oneshot-like units keep no main process: nothing to compare with
         return Plan(enable, stale_unit, "", [])

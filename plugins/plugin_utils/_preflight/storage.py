@@ -27,7 +27,7 @@ def mounts(inputs: Inputs) -> list[str]:
         if not path.startswith("/"):
             found.append(say(f"{variable}.path", path, "no place for a mount", "an absolute path, not /"))
         pattern, accepted = _SOURCES.get(str(mount.get("type")), (None, ""))
-        if pattern and not pattern.fullmatch(str(mount.get("source") or "")):
+        if pattern and mount.get("state") != "absent" and not pattern.fullmatch(str(mount.get("source") or "")):
             problem = f"cannot be mounted as {mount.get('type')}"
             found.append(say(f"{variable} ({path}).source", mount.get("source"), problem, accepted))
         missing = sorted({"username", "password"} - set(mount.get("credentials") or {}))

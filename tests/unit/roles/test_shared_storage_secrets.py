@@ -18,8 +18,9 @@ PASSWORD = "Geheim-4711"
 FAILURES: dict[str, tuple[str, dict[str, t.Any], str]] = {
     "inputs": ("main", {"type": "nsf"}, "value of type must be one of"),
     "credentials": ("mounts", {"type": "cifs", "source": "//files/data"}, "Keep CIFS credentials"),
-    "mount": ("mounts", {"type": "cifs"}, "Mount, now and at boot"),
-    "proof": ("proof", {"type": "existing"}, "mount of its own"),
+    "mount": ("mounts", {"type": "cifs", "source": "//files/data", "state": "there"}, "Mount, now and at boot"),
+    "existing": ("mounts", {"type": "existing"}, "mount of its own"),
+    "option": ("main", {"type": "cifs", "options": [f"ro,password={PASSWORD}"]}, "holds a password"),
 }
 
 

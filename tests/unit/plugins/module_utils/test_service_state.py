@@ -11,8 +11,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._service_state i
     Plan,
     parse_show,
     plan,
+    running,
     started,
     unit_files,
+    units,
 )
 
 START = 1763710000.25
@@ -35,6 +37,15 @@ def test_unit_is_read() -> None:
     assert [path.rsplit("/", 1)[1] for path in unit_files(unit())] == ["slurmd.service", "a.conf", "b.conf"]
 
 
+def test_what_a_generator_drew_is_no_reason_to_restart() -> None:
+    """It is new after every daemon-reload; nfs-server has such a drop-in."""
+    shown = {
+        "FragmentPath": "/run/systemd/generator/x.service",
+        "DropInPaths": "/run/systemd/generator.late/y.conf /etc/z.conf",
+    }
+    assert unit_files(shown) == ["/etc/z.conf"]
+
+
 @pytest.mark.parametrize("stamp", ["", "n/a"])
 def test_a_unit_without_process_has_no_start(stamp: str) -> None:
     assert started({"ExecMainStartTimestamp": stamp}) is None
@@ -50,6 +61,7 @@ def test_a_unit_without_process_has_no_start(stamp: str) -> None:
         ({}, {}, {"b": START + 3}, START + 2, Plan(False, False, "reload", ["b"])),
         ({"ActiveState": "failed"}, {}, {"b": START + 1}, 0, Plan(False, False, "start", [])),
         ({"ActiveState": "activating"}, {}, {}, 0, Plan(False, False, "", [])),
+        ({"ActiveState": "activating", "SubState": "auto-restart"}, {}, {}, 0, Plan(False, False, "start", [])),
         ({"UnitFileState": "disabled"}, {}, {}, 0, Plan(True, False, "", [])),
         ({"NeedDaemonReload": "yes"}, {"u": START + 1}, {}, 0, Plan(False, True, "restart", ["u"])),
         ({"ExecMainStartTimestamp": ""}, {"a": START + 1}, {}, 0, Plan(False, False, "", [])),
@@ -61,3 +73,17 @@ def test_plan(changes: dict[str, str], restart_on: t.Any, reload_on: t.Any, relo
 
 def test_a_missing_unit_would_be_started() -> None:
     assert plan({"LoadState": "not-found", "ActiveState": "inactive"}, {}, {}).changed
+
+
+def test_a_service_between_two_attempts_does_not_run() -> None:
+    assert running({"ActiveState": "activating", "SubState": "start-pre"})
+    assert not running({"ActiveState": "activating", "SubState": "auto-restart"})
+
+
+def test_drop_ins_of_other_units_are_seen() -> None:
+    """systemd has to read them again although nothing of the service itself changed."""
+    paths = ["/etc/systemd/system/a.target", "/etc/systemd/system/slurmd.service.d/x.conf", "/usr/local/sbin/a.target"]
+    assert units([*paths, "/etc/systemd/system/slurmd.service.d", "/etc/hpcai/a.json"]) == [
+        "a.target",
+        "slurmd.service",
+    ]

@@ -210,6 +210,7 @@ CASES: list[tuple[dict[str, t.Any], list[str]]] = [
     (mount(type="nsf"), ["shared_storage_mounts", "nsf", "nfs, cifs"]),
     (mount(path="/"), ["shared_storage_mounts.path", "not /"]),
     (mount(credentials={"username": "u", "pasword": "geheim"}), ["credentials", "password"]),
+    (mount(source="no share", state="present"), ["shared_storage_mounts", "present", "mounted, absent"]),
     ({"cluster_shared_dir": "shared"}, ["cluster_shared_dir", "not an absolute path"]),
     ({"cluster_shared_dir": "/elsewhere"}, ["cluster_shared_dir", "/elsewhere", "type: existing"]),
     ({"cluster_scratch_dir": "scratch"}, ["cluster_scratch_dir"]),

@@ -1,0 +1,147 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Kernel NFS and CIFS between two machines, and what becomes of them when the server goes away."""
+
+from __future__ import annotations
+
+import time
+
+from conftest import PASSWORD, ROOT, VmLab, eventually
+
+# Numbers and when each was safe on the server's disk, until somebody says stop.
+WRITER = """
+import os, time
+with open("/shared/numbers", "w") as out:
+    number = 0
+    while not os.path.exists("/shared/stop"):
+        out.write(f"{number} {time.time()}\\n")
+        out.flush()
+        os.fsync(out.fileno())
+        number += 1
+        time.sleep(0.05)
+"""
+# Every command line that there is for six seconds.
+WATCH = """
+import glob, time
+seen, end = set(), time.time() + 6
+while time.time() < end:
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            seen.add(open(path, "rb").read().replace(b"\\0", b" ").decode(errors="replace"))
+        except OSError:
+            pass
+print("\\n".join(sorted(seen)))
+"""
+
+
+def mounted(lab: VmLab, path: str, host: str = "c1") -> str:
+    return str(lab.host(host).run(f"grep ' {path} ' /proc/mounts").stdout)
+
+
+def test_shared_directory_is_kernel_nfs_of_version_4(lab: VmLab) -> None:
+    assert mounted(lab, "/shared").startswith("ctl:/export/shared /shared nfs4 ")
+    assert lab.root("cat /proc/fs/nfsd/versions").split()[0] == "-3"
+    lab.run("echo from-ctl > /shared/greeting")
+    assert lab.run("cat /shared/greeting", host="c1").stdout == "from-ctl\n"
+
+
+def test_users_are_the_same_and_root_is_nobody(lab: VmLab) -> None:
+    lab.run("rm -f /shared/mine; touch /shared/mine", host="c1")
+    assert lab.root("stat -c %U /shared/mine") == "trainer"
+    assert lab.host("c1").run("chown root: /shared/mine").rc != 0
+    lab.root("rm -f /shared/of-root; touch /shared/of-root", "c1")
+    assert lab.root("stat -c %u /shared/of-root") == "65534"
+
+
+def test_cifs_is_mounted_and_serves_its_user(lab: VmLab) -> None:
+    assert " cifs " in mounted(lab, "/data")
+    lab.run("echo from-c1 > /data/greeting", host="c1")
+    assert lab.run("cat /export/data/greeting").stdout == "from-c1\n"
+    assert lab.run("cat /data/greeting", user="guest", host="c1").rc != 0
+
+
+def test_password_is_in_one_file_that_only_root_reads(lab: VmLab) -> None:
+    found = lab.root(f"grep -rlsF {PASSWORD} /etc /run /var/log /var/lib /root /home /tmp || true", "c1").split()
+    assert found == ["/etc/hpcai/cifs/-data"]
+    assert lab.root(f"stat -c '%a %U' {found[0]} /etc/hpcai/cifs", "c1").split() == ["600", "root", "700", "root"]
+    for name in lab.addresses:
+        assert lab.root(f"journalctl --no-pager -o export | grep -cF {PASSWORD} || true", name) == "0"
+
+
+def test_password_is_on_no_command_line(lab: VmLab) -> None:
+    lab.root("systemctl stop data.mount", "c1")
+    lab.root(f"cat > /run/watch.py <<'END'\n{WATCH}\nEND", "c1")
+    seen = lab.root("(sleep 2; systemctl start data.mount) >/dev/null 2>&1 & python3 /run/watch.py; wait", "c1")
+    assert "mount.cifs" in seen or "credentials=/etc/hpcai/cifs/-data" in seen, "the mount was not caught in the act"
+    assert PASSWORD not in seen
+    assert " cifs " in mounted(lab, "/data")
+
+
+def test_password_is_in_no_output_of_ansible(lab: VmLab) -> None:
+    other = "Auch-Nirgends-0815"
+    options = ["--check", "--diff", "-vvv", "--tags=shared_storage", f"--extra-vars=lab_cifs_password={other}"]
+    status, said = lab.ansible("ansible-playbook", *options, str(ROOT / "playbooks/configure.yml"))
+    assert status == 0, said[-3000:]
+    credentials = said[said.index("Keep CIFS credentials") :]
+    assert "changed: [c1]" in credentials[: credentials.index("TASK [")], "a new password is a change"
+    assert PASSWORD not in said
+    assert other not in said.replace(options[-1], "")
+
+
+def test_silent_server_is_named_and_nothing_hangs(lab: VmLab) -> None:
+    before = mounted(lab, "/shared")
+    lab.machine("ctl").ask("stop")
+    try:
+        begin = time.monotonic()
+        status, said = lab.ansible(
+            "ansible", "c1", "-m", "hpcai.gpu_cluster.shared_mount", "-a", "path=/shared patience=5"
+        )
+        assert time.monotonic() - begin < 60
+        assert status != 0
+        assert "/shared (ctl:/export/shared) is mounted and does not answer" in said
+    finally:
+        lab.machine("ctl").ask("cont")
+    assert lab.host("c1").run("timeout 60 stat -f /shared").rc == 0
+    assert mounted(lab, "/shared") == before
+
+
+def test_power_cut_of_the_server_under_a_writing_job(lab: VmLab) -> None:
+    """Controller, database and storage lose their power at once; the job on the client notices a pause."""
+    lab.run(f"rm -f /shared/stop; cat > /shared/writer.py <<'END'\n{WRITER}\nEND")
+    job = lab.submit("python3 /shared/writer.py")
+    eventually(lambda: lab.run("tail -n1 /shared/numbers").stdout, 60, "the job writes")
+    ctl = lab.machine("ctl")
+    ctl.kill()
+    time.sleep(5)
+    ctl.start()
+    ctl.wait(240)
+    eventually(lambda: lab.host("ctl").run("scontrol ping").rc == 0, 120, "slurmctld answers")
+    after = lab.root("date +%s.%N")
+    eventually(lambda: lab.run("tail -n1 /shared/numbers").stdout.split()[1] > after, 120, "the job writes on")
+    lab.run("touch /shared/stop")
+    eventually(lambda: lab.account(job, "State") == "COMPLETED", 120, f"job {job} COMPLETED")
+    lines = [line.split() for line in lab.run("cat /shared/numbers").stdout.splitlines()]
+    assert [int(line[0]) for line in lines] == list(range(len(lines))), "a number is missing"
+    times = [float(line[1]) for line in lines]
+    assert max(later - sooner for sooner, later in zip(times, times[1:])) > 5, "the server was never away"
+    lab.run("ls /data", host="c1")
+    assert lab.run("cat /data/greeting", host="c1").stdout == "from-c1\n"
+    eventually(lab.works, 120, "a job runs")
+
+
+def test_client_that_boots_without_its_server(lab: VmLab) -> None:
+    """It can be reached, slurmd waits, and once the server is there everything comes by itself."""
+    ctl, client = lab.machine("ctl"), lab.machine("c1")
+    before = client.wait(30)
+    ctl.stop()
+    client.reset()
+    client.wait(240, after=before)
+    assert not mounted(lab, "/shared")
+    eventually(lambda: "again" in lab.root("systemctl list-units --all --plain 'hpcai-mount-again@*'", "c1"), 150)
+    assert lab.host("c1").run("systemctl is-active slurmd").stdout.strip() != "active"
+    ctl.start()
+    ctl.wait(240)
+    eventually(lambda: mounted(lab, "/shared") and mounted(lab, "/data"), 150, "the mounts are back")
+    eventually(lab.works, 180, "a job runs")
+    assert lab.root("systemctl --failed --plain --no-legend", "c1") == ""
