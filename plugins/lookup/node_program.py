@@ -45,14 +45,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _raw:
-  description: The files, each with C(path), C(content) and C(mode); the script is the last.
+  description:
+    - The files, each with C(path), C(content) and C(mode); the script is the last.
+    - C(diff) is false for the library.
   type: list
   elements: list
   sample:
     - - path: /usr/local/lib/hpcai/gpu_clocks/ansible_collections/hpcai/gpu_cluster/plugins/module_utils/_command.py
         content: "# Copyright (c) 2026, the hpcai.gpu_cluster authors ..."
         mode: "0644"
-      - {path: /usr/local/sbin/hpcai-gpu-clocks, content: "#!/usr/bin/python3 -IBS ...", mode: "0755"}
+        diff: false
+      - {path: /usr/local/sbin/hpcai-gpu-clocks, content: "#!/usr/bin/python3 -IS ...", mode: "0755"}
 """
 
 import typing as t
@@ -68,7 +71,7 @@ OPTIONS = ("library", "program", "function", "arguments", "interpreter")
 class LookupModule(LookupBase):
     """Hands the files of one program on, as one element, so that ``lookup`` returns their list."""
 
-    def run(self, terms: list[t.Any], variables: t.Any = None, **kwargs: t.Any) -> list[list[dict[str, str]]]:
+    def run(self, terms: list[t.Any], variables: t.Any = None, **kwargs: t.Any) -> list[list[dict[str, t.Any]]]:
         self.set_options(var_options=variables, direct=kwargs)
         if len(terms) != 1:
             raise AnsibleLookupError(f"node_program takes one name of a module_utils file, got {terms!r}")

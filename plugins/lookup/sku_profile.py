@@ -63,11 +63,21 @@ _raw:
         memory_mib: 40536
         compute_capability: "8.0"
         max_clocks: {graphics: 1410, memory: 1215}
-      topology: {gpus: [{pci_domain: "0001", numa_node: 1, nic: mlx5_ib0}]}
-      infiniband: {count: 8, rate_gbps: 200, devices: [mlx5_ib0]}
+      topology:
+        cpu: {arch: x86_64, vendor: AuthenticAMD, family: 23, model: 49}
+        link: {speed: 16 GT/s, width: 16}
+        bridge: numa_node
+        gpus: [{pci_domain: "0001", numa_node: 1, nic: mlx5_ib0}]
+      infiniband: {count: 8, rate_gbps: 200, devices: [mlx5_ib0], pci_domains: ["0101"]}
       nvme: {count: 8, controller: Microsoft NVMe Direct Disk}
+      node:
+        sysctl: {vm.zone_reclaim_mode: 1}
+        transparent_hugepages: madvise
+        services: [nvidia-fabricmanager]
+        kernel_modules: [nvidia-peermem]
       nccl:
         topology_file: /opt/microsoft/ndv4-topo.xml
+        conf: {NCCL_IGNORE_CPU_AFFINITY: "1"}
         environment: {CUDA_DEVICE_ORDER: PCI_BUS_ID}
         tests: {collectives: [all_reduce, alltoall], min_size: 8, max_size: 8589934592, factor: 2}
       slurm:

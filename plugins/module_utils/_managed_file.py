@@ -9,6 +9,7 @@ import base64
 import binascii
 import contextlib
 import grp
+import hashlib
 import os
 import pwd
 import tempfile
@@ -23,6 +24,7 @@ SPEC: dict[str, t.Any] = {
     "secret": {"type": "str", "no_log": True},
     "owner": {"type": "str", "default": "root"},
     "mode": {"type": "str"},
+    "diff": {"type": "bool", "default": True},
 }
 
 
@@ -59,7 +61,13 @@ def difference(entry: Entry, before: bytes | None, after: bytes | None) -> dict[
         return {**header, "before": "", "after": "directory\n"}
     if entry.get("secret") is not None:
         return {**header, "before": "(hidden)\n" if before else "", "after": "(hidden, differs)\n"}
+    if not entry.get("diff", True):
+        return {**header, "before": _digest(before), "after": _digest(after)}
     return {**header, "before": (before or b"").decode(errors="replace"), "after": after.decode()}
+
+
+def _digest(content: bytes | None) -> str:
+    return "" if content is None else f"sha256 {hashlib.sha256(content).hexdigest()}\n"
 
 
 def keep_all(module: Module, entries: t.Iterable[Entry]) -> tuple[bool, dict[str, float], list[dict[str, str]]]:

@@ -34,6 +34,7 @@ options:
       secret: {description: "What it holds, in base64; never shown.", type: str}
       owner: {description: Its user and group., type: str, default: root}
       mode: {description: By default 0644 for files and 0755 for directories., type: str}
+      diff: {description: Whether a diff shows its lines; otherwise it shows digests., type: bool, default: true}
   restart_on: {description: Other files that it reads when it starts., type: list, elements: path, default: []}
   reload_on: {description: Files that it reads again by O(reload)., type: list, elements: path, default: []}
   written:

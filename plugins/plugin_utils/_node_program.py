@@ -13,7 +13,7 @@ from pathlib import Path
 HOME = "ansible_collections.hpcai.gpu_cluster.plugins.module_utils"
 SOURCES = Path(__file__).resolve().parents[1] / "module_utils"
 LAUNCHER = """\
-#!{interpreter} -IBS
+#!{interpreter} -IS
 # Ansible managed: {module} of the collection hpcai.gpu_cluster, with all that it needs in {library}.
 import sys
 
@@ -129,15 +129,20 @@ def launcher(entry: str, library: str, options: t.Mapping[str, t.Any]) -> str:
     return LAUNCHER.format(home=HOME, module=entry, package=f"{dot}{package}", name=name, library=library, **words)
 
 
-def files(entry: str, options: t.Mapping[str, t.Any], sources: Sources | None = None) -> list[dict[str, str]]:
-    """Return the files as path, content and mode: the library sorted, then the program that needs it."""
+def files(entry: str, options: t.Mapping[str, t.Any], sources: Sources | None = None) -> list[dict[str, t.Any]]:
+    """Return the files as path, content and mode: the library sorted, then the program that needs it.
+
+    The library's lines are no news in a diff, only that they changed.
+    """
     sources, library = sources or Sources(), str(options["library"]).rstrip("/")
     folders = HOME.split(".")
     # Without these a package ansible_collections of the node's own would be taken for the whole of it.
     found = {"/".join([*folders[:depth], "__init__.py"]): "" for depth in range(1, len(folders))}
     for name in closure(entry, sources):
         found["/".join([*folders, sources.place(name)])] = sources.text(name)
-    listed = [{"path": f"{library}/{path}", "content": found[path], "mode": "0644"} for path in sorted(found)]
+    listed: list[dict[str, t.Any]] = [
+        {"path": f"{library}/{path}", "content": found[path], "mode": "0644", "diff": False} for path in sorted(found)
+    ]
     if options["program"]:
         listed.append({"path": options["program"], "content": launcher(entry, library, options), "mode": "0755"})
     return listed

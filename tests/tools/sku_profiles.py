@@ -113,18 +113,34 @@ def machine(profile: t.Mapping[str, t.Any]) -> t.Iterator[Row]:
         else None,
         "NVMe": "{count} x {controller}".format(**profile["nvme"]) if profile.get("nvme") else None,
         "NCCL topology file": profile.get("nccl", {}).get("topology_file"),
+        **tuning(profile),
     }
     for name, fact in facts.items():
         if fact is not None:
             yield name, str(fact)
 
 
+def tuning(profile: t.Mapping[str, t.Any]) -> dict[str, str | None]:
+    """What the role node_tuning takes from a profile."""
+    node, conf = profile.get("node", {}), profile.get("nccl", {}).get("conf", {})
+    return {
+        "NCCL on every node": ", ".join(f"`{name}={value}`" for name, value in conf.items()) or None,
+        "Kernel parameters": ", ".join(f"`{name} = {value}`" for name, value in node.get("sysctl", {}).items()) or None,
+        "Transparent huge pages": node.get("transparent_hugepages"),
+        "Services": ", ".join(node.get("services", [])) or None,
+        "Kernel modules": ", ".join(node.get("kernel_modules", [])) or None,
+    }
+
+
 def places(profile: t.Mapping[str, t.Any]) -> list[str]:
     gpus = profile.get("topology", {}).get("gpus", [])
     if not gpus:
         return []
-    rows = [[str(i), g["pci_domain"], str(g["numa_node"]), g["nic"] or ""] for i, g in enumerate(gpus)]
-    return table(["GPU", "PCI domain", "NUMA node", "Network adapter"], rows)
+    ports = profile.get("infiniband", {})
+    domains = dict(zip(ports.get("devices", []), ports.get("pci_domains", []), strict=False))
+    nics = [f"{g['nic']} ({domains[g['nic']]})" if g["nic"] else "" for g in gpus]
+    rows = [[str(i), g["pci_domain"], str(g["numa_node"]), nics[i]] for i, g in enumerate(gpus)]
+    return table(["GPU", "PCI domain", "NUMA node", "Network adapter (PCI domain)"], rows)
 
 
 def section(name: str) -> list[str]:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import judge, metric, validate_expectation
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nccl_conf import validate as validate_conf
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nccl_topology import generate
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles as profiles
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_metrics import CHECKS
 
@@ -20,9 +22,10 @@ ROOT = Path(__file__).resolve().parents[4]
 NAMES = sorted(path.stem for path in profiles.DIRECTORY.glob("[!_]*.yml"))
 MACHINES = [name for name in NAMES if name not in ("generic", "lab")]
 KEYS = set(
-    "description vm_size vcpus numa_nodes threads_per_core gpu topology infiniband nvme nccl slurm expect"
+    "description vm_size vcpus numa_nodes threads_per_core gpu topology infiniband nvme node nccl slurm expect"
     " sku known profile".split()
 )
+SWITCHED = ("nd96asr_v4", "nd96amsr_a100_v4", "nd96isr_h100_v5", "nd96isr_h200_v5")
 GIB = 1 << 30
 Profile = t.Dict[str, t.Any]
 
@@ -142,6 +145,26 @@ def test_nccl_measures_what_is_expected(machine: Profile) -> None:
     assert {one["collective"] for one in machine["expect"] if "collective" in one} <= set(tests["collectives"])
     assert all(isinstance(value, str) for value in nccl["environment"].values()), "variables are text"
     assert "NCCL_TOPO_FILE" not in nccl["environment"], "topology_file says it, and containers must mount it"
+
+
+def test_nodes_are_tuned_by_data_that_the_role_takes(machine: Profile) -> None:
+    node = machine["node"]
+    assert set(node) == {"sysctl", "transparent_hugepages", "services", "kernel_modules"}
+    assert node["transparent_hugepages"] in ("always", "madvise", "never")
+    assert ("nvidia-fabricmanager" in node["services"]) == (machine["profile"] in SWITCHED), (
+        "where there is an NVSwitch"
+    )
+    nccl = machine["nccl"]
+    conf = nccl.get("conf", {})
+    validate_conf(conf)
+    assert all(nccl["environment"].get(name) == value for name, value in conf.items()), "a job may not say otherwise"
+    if "link" in machine.get("topology", {}):
+        assert generate(machine)
+        assert len(machine["infiniband"]["pci_domains"]) == machine["infiniband"]["count"]
+
+
+def test_an_unknown_machine_is_tuned_with_what_is_safe_anywhere() -> None:
+    assert not {"node", "nccl", "infiniband"} & set(profiles.load("generic"))
 
 
 def limits(name: str, check: str, metric_name: str, **about: t.Any) -> list[tuple[str, float, str]]:

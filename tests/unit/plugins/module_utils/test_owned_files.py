@@ -1,0 +1,147 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files among other people's, packages among other people's holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _managed_file as managed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files as owned
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_hold as packages
+
+OURS = f"# {owned.MARK}\nnew\n"
+
+
+class Host:
+    """What is needed of AnsibleModule."""
+
+    check_mode = False
+
+    def set_fs_attributes_if_different(self, file_args: dict[str, object], changed: bool) -> bool:
+        return changed
+
+
+@pytest.fixture(autouse=True)
+def _no_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(managed, "_known", lambda owner: False)
+
+
+def settle(wanted: dict[str, str | None], record: owned.Json) -> tuple[list[str], list[str]]:
+    changes, findings = owned.plan(wanted)
+    owned.note_directories(changes, record)
+    owned.apply(Host(), changes, record, {})
+    return [one.path for one in changes], [one.about for one in findings]
+
+
+def test_a_file_comes_stays_and_goes_with_its_directories(tmp_path: Path) -> None:
+    path, record = str(tmp_path / "a/b/x.conf"), {}
+    assert settle({path: OURS}, record) == ([path], [])
+    assert record["directories"] == [str(tmp_path / "a"), str(tmp_path / "a/b")]
+    assert settle({path: OURS}, record) == ([], [])
+    assert settle({path: None}, record) == ([path], [])
+    assert list(tmp_path.iterdir()) == []
+    assert record["directories"] == []
+
+
+def test_a_directory_that_somebody_uses_stays(tmp_path: Path) -> None:
+    path, record = tmp_path / "a/x.conf", {}
+    settle({str(path): OURS}, record)
+    (path.parent / "theirs").write_text("theirs")
+    settle({str(path): None}, record)
+    assert [one.name for one in path.parent.iterdir()] == ["theirs"]
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "directory"])
+def test_what_is_not_ours_stays(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x.conf"
+    (tmp_path / "theirs").write_text(OURS)
+    if kind == "file":
+        path.write_text("theirs\n")
+    elif kind == "link":
+        path.symlink_to(tmp_path / "theirs")
+    else:
+        path.mkdir()
+    assert settle({str(path): OURS}, {}) == ([], [str(path)])
+    assert settle({str(path): None}, {}) == ([], []), "nothing to say of a file that nobody asks for"
+    assert path.is_symlink() == (kind == "link")
+    assert (tmp_path / "theirs").read_text() == OURS
+
+
+def test_the_record_is_there_only_while_there_is_something_to_remember(tmp_path: Path) -> None:
+    path = tmp_path / "hpcai/record.json"
+    owned.save(str(path), {"values": {}, "enabled": ["x"]})
+    assert owned.load(str(path)) == {"enabled": ["x"]}
+    written = path.stat().st_ino
+    owned.save(str(path), {"enabled": ["x"], "values": {}})
+    assert path.stat().st_ino == written, "the same is not written again"
+    owned.save(str(path), {"enabled": []})
+    assert list(tmp_path.iterdir()) == []
+    assert owned.load(str(path)) == {}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"x"'])
+def test_a_broken_record_stops_before_anything_is_changed(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    with pytest.raises(owned.RecordError, match="how this host was before"):
+        owned.load(str(path))
+
+
+DPKG = """\
+gdrdrv-dkms install not-installed
+libnvidia-compute-535:amd64 install installed
+libnvidia-compute-535:i386 install installed
+linux-image-6.8.0-1015-azure install installed
+linux-image-6.5.0-1025-azure deinstall config-files
+nvidia-driver-535 hold installed
+nvidia-removed hold config-files
+openssh-server install installed
+"""
+PATTERNS = ["linux-image-*", "nvidia-*", "libnvidia-*", "gdrdrv-dkms"]
+
+
+def test_only_what_is_really_installed_is_held() -> None:
+    plan = packages.plan(packages.installed(DPKG), PATTERNS, [])
+    held = ["libnvidia-compute-535:amd64", "libnvidia-compute-535:i386", "linux-image-6.8.0-1015-azure"]
+    assert plan == packages.Plan(held, [], held)
+
+
+def test_a_name_fits_with_and_without_its_architecture() -> None:
+    now = packages.installed(DPKG)
+    assert len(packages.matching(now, ["libnvidia-compute-535"])) == 2
+    assert packages.matching(now, ["libnvidia-compute-535:i386"]) == ["libnvidia-compute-535:i386"]
+
+
+def held(now: dict[str, bool], plan: packages.Plan) -> dict[str, bool]:
+    return {**now, **dict.fromkeys(plan.hold, True), **dict.fromkeys(plan.release, False)}
+
+
+def test_holding_twice_changes_nothing_and_only_ours_are_released() -> None:
+    before = packages.installed(DPKG)
+    first = packages.plan(before, PATTERNS, [])
+    now = held(before, first)
+    second = packages.plan(now, PATTERNS, first.held)
+    assert (second.hold, second.release, second.held) == ([], [], first.held)
+    back = packages.plan(now, [], second.held)
+    assert held(now, back) == before, "the administrator's hold of nvidia-driver-535 is still there"
+    assert back.held == []
+
+
+@pytest.mark.parametrize(
+    ("now", "patterns", "earlier", "plan"),
+    [
+        ({"a": False}, ["a"], ["a"], packages.Plan(["a"], [], ["a"])),
+        ({"a": False}, [], ["a"], packages.Plan([], [], [])),
+        ({}, ["a"], ["a"], packages.Plan([], [], [])),
+        ({"a": True, "b": True}, ["b"], ["a", "b"], packages.Plan([], ["a"], ["b"])),
+    ],
+    ids=["released by hand", "released by hand, not wanted", "removed", "one pattern less"],
+)
+def test_what_happened_in_the_meantime(
+    now: dict[str, bool], patterns: list[str], earlier: list[str], plan: packages.Plan
+) -> None:
+    assert packages.plan(now, patterns, earlier) == plan
