@@ -27,6 +27,7 @@ PURGE ?= false
 SKU ?=
 MINUTES ?= 5
 HOSTS ?= 3,30,100
+SCENARIOS ?= default gpu nvme_scratch node_tuning vm
 LAB_VARS := -e lab_backend=$(BACKEND) -e lab_compute_nodes=$(NODES) -e lab_gpus=$(GPUS) -e lab_suite=$(SUITE) \
   $(if $(SKU),-e lab_sku=$(SKU))
 LAB_PACKAGES := $(HOST_PACKAGES) $(if $(filter vm,$(BACKEND)),$(MACHINE_PACKAGES))
@@ -122,9 +123,9 @@ sanity: venv ## ansible-test sanity and units, on a copy of the tree
 	tests/tools/ansible_test sanity --python $(PYTHON_VERSION)
 	tests/tools/ansible_test units --python $(PYTHON_VERSION)
 
-molecule: venv ## the whole way on real systemd nodes, then what happens when things break
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --scenario-name gpu
+molecule: venv ## the whole way on systemd nodes and virtual machines, then what happens when things break (SCENARIOS)
+	set -e; for scenario in $(SCENARIOS); do \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --scenario-name $$scenario; done
 
 benchmark: venv ## configure.yml beside a bare shell script, as ratios (HOSTS)
 	$(BIN)/python benchmarks/configure.py --hosts $(HOSTS)
@@ -132,7 +133,8 @@ benchmark: venv ## configure.yml beside a bare shell script, as ratios (HOSTS)
 build: venv ## the tarball for ansible-galaxy collection install
 	$(BIN)/ansible-galaxy collection build --force --output-path $(BUILD)
 
-test: lint types unit integration sanity molecule ## what CI runs
+# sanity runs the unit tests, under ansible-test.
+test: lint types integration sanity molecule ## what CI runs
 
 clean: ## remove .build/ (take the lab down first)
 	rm -rf $(BUILD)
