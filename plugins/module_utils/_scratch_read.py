@@ -76,6 +76,8 @@ def read_path(place: Place, path: str) -> Path:
         found = file.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return Path(path, "absent")
+    except OSError:  # EIO of a file system whose disks are gone: the planner knows them and says more than that
+        return Path(path, "other")
     if not stat.S_ISDIR(found.st_mode):
         return Path(path, "other")
     mode = f"{stat.S_IMODE(found.st_mode):04o}"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import sys
 import typing as t
@@ -27,7 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_read im
     read_path,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_read_content import MIB, is_blank, spots
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_read_place import natural
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_read_place import Place, natural
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_read_text import (
     ReadError,
     parse_mountinfo,
@@ -244,3 +245,11 @@ def test_names_sort_as_people_count() -> None:
         "nvme2n10",
         "nvme10n1",
     ]
+
+
+def test_a_file_system_without_its_disks_does_not_end_the_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(self: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "lstat", gone)
+    assert read_path(Place(tmp_path), "/scratch").kind == "other"

@@ -1,0 +1,150 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What may be found on a node's disks, one case after the other on one running machine.
+
+The boot program is started by hand: it plans and acts as the module does, and never erases.
+"""
+
+from __future__ import annotations
+
+import pytest
+from conftest import MOUNT, Lab, Node
+
+# How others use the last disk ({}); nothing of it may change.
+FOREIGN = {
+    "a filesystem (ext4)": "mkfs.ext4 -qF {0} && mount {0} /mnt && echo theirs > /mnt/file && umount /mnt",
+    "an LVM physical volume": "pvcreate -qq -ff -y {0}",
+    "a partition table (gpt)": "sgdisk -n 1:0:+64M {0} > /dev/null && partx -a {0}; mkfs.ext4 -qF {0}p1",
+    "a member of an md array": "mdadm -C /dev/md/home -R -qq -l 1 -n 2 {0} missing && mdadm -S /dev/md/home",
+    "unknown data": "printf theirs | dd of={0} bs=1 seek=4096 conv=fsync status=none",
+    "mounted at /data": "mkfs.ext4 -qF {0} && mkdir -p /data && mount {0} /data && sync",
+}
+# Steps of a creation, and what takes the power away from them.
+CREATE = """case "$*" in *--create*) {0};; esac; exec /sbin/mdadm "$@" """
+STRACE = "exec strace -qq -f -o /dev/null -e inject={0}:signal=SIGKILL:when={1}"
+KILLS = {
+    "before the first superblock": ("mdadm", CREATE.format("kill -9 $PPID; exit 1")),
+    "after some superblocks": ("mdadm", CREATE.format(STRACE.format("fsync", 4) + ' /sbin/mdadm "$@"')),
+    "after the array was made": ("mdadm", CREATE.format('/sbin/mdadm "$@"; kill -9 $PPID; exit 1')),
+    "within the filesystem": ("mkfs.xfs", STRACE.format("pwrite64", 12) + ' /sbin/mkfs.xfs "$@"'),
+    "after the filesystem": ("mkfs.xfs", '/sbin/mkfs.xfs "$@"; kill -9 $PPID; exit 1'),
+}
+
+
+def test_a_disk_that_is_pulled_out_is_reported_and_comes_back(node: Node):
+    node.root(f"echo again > {MOUNT}/tmp/file; sync")
+    node.machine.remove(["disk5"])
+    node.root("udevadm settle")
+    _rc, record = node.boot_program()
+    assert (record["verdict"], record["class"]) == ("fail", "hardware")
+    assert "7 of 8 members" in record["reason"] and not record["context"]["path"], record
+    node.machine.add(["disk5"])
+    node.root("udevadm settle")
+    _rc, record = node.boot_program()
+    assert record["verdict"] == "fail" and f"umount {MOUNT}" in record["reason"], record
+    node.root(f"umount {MOUNT}")
+    _rc, record = node.boot_program()
+    assert record["verdict"] == "pass", record
+    assert node.root(f"cat {MOUNT}/tmp/file") == "again"
+
+
+def test_an_array_that_was_renamed_is_used_as_it_is(node: Node):
+    node.down()
+    node.root(f"mdadm --assemble /dev/md99 --config=none {' '.join(node.devices().values())}")
+    _rc, record = node.boot_program()
+    assert record["verdict"] == "pass", record
+    assert node.root(f"findmnt -no SOURCE {MOUNT}") == "/dev/md99"
+    assert node.root(f"cat {MOUNT}/tmp/file") == "again"
+
+
+def test_an_array_that_was_started_in_part_is_finished(node: Node):
+    node.down()
+    node.root(f"mdadm --incremental --quiet {node.device('disk2')}; true")
+    assert "inactive" in node.root("cat /proc/mdstat")
+    _rc, record = node.boot_program()
+    assert record["verdict"] == "pass", record
+    assert node.root(f"cat {MOUNT}/tmp/file") == "again"
+
+
+@pytest.fixture(scope="module")
+def blank(node: Node) -> Node:
+    """The machine with nothing on its disks."""
+    node.erase_all()
+    return node
+
+
+@pytest.mark.parametrize("words", FOREIGN)
+def test_what_others_keep_on_a_disk_stays(blank: Node, words: str):
+    node, device = blank, blank.erase("disk8")
+    node.root(FOREIGN[words].format(device))
+    node.root("udevadm settle")
+    before = {disk: node.digest(disk) for disk in ("disk1", "disk8")}
+    rc, record = node.boot_program()
+    assert (rc, record["verdict"], record["class"]) == (1, "fail", "config")
+    assert f"{device} ({node.disks['disk8']}, QEMU NVMe Ctrl)" in record["reason"] and words in record["reason"], record
+    assert {disk: node.digest(disk) for disk in before} == before
+    assert node.run("ls /dev/md/scratch /var/lib/hpcai/nvme_scratch.json")[1].count("No such file") == 2
+    node.run("umount /data")
+
+
+def test_ansible_refuses_it_too_and_erases_only_what_is_named(lab: Lab, blank: Node):
+    node = blank
+    for disk in ("disk7", "disk8"):
+        node.root(f"mkfs.ext4 -qF {node.erase(disk)}")
+    before = {disk: node.digest(disk) for disk in node.disks}
+    for wipe in ([], [node.disks["disk8"]]):
+        done = lab.module(wipe=wipe)
+        assert (done["changed"], done["check"]["verdict"], done["commands"]) == (False, "fail", []), done
+        assert node.disks["disk7"] in done["check"]["reason"]
+    assert "a name that the kernel gives anew" in lab.module(wipe=[node.device("disk8")])["msg"]
+    assert {disk: node.digest(disk) for disk in node.disks} == before
+    other = node.digest("disk7")
+    ids = [serial for disk, serial in node.disks.items() if disk != "disk7"]
+    promised = lab.module("--check", ids=ids, count=7, wipe=[node.disks["disk8"]])
+    done = lab.module(ids=ids, count=7, wipe=[node.disks["disk8"]])
+    assert (done["check"]["verdict"], done["commands"]) == ("pass", promised["commands"])
+    assert [words[-1] for words in done["commands"] if words[0] == "wipefs"] == [node.device("disk8")]
+    assert node.digest("disk7") == other
+
+
+@pytest.mark.parametrize("moment", KILLS)
+def test_a_creation_that_is_killed_is_finished(node: Node, moment: str):
+    node.erase_all()
+    name, script = KILLS[moment]
+    wrapper = f"/usr/local/sbin/{name}"
+    node.root(f"cat > {wrapper} <<'END'\n#!/bin/sh\n{script}\nEND\nchmod +x {wrapper}")
+    try:
+        assert node.run("hpcai-scratch boot")[0] != 0
+    finally:
+        node.root(f"rm {wrapper}")
+    assert node.run(f"findmnt {MOUNT}")[0] != 0
+    node.root("udevadm settle; test -e /var/lib/hpcai/nvme_scratch.json")
+    _rc, record = node.boot_program()
+    assert record["verdict"] == "pass", record
+    assert node.root(f"cat /sys/block/md*/md/raid_disks; ls {MOUNT}") == "8\nenroot\ntmp\ntrainer"
+    assert node.run("ls /var/lib/hpcai/nvme_scratch.json")[0] != 0
+
+
+def test_a_broken_array_is_made_anew_only_when_told(lab: Lab, node: Node):
+    node.down()
+    node.erase("disk3")
+    before = node.digest("disk4")
+    _rc, record = node.boot_program()
+    assert record["verdict"] == "fail" and "7 of 8 members" in record["reason"]
+    done = lab.module()
+    assert (done["changed"], done["check"]["verdict"]) == (False, "fail")
+    assert node.digest("disk4") == before
+    promised, done = lab.module("--check", rebuild=True), lab.module(rebuild=True)
+    assert (done["check"]["verdict"], done["commands"]) == ("pass", promised["commands"])
+    assert lab.module()["changed"] is False
+
+
+def test_what_another_tool_mounts_is_adopted(node: Node):
+    node.erase_all()
+    disks = " ".join(node.devices().values())
+    node.root(f"mdadm --create /dev/md/theirs --run -qq -l 0 -n 8 -N theirs {disks} && mkfs.xfs -q -f /dev/md/theirs")
+    node.root("mkdir -p /nvme && mount /dev/md/theirs /nvme && echo theirs > /nvme/file")
+    _rc, record = node.boot_program()
+    assert record["verdict"] == "pass" and record["context"]["source"] == "adopted", record
+    assert node.root(f"ls /nvme; stat -c %a {MOUNT}; ls {MOUNT}") == "file\nscratch\n1777\nenroot\ntmp\ntrainer"
