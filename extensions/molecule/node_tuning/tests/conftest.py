@@ -86,7 +86,12 @@ class Lab:
                 str(SCENARIO / "converge.yml"),
             ],
             cwd=ROOT,
-            env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+            env={
+                **os.environ,
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_NOCOLOR": "1",
+                "ANSIBLE_FORCE_COLOR": "0",
+            },
             capture_output=True,
             text=True,
             timeout=600,

@@ -125,7 +125,12 @@ class Lab:
         done = subprocess.run(
             [command[0], *self.inventory, *command[1:]],
             cwd=ROOT,
-            env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+            env={
+                **os.environ,
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_NOCOLOR": "1",
+                "ANSIBLE_FORCE_COLOR": "0",
+            },
             capture_output=True,
             text=True,
             timeout=600,
