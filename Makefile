@@ -27,7 +27,6 @@ PURGE ?= false
 SKU ?=
 MINUTES ?= 5
 HOSTS ?= 3,30,100
-SCENARIOS ?= default gpu nvme_scratch node_tuning vm
 LAB_VARS := -e lab_backend=$(BACKEND) -e lab_compute_nodes=$(NODES) -e lab_gpus=$(GPUS) -e lab_suite=$(SUITE) \
   $(if $(SKU),-e lab_sku=$(SKU))
 LAB_PACKAGES := $(HOST_PACKAGES) $(if $(filter vm,$(BACKEND)),$(MACHINE_PACKAGES))
@@ -35,7 +34,7 @@ INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
 PLAYBOOK := $(BIN)/ansible-playbook
 
 .PHONY: help host-packages test-packages missing-packages venv lock format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell \
-  integration test-gpu fuzz docs
+  integration test-gpu fuzz docs molecule-containers molecule-machines
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -123,7 +122,13 @@ sanity: venv ## ansible-test sanity and units, on a copy of the tree
 	tests/tools/ansible_test sanity --python $(PYTHON_VERSION)
 	tests/tools/ansible_test units --python $(PYTHON_VERSION)
 
-molecule: venv ## the whole way on systemd nodes and virtual machines, then what happens when things break (SCENARIOS)
+# Containers mostly wait, for Slurm to notice things; machines mostly compute. So they go side by side.
+molecule: venv ## the whole way on systemd nodes and on virtual machines, then what happens when things break
+	$(MAKE) --no-print-directory -j 2 --output-sync=target molecule-containers molecule-machines
+
+molecule-containers: SCENARIOS := default gpu
+molecule-machines: SCENARIOS := nvme_scratch node_tuning vm
+molecule-containers molecule-machines: venv
 	set -e; for scenario in $(SCENARIOS); do \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --scenario-name $$scenario; done
 
