@@ -27,7 +27,7 @@ class Machine:
 
     def __init__(self, state_dir: str | Path, name: str) -> None:
         self.name = name
-        self.state_dir = Path(state_dir).absolute()
+        self.state_dir = Path(state_dir).resolve()
         self.directory = self.state_dir / "machines" / name
         try:
             self.spec: Spec = read(json.loads((self.directory / "machine.json").read_text()))
@@ -96,6 +96,7 @@ class Machine:
             with Qmp(str(self.directory / "qmp")) as qmp:
                 for disk in pulled:
                     _pull(qmp, disk)
+                    self.plugs.pull([disk])
         self.plugs.pull(pulled)
         return bool(pulled)
 
@@ -106,10 +107,20 @@ class Machine:
         if self.pid and pushed:
             with Qmp(str(self.directory / "qmp")) as qmp:
                 for disk in pushed:
-                    qmp.ask("blockdev-add", block_node(str(self.directory), disk))
-                    qmp.ask("device_add", device(self.spec, disk))
+                    self._push(qmp, disk)
+                    self.plugs.push([disk])
         self.plugs.push(pushed)
         return bool(pushed)
+
+    def _push(self, qmp: Qmp, disk: Disk) -> None:
+        node = block_node(str(self.directory), disk)
+        qmp.ask("blockdev-add", node)
+        try:
+            qmp.ask("device_add", device(self.spec, disk))
+        except MachineError:
+            with contextlib.suppress(MachineError):
+                qmp.ask("blockdev-del", {"node-name": node["node-name"]})
+            raise
 
     def digest(self, name: str) -> str:
         """SHA-256 of a disk's content; what a running system holds back in its memory is not in it."""

@@ -32,7 +32,7 @@ class Lab:
     """The machines below a state directory."""
 
     def __init__(self, state_dir: str | Path) -> None:
-        self.state_dir = Path(state_dir).absolute()
+        self.state_dir = Path(state_dir).resolve()
         self._root = self.state_dir / "machines"
 
     def names(self) -> list[str]:

@@ -30,8 +30,9 @@ def pid_of(directory: Path) -> int | None:
 
 def is_machine(words: t.Sequence[bytes], directory: Path) -> bool:
     """Whether a process with this command line is the machine with this directory."""
-    own = os.fsencode(directory / "pid")
-    return b"qemu-system" in words[0] and any(pair == (b"-pidfile", own) for pair in zip(words, words[1:]))
+    own = os.fsencode((directory / "pid").resolve())
+    files = [os.path.realpath(value) for word, value in zip(words, words[1:]) if word == b"-pidfile"]
+    return b"qemu-system" in words[0] and own in files
 
 
 def start(argv: t.Sequence[str], directory: Path) -> None:

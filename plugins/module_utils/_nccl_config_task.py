@@ -23,6 +23,7 @@ IMAGE_UNIT = "sku-customizations.service"
 COPY = "/etc/hpcai/nccl.conf"
 DROPIN = f"/etc/systemd/system/{IMAGE_UNIT}.d/hpcai-nccl-conf.conf"
 _HEAD = f"# {MARK}, role node_tuning. Changes made here are lost.\n"
+_LINK = Finding("warn", conf.PATH, "is a link and stays as it is. Make it a file to have the role's lines")
 Text = t.Dict[str, t.Union[str, None]]
 
 
@@ -48,9 +49,10 @@ def topology(path: str | None, profile: t.Mapping[str, t.Any]) -> Topology:
         return Topology("", None, [Finding("warn", path, text)])
 
 
-def usable(variables: t.Mapping[str, str], given: Topology) -> tuple[dict[str, str], list[Finding]]:
-    """Leave out files that are not there: NCCL would end for them."""
-    wanted = {**({"NCCL_TOPO_FILE": given.path} if given.path else {}), **variables}
+def usable(variables: t.Mapping[str, t.Any], given: Topology) -> tuple[dict[str, str], list[Finding]]:
+    """Leave out what is null, and files that are not there: NCCL would end for them."""
+    every = {**({"NCCL_TOPO_FILE": given.path} if given.path else {}), **variables}
+    wanted = {name: str(value) for name, value in every.items() if value is not None}
     findings = []
     for name in conf.FILES:
         path = wanted.get(name, "")
@@ -88,7 +90,9 @@ def perform(module: Module, params: t.Mapping[str, t.Any]) -> Json:
     place = Path(conf.PATH)
     content = place.read_bytes() if place.is_file() else None
     before = None if content is None else conf.decode(content)
-    after, ours, remarks = conf.merge(before, {name: str(value) for name, value in variables.items()}, same_file)
+    after, ours, remarks = conf.merge(before, variables, same_file)
+    if after != before and place.is_symlink():
+        remarks, after, ours = [*remarks, _LINK], before, {}
     files = wanted_files(params, given, after, ours)
     gone: Text = {path: None for path in record.get("files", []) if path not in files}
     changes, others = owned.plan({**files, **gone})

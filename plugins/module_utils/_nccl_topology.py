@@ -39,7 +39,8 @@ def generate(profile: Json) -> str:
     name = f"{profile.get('vm_size', '')} ({MARK}, role node_tuning)"
     lines = [f"<system {_attributes(version=1, name=name)}>"]
     for node in range(nodes):
-        about = {"arch": cpu["arch"], "vendor": cpu["vendor"], "familyid": cpu["family"], "modelid": cpu["model"]}
+        names = {"arch": "arch", "vendor": "vendor", "familyid": "family", "modelid": "model"}
+        about = {name: _needed(cpu, key, "topology.cpu") for name, key in names.items()}
         lines.append(f"  <cpu {_attributes(numaid=node, affinity=affinity(int(cpus), nodes, node), **about)}>")
         for group in groups(profile, node):
             number += bridge != "none"
@@ -56,11 +57,11 @@ def _needed(mapping: Json, key: str, within: str = "") -> t.Any:
 
 def groups(profile: Json, node: int) -> list[list[Device]]:
     """Return the devices of a NUMA node by the bridge that they share, each as (PCI domain, class)."""
-    ports = profile.get("infiniband", {})
+    ports = profile.get("infiniband") or {}
     domain = dict(zip(ports.get("devices", []), ports.get("pci_domains", [])))
     taken: set[str] = set()
     found: list[list[Device]] = []
-    for gpu in profile["topology"]["gpus"]:
+    for gpu in _needed(profile["topology"], "gpus", "topology"):
         nic = gpu.get("nic")
         own = [(gpu["pci_domain"], _GPU)]
         if nic and nic not in taken:
@@ -81,7 +82,7 @@ def affinity(cpus: int, nodes: int, node: int) -> str:
 
 
 def _devices(group: t.Sequence[Device], link: Json, bridge: str) -> list[str]:
-    rest = {"link_speed": link["speed"], "link_width": link["width"]}
+    rest = {f"link_{key}": _needed(link, key, "topology.link") for key in ("speed", "width")}
     pad = "      " if bridge else "    "
     lines = [
         f"{pad}<pci {_attributes(busid=f'{domain}:00:00.0', **{'class': kind}, **rest)}/>" for domain, kind in group

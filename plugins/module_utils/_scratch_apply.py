@@ -39,11 +39,11 @@ class Executor:
             text = f"{', '.join(missing)} cannot be found in {self.place.search}; install it, nothing was done"
             raise ApplyError(text, "software")
         for action in plan.actions:
-            check(action, plan, saw, self.read)
+            check(action, plan, saw, self.read, self.place.canonical)
             self.commands.append(told(action))
             try:
                 self._step(action, saw)
-            except OSError as exc:
+            except (OSError, KeyError) as exc:  # KeyError: an account that was there when the machine was read
                 raise ApplyError(f"{' '.join(told(action))} failed: {exc}", "infra") from exc
 
     def settle(self) -> None:
@@ -78,7 +78,10 @@ class Executor:
         if not done.problem:
             return
         text = f"{' '.join(action.argv)} said: {done.problem}"
-        raise MountError(text) if action.kind == "mount" else ApplyError(text)
+        if action.kind != "mount":
+            raise ApplyError(text)
+        # A mount that did not end says nothing about the filesystem, and with rebuild that would be its end.
+        raise ApplyError(text, "infra") if done.rc is None else MountError(text)
 
     def _await(self, device: str) -> None:
         """The node of an array is made by udev."""

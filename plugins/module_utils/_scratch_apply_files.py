@@ -37,12 +37,18 @@ def comment_out(place: Place, action: Action, planned: t.Sequence[FstabLine]) ->
     lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines(keepends=True)
     saw = {line.number: line.text for line in planned}
     for number in action.lines:
-        if number > len(lines) or lines[number - 1].rstrip("\n") != saw.get(number):
+        if number > len(lines) or _read(lines[number - 1]) != saw.get(number):
             raise ApplyError(f"line {number} of {FSTAB} is not what it was a moment ago; run again", "infra")
         lines[number - 1] = f"{action.text}{lines[number - 1]}"
     about = path.stat()
     owner = pwd.getpwuid(about.st_uid).pw_name
     replace(path, "".join(lines).encode("utf-8", "surrogateescape"), owner, stat.S_IMODE(about.st_mode))
+
+
+def _read(line: str) -> str:
+    """Return a line as the plan has it."""
+    plain = line.encode("utf-8", "surrogateescape").decode(errors="replace").splitlines()
+    return plain[0] if plain else ""
 
 
 def mark(place: Place, uuid: str) -> None:

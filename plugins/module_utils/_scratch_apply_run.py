@@ -9,10 +9,12 @@ import contextlib
 import fcntl
 import time
 import typing as t
+from collections import Counter
 from dataclasses import replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_apply import Executor, MountError, told
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_apply_files import ApplyError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_ids import ours
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_machine import Machine
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_model import Plan, Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_plan import plan
@@ -64,7 +66,7 @@ class Run:
             self.executor.settle()
             machine = replace(self.read(), unmountable=unmountable)
             found = self.planner(machine, self.request, self.boot)
-            if not self._missing(found) or time.monotonic() >= until:
+            if not self._missing(machine, found) or time.monotonic() >= until:
                 return machine, found
             time.sleep(1)
 
@@ -110,9 +112,21 @@ class Run:
             return "", (exc.blame, str(exc))
         return "", None
 
-    def _missing(self, found: Plan) -> bool:
+    def _missing(self, machine: Machine, found: Plan) -> bool:
+        """Tell whether disks may still come: of those that are expected, or of an array of ours."""
         short = self.request.count is not None and len(found.disks) < self.request.count
-        return short or any(finding.code == "missing" for finding in found.findings)
+        return short or any(finding.code == "missing" for finding in found.findings) or incomplete(machine, found)
+
+
+def incomplete(machine: Machine, found: Plan) -> bool:
+    """Tell whether a selected disk belongs to an array of ours with members that are not there (yet).
+
+    With rebuild that array would be made anew: not because a controller was slow.
+    """
+    members = [disk.member for disk in machine.disks if disk.member and ours(disk.member.uuid)]
+    there = Counter(member.uuid for member in members)
+    chosen = [disk.member for disk in machine.disks if disk.id in found.disks]
+    return any(member and there[member.uuid] and member.devices > there[member.uuid] for member in chosen)
 
 
 @contextlib.contextmanager

@@ -98,6 +98,9 @@ def main(arguments: t.Sequence[str]) -> int:
 
 def _boot(path: str) -> Json:
     begin = time.time()
+    # A run that is cut off must not leave the record of the one before.
+    with contextlib.suppress(OSError):
+        Path(RECORD).unlink()
     try:
         check = boot(json.loads(Path(path).read_text(encoding="utf-8")), begin)
     except ApplyError as exc:

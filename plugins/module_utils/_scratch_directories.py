@@ -41,7 +41,9 @@ def plan_directories(
             findings.append(Finding("warn", "config", "unknown_owner", text, "Make the account, then run again."))
         elif there and now.kind == "other":
             text = f"{path} is a file or a symbolic link, where a directory is wanted."
-            findings.append(Finding("fail", "config", "no_directory", text, f"Move it away (ls -ld {path})."))
+            # Who owns a directory in scratch can put a link in its place, and must not take the node away with it.
+            level = "fail" if item.owner == "root" else "warn"
+            findings.append(Finding(level, "config", "no_directory", text, f"Move it away (ls -ld {path})."))
         elif not there or now.kind == "absent" or (_listed(item, request) and _differs(machine, path, item)):
             actions.append(steps.directory(path, item.owner, item.group, item.mode))
     return actions, findings

@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import json
+import os
+import posixpath
 import pwd
+import re
 import stat
 import typing as t
 from pathlib import Path as FilePath
@@ -23,6 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_read_te
 
 MARKER = "/var/lib/hpcai/nvme_scratch.json"
 FSTAB = "/etc/fstab"
+_HOST = "pid:[4026531836]"
 _BY = {"UUID": "uuid", "LABEL": "label", "PARTUUID": "partuuid", "PARTLABEL": "partlabel", "ID": "id"}
 
 
@@ -34,7 +39,7 @@ def read_machine(place: Place, request: Request) -> Machine:
         disks=read_disks(place, stack),
         arrays=read_arrays(place, stack),
         mounts=stack.mounts,
-        fstab=tuple(line for line in read_fstab(place) if line.target == request.mount),
+        fstab=tuple(line for line in read_fstab(place) if posixpath.normpath(line.target) == request.mount),
         paths=tuple(read_path(place, path) for path in wanted_paths(request)),
         building=read_marker(place),
         missing_tools=tuple(tool for tool in tools if not place.tool(tool)),
@@ -46,12 +51,16 @@ def in_container(place: Place) -> bool:
     """Return whether this is a container: a privileged one sees all disks of its host, which are not its own."""
     if any(place.at(path).exists() for path in ("/run/systemd/container", "/run/.containerenv", "/.dockerenv")):
         return True
+    # Those of Kubernetes leave no file; the first PID namespace has this number on every kernel.
+    with contextlib.suppress(OSError):
+        if os.readlink(place.at("/proc/self/ns/pid")) != _HOST:
+            return True
     return any(word.startswith("container=") for word in place.text("/proc/1/environ").split("\0"))
 
 
 def read_fstab(place: Place) -> list[FstabLine]:
     """Return the active lines of fstab with the devices that they stand for now."""
-    lines = parse_fstab(place.text(FSTAB))
+    lines = parse_fstab(_whole(place, FSTAB))
     return [
         FstabLine(one.number, one.text, one.source, one.path, one.fstype, _device(place, one.source)) for one in lines
     ]
@@ -89,10 +98,27 @@ def _device(place: Place, source: str) -> str:
     tag, equals, value = source.partition("=")
     path = source
     if equals and tag in _BY:
-        path = f"/dev/disk/by-{_BY[tag]}/{value.strip(chr(34))}"
+        path = f"/dev/disk/by-{_BY[tag]}/{_encoded(value.strip(chr(34)))}"
     if not path.startswith("/dev/") or not place.at(path).exists():
         return ""
     return place.canonical(path)
+
+
+def _whole(place: Place, path: str) -> str:
+    """Return a text as it stands, with the blank lines at its ends: its lines are counted."""
+    try:
+        return place.at(path).read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _encoded(value: str) -> str:
+    """Return a label as udev names its link, or a device with a blank in its label would seem to be gone."""
+    return re.sub(
+        r"[^A-Za-z0-9#+.:=@_\-\u0080-\U0010ffff]",
+        lambda hit: "".join(f"\\x{byte:02x}" for byte in hit[0].encode()),
+        value,
+    )
 
 
 def _unknown(request: Request) -> t.Iterator[str]:

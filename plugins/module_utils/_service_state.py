@@ -49,7 +49,8 @@ def unit_files(unit: t.Mapping[str, str]) -> list[str]:
 
 def running(unit: t.Mapping[str, str]) -> bool:
     """Whether it runs or is on its way. One that failed and waits for its next attempt says that it is activating."""
-    return unit.get("ActiveState") in _RUNNING and unit.get("SubState") != "auto-restart"
+    waits = unit.get("SubState", "").startswith("auto-restart")  # since systemd 254 also: auto-restart-queued
+    return unit.get("ActiveState") in _RUNNING and not waits
 
 
 def units(paths: t.Iterable[str]) -> list[str]:

@@ -102,7 +102,7 @@ def server_of(wanted: Wanted) -> tuple[str, int] | None:
 
 def hidden(line: str) -> str:
     """A line of fstab without a password that an older tool may have left in it."""
-    return re.sub(r"(\bpass(?:word)?2?=)[^,\s]*", r"\1(hidden)", line)
+    return re.sub(r"(\bpass(?:word)?2?=|\buser(?:name)?=[^,%\s]*%)[^,\s]*", r"\1(hidden)", line)
 
 
 def fstab_line(text: str, path: str) -> str:
@@ -116,6 +116,8 @@ def fstab_line(text: str, path: str) -> str:
 def plan(wanted: Wanted, seen: Seen) -> Plan:
     """Decide; an unmount is never forced on what still works."""
     _refuse_silence(wanted, seen)
+    if not wanted.path.startswith("/"):
+        raise MountError(f"{wanted.path} is no absolute path. Nothing was changed")
     if not wanted.present:
         gone = ["detach" if seen.trouble else "unmount"] if seen.mounted else []
         return Plan(_edited(seen.fstab, wanted.path, ""), "", gone)
@@ -158,7 +160,7 @@ def _looked_at(wanted: Wanted, seen: Seen) -> list[str]:
 
 def _drawn(wanted: Wanted, before: str) -> str:
     """The wanted line; one that says the same in other white space stays."""
-    fields = [_escaped(field) for field in (wanted.source, wanted.path, wanted.fstype, wanted.options)]
+    fields = [_escaped(field) for field in (wanted.source, wanted.path, wanted.fstype, wanted.options or "defaults")]
     return before if before.split()[:4] == fields else " ".join([*fields, "0", "0"])
 
 

@@ -9,9 +9,9 @@ call does not return.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
-import tempfile
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run
@@ -60,13 +60,21 @@ class Host:
         if not mounted:
             return Seen(fstab, drop_in)
         trouble = self._ask("--file-system", self.wanted.path)[1]
-        return Seen(fstab, drop_in, mounted, self._same(mounted), trouble)
+        return Seen(fstab, drop_in, mounted, not trouble and self._same(mounted), trouble)
 
     def _same(self, mounted: Mounted) -> bool:
         if self.wanted.fstype != "none":  # a bind mount shows what its source is on, not its source
             return same_source(self.wanted, mounted)
-        identity = [self._ask("--format=%d:%i", path)[0] for path in (self.wanted.source, self.wanted.path)]
-        return identity[0] == identity[1]
+        if not (self.wanted.source and self.wanted.present):
+            return False
+        (one, problem), (other, dummy) = (
+            self._ask("--format=%d:%i", path) for path in (self.wanted.source, self.wanted.path)
+        )
+        if problem:
+            raise MountError(
+                f"{self.wanted.source} cannot be seen: {problem}. What is at {self.wanted.path} was left there"
+            )
+        return one == other
 
     def _ask(self, *words: str) -> tuple[str, str]:
         asked = run(["stat", *words], self.patience)
@@ -89,7 +97,10 @@ class Host:
             self._keep(self.drop_in, todo.drop_in)
         elif seen.drop_in:
             self.drop_in.unlink()
-            self.drop_in.parent.rmdir()
+            with contextlib.suppress(OSError):  # an administrator may have drop-ins of his own there
+                self.drop_in.parent.rmdir()
+            if not any(UNITS.glob(f"*.mount.d/{self.drop_in.name}")):
+                self.again.unlink(missing_ok=True)
         if todo.fstab != seen.fstab:
             write_fstab(todo.fstab)
         self.reload()
@@ -116,8 +127,9 @@ class Host:
         raise MountError(f"{self.wanted.path} cannot be unmounted: {done.problem}")
 
     def _mount(self) -> None:
-        place = Path(self.wanted.path)
-        place.mkdir(mode=0o755, parents=True, exist_ok=True)
+        made = run(["mkdir", "--parents", "--mode=0755", self.wanted.path], self.patience)
+        if made.problem:
+            raise MountError(f"The mount point {self.wanted.path} cannot be made: {made.problem}")
         run(["systemctl", "reset-failed", self.unit], 30)
         done = run(["systemctl", "start", self.unit], self.timeout)
         now = self.look()
@@ -151,14 +163,12 @@ class Host:
 
     def forget(self) -> None:
         """Remove the mount point, if it is empty."""
-        try:
-            Path(self.wanted.path).rmdir()
-        except OSError:
-            return
+        run(["rmdir", self.wanted.path], self.patience)
 
 
 def _text(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
+    """The file as it is: fstab is written again, with whatever line ends and characters somebody put there."""
+    return os.fsdecode(path.read_bytes()) if path.exists() else ""
 
 
 def reached(wanted: Wanted) -> str:
@@ -174,12 +184,6 @@ def reached(wanted: Wanted) -> str:
 
 
 def write_fstab(text: str) -> None:
-    """Replace it in one step, or in place where it is mounted into a container."""
+    """Replace it in one step; a link to it stays one."""
     mode = FSTAB.stat().st_mode & 0o7777 if FSTAB.exists() else 0o644
-    descriptor, name = tempfile.mkstemp(prefix=".fstab.", dir=FSTAB.parent)
-    with os.fdopen(descriptor, "w") as handle:
-        os.fchmod(descriptor, mode)
-        handle.write(text)
-        handle.flush()
-        os.fsync(descriptor)
-    os.replace(name, FSTAB)  # noqa: PTH105 - a name, not a path
+    replace(FSTAB.resolve(), os.fsencode(text), "root", mode)

@@ -19,6 +19,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._tuning_files im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._tuning_values import Write, normal
 
 _SYSCTL_FOLDERS = ("etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d", "lib/sysctl.d")
+# Of Docker and Podman; a container without systemd may have nothing else to know it by.
+_CONTAINER_FILES = (".dockerenv", "run/.containerenv")
 _UNIT_FOLDERS = ("etc/systemd/system", "run/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
 
 
@@ -35,6 +37,8 @@ def container(root: str = "/") -> str:
     match = re.search(r"(?:^|\0)container=([^\0]+)", environment)
     if match:
         return match.group(1)
+    if any(Path(root, name).exists() for name in _CONTAINER_FILES):
+        return "by its files"
     if root != "/":
         return ""
     said = run(["systemd-detect-virt", "--container"], 10).out.strip()

@@ -42,7 +42,7 @@ def settings(params: t.Mapping[str, t.Any]) -> Settings:
         return Settings()
     given = {key: params[key] for key in _FIELDS}
     for key in ("limits", "sysctl", "rdma_names"):
-        given[key] = {name: str(value) for name, value in (given[key] or {}).items() if value is not None}
+        given[key] = {name: str(value) for name, value in (given[key] or {}).items() if value not in (None, "")}
     for key in ("nfs_readahead_kb", "sunrpc_slots"):
         if given[key] < 0:
             raise SettingError(f"{key} is {given[key]}; 0 leaves it, any other number has to be positive")
@@ -101,20 +101,37 @@ def perform(module: Module, params: t.Mapping[str, t.Any]) -> Json:
     findings = list(work.findings)
     if not module.check_mode:
         owned.note_directories(work.changes, work.record)
-        if work.record != record:
-            owned.save(params["record"], work.record)
-        findings += _apply(module, work, params)
+        findings += _apply(module, work, params, _pending(work, record))
         owned.save(params["record"], work.record)
     return result(work, findings)
 
 
-def _apply(module: Module, work: Work, params: t.Mapping[str, t.Any]) -> list[Finding]:
+def _pending(work: Work, earlier: t.Mapping[str, t.Any]) -> Json:
+    """What an earlier run noted stays noted until it is given back: the kernel may refuse a value before that."""
+    kept = {key: earlier.get(key) or {} for key in ("values", "enabled")}
+    enabled = sorted({*kept["enabled"], *(work.record.get("enabled") or [])})
+    return {**work.record, "enabled": enabled, "values": {**work.record.get("values", {}), **kept["values"]}}
+
+
+def _write(work: Work, path: str, pending: Json) -> None:
+    new = work.record.get("values", {})
+    try:
+        for one in work.values.writes:
+            host.write([one])
+            pending["values"].pop(one.name, None)
+            pending["values"].update({one.name: new[one.name]} if one.name in new else {})
+    finally:
+        owned.save(path, pending)
+
+
+def _apply(module: Module, work: Work, params: t.Mapping[str, t.Any], pending: Json) -> list[Finding]:
+    owned.save(params["record"], pending)
     owned.apply(module, work.changes, work.record, {})
     if any(one.path.startswith("/etc/systemd/") for one in work.changes):
         run(["systemctl", "daemon-reload"], 120)
     if any(one.path.startswith("/etc/udev/") for one in work.changes):
         run(["udevadm", "control", "--reload"], 30)
-    host.write(work.values.writes)
+    _write(work, params["record"], pending)
     return units.apply(work.units, units.Patience(params["retries"], params["delay"]))
 
 

@@ -66,6 +66,7 @@ def plan(
         unit = parse_show(runner([*_SHOW, name]).out)
         if unit.get("LoadState") != "loaded":
             steps.findings.append(_unusable(name, unit.get("LoadState", "unknown to systemd")))
+            steps.enabled.extend([name] if name in earlier else [])
             continue
         off = unit.get("UnitFileState") in _OFF
         steps.enable.extend([name] if off else [])

@@ -37,8 +37,10 @@ options:
     or a smaller array."}
   wipe: {type: list, elements: str, default: [], description: "Disks to erase first, by serial number, wwid or name in
     C(/dev/disk/by-id). A disk in use is refused all the same."}
-  rebuild: {type: bool, default: false, description: Make an array of this module that lost a disk anew.}
-  filesystem: {type: str, default: xfs, choices: [xfs, ext4], description: What to make; one that exists stays.}
+  rebuild: {type: bool, default: false, description: "Make an array of this module anew that lost a disk, cannot be
+    mounted, or is not as asked for in its disks, O(filesystem) or O(chunk). All that is on it is lost."}
+  filesystem: {type: str, default: xfs, choices: [xfs, ext4], description: "What to make; one that
+    exists stays, without O(rebuild)."}
   chunk: {type: int, description: "KiB of a stripe on one disk, a power of two; by default what disks take at once."}
   options: {type: list, elements: str, default: [noatime], description: Mount options.}
   mode: {type: str, default: "1777", description: Mode of the filesystem's root.}

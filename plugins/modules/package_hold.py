@@ -53,7 +53,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file im
 
 
 def bring(module: AnsibleModule) -> dict[str, t.Any]:
-    """Hold and release; the record is written before anything is held."""
+    """Hold and release what has to be."""
     params = module.params
     if not module.get_bin_path("dpkg-query"):
         text = "there is no dpkg here: packages and automatic upgrades are left as they are"
@@ -66,14 +66,7 @@ def bring(module: AnsibleModule) -> dict[str, t.Any]:
     off = packages.PERIODIC if wanted and not params["automatic_upgrades"] else None
     changes, findings = owned.plan({packages.APT: off})
     if not module.check_mode:
-        record["held"] = todo.held
-        owned.note_directories(changes, record)
-        owned.save(params["record"], record)
-        owned.apply(module, changes, record, {})
-        for word, names in (("hold", todo.hold), ("unhold", todo.release)):
-            if names:
-                module.run_command(["apt-mark", word, *names], check_rc=True)
-        owned.save(params["record"], record)
+        carry_out(module, todo, changes, record)
     diffs = [*owned.differences(changes), *todo.difference()]
     changed = bool(changes or todo.hold or todo.release)
     return {
@@ -83,6 +76,20 @@ def bring(module: AnsibleModule) -> dict[str, t.Any]:
         "findings": owned.told(findings),
         "diff": diffs,
     }
+
+
+def carry_out(module: AnsibleModule, todo: packages.Plan, changes: list[owned.Change], record: owned.Json) -> None:
+    """The record tells what is held, also when dpkg refuses because somebody else is at work."""
+    path = module.params["record"]
+    record["held"] = sorted({*todo.held, *todo.release})
+    owned.note_directories(changes, record)
+    owned.save(path, record)
+    owned.apply(module, changes, record, {})
+    for word, names in (("hold", todo.hold), ("unhold", todo.release)):
+        if names:
+            module.run_command(["apt-mark", word, *names], check_rc=True)
+    record["held"] = todo.held
+    owned.save(path, record)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ FAILURES: dict[str, tuple[str, dict[str, t.Any], str]] = {
     "credentials": ("mounts", {"type": "cifs", "source": "//files/data"}, "Keep CIFS credentials"),
     "mount": ("mounts", {"type": "cifs", "source": "//files/data", "state": "there"}, "Mount, now and at boot"),
     "existing": ("mounts", {"type": "existing"}, "mount of its own"),
+    "user": ("main", {"type": "cifs", "options": [f"ro,user=hpc%{PASSWORD}"]}, "holds a password"),
     "option": ("main", {"type": "cifs", "options": [f"ro,password={PASSWORD}"]}, "holds a password"),
 }
 

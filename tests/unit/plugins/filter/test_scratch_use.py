@@ -45,6 +45,11 @@ def test_scratch_that_would_have_to_be_made_is_none(commands: list[list[str]], s
     assert said in got["skipped"]["reason"]
 
 
+def test_other_mount_options_keep_nobody_from_scratch() -> None:
+    got = scratch_use(found(commands=[["mount", "-o", "remount,noatime", MOUNT], ["unmark"]]))
+    assert (got["check"]["verdict"], got["paths"]) == ("pass", [MOUNT])
+
+
 def test_a_directory_s_mode_keeps_nobody_from_scratch() -> None:
     got = scratch_use(found(commands=[["directory", f"{MOUNT}/tmp", "root:root", "1777"]]))
     assert (got["check"]["verdict"], got["paths"]) == ("pass", [MOUNT])

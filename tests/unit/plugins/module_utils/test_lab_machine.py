@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _lab_machine as machines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _lab_machine_accelerator as accelerator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _lab_machine_argv as argv
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _lab_machine_disks as disk_files
@@ -230,6 +231,8 @@ class TestProcess:
         own = [b"qemu-system-x86_64", b"-pidfile", os.fsencode(tmp_path / "pid"), b""]
         assert process.is_machine(own, tmp_path)
         assert not process.is_machine(own, tmp_path / "other")
+        (tmp_path / "link").symlink_to(tmp_path)
+        assert process.is_machine(own, tmp_path / "link"), "by whatever name the lab is reached"
         assert not process.is_machine([b"vim", b"-pidfile", os.fsencode(tmp_path / "pid")], tmp_path)
         assert not process.is_machine([b""], tmp_path)
 
@@ -349,6 +352,35 @@ class TestMachine:
         assert [disk.name for disk in lab.machine("c1").plugs.present()] == ["disk2", "disk3"]
         assert lab.machine("c1").add([])
         assert not lab.machine("c1").add([])
+
+    def test_a_disk_that_is_refused_does_not_make_it_forget_the_others(
+        self, lab: Lab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[tuple[str, str]] = []
+
+        class Refusing:
+            def __init__(self, path: str) -> None: ...
+            def __enter__(self) -> Refusing:
+                return self
+
+            def __exit__(self, *dummy: object) -> None: ...
+            def await_event(self, name: str, seconds: float, **data: t.Any) -> bool:
+                return True
+
+            def ask(self, command: str, arguments: dict[str, t.Any]) -> None:
+                asked.append((command, arguments.get("id") or arguments["node-name"]))
+                if (command, arguments.get("id")) in {("device_del", "disk2"), ("device_add", "disk1")}:
+                    raise specs.MachineError("refused")
+
+        monkeypatch.setattr(machines, "Qmp", Refusing)
+        monkeypatch.setattr(Machine, "pid", 1)
+        with pytest.raises(specs.MachineError, match="refused"):
+            lab.machine("c1").remove(["disk1", "disk2"])
+        assert [disk.name for disk in lab.machine("c1").plugs.present()] == ["disk2", "disk3"]
+        with pytest.raises(specs.MachineError, match="refused"):
+            lab.machine("c1").add([])
+        assert asked[-1] == ("blockdev-del", "disk1-content"), "or the next attempt finds it there"
+        assert [disk.name for disk in lab.machine("c1").plugs.present()] == ["disk2", "disk3"]
 
     def test_redeployed_disks_are_empty_and_others(self, lab: Lab) -> None:
         machine = lab.machine("c1")

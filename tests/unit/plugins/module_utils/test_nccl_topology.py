@@ -86,7 +86,7 @@ def test_every_cpu_is_near_one_node(sku: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "missing", ["vcpus", "numa_nodes", "topology.link", "topology.bridge", "topology.cpu", "topology"]
+    "missing", ["vcpus", "numa_nodes", "topology.link", "topology.bridge", "topology.cpu", "topology.gpus", "topology"]
 )
 def test_a_profile_that_does_not_say_enough_is_named(missing: str) -> None:
     profile: dict[str, t.Any] = copy.deepcopy(load("nd96asr_v4"))
@@ -99,4 +99,12 @@ def test_a_profile_that_does_not_say_enough_is_named(missing: str) -> None:
 def test_an_adapter_of_unknown_place_is_named() -> None:
     profile = {**load("nd96asr_v4"), "infiniband": {"devices": ["mlx5_ib0"]}}
     with pytest.raises(topology.TopologyError, match=r"infiniband\.pci_domains"):
+        topology.generate(profile)
+
+
+@pytest.mark.parametrize(("part", "key"), [("cpu", "vendor"), ("link", "width")])
+def test_half_a_description_is_named(part: str, key: str) -> None:
+    profile: dict[str, t.Any] = copy.deepcopy(load("nd96asr_v4"))
+    del profile["topology"][part][key]
+    with pytest.raises(topology.TopologyError, match=rf"no topology\.{part}\.{key}"):
         topology.generate(profile)

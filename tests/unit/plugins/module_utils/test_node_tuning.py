@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import typing as t
 from pathlib import Path
@@ -182,6 +183,8 @@ def test_nfs_mounts_by_their_device(tmp_path: Path) -> None:
         ({"run/systemd/container": "podman\n"}, "podman"),
         ({"proc/1/environ": "PATH=/bin\0container=lxc\0HOME=/"}, "lxc"),
         ({"proc/1/environ": "PATH=/bin\0mycontainer=1"}, ""),
+        ({".dockerenv": ""}, "by its files"),
+        ({"run/.containerenv": ""}, "by its files"),
         ({}, ""),
     ],
 )
@@ -202,10 +205,50 @@ def test_adapters_with_other_names_are_told_and_not_renamed(tmp_path: Path) -> N
     assert "mlx5_ib0 from the next boot" in finding.text
 
 
+def test_a_refused_value_does_not_make_us_forget_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an earlier run noted is noted until it is given back; what was set before the refusal is noted, too."""
+
+    def entry(before: str, now: str) -> dict[str, t.Any]:
+        return {"before": before, "set": now, "paths": []}
+
+    def write(writes: t.Sequence[values.Write]) -> None:
+        if writes[0].name == "refused":
+            raise host.ApplyError("refused")
+
+    writes = [values.Write(name, "", "", "") for name in ("changed", "back", "refused", "later")]
+    new = {"changed": entry("0", "2"), "refused": entry("0", "bad")}
+    earlier: dict[str, t.Any] = {
+        "values": {"changed": entry("0", "1"), "back": entry("0", "1"), "later": entry("0", "1")},
+        "enabled": ["fm"],
+    }
+    work = task.Work([], values.Plan(writes, new, []), units.Steps([], [], [], ["fm"], [], []), {"values": new}, [])
+    monkeypatch.setattr(task, "survey", lambda params, record: work)
+    monkeypatch.setattr(task.owned, "load", lambda path: earlier)
+    saved: list[dict[str, t.Any]] = []
+    monkeypatch.setattr(task.owned, "save", lambda path, record: saved.append(copy.deepcopy(record)))
+    monkeypatch.setattr(task.host, "write", write)
+    with pytest.raises(host.ApplyError):
+        task.perform(Applying(), {"record": str(tmp_path / "record.json")})
+    assert saved[-1]["values"] == {
+        "changed": entry("0", "2"),
+        "later": entry("0", "1"),
+        "refused": entry("0", "bad"),
+    }
+    assert saved[-1]["enabled"] == ["fm"]
+    assert saved[0]["values"]["back"] == entry("0", "1"), "noted before anything is done"
+
+
+class Applying:
+    check_mode = False
+
+    def set_fs_attributes_if_different(self, file_args: dict[str, t.Any], changed: bool) -> bool:
+        return changed
+
+
 PARAMS: dict[str, t.Any] = {
     "state": "present",
-    "limits": {"memlock": "unlimited", "stack": None},
-    "sysctl": {"vm.zone_reclaim_mode": 1, "vm.swappiness": None},
+    "limits": {"memlock": "unlimited", "stack": None, "nofile": ""},
+    "sysctl": {"vm.zone_reclaim_mode": 1, "vm.swappiness": None, "vm.dirty_ratio": ""},
     "transparent_hugepages": "always",
     "nfs_readahead_kb": 0,
     "sunrpc_slots": 128,
@@ -215,7 +258,7 @@ PARAMS: dict[str, t.Any] = {
 }
 
 
-def test_null_takes_a_setting_away_and_absent_all() -> None:
+def test_null_and_nothing_take_a_setting_away_and_absent_all() -> None:
     wanted = task.settings(PARAMS)
     assert (wanted.limits, wanted.sysctl) == ({"memlock": "unlimited"}, {"vm.zone_reclaim_mode": "1"})
     assert task.settings({**PARAMS, "state": "absent"}) == Settings()
@@ -276,6 +319,10 @@ def test_a_service_is_enabled_and_started_once() -> None:
     assert (again.lines(), again.enabled) == ([], ["fm"])
     back, dummy = bring(systemd, [], again.enabled)
     assert (back.lines(), back.enabled) == (["fm: disabled"], [])
+
+
+def test_a_service_that_cannot_be_for_one_run_is_given_back_all_the_same() -> None:
+    assert units.plan(["fm"], [], ["fm"], runner=Systemd({"fm": "masked"})).enabled == ["fm"]
 
 
 def test_an_enabled_service_is_not_ours_to_disable() -> None:

@@ -24,13 +24,20 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_apply i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_apply_files import ApplyError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_machine import (
     Array,
+    Disk,
     FstabLine,
     Machine,
+    Member,
     Mount,
     Signature,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_model import Action, Plan, Request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_read import FSTAB, MARKER, read_machine
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_read import (
+    FSTAB,
+    MARKER,
+    in_container,
+    read_machine,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_record import Told, conclude
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -166,6 +173,7 @@ def test_a_filesystem_is_made_where_the_plan_saw_none_of_others(
     tmp_path: Path, before: Machine, now: Machine, words: str
 ) -> None:
     place = blank(tmp_path)
+    link(place, "md127")
     executor = Executor(place, lambda: now)
     if not words:
         executor.execute(planned(MKFS), before)
@@ -188,6 +196,16 @@ def test_fstab_lines_are_commented_out_in_place(tmp_path: Path) -> None:
         files.comment_out(place, Action("fstab", lines=(2,), text="# ours: "), [line])
 
 
+@pytest.mark.parametrize("text", ["\n\nUUID=x /s xfs nofail 0 0\n", "# \xe9\nUUID=x /s/ xfs nofail 0 0 \r\n\n"])
+def test_lines_of_fstab_are_counted_as_they_stand(tmp_path: Path, text: str) -> None:
+    place = blank(tmp_path)
+    place.at(FSTAB).parent.mkdir(parents=True, exist_ok=True)
+    place.at(FSTAB).write_bytes(text.encode("latin-1"))
+    lines = read_machine(place, replace(REQUEST, mount="/s")).fstab
+    files.comment_out(place, Action("fstab", lines=tuple(line.number for line in lines), text="# "), lines)
+    assert b"# UUID=x /s" in place.at(FSTAB).read_bytes()
+
+
 def test_the_marker_comes_and_goes(tmp_path: Path) -> None:
     place = Captured(tmp_path)
     files.mark(place, UUID)
@@ -199,6 +217,13 @@ def test_the_marker_comes_and_goes(tmp_path: Path) -> None:
 
 def directory(path: str, mode: str = "1777") -> Action:
     return Action("directory", path=path, owner="root", group="root", mode=mode)
+
+
+def test_an_account_that_went_away_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    place = blank(tmp_path)
+    with pytest.raises(ApplyError, match="no-such-user"):
+        execute(place, Machine(), replace(directory("/s"), owner="no-such-user"))
 
 
 def test_directories_are_made_with_what_is_above_them(tmp_path: Path) -> None:
@@ -220,6 +245,46 @@ def test_no_link_leads_a_directory_elsewhere(tmp_path: Path, link: str) -> None:
     with pytest.raises(ApplyError, match="cannot be a directory"):
         files.have_directory(place, directory("/mnt/scratch/tmp"))
     assert stat.S_IMODE(victim.stat().st_mode) == 0o700 and not list(victim.iterdir())
+
+
+def link(place: Captured, name: str) -> None:
+    place.write(f"/dev/{name}", "")
+    place.at("/dev/md").mkdir()
+    place.at("/dev/md/scratch").symlink_to(f"../{name}")
+
+
+OTHER = Array("/dev/md126", "", "", "raid1", "clean", 2, ("/dev/sda", "/dev/sdb"), 1 << 30)
+
+
+@pytest.mark.parametrize("action", [MKFS, Action("mount", ("mount", "/dev/md/scratch", "/s"), "/dev/md/scratch")])
+def test_a_name_below_dev_md_may_be_that_of_another_array(tmp_path: Path, action: Action) -> None:
+    place = blank(tmp_path)
+    link(place, "md126")
+    now = Machine(arrays=(ARRAY, OTHER))
+    with pytest.raises(ApplyError, match="/dev/md/scratch is /dev/md126"):
+        Executor(place, lambda: now).execute(planned(action), now)
+    assert programs(place) == []
+
+
+def test_an_array_that_took_the_place_of_ours_is_not_stopped(tmp_path: Path) -> None:
+    place = blank(tmp_path)
+    stop = Action("stop", ("mdadm", "--stop", "/dev/md127"), "/dev/md127")
+    now = Machine(arrays=(replace(OTHER, device="/dev/md127"),))
+    with pytest.raises(ApplyError, match="another array"):
+        Executor(place, lambda: now).execute(planned(stop), Machine(arrays=(ARRAY,)))
+    assert programs(place) == []
+
+
+def test_a_mount_that_came_on_top_is_not_unmounted(tmp_path: Path) -> None:
+    place = blank(tmp_path)
+    ours, other = Mount("/s", "/dev/md127", "9:127", "xfs"), Mount("/s", "server:/x", "0:50", "nfs4")
+    umount = Action("umount", ("umount", "/s"), path="/s")
+    saw = Machine(mounts=(ours,))
+    with pytest.raises(ApplyError, match="something else"):
+        Executor(place, lambda: Machine(mounts=(ours, other))).execute(planned(umount), saw)
+    assert programs(place) == []
+    Executor(place, lambda: saw).execute(planned(umount), saw)
+    assert programs(place) == ["umount"]
 
 
 class Script:
@@ -262,6 +327,22 @@ def test_what_mount_says_goes_to_the_planner_once(tmp_path: Path) -> None:
     assert done.problem is not None and done.problem[0] == "software" and len(done.commands) == 2
 
 
+def test_a_mount_that_does_not_end_is_no_reason_to_make_a_filesystem(tmp_path: Path) -> None:
+    place = blank(tmp_path)
+    place.said["mount"] = Outcome(None, "", "mount did not end within 180 s", 180.0)
+    done, script = run(place, MOUNT, REST)
+    assert done.problem is not None and done.problem[0] == "infra" and not any(script.unmountable)
+
+
+def test_a_boot_waits_for_members_of_an_array_of_unknown_size(tmp_path: Path) -> None:
+    about = Member(UUID, "scratch", "raid0", 2, 0)
+    disks = [Disk(f"/dev/nvme{n}n1", f"S{n}", (), "", "pcie", 1, 1, replace(about, role=n)) for n in range(2)]
+    found = Plan("pass", "", "", disks=("S0",))
+    assert runs.incomplete(Machine(tuple(disks[:1])), found)
+    assert not runs.incomplete(Machine(tuple(disks)), found)
+    assert not runs.incomplete(Machine(tuple(disks[:1])), Plan("pass", "", "")), "not chosen"
+
+
 def test_a_filesystem_that_the_planner_gives_up_is_its_verdict(tmp_path: Path) -> None:
     place = blank(tmp_path)
     place.said["mount"] = Outcome(32, "", "mount: bad superblock\n", 0.1)
@@ -276,6 +357,14 @@ def test_in_a_container_no_disk_is_looked_at(tmp_path: Path) -> None:
     place.write("/run/systemd/container", "podman\n")
     done = runs.Run(REQUEST, place=place).bring()
     assert done.last.verdict == "skipped" and not done.commands and not place.calls
+
+
+@pytest.mark.parametrize(("number", "container"), [(4026531836, False), (4026532713, True)])
+def test_a_pid_namespace_of_its_own_is_a_container(tmp_path: Path, number: int, container: bool) -> None:
+    place = blank(tmp_path)
+    place.at("/proc/self/ns").mkdir(parents=True, exist_ok=True)
+    place.at("/proc/self/ns/pid").symlink_to(f"pid:[{number}]")
+    assert in_container(place) is container
 
 
 def test_check_mode_runs_nothing_that_writes(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_machine
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_model import Directory, Plan, Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_plan import plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_remove import remove
 
 sys.path.insert(0, str(File(__file__).parent))
 from scratch_world import MODEL, ROOT, Refused, World, blank, built, cleared, disk, member, settle
@@ -663,3 +664,46 @@ def test_the_world_refuses_what_a_machine_would():
     assert stop.actions == ()
     with pytest.raises(Refused):
         world.do(create)
+
+
+@pytest.mark.parametrize("option", ["lazytime", "strictatime", "sync", "dirsync", "relatime"])
+def test_an_option_that_mountinfo_does_not_show_is_not_set_for_ever(option: str):
+    """The kernel shows these elsewhere or not at all."""
+    world = built(REQUEST)
+    assert plan(world.machine, replace(REQUEST, options=("noatime", option))).actions == ()
+
+
+def test_destroy_leaves_a_disk_that_somebody_used_after_us():
+    world = built(REQUEST)
+    world.restart()
+    zfs = Signature(world.machine.disks[0].path, "zfs_member", "77")
+    first = replace(world.machine.disks[0], signatures=(*world.machine.disks[0].signatures, zfs))
+    world.tell(disks=(first, *world.machine.disks[1:]))
+    found = remove(world.machine, REQUEST, destroy=True)
+    assert found.verdict == "fail" and not found.actions and "ZFS" in found.reason
+    assert remove(world.machine, REQUEST).verdict == "skipped", "without destroy nothing would be written"
+
+
+def test_absent_unmounts_nothing_that_stands_on_top_of_scratch():
+    world = built(REQUEST)
+    assert [action.kind for action in remove(world.machine, REQUEST).actions] == ["umount", "stop"]
+    world.tell(mounts=(*world.machine.mounts, Mount(REQUEST.mount, "server:/x", "0:50", "nfs4")))
+    found = remove(world.machine, REQUEST, destroy=True)
+    assert found.verdict == "fail" and not found.actions and "server:/x" in found.reason
+
+
+@pytest.mark.parametrize(("owner", "verdict"), [("bob", "warn"), ("root", "fail")])
+def test_a_user_who_replaces_a_directory_of_his_own_does_not_take_the_node_away(owner: str, verdict: str):
+    wanted = replace(REQUEST, directories=(Directory("bob", owner, "root", "0700"),))
+    world = built(wanted)
+    path = f"{REQUEST.mount}/bob"
+    world.tell(paths=(*(p for p in world.machine.paths if p.path != path), Path(path, "other")))
+    assert plan(world.machine, wanted).verdict == verdict
+
+
+def test_absent_finds_scratch_that_was_made_under_another_name():
+    world = built(REQUEST)
+    renamed = replace(REQUEST, name="other")
+    assert plan(world.machine, renamed).verdict == "pass", "it is used as it is"
+    assert kinds(remove(world.machine, renamed)) == ["umount", "stop"]
+    assert kinds(remove(world.machine, replace(renamed, mount="/elsewhere"))) == []

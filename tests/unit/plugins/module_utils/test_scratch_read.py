@@ -111,7 +111,7 @@ def test_what_is_not_ours_is_named_with_its_use(tmp_path: Path) -> None:
     assert mirror.member is not None and mirror.member.name == "other" and mirror.holders == ("/dev/md127",)
     assert not any(disk.blank for disk in machine.disks)
     (line,) = machine.fstab
-    assert (line.source, line.target, line.device) == ("LABEL=my data", "/mnt/resource_nvme", "")
+    assert (line.source, line.target, line.device) == ("LABEL=my data", "/mnt/resource_nvme", "/dev/nvme0n1p2")
 
 
 def test_an_array_that_lost_a_disk(tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def test_a_missing_unit_would_be_started() -> None:
 
 def test_a_service_between_two_attempts_does_not_run() -> None:
     assert running({"ActiveState": "activating", "SubState": "start-pre"})
-    assert not running({"ActiveState": "activating", "SubState": "auto-restart"})
+    for state in ("auto-restart", "auto-restart-queued"):
+        assert not running({"ActiveState": "activating", "SubState": state})
 
 
 def test_drop_ins_of_other_units_are_seen() -> None:

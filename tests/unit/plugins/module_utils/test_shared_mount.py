@@ -154,3 +154,18 @@ def test_white_space_in_names_survives_fstab() -> None:
 def test_a_password_in_an_old_line_is_not_shown() -> None:
     shown = hidden("//s/d /d cifs username=hpc,password=Geheim,rw,pass=x,password2=y 0 0")
     assert shown == "//s/d /d cifs username=hpc,password=(hidden),rw,pass=(hidden),password2=(hidden) 0 0"
+
+
+def test_no_options_are_the_default_ones() -> None:
+    """An empty field would make the next one the options."""
+    todo = plan(NFS._replace(options=""), Seen("", ""))
+    assert todo.fstab == "ctl:/export/shared /shared nfs defaults 0 0\n"
+
+
+def test_a_path_that_is_not_absolute_is_refused() -> None:
+    with pytest.raises(MountError, match="no absolute path"):
+        plan(NFS._replace(path="shared"), Seen("", ""))
+
+
+def test_a_password_behind_the_user_name_of_an_old_line_is_hidden() -> None:
+    assert hidden("//f/d /d cifs user=hpc%secret,ro 0 0") == "//f/d /d cifs user=hpc%(hidden),ro 0 0"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _shared_mount_host as host_module
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shared_mount import DROP_IN, MountError, Wanted, plan
 
 OTHER = "UUID=1 / ext4 rw 0 1\n"
@@ -39,6 +39,8 @@ class Played:
         told = [answer for start, answer in self.answers.items() if words.startswith(start)]
         if told:
             return told[0]
+        if argv[0] in ("mkdir", "rmdir"):
+            return run(argv, timeout)
         if words.startswith("systemctl start"):
             self.mount()
         elif words.startswith("umount"):
@@ -116,8 +118,17 @@ def test_what_is_no_longer_wanted_leaves_nothing(played: Played) -> None:
     played.bring(present=False)
     host.forget()
     assert played.fstab.read_text() == OTHER
-    assert not host.drop_in.parent.exists()
+    assert list(played.units.iterdir()) == []
     assert not Path(played.wanted.path).exists()
+
+
+def test_what_another_mount_needs_stays(played: Played) -> None:
+    host = played.bring()
+    other = played.units / "other.mount.d"
+    other.mkdir()
+    (other / "hpcai.conf").write_text(DROP_IN)
+    played.bring(present=False)
+    assert {path.name for path in played.units.iterdir()} == {other.name, host.again.name}
 
 
 def test_a_directory_that_holds_something_is_not_removed(played: Played) -> None:
@@ -125,3 +136,45 @@ def test_a_directory_that_holds_something_is_not_removed(played: Played) -> None
     (Path(played.wanted.path) / "file").write_text("kept")
     host.forget()
     assert (Path(played.wanted.path) / "file").read_text() == "kept"
+
+
+def test_an_administrator_s_drop_in_stays(played: Played) -> None:
+    host = played.bring()
+    (host.drop_in.parent / "override.conf").write_text("[Mount]\n")
+    played.bring(present=False)
+    assert played.fstab.read_text() == OTHER
+    assert [path.name for path in host.drop_in.parent.iterdir()] == ["override.conf"]
+
+
+def test_below_a_mount_that_does_not_answer_nothing_waits(played: Played) -> None:
+    """Making the mount point is a program that can be left behind, not a system call of ours."""
+    played.answers = {"mkdir": Outcome(None, "", "mkdir did not end within 1 s", 0.0)}
+    with pytest.raises(MountError, match="cannot be made: mkdir did not end"):
+        played.bring()
+
+
+def test_fstab_keeps_what_is_no_utf_8_and_its_line_ends(played: Played) -> None:
+    before = b"# caf\xe9\r\nUUID=1 / ext4 rw 0 1\r\n"
+    played.fstab.write_bytes(before)
+    played.bring()
+    assert played.fstab.read_bytes().startswith(before)
+    played.bring(present=False)
+    assert played.fstab.read_bytes() == before
+
+
+def test_a_link_to_fstab_stays_one(played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played.fstab.rename(tmp_path / "elsewhere")
+    played.fstab.symlink_to(tmp_path / "elsewhere")
+    replaced: list[Path] = []
+    monkeypatch.setattr(host_module, "replace", lambda path, *dummy: replaced.append(path))
+    host_module.write_fstab("")
+    assert replaced == [tmp_path / "elsewhere"]
+
+
+def test_a_bind_mount_whose_source_is_gone_stays(played: Played) -> None:
+    """Unmounting it would take away what works, for something that cannot be mounted."""
+    played.mount()
+    played.answers = {"stat --format=%d:%i /gone": Outcome(1, "", "stat: /gone: No such file or directory", 0.0)}
+    with pytest.raises(MountError, match=r"No such file or directory\. What is at .* was left there"):
+        played.bring(source="/gone", fstype="none", options="bind")
+    assert not [words for words in played.ran if words.startswith("umount")]
