@@ -79,9 +79,10 @@ def _nothing(case: Case) -> Draft:
     draft.source, draft.base = "fallback", request.fallback
     holder = holding(case.machine, request.fallback)
     if holder is None or holder.target == "/":
-        text = f"{request.fallback}, where scratch is now, is on the system disk."
+        # At boot, too: the resource disk was not mounted, and jobs would fill what the system needs.
+        text = f"{request.fallback}, which is to stand in for scratch, is on the system disk."
         advice = "Mount the resource disk there, or leave fallback empty for no scratch at all."
-        draft.findings.append(Finding("warn", "config", "system_disk", text, advice))
+        draft.findings.append(Finding("fail", "config", "system_disk", text, advice))
     return _bind(case, draft)
 
 

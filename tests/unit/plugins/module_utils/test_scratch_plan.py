@@ -307,10 +307,12 @@ def test_without_disks_a_directory_stands_in():
     assert settle(world, boot=True).verdict == "skipped"
 
 
-def test_a_stand_in_on_the_system_disk_is_said():
+def test_a_stand_in_on_the_system_disk_is_refused():
     request = replace(REQUEST, count=0, fallback="/var/tmp/x")
     machine = Machine(mounts=(ROOT,), paths=(Path("/var/tmp/x", "directory", "root", "root", "0755"),))
     assert codes(settle(World(machine, request))) == ["system_disk"]
+    found = plan(machine, request)
+    assert (found.verdict, found.path, found.actions) == ("fail", "", ())
     assert plan(Machine(mounts=(ROOT,)), request).actions == ()
 
 
