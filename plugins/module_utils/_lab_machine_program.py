@@ -26,9 +26,9 @@ def main(arguments: t.Sequence[str]) -> int:
     try:
         answer = given.do(given)
     except (MachineError, OSError) as exc:
-        print(f"{given.command}: {exc}", file=sys.stderr)
+        sys.stderr.write(f"{given.command}: {exc}\n")
         return 1
-    print(json.dumps(answer))
+    sys.stdout.write(f"{json.dumps(answer)}\n")
     return 0
 
 

@@ -45,7 +45,7 @@ def _covered(machine: Machine, devices: t.Collection[str]) -> t.Iterator[Finding
     """A filesystem of somebody else on top of ours would be the one that is unmounted."""
     for target in sorted({mount.target for mount in machine.mounts if mount.device in devices}):
         hits = [mount for mount in machine.mounts if mount.target == target]
-        ours_first = next(number for number, mount in enumerate(hits) if mount.device in devices)
+        ours_first = min(number for number, mount in enumerate(hits) if mount.device in devices)
         for other in (mount for mount in hits[ours_first:] if mount.device not in devices):
             text = f"On top of scratch at {target} is the mount of {other.device} ({other.fstype})."
             yield Finding("fail", "config", "mount_taken", text, f"umount {target}, then run again.", other.device)

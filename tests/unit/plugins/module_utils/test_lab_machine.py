@@ -95,7 +95,7 @@ class TestSpec:
 
     def test_two_labs_have_two_networks(self) -> None:
         assert specs.group("/a") == specs.group("/a") != specs.group("/b")
-        assert 224 <= int(specs.group("/a").split(".")[0]) <= 239
+        assert 224 <= int(specs.group("/a").split(".", maxsplit=1)[0]) <= 239
 
     def test_port_is_stable_free_and_not_taken_twice(self) -> None:
         first = specs.port("/a", (), lambda number: True)
@@ -360,10 +360,12 @@ class TestMachine:
 
         class Refusing:
             def __init__(self, path: str) -> None: ...
-            def __enter__(self) -> Refusing:
+
+            def __enter__(self) -> t.Any:
                 return self
 
             def __exit__(self, *dummy: object) -> None: ...
+
             def await_event(self, name: str, seconds: float, **data: t.Any) -> bool:
                 return True
 

@@ -54,7 +54,8 @@ MOUNTINFO = r"""23 28 0:21 / /sys rw,nosuid - sysfs sysfs rw
 def test_unit_is_named_as_systemd_names_it(path: str, name: str) -> None:
     assert unit_name(path) == name
     if shutil.which("systemd-escape"):
-        said = subprocess.run(["systemd-escape", "--path", "--suffix=mount", path], capture_output=True, text=True)
+        command = ["systemd-escape", "--path", "--suffix=mount", path]
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
         assert said.stdout.strip() == name
 
 
