@@ -433,7 +433,7 @@ class TestProgram:
         assert "remove: no disk disk9" in capsys.readouterr().err
 
     def test_the_file_in_the_role_needs_no_installation(self, lab: Lab) -> None:
-        program = Path(__file__).resolve().parents[4] / "roles/lab_machines/files/machine"
+        program = Path(__file__).resolve().parents[4] / "roles/lab_machines/files/machine.py"
         command = [sys.executable, "-I", str(program), "--lab", str(lab.state_dir), "blank", "c1", "disk1", "--replace"]
         assert json.loads(subprocess.run(command, capture_output=True, check=True, cwd="/").stdout) == {"changed": True}
 
