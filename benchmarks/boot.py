@@ -19,6 +19,8 @@ from machines import ROOT, Bench
 
 UNITS = "hpcai-scratch.service hpcai-gpu-clocks.service hpcai-node-ready.target"
 DROP_IN = "/etc/systemd/system/slurmd.service.d/hpcai-boot-order.conf"
+# A node without GPUs has no unit for clocks.
+EACH = f"for unit in {UNITS}; do systemctl cat $unit > /dev/null 2>&1 || continue; systemctl --quiet {{}} $unit; done"
 KINDS = ("without", "with", "blank disks")
 # systemd's clock and the kernel's start together; "started on" is what slurmd says once it serves.
 READY = "journalctl --boot --unit=slurmd --grep='slurmd started on' --output=json --output-fields=__MONOTONIC_TIMESTAMP"
@@ -27,9 +29,9 @@ READY = "journalctl --boot --unit=slurmd --grep='slurmd started on' --output=jso
 def boot(bench: Bench, kind: str) -> float:
     """Seconds from the kernel's start to slurmd's readiness."""
     if kind == "without":
-        bench.sh(f"systemctl --quiet disable {UNITS} 2>&1; test ! -e {DROP_IN} || mv --force {DROP_IN} {DROP_IN}.off")
+        bench.sh(f"{EACH.format('disable')}; test ! -e {DROP_IN} || mv --force {DROP_IN} {DROP_IN}.off")
     else:
-        bench.sh(f"test ! -e {DROP_IN}.off || mv --force {DROP_IN}.off {DROP_IN}; systemctl --quiet enable {UNITS}")
+        bench.sh(f"test ! -e {DROP_IN}.off || mv --force {DROP_IN}.off {DROP_IN}; {EACH.format('enable')}")
     bench.sh("sync")
     bench.machine.stop()
     if kind == "blank disks":
