@@ -22,11 +22,16 @@ FOREIGN = {
 }
 # Steps of a creation, and what takes the power away from them.
 CREATE = """case "$*" in *--create*) {0};; esac; exec /sbin/mdadm "$@" """
-STRACE = "exec strace -qq -f -o /dev/null -e inject={0}:signal=SIGKILL:when={1}"
+STRACE = 'strace -qq -f -o /dev/null -e inject={1}:signal=SIGKILL:when={2} /sbin/{0} "$@"; echo $? > /run/ended; exit 1'
+# The program that is cut off, how, and how many disks have a superblock then.
 KILLS = {
-    "after some superblocks": ("mdadm", CREATE.format(STRACE.format("fsync", 4) + ' /sbin/mdadm "$@"')),
-    "after the array was made": ("mdadm", CREATE.format('/sbin/mdadm "$@"; kill -9 $PPID; exit 1')),
-    "within the filesystem": ("mkfs.xfs", STRACE.format("pwrite64", 12) + ' /sbin/mkfs.xfs "$@"'),
+    "after some superblocks": ("mdadm", CREATE.format(STRACE.format("mdadm", "fsync", 4)), range(1, 8)),
+    "after the array was made": (
+        "mdadm",
+        CREATE.format('/sbin/mdadm "$@"; echo 137 > /run/ended; kill -9 $PPID; exit 1'),
+        [8],
+    ),
+    "within the filesystem": ("mkfs.xfs", STRACE.format("mkfs.xfs", "pwrite64", 12), [8]),
 }
 
 
@@ -76,7 +81,8 @@ def test_what_others_keep_on_disks_stays(blank: Node):
     """Each disk but two is used in another way; one look finds them all, and not a byte of any disk changes."""
     node = blank
     devices = dict(zip(FOREIGN, (node.device(f"disk{number}") for number in range(3, 9))))
-    node.root("set -e; " + "; ".join(FOREIGN[words].format(device) for words, device in devices.items()))
+    for words, device in devices.items():
+        node.root(FOREIGN[words].format(device))
     node.root("udevadm settle")
     before = {disk: node.digest(disk) for disk in node.disks}
     rc, record = node.boot_program()
@@ -115,14 +121,17 @@ def test_ansible_refuses_it_too_and_erases_only_what_is_named(lab: Lab, blank: N
 @pytest.mark.parametrize("moment", KILLS)
 def test_a_creation_that_is_killed_is_finished(node: Node, moment: str):
     node.erase_all()
-    name, script = KILLS[moment]
+    name, script, superblocks = KILLS[moment]
     wrapper = f"/usr/local/sbin/{name}"
-    node.root(f"cat > {wrapper} <<'END'\n#!/bin/sh\n{script}\nEND\nchmod +x {wrapper}")
+    node.root(f"rm -f /run/ended; cat > {wrapper} <<'END'\n#!/bin/sh\n{script}\nEND\nchmod +x {wrapper}")
     try:
         assert node.run("hpcai-scratch boot")[0] != 0
     finally:
         node.root(f"rm {wrapper}")
+    assert node.root("cat /run/ended") == "137", "it was not killed"
     assert node.run(f"findmnt {MOUNT}")[0] != 0
+    found = [node.run(f"mdadm --examine {device}")[0] == 0 for device in node.devices().values()]
+    assert sum(found) in superblocks, found
     node.root("udevadm settle; test -e /var/lib/hpcai/nvme_scratch.json")
     _rc, record = node.boot_program()
     assert record["verdict"] == "pass", record
