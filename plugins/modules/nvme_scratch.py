@@ -50,7 +50,8 @@ options:
     description: Its mode.}}}
   adopt: {type: list, elements: path, default: [/nvme], description: "Where others may have mounted all of the chosen
     disks; a directory there is used then, bind-mounted at O(mount)."}
-  fallback: {type: path, description: Directory that stands in on a machine without a chosen disk.}
+  fallback:
+    {type: path, description: "Directory, not on the system disk, that stands in on a machine without a chosen disk."}
   wait: {type: float, default: 0, description: Seconds that missing disks may take to appear.}
   node: {type: str, description: The node's name for the record; by default the host's short name.}
   expect:
