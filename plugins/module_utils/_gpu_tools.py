@@ -11,13 +11,14 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_tools_build as building
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_tools_host as host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_tools_plan as planning
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_tools_proof as proof
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_tools_recipe as recipe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_tools_store as store
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._build import run_steps
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._pinned_source import unpack
 
 Json = t.Dict[str, t.Any]
 
@@ -94,12 +95,12 @@ class Worker:
         jobs = self.params["jobs"] or len(os.sched_getaffinity(0))
         scratch = tempfile.mkdtemp(prefix="gpu_test_tools-", dir=self.params["build_dir"])
         try:
-            source = building.unpack(archive, plan.inputs["source"], Path(scratch, "source"))
+            source = unpack(archive, plan.inputs["source"], Path(scratch, "source"))
             made = f"{scratch}/build"
             if "nccl" in plan.tool.needs and not needs["nccl"].linked:
-                building.name(f"{needs['nccl'].library}/libnccl.so.2", recipe.names(made), "libnccl.so")
+                store.name(f"{needs['nccl'].library}/libnccl.so.2", recipe.names(made), "libnccl.so")
             commands = recipe.steps(plan.tool, archs, needs, source, made, jobs)
-            seconds = round(building.build(commands, self.variables, self.params["timeout"]), 1)
+            seconds = round(run_steps(commands, self.variables, self.params["timeout"]), 1)
             return seconds, self._install(plan, made, seconds)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

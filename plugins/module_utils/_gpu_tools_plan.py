@@ -12,6 +12,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_tool
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_tools_recipe as recipe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_tools_store as store
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_tools_recipe import Tool, ToolError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._pinned_source import SourceError, identity
 
 
 class Plan(t.NamedTuple):
@@ -88,9 +89,15 @@ def _fits(tool: Tool, program: str) -> bool:
     return tool.source != "nccl_tests" or proof.links_mpi(program) == ("mpi" in tool.needs)
 
 
+def _identity(tool: Tool, params: t.Mapping[str, t.Any]) -> str:
+    try:
+        return identity(params["sources"].get(tool.source) or {})
+    except SourceError as exc:
+        raise ToolError(f"source of {tool.source}: {exc}") from exc
+
+
 def _from_source(params: t.Mapping[str, t.Any], tool: Tool, found: Host) -> tuple[Plan | None, list[str]]:
-    identity = recipe.identity(tool.source, params["sources"].get(tool.source) or {})
-    wanted = recipe.inputs(tool, identity, found.architectures, found.needs)
+    wanted = recipe.inputs(tool, _identity(tool, params), found.architectures, found.needs)
     there = store.built(params["prefix"], wanted)
     if there:
         unknown = ", ".join(name for name, value in wanted.items() if value is None)

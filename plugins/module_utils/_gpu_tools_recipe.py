@@ -11,6 +11,7 @@ import os
 import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._build import Step
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_tools_host import Need
 
 # Raised when the commands below change in a way that makes other programs.
@@ -90,25 +91,6 @@ TOOLS = {
         ),
     )
 }
-
-
-class Step(t.NamedTuple):
-    argv: list[str]
-    environment: dict[str, str]
-
-
-def identity(name: str, source: t.Mapping[str, str | None]) -> str:
-    """Return what pins a source; raises unless it is a full commit id, or a file with its digest."""
-    git, commit, archive, digest = (source.get(key) or "" for key in ("git", "commit", "archive", "sha256"))
-    if bool(git) == bool(archive) or bool(git) != bool(commit) or bool(archive) != bool(sha(digest)):
-        raise ToolError(f"source of {name}: give git and commit, or archive and sha256 (64 hexadecimal digits)")
-    if commit and not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit):
-        raise ToolError(f"source of {name}: commit must be a full commit id, because tags and branches move: {commit}")
-    return f"commit:{commit}" if commit else f"sha256:{digest}"
-
-
-def sha(text: str) -> str:
-    return text if re.fullmatch(r"[0-9a-f]{64}", text) else ""
 
 
 def architectures(asked: t.Iterable[t.Any]) -> list[str]:

@@ -63,6 +63,12 @@ def programs(tool: Tool, directory: str) -> list[str]:
     return [name for name in tool.programs if executable(f"{directory}/{name}")]
 
 
+def name(library: str, folder: str, short: str) -> None:
+    """Give a library the short name that the linker looks for."""
+    Path(folder).mkdir()
+    Path(folder, short).symlink_to(library)
+
+
 def stage(tool: Tool, made: str, target: str) -> str:
     """Copy the programs of a build beside the place where they will be; return that directory."""
     partial = Path(f"{target}.{os.uname().nodename}.{os.getpid()}")
