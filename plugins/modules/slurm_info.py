@@ -11,7 +11,7 @@ author: [hpcai.gpu_cluster authors (@hpcai)]
 version_added: 0.1.0
 short_description: Read the state of a Slurm cluster
 description:
-  - Returns version, controllers, nodes, partitions and jobs in one shape for Slurm 22.05 to 25.11.
+  - Returns version, controllers, nodes, partitions and jobs in one shape for Slurm 22.05 to 26.05.
   - Runs where the Slurm commands work, usually on the controller or a login node.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:

@@ -130,6 +130,14 @@ CHECKS: dict[str, Check] = {
     "infiniband_bandwidth": Check(
         "infiniband_bandwidth", {"bandwidth": Metric("Gb/s", "average at the largest size", "nic, test")}
     ),
+    "opt_benchmark": Check(
+        "opt_benchmark_info",
+        {
+            "words_per_second": Metric("words/s", "speed of metaseq's OPT benchmark, of all GPUs together", "model"),
+            "words_per_second_per_gpu": Metric("words/s", "the same per GPU", "model"),
+            "updates": Metric("updates", "optimizer steps that were made", "model"),
+        },
+    ),
     "storage_bandwidth": Check(
         "storage_bandwidth",
         {name: Metric("GB/s", f"sequential {name}", "path") for name in ("read", "write")},

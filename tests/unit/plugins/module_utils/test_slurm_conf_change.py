@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_conf_change import digest, state_left_behind
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_conf_change import (
+    digest,
+    lost,
+    state_left_behind,
+)
 
 GOOD = """# comment
 ClusterName=lab
@@ -89,3 +93,25 @@ def test_jobs_are_not_left_behind(before: str, after: str, states: dict[str, flo
     said = state_left_behind(old, new, lambda place: states.get(place, 0))
     assert bool(said) is refused
     assert not refused or "rsync -a /a/ /b/" in said
+
+
+OURS = "#\n# Ansible managed\n#\n# by role x\n"
+INCLUDE = "include /etc/slurm/plugstack.conf.d/*.conf\n"
+
+
+@pytest.mark.parametrize(
+    "before, after, gone",
+    [
+        ("", OURS + INCLUDE, []),
+        (INCLUDE, OURS + INCLUDE, []),  # as Debian ships it
+        ("# of the site\nrequired /opt/x.so a=1\n" + INCLUDE, OURS + INCLUDE, ["required /opt/x.so a=1"]),
+        ("required   /opt/x.so a=1 # why\n", OURS + "required /opt/x.so a=1\n" + INCLUDE, []),
+        (OURS + "required /opt/x.so\n" + INCLUDE, OURS + INCLUDE, []),  # ours to remove
+        ("#\n# Ansible managed\n#\nrequired /opt/x.so\n", OURS + INCLUDE, ["required /opt/x.so"]),  # by another role
+        ("required /opt/x.so\n", "", []),  # not written
+    ],
+)
+def test_plugins_of_others_are_not_lost(before: str, after: str, gone: list[str]) -> None:
+    said = lost({"plugstack.conf": before}, {"plugstack.conf": after} if after else {})
+    assert bool(said) is bool(gone)
+    assert all(line in said for line in gone) and (not said or "slurm_plugstack" in said)

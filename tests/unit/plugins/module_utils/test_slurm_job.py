@@ -26,7 +26,7 @@ def accounted(release: str, job_id: int) -> state.Job | None:
     return state.from_sacct((FIXTURES / f"sacct-{release}.txt").read_text(encoding="utf-8"), job_id)
 
 
-@pytest.mark.parametrize("release", ["22.05", "24.11"])
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
 def test_the_controller_and_accounting_agree_on_jobs_that_ended(release: str) -> None:
     ended = [found for found in live(release) if found.final]
     assert [(found.name, found.state, found.exit_code, found.nodes) for found in ended] == [
@@ -47,6 +47,7 @@ def test_the_controller_and_accounting_agree_on_jobs_that_ended(release: str) ->
     [
         ("22.05", ["PENDING", "PENDING"], [None, "ReqNodeNotAvail, UnavailableNodes:c[2-3]"]),
         ("24.11", ["RUNNING", "PENDING"], [None, DOWN_OR_RESERVED]),
+        ("26.05", ["RUNNING", "PENDING"], [None, DOWN_OR_RESERVED]),
     ],
 )
 def test_jobs_that_wait_or_run(release: str, states: list[str], reasons: list[str | None]) -> None:

@@ -15,7 +15,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_te
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_read import Reader
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
-NODES_JSON = {"22.05": "sinfo-22.05.json", "24.11": "scontrol-nodes-24.11.json"}
+NODES_JSON = {
+    "22.05": "sinfo-22.05.json",
+    "24.11": "scontrol-nodes-24.11.json",
+    "26.05": "scontrol-nodes-26.05.json",
+}
 RELEASES = list(NODES_JSON)
 FAR = {"set": True, "infinite": False, "number": 5}
 
@@ -46,7 +50,7 @@ def test_json_and_text_say_the_same_of_nodes(release: str) -> None:
     ]
     assert found[0]["features"] == ["cpu", "avx"]
     assert (found[0]["partitions"], found[0]["gres"], found[0]["memory_mb"]) == (["main", "debug"], "gpu:a100:2", 1000)
-    assert found[1]["reason_time"] in {"2026-11-21T07:41:27", "2026-11-21T07:45:15"}
+    assert found[1]["reason_time"] in {"2026-11-21T07:41:27", "2026-11-21T07:45:15", "2026-11-21T18:38:13"}
 
 
 @pytest.mark.parametrize(
@@ -73,6 +77,7 @@ def test_states_of_all_releases(states: list[str], base: str, flags: list[str], 
     [
         ("22.05", ["COMPLETED", "FAILED", "PENDING", "PENDING"], [["c1"], ["c1"], [], []]),
         ("24.11", ["RUNNING", "PENDING"], [["c1"], []]),
+        ("26.05", ["RUNNING", "PENDING"], [["c1"], []]),
     ],
 )
 def test_jobs(release: str, states: list[str], nodes: list[list[str]]) -> None:
@@ -102,6 +107,7 @@ def test_partitions(release: str) -> None:
     [
         (captured("scontrol-ping-22.05.txt"), [True]),
         (captured("scontrol-ping-24.11.txt"), [True]),
+        (captured("scontrol-ping-26.05.txt"), [True]),
         ("Slurmctld(primary) at a is DOWN\nSlurmctld(backup1) at b is UP\n", [False, True]),
     ],
 )

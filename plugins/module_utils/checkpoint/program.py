@@ -1,0 +1,132 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program that uploads checkpoints, on one node or by a Slurm step on many; a JSON line says what it did. Private.
+
+`run` does all of it; `part`, `seal` and `unseal` are what it has the nodes do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import remote, seal, site, upload
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
+
+Json = t.Dict[str, t.Any]
+STEPS: dict[str, t.Callable[[upload.Upload], Json]] = {
+    "part": upload.part,
+    "seal": seal.seal,
+    "unseal": seal.unseal,
+}
+# A node that fails does not stop others: what they send is there the next time.
+SRUN = ["--kill-on-bad-exit=0", "--cpu-bind=none", "--ntasks-per-node=1"]
+
+
+def main(argv: list[str]) -> int:
+    """Do what the arguments say and return the exit status."""
+    asked = arguments(argv)
+    answer: Json = {"step": asked.step, "node": socket.gethostname(), "index": asked.index}
+    try:
+        done = run(asked) if asked.step == "run" else STEPS[asked.step](wish(asked))
+        answer.update(failed="", **done)
+    except (CheckpointError, OSError) as exc:
+        answer.update(failed=remote.hidden(str(exc)))
+    print(json.dumps(answer), flush=True)
+    return 1 if answer["failed"] else 0
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """Read the command line; a Slurm step tells which of how many nodes this is."""
+    parser = argparse.ArgumentParser(prog="checkpoint_upload", description=__doc__)
+    parser.add_argument("step", choices=["run", *STEPS])
+    parser.add_argument("source", help="directory of the checkpoint")
+    parser.add_argument("name", help="its name below the destination")
+    parser.add_argument("--config", required=True, help="JSON file with the settings of the site")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be sent")
+    parser.add_argument("--replace", action="store_true", help="change a checkpoint that is complete in the account")
+    parser.add_argument(
+        "--nodes", type=int, default=0, help="run: send from so many nodes through Slurm; 0 is this one"
+    )
+    parser.add_argument("--srun", action="append", default=[], metavar="OPTION", help="run: an option of srun")
+    parser.add_argument("--timeout", type=float, default=86400, help="run: seconds for one step of all nodes")
+    parser.add_argument("--index", type=int, default=int(os.environ.get("SLURM_PROCID", "0")))
+    parser.add_argument("--count", type=int, default=int(os.environ.get("SLURM_NTASKS", "1")))
+    return parser.parse_args(argv)
+
+
+def wish(asked: argparse.Namespace) -> upload.Upload:
+    """Return the upload that is asked for."""
+    source = Path(asked.source)
+    if not source.is_absolute() or not source.is_dir():
+        raise CheckpointError(f"{source} on {socket.gethostname()} is no directory with an absolute path")
+    if not 0 <= asked.index < asked.count:
+        raise CheckpointError(f"there is no part {asked.index} of {asked.count}")
+    try:
+        settings = site.site(json.loads(Path(asked.config).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as exc:
+        raise CheckpointError(f"the settings {asked.config} cannot be used: {exc}") from exc
+    place = remote.target(settings.destination, asked.name)
+    return upload.Upload(settings, source, place, asked.index, asked.count, asked.dry_run, asked.replace)
+
+
+def run(asked: argparse.Namespace) -> Json:
+    """Have all nodes send their parts, then one of them seal the checkpoint."""
+    dry = _step(asked, "part", max(asked.nodes, 1), dry=True) if asked.replace or asked.dry_run else []
+    changes = any(part["sent"] for part in dry)
+    if asked.dry_run:
+        sealed = all(part["manifest"] for part in dry)
+        return {**_summary(dry), "changed": changes or not sealed}
+    if asked.replace and changes:
+        _step(asked, "unseal", 1)
+    parts = _step(asked, "part", max(asked.nodes, 1))
+    (end,) = _step(asked, "seal", 1)
+    summary = {**_summary(parts), **{name: end[name] for name in ("files", "bytes", "stray")}}
+    return {**summary, "changed": end["sealed"] or any(part["sent"] for part in parts)}
+
+
+def _summary(parts: t.Sequence[Json]) -> Json:
+    sent = sorted(name for part in parts for name in part["sent"])
+    nodes = {part["node"]: {"sent": len(part["sent"]), "kept": part["kept"]} for part in parts}
+    return {"sent": sent, "nodes": nodes, "plan": parts[0]["plan"]}
+
+
+def _step(asked: argparse.Namespace, step: str, tasks: int, dry: bool = False) -> list[Json]:
+    """Have the nodes do a step; all of their answers, or an error that names those who failed."""
+    command = [sys.argv[0], step, asked.source, asked.name, "--config", asked.config]
+    command += ["--dry-run"] * dry + ["--replace"] * asked.replace
+    if step != "part":
+        command += ["--index", "0", "--count", str(max(asked.nodes, 1))]
+    if asked.nodes:
+        command = ["srun", f"--nodes={tasks}", f"--ntasks={tasks}", *SRUN, *asked.srun, *command]
+    elif step == "part":
+        command += ["--index", "0", "--count", "1"]
+    done = _command.run(command, asked.timeout)
+    answers = _answers(done.out, step)
+    failed = [f"{answer['node']}: {answer['failed']}" for answer in answers if answer["failed"]]
+    if failed:
+        more = f" (and {len(failed) - 1} more nodes)" if len(failed) > 1 else ""
+        raise CheckpointError(f"{failed[0]}{more}")
+    if done.rc != 0 or len(answers) != tasks:
+        heard = ", ".join(sorted(answer["node"] for answer in answers)) or "none"
+        raise CheckpointError(f"{len(answers)} of {tasks} nodes answered ({heard}): {remote.hidden(done.problem)}")
+    return answers
+
+
+def _answers(output: str, step: str) -> list[Json]:
+    found = []
+    for line in output.splitlines():
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(answer, dict) and answer.get("step") == step:
+            found.append(answer)
+    return sorted(found, key=lambda answer: int(answer["index"]))

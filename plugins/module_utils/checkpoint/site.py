@@ -1,0 +1,127 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a site uploads: its settings, and credentials that no command line and no message shows. Private."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.plan import LEAST_MBPS
+
+LOGIN = {"managed_identity": "MSI", "service_principal": "SPN", "workload_identity": "WORKLOAD", "sas": ""}
+_SECRET = re.compile(r"(AZCOPY_(SPA|MSI)_[A-Z_]+|AZCOPY_(TENANT_ID|ACTIVE_DIRECTORY_ENDPOINT)|AZURE_[A-Z_]+|SAS)")
+
+
+class Site(t.NamedTuple):
+    """Settings of all uploads of a cluster; the role's README says what they mean."""
+
+    azcopy: str
+    destination: str
+    ingress_gbps: float
+    state_dir: str
+    node_gbps: float | None = None
+    copies: int = 8
+    cores: int | None = None
+    least_mbps: int = LEAST_MBPS
+    layout: str = "shared"
+    identity: str = "managed_identity"
+    credentials: str = ""
+    sas_on_command_line: bool = False
+    environment: t.Mapping[str, str] = {}
+    settle: float = 60
+    verify: str = "properties"
+    answer_timeout: float = 60
+    copy_timeout: float = 86400
+
+
+def site(document: t.Any) -> Site:
+    """Return the settings that a document holds; a wrong one is named."""
+    if not isinstance(document, dict):
+        raise CheckpointError("the settings are no dictionary")
+    unknown = sorted(set(document) - set(Site._fields))
+    missing = sorted({"azcopy", "destination", "ingress_gbps", "state_dir"} - set(document))
+    if unknown or missing:
+        raise CheckpointError(f"the settings have unknown names {unknown} and lack {missing}")
+    found = Site(**document)
+    for name, value, known in (
+        ("identity", found.identity, tuple(LOGIN)),
+        ("layout", found.layout, ("shared", "local")),
+        ("verify", found.verify, ("properties", "content")),
+    ):
+        if value not in known:
+            raise CheckpointError(f"{name} is {value!r}, accepted are {', '.join(known)}")
+    if found.identity == "sas" and not found.sas_on_command_line:
+        raise CheckpointError(
+            "azcopy takes a SAS only on its command line, where every user of the node can read it"
+            " (azure-storage-azcopy issue 2138): use an identity, or allow it with sas_on_command_line"
+        )
+    if found.identity in ("service_principal", "sas") and not found.credentials:
+        raise CheckpointError(f"identity {found.identity} needs credentials, a file that only its owner can read")
+    return found
+
+
+def credentials(path: str, user: int) -> dict[str, str]:
+    """Return what a file of C(NAME=value) lines holds; refuses one that others can read or could have written."""
+    if not path:
+        return {}
+    try:
+        known = Path(path).stat()
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as exc:
+        raise CheckpointError(
+            f"the credentials {path} cannot be read: {getattr(exc, 'strerror', None) or exc}"
+        ) from exc
+    if known.st_uid != user or stat.S_IMODE(known.st_mode) & 0o177:
+        raise CheckpointError(
+            f"the credentials {path} must belong to the user who uploads (uid {user}) and have mode 0600; they belong"
+            f" to uid {known.st_uid} with mode {stat.S_IMODE(known.st_mode):04o}"
+        )
+    found = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        name, equals, value = line.strip().partition("=")
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if not equals or not _SECRET.fullmatch(name):
+            # The line itself may be the secret.
+            raise CheckpointError(f"line {number} of the credentials {path} is no NAME=value that azcopy or we know")
+        found[name] = value
+    return found
+
+
+def variables(settings: Site, secrets: t.Mapping[str, str], scratch: str, concurrency: int) -> dict[str, str]:
+    """Return the environment of azcopy; its logs and plans are in a directory of its own."""
+    login = LOGIN[settings.identity]
+    return {
+        **{name: str(value) for name, value in settings.environment.items()},
+        **{name: value for name, value in secrets.items() if name != "SAS"},
+        **({"AZCOPY_AUTO_LOGIN_TYPE": login} if login else {}),
+        "AZCOPY_CONCURRENCY_VALUE": str(concurrency),
+        "AZCOPY_LOG_LOCATION": scratch,
+        "AZCOPY_JOB_PLAN_LOCATION": scratch,
+        "AZCOPY_DISABLE_SYSLOG": "true",
+        "HOME": scratch,
+    }
+
+
+def private(base: Path, user: int) -> Path:
+    """Return the user's own directory below one that all users share; it is made when it is missing."""
+    path = base / f"user-{user}"
+    try:
+        path.mkdir(mode=0o700, parents=False, exist_ok=True)
+        known = path.lstat()
+    except OSError as exc:
+        raise CheckpointError(f"{path} cannot be made: {exc.strerror or exc}") from exc
+    if not stat.S_ISDIR(known.st_mode) or known.st_uid != user or stat.S_IMODE(known.st_mode) & 0o077:
+        raise CheckpointError(f"{path} is not a directory of uid {user} alone; remove it or give it back")
+    return path
+
+
+def usable_cores() -> int:
+    """Return how many CPUs this process may use: a job's share of a node."""
+    return len(os.sched_getaffinity(0))

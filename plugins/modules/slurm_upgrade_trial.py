@@ -1,0 +1,73 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_upgrade_trial
+short_description: Let a release of Slurm that is not installed yet read this host's configuration
+version_added: 0.1.0
+author: [hpcai.gpu_cluster authors (@hpcai)]
+description:
+  - Fetches the packages, unpacks them aside, and has their C(sinfo) read a copy of the configuration with their
+    plugins. A setting that the new release dropped shows before the old slurmctld is stopped. Nothing is installed.
+  - Slurm has no daemon that tests a configuration without starting, so what is well formed and wrong shows later.
+extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+attributes:
+  check_mode: {support: full, details: It changes nothing.}
+  diff_mode: {support: none}
+  idempotent: {support: full}
+options:
+  packages: {description: Words for apt such as V(slurmctld=26.05.5-1)., type: list, elements: str, required: true}
+  config: {description: Directory of slurm.conf., type: path, default: /etc/slurm}
+  timeout: {description: Seconds for the download., type: float, default: 600}
+"""
+EXAMPLES = r"""
+- name: Let the new release read the configuration
+  hpcai.gpu_cluster.slurm_upgrade_trial:
+    packages: [slurm-client=26.05.5-1, slurm-wlm-basic-plugins=26.05.5-1, slurmctld=26.05.5-1]
+"""
+RETURN = r"""
+problems: {description: What the new release would not take., type: list, elements: str, returned: success, sample: []}
+lost: {description: Plugins that are here and not in the new packages., type: list, elements: str, returned: success,
+  sample: [mpi_pmix]}
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import trial
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "packages": {"type": "list", "elements": "str", "required": True},
+            "config": {"type": "path", "default": "/etc/slurm"},
+            "timeout": {"type": "float", "default": 600},
+        },
+        supports_check_mode=True,
+    )
+    config = Path(module.params["config"])
+    stage = Path(tempfile.mkdtemp(prefix="hpcai-slurm-trial-", dir="/var/tmp"))
+    try:
+        there = trial.unpack(module.params["packages"], stage, module.params["timeout"])
+        names = {path.stem for path in there.glob("*.so")}
+        problems = trial.read(config, stage, there)
+        problems += trial.lacking(trial.plugins((config / "slurm.conf").read_text()), names)
+        here = Path("/", *there.relative_to(stage / "root").parts)
+        lost = trial.lost((path.stem for path in here.glob("*.so")), names)
+    except (trial.TrialError, OSError) as exc:
+        module.fail_json(msg=f"The new release cannot be tried: {exc}")
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    module.exit_json(changed=False, problems=problems, lost=lost)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import os
+import tarfile
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _pinned_source
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import install, site
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
+
+NEEDED: dict[str, t.Any] = {"azcopy": "/a", "destination": "https://x", "ingress_gbps": 20, "state_dir": "/s"}
+
+
+def test_settings() -> None:
+    assert site.site(NEEDED).layout == "shared"
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"colour": 1}, "unknown names"),
+        ({"identity": "me"}, "identity is 'me'"),
+        ({"layout": "x"}, "layout is 'x'"),
+        ({"verify": "x"}, "verify is 'x'"),
+        ({"identity": "sas", "credentials": "/c"}, "every user of the node"),
+        ({"identity": "sas", "sas_on_command_line": True}, "needs credentials"),
+        ({"identity": "service_principal"}, "needs credentials"),
+    ],
+)
+def test_settings_that_are_refused(changes: dict[str, t.Any], said: str) -> None:
+    with pytest.raises(CheckpointError, match=said):
+        site.site({**NEEDED, **changes})
+
+
+def test_settings_of_another_kind() -> None:
+    with pytest.raises(CheckpointError, match="lack"):
+        site.site({})
+    with pytest.raises(CheckpointError, match="no dictionary"):
+        site.site([])
+
+
+def test_credentials(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("# of team a\nAZCOPY_SPA_APPLICATION_ID=1\n\nAZCOPY_SPA_CLIENT_SECRET=a=b\n")
+    path.chmod(0o600)
+    want = {"AZCOPY_SPA_APPLICATION_ID": "1", "AZCOPY_SPA_CLIENT_SECRET": "a=b"}
+    assert site.credentials(str(path), os.geteuid()) == want
+    assert site.credentials("", 0) == {}
+    variables = site.variables(
+        site.site({**NEEDED, "identity": "workload_identity"}), {**want, "SAS": "x"}, "/tmp/x", 10
+    )
+    assert variables["AZCOPY_AUTO_LOGIN_TYPE"] == "WORKLOAD" and variables["AZCOPY_CONCURRENCY_VALUE"] == "10"
+    assert variables["AZCOPY_SPA_CLIENT_SECRET"] == "a=b" and "SAS" not in variables
+
+
+@pytest.mark.parametrize(
+    "text, mode, user, said",
+    [
+        ("SAS=x", 0o640, 0, "must belong to"),
+        ("SAS=x", 0o600, 1, "must belong to"),
+        ("PATH=x", 0o600, 0, "line 1"),
+        ("\nsecret", 0o600, 0, "line 2"),
+    ],
+)
+def test_credentials_that_are_refused(tmp_path: Path, text: str, mode: int, user: int, said: str) -> None:
+    path = tmp_path / "file"
+    path.write_text(text)
+    path.chmod(mode)
+    with pytest.raises(CheckpointError, match=said) as caught:
+        site.credentials(str(path), os.geteuid() + user)
+    assert "secret" not in str(caught.value) and "=x" not in str(caught.value)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        site.credentials(str(tmp_path / "nowhere"), 0)
+
+
+def test_private_directory(tmp_path: Path) -> None:
+    path = site.private(tmp_path, os.geteuid())
+    assert path.stat().st_mode & 0o777 == 0o700 and site.private(tmp_path, os.geteuid()) == path
+    path.chmod(0o755)
+    with pytest.raises(CheckpointError, match="alone"):
+        site.private(tmp_path, os.geteuid())
+    with pytest.raises(CheckpointError, match="cannot be made"):
+        site.private(tmp_path / "nowhere", os.geteuid())
+
+
+def archive(tmp_path: Path, said: str, names: tuple[str, ...] = ("azcopy_linux_amd64_1/azcopy",)) -> tuple[str, str]:
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{said}\n")
+    program.chmod(0o755)
+    path = tmp_path / "azcopy.tgz"
+    with tarfile.open(path, "w:gz") as tar:
+        for name in names:
+            tar.add(program, name)
+    return str(path), _pinned_source.sha256(path)
+
+
+def test_install_uses_it_only_when_it_is_proved(tmp_path: Path) -> None:
+    good, digest = archive(tmp_path, "echo azcopy version 10.1.0")
+    wanted = install.Wanted(tmp_path / "at", "10.1.0", digest)
+    assert install.state(wanted) == (False, False)
+    install.install(wanted, good)
+    assert install.state(wanted) == (True, True) and wanted.link.resolve() == wanted.place / "azcopy"
+    wanted.link.unlink()
+    assert install.state(wanted) == (True, False)
+    install.install(wanted, "/nowhere")
+    assert install.state(wanted) == (True, True)
+    bad, other = archive(tmp_path, "echo azcopy version 10.2.0")
+    for version, said in (("10.1.0", "not azcopy 10.1.0"), ("10.2.0", "not the source")):
+        with pytest.raises(CheckpointError, match=said):
+            install.install(install.Wanted(tmp_path / "at", version, other if version == "10.1.0" else "0" * 64), bad)
+    assert wanted.link.resolve() == wanted.place / "azcopy"
+    assert sorted(path.name for path in wanted.place.parent.iterdir()) == [".lock", wanted.place.name]
+
+
+@pytest.mark.parametrize(
+    "said, names, message",
+    [
+        ("echo error while loading shared libraries: libsecret-1.so.0 >&2; exit 127", ("azcopy",), "libsecret-1-0"),
+        ("exit 3", ("azcopy",), "does not start"),
+        ("", ("a/azcopy", "b/azcopy"), "holds 2 programs"),
+        ("", ("README",), "holds 0 programs"),
+    ],
+)
+def test_archives_of_no_use(tmp_path: Path, said: str, names: tuple[str, ...], message: str) -> None:
+    path, digest = archive(tmp_path, said, names)
+    with pytest.raises(CheckpointError, match=message):
+        install.install(install.Wanted(tmp_path / "at", "10.1.0", digest), path)
+
+
+@pytest.mark.parametrize("version, digest, said", [("10.1", "0" * 64, "version"), ("10.1.0", "abc", "sha256")])
+def test_pins_that_are_none(tmp_path: Path, version: str, digest: str, said: str) -> None:
+    with pytest.raises(CheckpointError, match=said):
+        install.check(install.Wanted(tmp_path, version, digest))

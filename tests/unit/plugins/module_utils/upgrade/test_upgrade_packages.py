@@ -1,0 +1,201 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import apt, daemons, packages, packages_task
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.versions import VersionError
+
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "slurm_upgrade"
+OLD, NEW = "24.11.5-4+deb13u1", "26.05.5-1"
+ALL = ["slurm-client", "slurm-wlm-basic-plugins", "slurm-wlm-mysql-plugin", "slurmctld", "slurmd", "slurmdbd"]
+HERE = packages.installed((FIXTURES / "dpkg-24.11.txt").read_text())
+PARAMS: dict[str, t.Any] = {
+    "may_go": [],
+    "packages": [],
+    "version": "26.05",
+    "state": "present",
+    "under_daemons": False,
+    "lists_max_age": -1,
+    "timeout": 1,
+}
+THERE = {name: [NEW] for name in ALL}
+
+
+def test_what_is_installed() -> None:
+    assert dict.fromkeys(ALL, OLD) == HERE
+    assert set(packages.installed((FIXTURES / "dpkg-26.05.txt").read_text()).values()) == {NEW}
+    half = packages.installed(f"slurmd|{NEW}|slurm-wlm|iU \nslurm-smd|24.05.1-1|slurm-smd|hi \nmunge|0.5|munge|ii ")
+    assert half == {"slurm-smd": "24.05.1-1"}
+
+
+def test_what_is_offered() -> None:
+    assert packages.offered((FIXTURES / "madison-26.05.txt").read_text())["slurmd"] == [NEW]
+    text = "slurmd | 2 | http://a b Packages\nslurmd | 1 | http://a b Packages\nslurmd | 2 | http://a b Sources\n"
+    assert packages.offered(text) == {"slurmd": ["2", "1"]}
+
+
+def test_all_packages_of_a_host_move_together() -> None:
+    plan = packages.host("26.05", ["slurmd", "slurm-client"], HERE, THERE)
+    assert (plan.version, plan.changes) == (NEW, True)
+    assert plan.install == [f"{name}={NEW}" for name in ALL]
+    again = packages.host("26.05", [], dict.fromkeys(ALL, NEW), THERE)
+    assert (again.version, again.changes) == (NEW, False)
+
+
+def test_an_old_library_stays_behind() -> None:
+    plan = packages.host("26.05", ["slurmd"], {**HERE, "libslurm42t64": OLD}, {**THERE, "libslurm45t64": [NEW]})
+    assert "libslurm42t64" not in {word.partition("=")[0] for word in plan.install}
+
+
+def test_a_dpkg_that_was_killed_is_carried_on() -> None:
+    plan = packages.host("26.05", [], {**HERE, "slurmd": NEW}, THERE)
+    assert (plan.version, plan.changes) == (NEW, True)
+
+
+def test_what_is_installed_and_fits_stays() -> None:
+    newer = {name: ["24.11.6-1", NEW] for name in ALL}
+    assert packages.host("24.11", [], HERE, newer).version == OLD
+    assert packages.host("24.11.6", [], HERE, newer).version == "24.11.6-1"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "here", "words"),
+    [
+        ("26.05.9", HERE, f"no version of .* fits '26.05.9': installed .*, apt offers {NEW}"),
+        ("23.02", HERE, "cannot go back"),
+        ("27.11", HERE, "takes over from 27.05, 26.11, 26.05"),
+        ("26.05", {}, "there is no package of Slurm here"),
+    ],
+)
+def test_what_cannot_be_had(wanted: str, here: dict[str, str], words: str) -> None:
+    with pytest.raises(VersionError, match=words.replace("+", r"\+")):
+        packages.host(wanted, [], here, THERE)
+
+
+def test_what_apt_would_do() -> None:
+    moved, gone = packages.simulated((FIXTURES / "apt-simulate.txt").read_text())
+    assert len(moved) == 15 and not gone
+    assert {"name": "slurmd", "before": OLD, "after": NEW} in moved
+    assert {"name": "libxml2-16", "before": "", "after": "2.15.4+dfsg-1+b1"} in moved
+    dummy, gone = packages.simulated("Remv libslurm42t64 [24.11.5-4]\nRemv nvslurm-plugin-pyxis [0.24]\n")
+    assert packages.refused(gone, {"libslurm42t64": OLD}).startswith("apt would remove nvslurm-plugin-pyxis, which")
+    assert packages.refused(gone, {"libslurm42t64": OLD}, ["nvslurm-plugin-pyxis"]) == ""
+    assert packages.refused(["libslurm42t64"], {"libslurm42t64": OLD}) == ""
+
+
+def test_which_daemons_run() -> None:
+    text = (FIXTURES / "systemctl-show.txt").read_text()
+    found = daemons.seen(text, lambda dummy: b"\0\x7fELF\x0024.11.5\0slurmctld version %s started\0")
+    assert found["slurmctld"] == daemons.Daemon(True, True, "24.11.5")
+    assert found["slurmd"] == daemons.Daemon(True, False, "")
+
+    def ended(pid: str) -> bytes:
+        raise FileNotFoundError(pid)
+
+    assert daemons.seen(text, ended)["slurmdbd"] == daemons.Daemon(True, False, "")
+
+
+def test_a_version_in_a_program() -> None:
+    assert daemons.constant(b"\x0026.05.5\0") == "26.05.5"
+    assert daemons.constant(b"\x0026.11.0-0rc1\0") == "26.11.0-0rc1"
+    assert daemons.constant(b"\x0026.05.5\0 \x0024.11.5\0") == ""
+    assert daemons.constant(b"nothing") == ""
+
+
+def test_daemons_are_left_alone_and_the_administrator_s_policy_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "policy-rc.d"
+    with apt.no_daemons(path):
+        assert "exit 101" in path.read_text()
+    assert not path.exists()
+    path.write_text("#!/bin/sh\nexit 0 # mine\n")
+    with apt.no_daemons(path):
+        assert "exit 101" in path.read_text()
+    assert "mine" in path.read_text()
+
+
+def test_a_policy_that_a_killed_run_left_goes(tmp_path: Path) -> None:
+    path = tmp_path / "policy-rc.d"
+    path.write_text(f"#!/bin/sh\n# {apt.MARK}\nexit 101\n")
+    with apt.no_daemons(path):
+        pass
+    assert not path.exists()
+
+
+def test_dpkg_s_reason_is_told() -> None:
+    said = """Preparing to unpack .../11-slurmd_26.05.5-1_amd64.deb ...
+dpkg: error processing archive /tmp/x/11-slurmd_26.05.5-1_amd64.deb (--unpack):
+ unable to make backup link of './usr/sbin/slurmd-wlm' before installing new version: Device or resource busy
+Errors were encountered while processing:
+ /tmp/x/11-slurmd_26.05.5-1_amd64.deb
+"""
+    text = apt.told(Outcome(100, said, "E: Sub-process /usr/bin/dpkg returned an error code (1)\n", 1.0))
+    assert text.startswith("E: Sub-process") and text.endswith("before installing new version: Device or resource busy")
+    held = "The following packages have unmet dependencies:\n slurmd : Depends: libhwloc15 (>= 2.15.0) but 2.12.0-4"
+    assert "slurmd : Depends: libhwloc15" in apt.told(Outcome(100, held, "E: Unable to correct problems\n", 1.0))
+    assert apt.told(Outcome(1, "", "killed\n", 1.0)) == "exit status 1: killed"
+
+
+class FakeApt:
+    """Stands for apt and dpkg on one host."""
+
+    broken, active, done = False, False, ""
+
+    def __init__(self, *dummy: object) -> None:
+        self.calls: list[str] = []
+        FakeApt.last = self
+
+    def look(self) -> packages.Host:
+        return packages.host("26.05", [], HERE, THERE) if self.done != "install" else packages.Host({}, NEW, [], False)
+
+    def daemons(self) -> dict[str, daemons.Daemon]:
+        return {"slurmd": daemons.Daemon(True, self.active, "24.11.5" if self.active else "")}
+
+    def interrupted(self) -> bool:
+        return self.broken
+
+    def effect(self, dummy: object, may_go: object) -> tuple[list[dict[str, str]], list[str]]:
+        self.calls.append("effect")
+        return [{"name": "slurmd", "before": OLD, "after": NEW}], []
+
+    def __getattr__(self, name: str) -> t.Callable[..., None]:
+        return lambda *dummy: self.calls.append(name)
+
+
+@pytest.mark.parametrize(
+    ("state", "broken", "check", "calls", "changed"),
+    [
+        ("planned", False, False, ["effect"], False),
+        ("planned", True, False, [], False),
+        ("downloaded", False, False, ["effect", "download"], False),
+        ("downloaded", True, False, [], False),
+        ("present", False, True, ["effect"], True),
+        ("present", False, False, ["effect", "install"], True),
+        ("present", True, False, ["repair", "effect", "install"], True),
+        ("present", True, True, [], True),
+    ],
+)
+def test_what_is_done_in_which_state(
+    monkeypatch: pytest.MonkeyPatch, state: str, broken: bool, check: bool, calls: list[str], changed: bool
+) -> None:
+    monkeypatch.setattr(packages_task, "Apt", FakeApt)
+    monkeypatch.setattr(FakeApt, "broken", broken)
+    found = packages_task.bring({**PARAMS, "state": state}, check)
+    assert (FakeApt.last.calls, found["changed"], found["interrupted"]) == (calls, changed, broken)
+    assert bool(found.get("diff")) is ("effect" in calls)
+
+
+def test_a_daemon_that_runs_keeps_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages_task, "Apt", FakeApt)
+    monkeypatch.setattr(FakeApt, "active", True)
+    with pytest.raises(apt.PackageError, match=r"slurmd 24\.11\.5 run here, .* by playbook upgrade_slurm\.yml"):
+        packages_task.bring(PARAMS, False)
+    assert FakeApt.last.calls == []
+    assert packages_task.bring({**PARAMS, "under_daemons": True}, False)["changed"]
+    assert packages_task.bring({**PARAMS, "state": "planned"}, False)["problem"] == ""
