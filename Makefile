@@ -33,8 +33,8 @@ LAB_PACKAGES := $(HOST_PACKAGES) $(if $(filter vm,$(BACKEND)),$(MACHINE_PACKAGES
 INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
 PLAYBOOK := $(BIN)/ansible-playbook
 
-.PHONY: help host-packages test-packages missing-packages venv lock format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell \
-  integration test-gpu fuzz docs molecule-containers molecule-machines
+.PHONY: help host-packages test-packages missing-packages venv lock lock-pytorch format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell \
+  integration test-gpu fuzz docs molecule-nodes molecule-machines molecule-containers
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,13 @@ lock: ## pin requirements/*.in with hashes
 	cd requirements && for f in runtime dev; do \
 	  ../$(BUILD)/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -o $$f.txt $$f.in; done
 
+# Each build's lock, for the oldest Python that has wheels of all of it.
+lock-pytorch: venv ## pin roles/pytorch/files/*.in with hashes
+	cd roles/pytorch/files && for build in cpu:3.11 cu126:3.10 cu128:3.10 cu130:3.10 cu132:3.11 uv:3.10; do \
+	  $(CURDIR)/$(BIN)/uv pip compile --quiet --universal --python-version $${build#*:} --generate-hashes --no-header --no-annotate \
+	  $$([ $${build%:*} = cpu ] && echo --index https://download.pytorch.org/whl/cpu --index-strategy unsafe-best-match) \
+	  -o $${build%:*}.txt $${build%:*}.in; done
+
 format: venv ## rewrite Python files in the house style
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
@@ -98,7 +105,7 @@ lint: venv ## ruff, ansible-lint, shellcheck
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline -q
-	shellcheck .ci/run tests/tools/ansible_test benchmarks/*.sh roles/*/files/*.sh
+	shellcheck .ci/run tests/tools/ansible_test benchmarks/*.sh roles/*/files/*.sh extensions/molecule/*/*.sh
 
 types: venv ## mypy
 	cd $(BUILD)/collections && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p ansible_collections.hpcai.gpu_cluster.plugins
@@ -124,11 +131,13 @@ sanity: venv ## ansible-test sanity and units, on a copy of the tree
 
 # Containers mostly wait, for Slurm to notice things; machines mostly compute. So they go side by side.
 molecule: venv ## the whole way on systemd nodes and on virtual machines, then what happens when things break
-	$(MAKE) --no-print-directory -j 2 --output-sync=target molecule-containers molecule-machines
+	$(MAKE) --no-print-directory -j 2 --output-sync=target molecule-nodes molecule-machines
+	@if extensions/molecule/containers/sources.sh; then $(MAKE) --no-print-directory molecule-containers; fi
 
-molecule-containers: SCENARIOS := default gpu
+molecule-nodes: SCENARIOS := default gpu upgrade
 molecule-machines: SCENARIOS := nvme_scratch node_tuning vm
-molecule-containers molecule-machines: venv
+molecule-containers: SCENARIOS := containers # enroot and pyxis; needs their sources
+molecule-nodes molecule-machines molecule-containers: venv
 	set -e; for scenario in $(SCENARIOS); do \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --scenario-name $$scenario; done
 

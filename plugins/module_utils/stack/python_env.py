@@ -1,0 +1,192 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module python_environment without Ansible: plan, build aside, prove, switch, prune. Private."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lock import lock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_driver as driving
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_install as install
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_plan as planning
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_proof as proof
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_python as pythons
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_use as using
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_driver import EnvironmentRefused
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_make import Order, make
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_store import Store
+
+Json = t.Dict[str, t.Any]
+
+SPEC: dict[str, dict[str, t.Any]] = {
+    "path": {"type": "path", "required": True},
+    "link": {"type": "str", "default": "current"},
+    "state": {"type": "str", "choices": ["current", "built"], "default": "current"},
+    "builds": {"type": "dict", "required": True},
+    "build": {"type": "str", "default": "auto"},
+    "drivers": {"type": "list", "elements": "dict", "default": []},
+    "extra_locks": {"type": "list", "elements": "dict", "default": []},
+    "wheels": {"type": "list", "elements": "dict", "default": []},
+    "installer": {"type": "str", "choices": ["uv", "pip", "conda"], "default": "uv"},
+    "installer_path": {"type": "path"},
+    "installer_lock": {"type": "str"},
+    "python": {"type": "str", "default": ""},
+    "folders": {"type": "list", "elements": "path", "default": []},
+    "indexes": {"type": "list", "elements": "str", "default": []},
+    "imports": {"type": "list", "elements": "str", "default": []},
+    "proof": {"type": "str", "choices": ["slurm", "local", "none"], "default": "local"},
+    "proved": {"type": "dict"},
+    "keep": {"type": "int", "default": 3},
+    "timeout": {"type": "float", "default": 3600},
+}
+
+
+class Worker:
+    """One run of the module; in check mode it only tells what it would do."""
+
+    def __init__(self, params: t.Mapping[str, t.Any], check: bool) -> None:
+        self.params = params
+        self.check = check
+        self.store = Store(params["path"])
+        self.python = pythons.find(params["python"])
+        seen = driving.drivers(params["drivers"])
+        known = driving.builds(params["builds"])
+        version = "" if params["installer"] == "conda" else self.python.version
+        self.build, self.why = driving.choose(known, params["build"], seen, version, self.python.machine)
+        self.locks = planning.checked(self.build, params["extra_locks"], params["installer"])
+        self.wheels = planning.wheels(params["wheels"])
+        self.indexes = params["indexes"] or list(self.build.indexes)
+        self.inputs = planning.inputs(
+            self.build, self.locks, self.wheels, params["installer"], self.python, self.indexes
+        )
+        self.name = planning.label(self.build, self.python, params["installer"], self.inputs)
+        self.want = planning.want(self.build, seen, params["imports"], self.locks)
+        self.seconds: float | None = None
+
+    def run(self) -> Json:
+        """Do what is to be done; return the module's result."""
+        before = self.store.goal(self.params["link"])
+        changed, dropped = self._due(), self._removable() if self.params["state"] == "current" else ([], {})
+        if (changed or dropped[0]) and not self.check:
+            Path(self.store.envs).mkdir(mode=0o755, parents=True, exist_ok=True)
+            with lock(self.store.lock):
+                dropped = self._work()
+        after = self.name if self.params["state"] == "current" else before
+        return {
+            "changed": bool(changed or dropped[0]),
+            "environment": self._described(),
+            "needs": self._needs(),
+            "removed": dropped[0],
+            "kept": dropped[1],
+            "diff": {"before": {self.params["link"]: before}, "after": {self.params["link"]: after}},
+        }
+
+    def _due(self) -> list[str]:
+        """Return what is to be done, by name."""
+        there = bool(self.store.manifest(self.name))
+        found = [] if there else ["build"]
+        if not proof.enough(
+            self._proofs(), "local" if self.params["proof"] != "none" else "none", self.want["imports"]
+        ):
+            found.append("prove")
+        if self.params["state"] == "current":
+            if self.store.goal(self.params["link"]) != self.name:
+                found.append("switch")
+            if self.params["proved"] and self._proofs().get("slurm") != self.params["proved"]:
+                found.append("record")
+        return found + ["clean"] * bool(self.store.unfinished())
+
+    def _proofs(self) -> Json:
+        return t.cast(Json, self.store.state(self.name).get("proofs", {}))
+
+    def _needs(self) -> Json:
+        """Return what a caller has to bring: packages for a build, a proof through Slurm before the switch."""
+        enough = proof.enough(self._proofs(), self.params["proof"], self.want["imports"])
+        return {
+            "packages": not self.store.manifest(self.name),
+            "proof": not enough and self.params["proof"] == "slurm",
+        }
+
+    def _work(self) -> tuple[list[str], dict[str, str]]:
+        self.store.clean()
+        # Whoever had the lock before may have made it.
+        if not self.store.manifest(self.name):
+            self._make()
+        if "prove" in self._due():
+            self._record("local", self._prove())
+        if self.params["state"] == "built":
+            return [], {}
+        if self.params["proved"]:
+            self._record("slurm", self.params["proved"])
+        self._switch()
+        gone, kept = self._removable()
+        for name in gone:
+            self.store.drop(name)
+        return gone, kept
+
+    def _make(self) -> None:
+        params = self.params
+        order = Order(
+            kind=params["installer"],
+            program=params["installer_path"] or "",
+            own_lock=params["installer_lock"] or "",
+            python=self.python,
+            locks=self.locks,
+            wheels=self.wheels,
+            source=install.Source(params["folders"], self.indexes),
+            timeout=params["timeout"],
+        )
+        content, facts = make(self.store, self.name, self.inputs, order, self._prove)
+        self.seconds = content["seconds"]
+        self._record("local", facts)
+
+    def _prove(self) -> Json:
+        target = str(self.store.target(self.name))
+        outcome = run(proof.argv(target, self.want["imports"]), self.params["timeout"])
+        return proof.accept(proof.read(outcome, "here"), self.want, False, "here")
+
+    def _record(self, where: str, facts: Json) -> None:
+        self.store.remember(self.name, proofs={**self._proofs(), where: facts})
+
+    def _switch(self) -> None:
+        link = self.params["link"]
+        before = self.store.goal(link)
+        if before == self.name:
+            return
+        if self._needs()["proof"]:
+            raise EnvironmentRefused(f"{self.name} was not proved on a compute node, so {link} stays where it is")
+        if before:
+            self.store.point(f"{link}.previous", before)
+        self.store.point(link, self.name)
+        self.store.remember(self.name, retired=None)
+        if before:
+            self.store.remember(before, retired=time.time())
+
+    def _removable(self) -> tuple[list[str], dict[str, str]]:
+        there = self.store.there()
+        linked = self.store.linked() | {self.name}
+        free = [one.name for one in there if one.name not in linked]
+        if len(there) <= self.params["keep"] or self.params["keep"] == 0 or not free:
+            return planning.removable(there, linked, planning.Use(), 0 if self.params["keep"] == 0 else len(there))
+        return planning.removable(there, linked, using.read(str(self.store.envs), free), self.params["keep"])
+
+    def _described(self) -> Json:
+        manifest = self.store.manifest(self.name)
+        return {
+            "name": self.name,
+            "path": str(self.store.target(self.name)),
+            "build": self.build.name,
+            "cuda": self.build.cuda,
+            "why": self.why,
+            "python": {"command": self.python.command, "glibc": self.python.glibc, "markers": self.python.markers},
+            "facts": manifest.get("facts"),
+            "seconds": self.seconds,
+            "indexes": self.indexes,
+            "want": self.want,
+            "proofs": self._proofs(),
+        }
