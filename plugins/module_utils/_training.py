@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _topology_cpus as cpulist
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, finite, judge, metric, record
 
 CHECK = "training"
@@ -25,20 +26,30 @@ def parse(text: str) -> Json:
         return {
             **{key: found.get(key) for key in ("model", "backend", "torch", "steps", "batch_size", "samples")},
             "world_size": int(found["world_size"]),
-            "ranks": [{"rank": int(one["rank"]), "host": str(one["host"])} for one in found["ranks"]],
+            "ranks": [_rank(one) for one in found["ranks"]],
             "loss": [finite(value) for value in found["loss"]],
             "samples_per_second": finite(found["samples_per_second"]),
             "seconds": finite(found["seconds"]),
+            "restarts": int(found.get("restarts") or 0),
+            "resumed_from": None if found.get("resumed_from") is None else int(found["resumed_from"]),
+            "lost_steps": int(found.get("lost_steps") or 0),
         }
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise TrainingError(f"the result cannot be read: {exc!r}") from exc
+
+
+def _rank(one: Json) -> Json:
+    cpus = one.get("cpus")
+    bound = {} if cpus is None else {"cpus": cpulist.write(int(cpu) for cpu in cpus)}
+    return {"rank": int(one["rank"]), "host": str(one["host"]), **bound}
 
 
 def describe(result: Json | None, job: t.Mapping[str, t.Any]) -> Json:
     """Join what the job wrote with what Slurm says about it."""
     about = {key: job.get(key) for key in ("name", "job_id", "state", "exit_code", "signal", "nodes", "start", "end")}
     none: Json = {"ranks": [], "loss": [], "world_size": None, "samples_per_second": None, "seconds": None}
-    return {**about, "output": job.get("output"), **(result or none)}
+    starts: Json = {"restarts": 0, "resumed_from": None, "lost_steps": 0}
+    return {**about, "output": job.get("output"), **starts, **(result or none)}
 
 
 def loss_ratio(loss: t.Sequence[float | None]) -> float | None:
@@ -75,6 +86,8 @@ def measure(training: Json) -> list[Json]:
         metric("missing_ranks", training["world_size"] - len({one["rank"] for one in training["ranks"]}), "ranks"),
         metric("nodes", len(hosts), "nodes"),
         metric("samples_per_second", training["samples_per_second"], "samples/s"),
+        metric("restarts", training["restarts"], "restarts"),
+        metric("lost_steps", training["lost_steps"], "steps"),
     ]
 
 

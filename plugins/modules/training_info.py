@@ -41,8 +41,13 @@ RETURN = r"""
 training:
   type: dict
   returned: success
-  description: Loss history, throughput, ranks and the job's facts.
-  sample: {job_id: 7, state: COMPLETED, world_size: 2, loss: [2.3, 0.1], ranks: [{rank: 0, host: c1}]}
+  description:
+    - Loss history, throughput, ranks and the job's facts.
+    - C(restarts) counts the starts after the first, the last of which went on from step C(resumed_from), and
+      C(lost_steps) the steps that had to be done again.
+  sample:
+    {job_id: 7, state: COMPLETED, world_size: 2, loss: [2.3, 0.1], ranks: [{rank: 0, host: c1, cpus: 0-23}],
+     restarts: 1, resumed_from: 150, lost_steps: 12}
 check: {type: dict, returned: success, description: The check record.}
 """
 

@@ -3,8 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Train a small convolutional network on several nodes and write down how it went.
 
-The task is made up but real: tell from a noisy picture which way its stripes run. Every rank draws pictures of its
-own, so the loss can only fall on all of them if gradients really travel between the ranks. Start it with torchrun.
+The task is made up but real. Every rank draws pictures of its own, so the loss can only fall on all of them if
+gradients really travel between the ranks.
+
+Any launcher will do that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. On SIGUSR1 and SIGTERM all
+ranks end after the same step and a checkpoint, from which the next start goes on. What a step sees depends on nothing
+but its number: a training that was interrupted gives the same losses as one that was not.
 """
 
 from __future__ import annotations
@@ -14,67 +18,98 @@ import gc
 import json
 import math
 import os
+import signal
 import socket
+import sys
 import time
 import typing as t
 from pathlib import Path
 
 import torch
+from checkpoints import LEAVE, STOPPED, Checkpoints, Journal, Stop, done, replace, starts
+from stripes import CLASSES, PIXELS, network, pictures
 from torch import distributed, nn
 
-CLASSES = 8
-PIXELS = 16
-NOISE = 1.0
 
+class Training:
+    """The model, how far it has come, and where that is kept."""
 
-def pictures(count: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return noisy stripes of random phase and width, and the class of their direction."""
-    labels = torch.randint(CLASSES, (count,), generator=generator)
-    angle = (labels * math.pi / CLASSES).view(-1, 1, 1)
-    phase = (torch.rand(count, generator=generator) * 2 * math.pi).view(-1, 1, 1)
-    width = (0.6 + 0.6 * torch.rand(count, generator=generator)).view(-1, 1, 1)
-    grid = torch.arange(PIXELS, dtype=torch.float32)
-    along = torch.cos(angle) * grid.view(1, 1, -1) + torch.sin(angle) * grid.view(1, -1, 1)
-    noise = NOISE * torch.randn(count, PIXELS, PIXELS, generator=generator)
-    return (torch.sin(width * along + phase) + noise).unsqueeze(1), labels
+    def __init__(self, args: argparse.Namespace, device: torch.device) -> None:
+        self.args, self.device, self.stop = args, device, Stop()
+        self.rank, self.ranks = distributed.get_rank(), distributed.get_world_size()
+        torch.manual_seed(args.seed)
+        self.model = nn.parallel.DistributedDataParallel(network().to(device))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=args.learning_rate)
+        self.history: list[float] = []
+        kept = args.checkpoints if self.rank == 0 else None
+        self.checkpoints = Checkpoints(kept, args.checkpoints_kept) if kept else None
+        self.journal = Journal(kept) if kept else None
+        if kept and (kept / LEAVE).exists():
+            self.stop.flags = [1.0, 1.0]
+        self.first = self._resume()
 
+    def _resume(self) -> int:
+        """Go on from the newest sound checkpoint, if there is one; all ranks take the one that rank 0 has found."""
+        found: list[t.Any] = [self.checkpoints.newest() if self.checkpoints else None]
+        distributed.broadcast_object_list(found)
+        step, path = found[0] or (0, None)
+        if path:
+            state = torch.load(path, map_location=self.device, weights_only=True)
+            self.model.module.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.history = state["loss"]
+        if self.journal:
+            self.journal.add("start", step=step, lost=max(0, done(self.journal.read()) - step), ranks=self.ranks)
+            print(f"begin at step {step}" + (f" of {path}" if path else ""), flush=True)
+        return step
 
-def network() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(2),
-        nn.Flatten(),
-        nn.Linear(128, CLASSES),
-    )
+    def save(self, step: int) -> None:
+        if self.checkpoints and self.journal:
+            state = {"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict()}
+            path = self.checkpoints.save(step, lambda file: torch.save({**state, "loss": self.history}, file))
+            self.journal.add("checkpoint", step=step)
+            print(f"step {step} is kept in {path}", flush=True)
 
-
-def train(args: argparse.Namespace, device: torch.device) -> tuple[list[float], float]:
-    """Return the loss of every step, averaged over the ranks, and the seconds of all but the first step."""
-    rank, ranks = distributed.get_rank(), distributed.get_world_size()
-    torch.manual_seed(args.seed)
-    model = nn.parallel.DistributedDataParallel(network().to(device))
-    optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate)
-    generator = torch.Generator().manual_seed(args.seed * 10_007 + rank)
-    history, begin = [], time.perf_counter()
-    for step in range(args.steps):
-        if step == 1:
-            begin = time.perf_counter()
-        data, labels = (part.to(device) for part in pictures(args.batch_size, generator))
-        loss = nn.functional.cross_entropy(model(data), labels)
-        optimizer.zero_grad()
+    def step(self, number: int) -> list[float]:
+        """Train one step; return its loss and what any rank was told, which all ranks then know."""
+        generator = torch.Generator().manual_seed((self.args.seed * 10_007 + self.rank) * 1_000_003 + number)
+        data, labels = (part.to(self.device) for part in pictures(self.args.batch_size, generator))
+        loss = nn.functional.cross_entropy(self.model(data), labels)
+        self.optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
-        mean = loss.detach().clone()
-        distributed.all_reduce(mean)
-        history.append(mean.item() / ranks)
-        if rank == 0 and step % 20 == 0:
-            print(f"step {step} loss {history[-1]:.4f}", flush=True)
-    refuse_drift(model)
-    return history, time.perf_counter() - begin
+        self.optimizer.step()
+        total = torch.tensor([loss.item(), *self.stop.flags], dtype=torch.float64, device=self.device)
+        distributed.all_reduce(total)
+        mean, *flags = total.tolist()
+        return [mean / self.ranks, *flags]
+
+    def run(self) -> tuple[str, float]:
+        """Train to the end or until told to stop; return by what, and the seconds of all but the first step."""
+        begin = time.perf_counter()
+        for number in range(self.first, self.args.steps):
+            loss, stop, again = self.step(number)
+            begin = time.perf_counter() if number == self.first else begin
+            self.history.append(loss)
+            after = number + 1
+            if self.journal:
+                self.journal.add("step", step=after, loss=loss if math.isfinite(loss) else None)
+            if self.rank == 0 and number % 20 == 0:
+                print(f"step {number} loss {loss:.4f}", flush=True)
+            if stop and after < self.args.steps:
+                self.save(after)
+                self._leave(after, "USR1" if again else "TERM")
+                return "USR1" if again else "TERM", time.perf_counter() - begin
+            if after % self.args.checkpoint_every == 0:
+                self.save(after)
+            time.sleep(self.args.pause)
+        refuse_drift(self.model)
+        return "", time.perf_counter() - begin
+
+    def _leave(self, step: int, name: str) -> None:
+        if self.journal and self.args.checkpoints:
+            self.journal.add("stop", step=step, signal=name)
+            if name == "USR1":
+                replace(self.args.checkpoints / STOPPED, lambda file: file.write(str(step).encode()))
 
 
 def refuse_drift(model: nn.Module) -> None:
@@ -88,18 +123,32 @@ def refuse_drift(model: nn.Module) -> None:
 
 
 def members() -> list[dict[str, t.Any]]:
-    """Return rank and host of everyone who takes part."""
+    """Return rank and host of everyone who takes part, and the CPUs that it may use."""
     found: list[t.Any] = [None] * distributed.get_world_size()
     host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    distributed.all_gather_object(found, {"rank": distributed.get_rank(), "host": host})
+    cpus = sorted(os.sched_getaffinity(0))
+    distributed.all_gather_object(found, {"rank": distributed.get_rank(), "host": host, "cpus": cpus})
     return found
 
 
-def write(path: Path, result: dict[str, t.Any]) -> None:
-    """Replace the file in one step: a reader never sees half of it."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+def result(training: Training, seconds: float) -> dict[str, t.Any]:
+    """Return what is known at the end; the speed is that of the last start."""
+    args, ranks = training.args, members()
+    steps = args.steps - training.first
+    return {
+        "model": f"CNN on {PIXELS}x{PIXELS} stripes, {CLASSES} classes",
+        "backend": distributed.get_backend(),
+        "torch": torch.__version__,
+        "world_size": distributed.get_world_size(),
+        "ranks": ranks,
+        "steps": args.steps,
+        "batch_size": args.batch_size,
+        "samples": args.batch_size * len(ranks) * args.steps,
+        "loss": [value if math.isfinite(value) else None for value in training.history],
+        "seconds": seconds,
+        "samples_per_second": args.batch_size * len(ranks) * (steps - 1) / seconds if steps > 1 else None,
+        **starts(training.journal.read() if training.journal else []),
+    }
 
 
 def arguments() -> argparse.Namespace:
@@ -109,6 +158,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--checkpoints", type=Path, help="directory for them; without it nothing is kept")
+    parser.add_argument("--checkpoint-every", type=int, default=50, help="steps from one to the next")
+    parser.add_argument("--checkpoints-kept", type=int, default=2)
+    parser.add_argument("--pause", type=float, default=0, help="seconds between steps, to rehearse long trainings")
     return parser.parse_args()
 
 
@@ -119,29 +172,20 @@ def main() -> None:
     if backend == "nccl":
         torch.cuda.set_device(device)
     distributed.init_process_group(backend)
-    history, seconds = train(args, device)
-    ranks = members()
-    if distributed.get_rank() == 0:
-        samples = args.batch_size * len(ranks) * args.steps
-        result = {
-            "model": "CNN on 16x16 stripes, 8 classes",
-            "backend": backend,
-            "torch": torch.__version__,
-            "world_size": distributed.get_world_size(),
-            "ranks": ranks,
-            "steps": args.steps,
-            "batch_size": args.batch_size,
-            "samples": samples,
-            "loss": [value if math.isfinite(value) else None for value in history],
-            "seconds": seconds,
-            "samples_per_second": samples * (args.steps - 1) / args.steps / seconds,
-        }
-        write(args.result, result)
+    training = Training(args, device)
+    told, seconds = training.run()
+    if not told:
+        found = result(training, seconds)
+        if training.rank == 0:
+            replace(args.result, lambda file: file.write(json.dumps(found, indent=1, allow_nan=False).encode() + b"\n"))
+    del training
     # DDP's reducer sits in a reference cycle and holds the process group. Still held when the interpreter ends, gloo's
     # threads abort with "terminate called": 4 of 10 short runs on a busy machine, none of 28 with this.
     gc.collect()
     distributed.barrier()
     distributed.destroy_process_group()
+    # Who sends TERM wants an end, and is not told that all is done. USR1 is answered with a file, see checkpoints.py.
+    sys.exit(128 + signal.SIGTERM if told == "TERM" else 0)
 
 
 if __name__ == "__main__":

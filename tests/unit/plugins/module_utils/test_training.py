@@ -75,3 +75,22 @@ def test_a_completed_job_without_a_result_is_an_error() -> None:
     found = training.describe(None, JOB)
     got = training.check(found, "result.json: no such file", [], time=1.0)
     assert (got["verdict"], got["class"], found["loss"], training.learned(got)) == ("error", "infra", [], False)
+
+
+def test_what_interruptions_cost_is_told_and_can_be_judged() -> None:
+    ranks = [{"rank": 0, "host": "c1", "cpus": [0, 1, 2]}, {"rank": 1, "host": "c2"}]
+    starts = {"restarts": 2, "resumed_from": 150, "lost_steps": 12}
+    result = training.parse(json.dumps({**RESULT, **starts, "ranks": ranks}))
+    assert {key: result[key] for key in starts} == starts
+    assert result["ranks"] == [{"rank": 0, "host": "c1", "cpus": "0-2"}, {"rank": 1, "host": "c2"}]
+    limit = {"check": "training", "metric": "lost_steps", "op": "<=", "value": 10, "unit": "steps", "source": "ours"}
+    expected = [*training.expectations(0.5, 2), limit]
+    got = training.check(training.describe(result, JOB), "", expected, time=1.0)
+    assert got["verdict"] == "fail"
+    assert "lost_steps" in got["reason"]
+
+
+def test_a_result_of_an_older_program_has_no_interruptions() -> None:
+    found = training.describe(training.parse(json.dumps(RESULT)), JOB)
+    assert (found["restarts"], found["resumed_from"], found["lost_steps"]) == (0, None, 0)
+    assert training.describe(None, JOB)["restarts"] == 0

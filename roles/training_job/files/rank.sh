@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Starts one process of a training: rank.sh agent|torchrun|srun|mpirun PROGRAM [ARGUMENT ...]
+# agent is the torchrun of a node; the others name what gives the ranks their numbers.
+#   HPCAI_CPU_MASKS    one hexadecimal CPU mask for every rank of a node
+#   HPCAI_RANK_OUTPUT  directory in which every rank has a file of its own
+set -euo pipefail
+kind=$1
+shift
+# USR1 asks for a checkpoint. A rank that is still starting, and torchrun itself, would die of it.
+trap '' USR1
+
+if [[ $kind == agent ]]; then
+  # Slurm signals what it started and nothing below: the ranks are torchrun's children.
+  "$@" &
+  agent=$!
+  # shellcheck disable=SC2317  # the trap calls it
+  tell_ranks() {
+    local ranks=()
+    read -ra ranks <"/proc/$agent/task/$agent/children" || :
+    ((${#ranks[@]} == 0)) || kill -USR1 "${ranks[@]}" || :
+  }
+  trap tell_ranks USR1
+  trap 'kill -TERM "$agent" || :' TERM
+  status=138 # of a wait that USR1 ended; 143 with TERM
+  while ((status == 138 || status == 143)); do
+    status=0
+    wait "$agent" || status=$?
+  done
+  exit "$status"
+fi
+
+case $kind in
+  srun)
+    export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
+    ;;
+  mpirun)
+    export RANK=$OMPI_COMM_WORLD_RANK LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE
+    ;;
+esac
+
+if [[ -n ${HPCAI_CPU_MASKS:-} ]]; then
+  read -ra masks <<<"$HPCAI_CPU_MASKS"
+  taskset --pid "${masks[LOCAL_RANK]}" $$ >/dev/null ||
+    echo "rank $RANK on $(uname -n) is not bound to the CPUs ${masks[LOCAL_RANK]}" >&2
+fi
+
+if [[ -n ${HPCAI_RANK_OUTPUT:-} ]]; then
+  # What is signalled is all processes of a step: tee has to stay for what the rank says about it.
+  exec > >(trap '' INT TERM; exec tee -a "$HPCAI_RANK_OUTPUT/rank-$RANK.txt") 2>&1
+fi
+exec "$@"

@@ -1,0 +1,193 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.filter.jobs import ddp_findings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp, ddp_facts, ddp_runs
+
+NODE: dict[str, t.Any] = {
+    "torch": "2.9.0",
+    "torch_problem": "",
+    "python": "/shared/bin/python",
+    "hostname": "c1",
+    "user": "trainer",
+    "cpus": 96,
+    "gpus": 8,
+    "missing": [],
+    "script_sha256": "a" * 64,
+    "unresolved": [],
+    "port": 29400,
+    "port_free": True,
+    "jobs": [],
+    "jobs_problem": "",
+}
+SPEC: dict[str, t.Any] = {
+    "nodes": ["c1", "c2"],
+    "addresses": {"c1": "c1", "c2": "10.0.0.2"},
+    "endpoint": "c1:29400",
+    "processes": 1,
+    "python": "/shared/bin/python",
+    "script": "{run}/train.py",
+    "arguments": ["--steps", "10"],
+    "environment": {"OMP_NUM_THREADS": 1},
+    "chdir": "/shared",
+    "timeout": 60,
+}
+
+
+def test_sound_nodes_are_not_refused() -> None:
+    assert ddp.findings({"c1": NODE, "c2": {**NODE, "port_free": False}}, 8, "c1") == []
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        ({"torch": "2.8.0"}, "version of PyTorch: 2.9.0 on c1; 2.8.0 on c2"),
+        ({"torch": "", "torch_problem": "No module named 'torch'"}, "c2: /shared/bin/python cannot import torch"),
+        ({"script_sha256": "b" * 64}, "content of the script"),
+        ({"gpus": 4}, "c2: 8 processes per node are more than its 4 GPUs"),
+        ({"gpus": 0, "cpus": 2}, "c2: 8 processes per node are more than its 2 CPUs"),
+        ({"missing": ["/shared/data"]}, "c2: /shared/data is missing or not readable for trainer"),
+        ({"unresolved": ["c1"]}, "c2: the name c1 does not resolve"),
+        ({"jobs": ["7", "8"]}, "c2: Slurm has jobs there: 7, 8"),
+        ({"jobs_problem": "Unable to contact slurm controller"}, "c2: Slurm does not say"),
+    ],
+)
+def test_what_keeps_nodes_from_training_together(change: dict[str, t.Any], text: str) -> None:
+    found = ddp.findings({"c1": NODE, "c2": {**NODE, **change}}, 8, "c1")
+    assert any(text in line for line in found), found
+
+
+def test_more_that_is_refused() -> None:
+    assert "port 29400 is in use" in ddp.findings({"c1": {**NODE, "port_free": False}}, 8, "c1")[0]
+    assert "c2: nothing is known" in ddp.findings({"c1": NODE, "c2": None}, 8, "c1")[0]
+    assert "none of the nodes" in ddp.findings({"c1": NODE}, 8, "c9")[0]
+    assert ddp.findings({"c1": {**NODE, "jobs": ["7"], "jobs_problem": "x"}}, 8, "c1", "ignore") == []
+    with pytest.raises(Exception, match="in what a node says"):
+        ddp_findings({"c1": {"torch": "2"}}, 1, "c1")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nodes": ["c1", "c 2"]},
+        {"addresses": {"c1": "c1"}},
+        {"addresses": {"c1": "c1", "c2": "-x"}},
+        {"processes": 0},
+        {"timeout": 0},
+        {"environment": {"A B": "1"}},
+    ],
+)
+def test_what_cannot_be_started_is_refused(change: dict[str, t.Any]) -> None:
+    with pytest.raises(ddp.DdpError):
+        ddp.validate({**SPEC, **change})
+
+
+def test_the_unit_belongs_to_the_user_and_leaves_nothing() -> None:
+    name = ddp.unit("/shared/x")
+    argv = ddp.start("/bin/systemd-run", name, "trainer", SPEC, "/shared/x/run-1", "c2")
+    assert argv[:3] == ["/bin/systemd-run", f"--unit={name}", "--uid=trainer"]
+    assert "--property=KillMode=control-group" in argv
+    assert argv[-4:] == ["/shared/x/run-1/ddp_node.py", "node", "/shared/x/run-1", "c2"]
+
+
+def test_runs_are_counted_and_completed_ones_stay(tmp_path: Path) -> None:
+    programs = {"train.py": "print()"}
+    assert ddp_runs.prepare(tmp_path / "none", SPEC, programs, False, True) == (True, "run-1")
+    assert ddp_runs.prepare(tmp_path, SPEC, programs, False, True) == (True, "run-1")
+    assert list(tmp_path.iterdir()) == []
+    assert ddp_runs.prepare(tmp_path, SPEC, programs, False, False) == (True, "run-1")
+    assert json.loads((tmp_path / "run-1/spec.json").read_text())["environment"] == {"OMP_NUM_THREADS": "1"}
+    # Somebody else's converge of the same training joins it, another training is refused.
+    assert ddp_runs.prepare(tmp_path, SPEC, programs, False, False) == (True, "run-1")
+    with pytest.raises(ddp.DdpError, match="is going on with other settings"):
+        ddp_runs.prepare(tmp_path, {**SPEC, "processes": 2}, programs, False, False)
+    _end(tmp_path / "run-1")
+    found = ddp_runs.wait(tmp_path, "run-1", 5)
+    assert (found["state"], found["world_size"], found["seconds"]) == ("completed", 2, 4.0)
+    assert found["ranks"][1]["output"] == str(tmp_path / "run-1/ranks/rank-1.txt")
+    assert ddp_runs.prepare(tmp_path, SPEC, programs, False, False) == (False, "run-1")
+    assert ddp_runs.prepare(tmp_path, SPEC, programs, True, False) == (True, "run-2")
+    _end(tmp_path / "run-2", rc=1)
+    assert ddp_runs.wait(tmp_path, "run-2", 5)["state"] == "failed"
+    assert ddp_runs.prepare(tmp_path, SPEC, programs, False, False) == (True, "run-3")
+
+
+def _end(run: Path, rc: int = 0) -> None:
+    for number, node in enumerate(SPEC["nodes"]):
+        (run / "nodes" / f"{node}.json").write_text(json.dumps({"rc": rc, "why": "", "seconds": 3.0 + number}))
+        (run / "ranks" / f"rank-{number}.json").write_text(json.dumps({"rank": number, "node": node, "rc": rc}))
+
+
+def test_a_failure_names_the_first_rank_and_its_last_lines(tmp_path: Path) -> None:
+    ddp_runs.prepare(tmp_path, SPEC, {}, False, False)
+    run = tmp_path / "run-1"
+    _end(run, rc=1)
+    (run / "ranks/rank-1.txt").write_text("".join(f"line {number}\n" for number in range(100)))
+    (run / "failed.json").write_text(json.dumps({"node": "c2", "rank": 1, "why": "was killed by SIGKILL", "time": 1}))
+    found = ddp_runs.wait(tmp_path, "run-1", 5)
+    text = ddp.report(found, ddp_runs.last_words(found))
+    assert text.startswith("run-1 failed: rank 1 on c2 was killed by SIGKILL. Its last lines:\nline 70\n")
+    assert text.endswith("line 99")
+
+
+def test_a_node_that_never_ends_is_named(tmp_path: Path) -> None:
+    ddp_runs.prepare(tmp_path, SPEC, {}, False, False)
+    times = iter([0.0, 1000.0])
+    found = ddp_runs.wait(tmp_path, "run-1", 5, poll=0, clock=lambda: next(times))
+    assert "never told how they ended: c1, c2" in ddp.report(found, "")
+
+
+def test_a_directory_that_is_not_shared_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(ddp.DdpError, match="do all nodes see the same directory"):
+        ddp_runs.read(tmp_path / "run-9")
+
+
+@pytest.mark.parametrize(
+    "answer, want",
+    [
+        ((0, "7\n7\n8\n", ""), (["7", "8"], "")),
+        ((0, "", ""), ([], "")),
+        ((1, "", "slurm_load_jobs error: Invalid node name specified"), ([], "")),
+        ((1, "", "Unable to contact slurm controller"), ([], "Unable to contact slurm controller")),
+    ],
+)
+def test_jobs_of_slurm(answer: tuple[int, str, str], want: tuple[list[str], str]) -> None:
+    assert ddp_facts.slurm_jobs(lambda argv: answer, "/usr/bin/squeue", "c1") == want
+
+
+def test_facts_of_a_machine_without_torch(tmp_path: Path) -> None:
+    params = {
+        "python": "/nonexistent/python",
+        "script": str(tmp_path / "train.py"),
+        "paths": [str(tmp_path)],
+        "addresses": ["localhost", "no-such-host.invalid"],
+        "port": 0,
+    }
+    found = ddp_facts.facts(params, lambda argv: (127, "", "No such file"), None)
+    assert (found["torch"], found["torch_problem"]) == ("", "No such file")
+    assert found["missing"] == [str(tmp_path / "train.py")]
+    assert (found["unresolved"], found["port_free"]) == (["no-such-host.invalid"], True)
+
+
+def test_facts_are_read_past_what_torch_prints() -> None:
+    said = 'a warning\n{"torch": "2.9.0", "gpus": 8}\n'
+    found = ddp_facts._torch(lambda argv: (0, said, ""), "python")
+    assert found == {"torch": "2.9.0", "gpus": 8, "torch_problem": ""}
+
+
+def test_a_rank_that_failed_for_a_lost_node_is_not_all_that_is_told(tmp_path: Path) -> None:
+    ddp_runs.prepare(tmp_path, SPEC, {}, False, False)
+    _end(tmp_path / "run-1", rc=1)
+    (tmp_path / "run-1/nodes/c2.json").unlink()
+    (tmp_path / "run-1/failed.json").write_text(json.dumps({"node": "c1", "rank": 0, "why": "ended with 1"}))
+    times = iter([0.0, 1.0, 2.0, 1000.0, 1001.0])
+    found = ddp_runs.wait(tmp_path, "run-1", 5, poll=0, clock=lambda: next(times))
+    assert ddp.report(found, "").endswith("ended with 1. c2 never told how it ended and may be what was lost.")

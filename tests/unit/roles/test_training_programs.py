@@ -1,0 +1,244 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The programs that roles training_job and ddp_launch send to the nodes; none of this needs PyTorch."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+import typing as t
+from pathlib import Path
+
+import pytest
+
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+NODE = ROLES / "ddp_launch/files/ddp_node.py"
+RANK = ROLES / "training_job/files/rank.sh"
+
+
+def load(path: Path) -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+checkpoints = load(ROLES / "training_job/files/checkpoints.py")
+ddp_node = load(NODE)
+
+
+def save(folder: Path, *steps: int, kept: int = 2) -> t.Any:
+    found = checkpoints.Checkpoints(folder, kept)
+    for step in steps:
+        found.save(step, lambda file, step=step: file.write(b"x" * step))
+    return found
+
+
+def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
+    found = save(tmp_path, 10, 20, 30)
+    assert found.newest() == (30, tmp_path / "step-00000030.pt")
+    assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["step-00000020.pt", "step-00000030.pt"]
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 29, b"y" * 30, None])
+def test_a_spoilt_checkpoint_is_passed_over(tmp_path: Path, content: bytes | None, capsys: t.Any) -> None:
+    found = save(tmp_path, 20, 30)
+    newest = tmp_path / "step-00000030.pt"
+    newest.unlink() if content is None else newest.write_bytes(content)
+    assert found.newest() == (20, tmp_path / "step-00000020.pt")
+    assert "step-00000030 is passed over" in capsys.readouterr().err
+
+
+def test_one_that_was_never_finished_does_not_count(tmp_path: Path) -> None:
+    found = save(tmp_path, 20)
+    (tmp_path / "step-00000030.pt").write_bytes(b"x" * 30)
+    (tmp_path / "step-00000040.json").write_text("{")
+    assert found.newest() == (20, tmp_path / "step-00000020.pt")
+    assert checkpoints.Checkpoints(tmp_path / "empty").newest() is None
+
+
+def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    checkpoints.replace(path, lambda file: file.write(b"old"))
+
+    def crash(file: t.BinaryIO) -> None:
+        file.write(b"ne")
+        raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space"):
+        checkpoints.replace(path, crash)
+    assert path.read_bytes() == b"old"
+
+
+def test_the_journal_tells_what_a_crash_has_cost(tmp_path: Path) -> None:
+    journal = checkpoints.Journal(tmp_path)
+    assert journal.read() == []
+    journal.add("start", step=0, lost=0)
+    for step in range(1, 26):
+        journal.add("step", step=step, loss=1.0)
+    with (tmp_path / checkpoints.JOURNAL).open("a") as file:
+        file.write('{"event": "step", "st')  # killed in the middle of a line
+    lost = checkpoints.done(journal.read()) - 20
+    journal.add("start", step=20, lost=lost)
+    assert checkpoints.starts(journal.read()) == {"restarts": 1, "resumed_from": 20, "lost_steps": 5}
+    assert checkpoints.starts([]) == {"restarts": 0, "resumed_from": None, "lost_steps": 0}
+
+
+@pytest.mark.parametrize(
+    "kind, variables",
+    [
+        ("srun", {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NTASKS": "4"}),
+        (
+            "mpirun",
+            {
+                "OMPI_COMM_WORLD_RANK": "3",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "4",
+                "SLURM_PROCID": "0",
+            },
+        ),
+        ("torchrun", {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "SLURM_PROCID": "0"}),
+    ],
+)
+def test_a_rank_knows_its_number_and_place(tmp_path: Path, kind: str, variables: dict[str, str]) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    masks = {"HPCAI_CPU_MASKS": f"0x1 {hex(1 << cpu)}", "HPCAI_RANK_OUTPUT": str(tmp_path)}
+    code = "import os; print(*(os.environ[n] for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE')), *os.sched_getaffinity(0))"
+    argv = ["bash", str(RANK), kind, sys.executable, "-c", code]
+    said = subprocess.run(argv, env={"PATH": os.environ["PATH"], **masks, **variables}, capture_output=True, text=True)
+    assert (said.returncode, said.stdout) == (0, f"3 1 4 {cpu}\n"), said.stderr
+    assert (tmp_path / "rank-3.txt").read_text() == said.stdout
+
+
+def test_torchrun_is_not_hit_by_the_signal_that_its_ranks_get(tmp_path: Path) -> None:
+    """The agent here is a shell with one child, as torchrun is with its ranks."""
+    child = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: (print('told', flush=True), sys.exit(0)))\n"
+        "print('ready', flush=True)\ntime.sleep(30)\n"
+    )
+    agent = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {child!r}]) + 7)"
+    argv = ["bash", str(RANK), "agent", sys.executable, "-c", agent]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout and running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGUSR1)
+        assert running.stdout.readline() == "told\n"
+        assert running.wait(20) == 7
+
+
+SPEC = {
+    "run": "run-1",
+    "nodes": ["c1", "c2"],
+    "addresses": {"c1": "10.0.0.1", "c2": "10.0.0.2"},
+    "endpoint": "10.0.0.1:29400",
+    "processes": 2,
+    "python": sys.executable,
+    "script": "{run}/train.py",
+    "arguments": ["--result", "{run}/result.json"],
+    "environment": {},
+    "chdir": "/",
+    "timeout": 60,
+}
+
+
+def test_the_torchrun_of_a_node() -> None:
+    argv = ddp_node.command(SPEC, Path("/shared/run-1"), "c2")
+    assert "--nnodes=2" in argv
+    assert "--nproc-per-node=2" in argv
+    assert "--local-addr=10.0.0.2" in argv
+    assert argv[-3:] == ["/shared/run-1/train.py", "--result", "/shared/run-1/result.json"]
+
+
+def test_only_the_first_failure_is_kept(tmp_path: Path) -> None:
+    for node in ("c2", "c1"):
+        ddp_node.fail(tmp_path, {"node": node, "rank": 1, "why": "ended with 1"})
+    assert json.loads((tmp_path / "failed.json").read_text())["node"] == "c2"
+    assert [path.name for path in tmp_path.iterdir()] == ["failed.json"]
+
+
+def test_a_silent_node_is_found_and_one_that_ended_is_none(tmp_path: Path) -> None:
+    (tmp_path / "nodes").mkdir()
+    now = [0.0]
+    peers = ddp_node.Peers(tmp_path, ["c1", "c2", "c3"], clock=lambda: now[0])
+    (tmp_path / "nodes/c1.beat").write_text("end")
+    (tmp_path / "nodes/c2.beat").write_text("1")
+    assert peers.silent() == ""
+    now[0] = ddp_node.SILENCE + 1
+    assert peers.silent() == "c2"
+    (tmp_path / "nodes/c2.beat").write_text("2")
+    assert peers.silent() == ""
+
+
+def torchrun(tmp_path: Path, rank: str) -> Path:
+    """Make a run whose torchrun is a program that starts one rank by ddp_node.py, as the real one does."""
+    run = tmp_path / "run-1"
+    for path in (run, run / "nodes", run / "ranks", tmp_path / "bin"):
+        path.mkdir()
+    (run / "ddp_node.py").write_text(NODE.read_text())
+    (run / "train.py").write_text(rank)
+    fake = tmp_path / "bin/python"
+    fake.write_text(
+        f'#!/bin/bash\nif [[ $1 != -m ]]; then exec {sys.executable} "$@"; fi\n'
+        'while [[ $1 != --no-python ]]; do shift; done\nshift\nRANK=0 "$@" &\nrank=$!\n'
+        'trap "kill -TERM $rank; wait $rank; exit 1" TERM\nwait $rank\n'
+    )
+    fake.chmod(0o755)
+    spec = {**SPEC, "python": str(fake), "nodes": ["c1"], "processes": 1}
+    (run / "spec.json").write_text(json.dumps(spec))
+    return run
+
+
+def start(run: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(NODE), "node", str(run), "c1"])
+
+
+def outcome(run: Path, name: str) -> t.Any:
+    return json.loads((run / name).read_text())
+
+
+def test_a_rank_that_ends_well(tmp_path: Path) -> None:
+    run = torchrun(tmp_path, "print('x' * 100_000)")
+    assert start(run).wait(30) == 0
+    assert outcome(run, "nodes/c1.json")["rc"] == 0
+    assert outcome(run, "ranks/rank-0.json") == {"rank": 0, "node": "c1", "rc": 0, "told": False}
+    assert (run / "ranks/rank-0.txt").stat().st_size == 100_001
+    assert (run / "nodes/c1.beat").read_text() == "end"
+    assert not (run / "failed.json").exists()
+
+
+@pytest.mark.parametrize(
+    "code, why",
+    [("raise SystemExit(3)", "ended with 3"), ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL")],
+)
+def test_a_rank_that_fails_is_named(tmp_path: Path, code: str, why: str) -> None:
+    run = torchrun(tmp_path, code)
+    assert start(run).wait(30) == 1
+    failed = outcome(run, "failed.json")
+    assert (failed["node"], failed["rank"], failed["why"]) == ("c1", 0, why)
+
+
+def test_a_failure_elsewhere_ends_this_node(tmp_path: Path) -> None:
+    run = torchrun(tmp_path, "import time; time.sleep(60)")
+    running = start(run)
+    time.sleep(1)
+    ddp_node.fail(run, {"node": "c9", "rank": 5, "why": "ended with 1"})
+    assert running.wait(30) == 1
+    assert outcome(run, "failed.json")["node"] == "c9"
+    assert outcome(run, "nodes/c1.json")["why"] == "another node or rank failed"
+    assert outcome(run, "ranks/rank-0.json")["told"] is True
+
+
+def test_a_run_that_takes_too_long_ends(tmp_path: Path) -> None:
+    run = torchrun(tmp_path, "import time; time.sleep(60)")
+    spec = outcome(run, "spec.json")
+    (run / "spec.json").write_text(json.dumps({**spec, "timeout": 1}))
+    assert start(run).wait(30) == 1
+    assert outcome(run, "failed.json")["why"] == "not done after 1 s"

@@ -1,0 +1,159 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The shell scripts that roles write are written and read by shellcheck; what they hold is looked at."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+TRAINING = ROOT / "roles/training_job"
+BASE = {
+    "ansible_python_interpreter": sys.executable,
+    "cluster_shared_dir": "/shared",
+    "cluster_sku": "ND96asr_v4",
+    "training_job_user": "trainer",
+}
+TOPOLOGY = {"numa": [], "gpus": [{"index": 0, "cpus": "2-3"}, {"index": 1, "cpus": "0-1"}]}
+
+
+def play(tmp_path: Path, tasks: list[dict[str, t.Any]], variables: dict[str, t.Any]) -> str:
+    plays = [{"hosts": "localhost", "gather_facts": False, "vars": {**BASE, **variables}, "tasks": tasks}]
+    (tmp_path / "play.yml").write_text(yaml.safe_dump(plays))
+    done = subprocess.run(
+        [Path(sys.executable).with_name("ansible-playbook"), "-i", "localhost,", "-c", "local", tmp_path / "play.yml"],
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "HPCAI_REPORT_DIR": str(tmp_path / "report")},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def check(*scripts: Path) -> None:
+    if not shutil.which("shellcheck"):
+        pytest.skip("no shellcheck; make host-packages installs it")
+    done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def job(tmp_path: Path, **variables: t.Any) -> str:
+    """Write the job script of role training_job as the role would."""
+    inputs = {
+        **yaml.safe_load((TRAINING / "defaults/main.yml").read_text()),
+        **yaml.safe_load((TRAINING / "vars/main.yml").read_text()),
+    }
+    (tmp_path / "files").symlink_to(TRAINING / "files")
+    path = tmp_path / "job.sh"
+    content = "{{ lookup('ansible.builtin.template', '" + str(TRAINING / "templates/job.sh.j2") + "') }}"
+    play(tmp_path, [{"ansible.builtin.copy": {"content": content, "dest": str(path)}}], {**inputs, **variables})
+    check(path)
+    return path.read_text().partition("END_OF_PROGRAM\nmapfile")[2] or path.read_text()
+
+
+def test_torchrun_in_a_virtual_environment(tmp_path: Path) -> None:
+    text = job(tmp_path, training_job_gpus_per_node=8)
+    assert re.search(r"launch=\(srun .*--ntasks-per-node=1 --cpu-bind=none\)", text)
+    assert "export HPCAI_CPU_MASKS='0xffffff000000 0xffffff000000 0xffffff " in text
+    assert "--nproc-per-node=8" in text
+
+
+def test_ranks_by_srun_in_a_container(tmp_path: Path) -> None:
+    text = job(
+        tmp_path,
+        training_job_gpus_per_node=8,
+        training_job_launcher="srun",
+        training_job_runtime="container",
+        training_job_container_image="/shared/images/a.sqsh",
+        training_job_container_mounts=["/data:/data:ro"],
+    )
+    launch = re.search(r"launch=\(srun.*", text)
+    assert launch
+    for word in (
+        "--ntasks-per-node=8",
+        "--cpu-bind=mask_cpu:0xffffff000000,",
+        "--container-image=/shared/images/a.sqsh",
+        "/shared/training/trainer/ddp_smoke:/shared/training/trainer/ddp_smoke,/data:/data:ro,"
+        "/opt/microsoft/ndv4-topo.xml:/opt/microsoft/ndv4-topo.xml:ro",
+        "--container-workdir=/shared/training/trainer/ddp_smoke",
+        "--container-env=MASTER_ADDR,MASTER_PORT,",
+    ):
+        assert word in launch[0], word
+    assert "train=(python3 " in text
+
+
+def test_mpirun_in_a_conda_environment(tmp_path: Path) -> None:
+    text = job(
+        tmp_path,
+        training_job_launcher="mpirun",
+        training_job_runtime="conda",
+        training_job_processes_per_node=2,
+        training_job_topology=TOPOLOGY,
+        training_job_rank_output=True,
+        training_job_arguments=["--pause", "a b"],
+    )
+    assert "export HPCAI_CPU_MASKS='0xc 0x3'" in text
+    assert "--map-by ppr:2:node --bind-to none -x MASTER_ADDR" in text
+    assert "-x CONDA_PREFIX" in text
+    assert "export CONDA_PREFIX=/shared/pytorch/current" in text
+    assert "--pause 'a b')" in text
+
+
+@pytest.mark.parametrize("sku", ["ND96asr_v4", "Standard_ND96isr_H100_v5", "NC80adis_H100_v5"])
+def test_the_nccl_examples(tmp_path: Path, sku: str) -> None:
+    role = {"name": "hpcai.gpu_cluster.nccl_examples"}
+    play(
+        tmp_path,
+        [{"ansible.builtin.include_role": role}],
+        {"cluster_sku": sku, "nccl_examples_dir": str(tmp_path / "x")},
+    )
+    scripts = sorted((tmp_path / "x").glob("*.sh"))
+    assert {path.stem.rpartition("_")[2] for path in scripts} == {"mpirun", "srun", "container"}
+    check(*scripts)
+    for path in scripts:
+        text = path.read_text()
+        # A line that is not at its place is no option: the guides' indented ones were never read.
+        assert text.count("SBATCH --") == len(re.findall("^#SBATCH --", text, re.MULTILINE))
+        assert f"#SBATCH --output={tmp_path}/x/logs/" in text
+        assert "export OMPI_MCA_coll_hcoll_enable=0" in text
+    if sku == "ND96asr_v4":
+        text = (tmp_path / "x/nccl_allreduce_srun.sh").read_text()
+        assert "expected: busbw >= 185 GB/s at 8589934592 bytes on 2 nodes or more" in text
+        assert "yosoyjay/cyclecloud-llm README.md" in text
+        assert ",0xffffff000000000000 " in text
+        assert "CUDA_VISIBLE_DEVICES=2,3,0,1,6,7,4,5" in (tmp_path / "x/nccl_allreduce_mpirun.sh").read_text()
+
+
+def test_mpirun_gets_a_hostfile_of_idle_nodes_outside_of_jobs(tmp_path: Path) -> None:
+    role = {"name": "hpcai.gpu_cluster.nccl_examples"}
+    play(tmp_path, [{"ansible.builtin.include_role": role}], {"nccl_examples_dir": str(tmp_path / "x")})
+    (tmp_path / "bin").mkdir()
+    programs = {
+        "sinfo": "printf '%s\\n' c3 c1 c2 c1",
+        "all_reduce_perf_mpi": "true",
+        "mpirun": 'while [[ $1 != --hostfile ]]; do shift; done; cat "$2"; shift 2; echo "$@"',
+    }
+    for name, text in programs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    variables = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    script = tmp_path / "x/nccl_allreduce_mpirun.sh"
+    done = subprocess.run([script], env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    hosts, words = done.stdout.splitlines()[:-1], done.stdout.splitlines()[-1].split()
+    assert hosts == ["c1 slots=8", "c2 slots=8"]
+    assert words[:6] == ["-np", "16", "--map-by", "ppr:2:numa", "--bind-to", "numa"]
+    assert "OMPI_MCA_pml" not in words, "Open MPI hands its own variables on, and warns when it is told to"
+    assert words[-8:] == "-b 8 -e 8589934592 -f 2 -g 1".split()
