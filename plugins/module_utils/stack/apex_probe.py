@@ -1,0 +1,167 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tell what a host and its PyTorch offer for a build of Apex: private, stdlib and torch only.
+
+This very file is given to ``python -`` of the environment, through srun on another node when Apex is built there, so it
+may import nothing of the collection. It prints what it read; what that means is decided in apex_facts and apex_checks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import typing as t
+from pathlib import Path
+
+MARK = "HPCAI_APEX "
+_TOOLS = ("pip", "setuptools", "wheel", "packaging")
+_TIMEOUT = 60
+# Those that PyTorch's own headers for CUDA extensions include.
+HEADERS = ("cuda_runtime.h", "cublas_v2.h", "cublasLt.h", "cusparse.h", "cusolverDn.h")
+
+
+def said(*argv: str) -> str:
+    """Return what a program prints; nothing when it cannot be run."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def python() -> dict[str, t.Any]:
+    return {
+        "python": platform.python_version(),
+        "abi": sysconfig.get_config_var("SOABI"),
+        "tools": {name: version(name) for name in _TOOLS},
+        "headers": Path(sysconfig.get_path("include"), "Python.h").is_file(),
+        "include": sysconfig.get_path("include"),
+    }
+
+
+def version(name: str) -> str | None:
+    """Return what is installed; imported in the wrong order pip and setuptools quarrel about distutils."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def pytorch(architectures: str) -> dict[str, t.Any]:
+    """Read PyTorch; a broken one is a fact, too."""
+    try:
+        torch: t.Any = importlib.import_module("torch")
+        extension = importlib.import_module("torch.utils.cpp_extension")
+    except Exception as exc:
+        return {"torch": None, "torch_error": f"{type(exc).__name__}: {exc}"}
+    site = Path(torch.__file__).parents[1]
+    return {
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "cxx11abi": bool(torch.compiled_with_cxx11_abi()),
+        "archs": _archs(torch),
+        "gpus": torch.cuda.device_count() if torch.version.cuda else 0,
+        "cudnn": torch.backends.cudnn.version() if torch.version.cuda else None,
+        "least": list(getattr(extension, "MINIMUM_GCC_VERSION", ())),
+        "bounds": {key: [list(one) for one in pair] for key, pair in _table(extension).items()},
+        "refused": _refused(extension, architectures) if torch.version.cuda and architectures else "",
+        "includes": {str(path): headers(path) for path in sorted(site.glob("nvidia/*/include"))},
+    }
+
+
+def headers(folder: Path) -> list[str]:
+    """Return which of CUDA's headers a directory has: a toolkit may come without, PyTorch's wheels bring them."""
+    return [name for name in HEADERS if (folder / name).is_file()]
+
+
+def _archs(torch: t.Any) -> str:
+    """Return what PyTorch holds code for; its public function says nothing where there is no GPU."""
+    try:
+        return torch._C._cuda_getArchFlags() or ""
+    except Exception:
+        return " ".join(torch.cuda.get_arch_list())
+
+
+def _table(extension: t.Any) -> t.Mapping[str, t.Any]:
+    return getattr(extension, "CUDA_GCC_VERSIONS", {})
+
+
+def _refused(extension: t.Any, architectures: str) -> str:
+    """Return what PyTorch's own build code says against a list of architectures."""
+    os.environ["TORCH_CUDA_ARCH_LIST"] = architectures
+    try:
+        extension._get_cuda_arch_flags()
+    except ValueError as exc:
+        return str(exc)
+    except Exception:
+        return ""
+    return ""
+
+
+def host(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Read the toolkit, the compiler, and the room for a build."""
+    home = toolkit(request["cuda_home"])
+    nvcc = f"{home}/bin/nvcc"
+    compiler = request["compiler"] or os.environ.get("CXX") or "c++"
+    ninja = shutil.which("ninja", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}")
+    return {
+        "host": platform.node(),
+        "cuda_home": home,
+        "cuda_headers": headers(Path(home, "include")),
+        "nvcc": said(nvcc, "--version"),
+        "codes": said(nvcc, "--list-gpu-code"),
+        "compiler": shutil.which(compiler) or "",
+        "compiler_path": compiler,
+        "compiler_name": said(compiler, "--version"),
+        "compiler_version": said(compiler, "-dumpfullversion", "-dumpversion"),
+        "ninja": said(ninja, "--version").strip() if ninja else "",
+        "free": free(request["build_dir"]),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory": memory(),
+    }
+
+
+def toolkit(home: str) -> str:
+    """Return the directory of a toolkit: the given one, the usual one, that of the nvcc on the path."""
+    if home or Path("/usr/local/cuda/bin/nvcc").is_file():
+        return home or "/usr/local/cuda"
+    found = shutil.which("nvcc")
+    return str(Path(found).resolve().parents[1]) if found else "/usr/local/cuda"
+
+
+def free(path: str) -> int | None:
+    """Return the bytes that are free where a directory is, or will be."""
+    place = Path(path)
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def memory() -> int:
+    """Return the bytes that a build may use: what Slurm gave, or what is available."""
+    if os.environ.get("SLURM_MEM_PER_NODE"):
+        return int(os.environ["SLURM_MEM_PER_NODE"]) << 20
+    if os.environ.get("SLURM_MEM_PER_CPU"):
+        return int(os.environ["SLURM_MEM_PER_CPU"]) * len(os.sched_getaffinity(0)) << 20
+    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) << 10
+
+
+def main() -> None:
+    request = json.loads(sys.argv[1])
+    found = {**python(), **pytorch(request["architectures"])}
+    if not request["torch_only"]:
+        found.update(host(request))
+    print(f"\n{MARK}{json.dumps(found)}")
+
+
+if __name__ == "__main__":
+    main()

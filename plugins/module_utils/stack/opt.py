@@ -1,0 +1,129 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The OPT benchmark of metaseq: its models, whether so many GPUs can train one, and how it went. Pure, private.
+
+Sizes are those of metaseq/launcher/opt_job_constants.py, the arithmetic is that of metaseq/launcher/opt_baselines.py,
+both at f7ffa5fd61cf90f498a36d365c13dd7f1a912ff7. There the benchmark is 50 updates with made-up data, logged every 5.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, judge, metric, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.metaseq import Run
+
+CHECK = "opt_benchmark"
+SEQUENCE = 2048
+UPDATES = 50
+_M = 1024 * 1024
+
+
+class OptError(ValueError):
+    """These GPUs cannot train that model; the text is fit for the user."""
+
+
+class Size(t.NamedTuple):
+    """A model; `batch` is in tokens, of all GPUs together."""
+
+    layers: int
+    width: int
+    heads: int
+    batch: int
+    model_parallel: int
+
+
+SIZES: dict[str, Size] = {
+    "8m": Size(4, 128, 2, _M // 8, 2),
+    "125m": Size(12, 768, 12, _M // 2, 2),
+    "350m": Size(24, 1024, 16, _M // 2, 2),
+    "760m": Size(24, 1536, 16, _M // 2, 2),
+    "1.3b": Size(24, 2048, 32, _M, 2),
+    "2.7b": Size(32, 2560, 32, _M, 4),
+    "6.7b": Size(32, 4096, 32, 2 * _M, 2),
+    "13b": Size(40, 5120, 40, 4 * _M, 2),
+    "30b": Size(48, 7168, 56, 4 * _M, 2),
+    "66b": Size(64, 9216, 72, 2 * _M, 8),
+    "175b": Size(96, 12288, 96, 2 * _M, 8),
+}
+
+
+def plan(model: str, nodes: int, gpus_per_node: int) -> Json:
+    """Return what each GPU gets; metaseq itself would go on with a batch of 0 where there are too many of them."""
+    if model not in SIZES:
+        raise OptError(f"model {model!r} is none of {', '.join(SIZES)}")
+    for name, value in (("nodes", nodes), ("gpus_per_node", gpus_per_node)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise OptError(f"{name} is {value!r}; a whole number from 1 is needed")
+    size, gpus = SIZES[model], nodes * gpus_per_node
+    if gpus_per_node < 2:
+        raise OptError("metaseq's model-parallel code needs at least 2 GPUs in a node")
+    if gpus % size.model_parallel:
+        raise OptError(f"{model} is split among {size.model_parallel} GPUs, and {gpus} cannot be divided by that")
+    replicas = gpus // size.model_parallel
+    batch = size.batch // replicas // SEQUENCE
+    if not batch:
+        most = size.batch // SEQUENCE * size.model_parallel
+        raise OptError(
+            f"{gpus} GPUs are too many for {model}: its batch has {size.batch // SEQUENCE} sequences for {replicas}"
+            f" replicas. Take at most {most} GPUs or a larger model"
+        )
+    return {
+        **size._asdict(),
+        "model": model,
+        "parameters": parameters(size),
+        "gpus": gpus,
+        "sequences_per_gpu": batch,
+        "words_per_update": batch * replicas * SEQUENCE,
+    }
+
+
+def parameters(size: Size, vocabulary: int = 51200) -> int:
+    """Return how many parameters there are: attention and feed-forward of each layer, and the embeddings."""
+    layer = 12 * size.width**2 + 13 * size.width
+    return size.layers * layer + (vocabulary + SEQUENCE) * size.width
+
+
+def check(
+    log: Log[Run], planned: Json, job: t.Mapping[str, t.Any], expected: t.Sequence[Json], *, time: float, **about: t.Any
+) -> Json:
+    """Return the record of a benchmark; a job that failed has no speed, whatever its log says."""
+    run = log.runs[-1] if log.runs else None
+    given: Json = {
+        **about,
+        "time": time,
+        "seconds": run.seconds if run else None,
+        "scope": {"group": job.get("nodes") or []},
+        "context": {"tool": "metaseq", "job_id": job.get("job_id"), "model": planned["model"], "gpus": planned["gpus"]},
+    }
+    said = log.cause or (run.cause if run else None)
+    if job.get("state") != "COMPLETED":
+        reason = f"job {job.get('job_id')} ended as {job.get('state')}, exit code {job.get('exit_code')}"
+        reason += f": {said.text}" if said else ""
+        return record(CHECK, None, verdict="fail", blame=said.kind if said else "software", reason=reason, **given)
+    if run is None or not run.ok:
+        reason = said.text if said else "the log holds no training" if run is None else "the training did not end"
+        return record(CHECK, None, verdict="error", reason=reason, **given)
+    judged = judge(CHECK, measure(run, planned), expected, len(job.get("nodes") or []))
+    return record(CHECK, None, metrics=judged, blame="software", **given)
+
+
+def measure(run: Run, planned: Json) -> list[Json]:
+    """Return what a complete training measured."""
+    speed = run.words_per_second
+    model = planned["model"]
+    return [
+        metric("words_per_second", speed, "words/s", model=model),
+        metric("words_per_second_per_gpu", None if speed is None else speed / planned["gpus"], "words/s", model=model),
+        metric("updates", run.rows[-1].updates, "updates", model=model),
+    ]
+
+
+def expectations(profile: t.Sequence[Json], model: str) -> list[Json]:
+    """Return what is expected: the profile's for this model, and that all updates were made."""
+    whole = "metaseq/launcher/opt_baselines.py (f7ffa5f): a benchmark is 50 updates"
+    made = {"check": CHECK, "metric": "updates", "op": ">=", "value": UPDATES, "unit": "updates", "source": whole}
+    others = [one for one in profile if one.get("check") == CHECK and one.get("model") in (None, model)]
+    return [*others, made]
