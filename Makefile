@@ -25,10 +25,12 @@ SUITE ?= bookworm
 BACKEND ?= container
 PURGE ?= false
 SKU ?=
+CONTAINERS ?= false
 MINUTES ?= 5
 HOSTS ?= 3,30,100
+CONTAINER_VARS := $(if $(filter true,$(CONTAINERS)),-e @inventories/lab_containers.yml)
 LAB_VARS := -e lab_backend=$(BACKEND) -e lab_compute_nodes=$(NODES) -e lab_gpus=$(GPUS) -e lab_suite=$(SUITE) \
-  $(if $(SKU),-e lab_sku=$(SKU))
+  $(if $(SKU),-e lab_sku=$(SKU)) $(CONTAINER_VARS)
 LAB_PACKAGES := $(HOST_PACKAGES) $(if $(filter vm,$(BACKEND)),$(MACHINE_PACKAGES))
 INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
 PLAYBOOK := $(BIN)/ansible-playbook
@@ -43,8 +45,8 @@ help: ## show this list
 
 # One name for the whole rehearsal, so that the report shows its stages as one run. A report is drawn of failures too.
 lab: export HPCAI_RUN := $(shell date -u +%Y%m%dT%H%M%SZ)
-lab: lab-up ## bring up, configure, certify and train on a real Slurm cluster on this machine (NODES, GPUS, SUITE, SKU, BACKEND)
-	@$(PLAYBOOK) $(INVENTORY) playbooks/site.yml || \
+lab: lab-up ## bring up, configure, certify and train on a real Slurm cluster on this machine (NODES, GPUS, SUITE, SKU, BACKEND, CONTAINERS)
+	@$(PLAYBOOK) $(INVENTORY) $(CONTAINER_VARS) playbooks/site.yml || \
 	  { status=$$?; $(PLAYBOOK) $(INVENTORY) playbooks/report.yml; exit $$status; }
 	@echo "  Report      $(CURDIR)/$(BUILD)/report/report.html"
 	@echo "  A shell     make lab-shell"

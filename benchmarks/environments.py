@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
@@ -26,7 +25,7 @@ def module(module_name: str, /, **params: t.Any) -> t.Any:
     argv = [sys.executable, "-m", f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{module_name}"]
     sent = json.dumps({"ANSIBLE_MODULE_ARGS": params})
     environment = {**os.environ, "PYTHONPATH": str(COLLECTIONS)}
-    done = subprocess.run(argv, input=sent, env=environment, text=True, capture_output=True)
+    done = subprocess.run(argv, input=sent, env=environment, text=True, capture_output=True, check=False)
     found = json.loads(done.stdout or "{}")
     if done.returncode:
         sys.exit(f"{module_name}: {found.get('msg', done.stderr)}")

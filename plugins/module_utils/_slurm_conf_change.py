@@ -100,3 +100,25 @@ def state_left_behind(before: str, after: str, written: t.Callable[[str], float]
         f"older one: slurmctld would forget every job and end those that run. Run 'systemctl stop slurmctld' on all "
         f"controllers, then 'rsync -a {old}/ {new}/' on one, then this again"
     )
+
+
+def lost(before: t.Mapping[str, str], after: t.Mapping[str, str]) -> str:
+    """Say which plugins plugstack.conf would lose: those of a file that begins like ours are ours to remove."""
+    name = "plugstack.conf"
+    now, then = before.get(name, ""), after.get(name, "")
+    if not now or not then or (_heading(now) and _heading(now) == _heading(then)):
+        return ""
+    gone = [line for line in lines(now) if line not in lines(then)]
+    if not gone:
+        return ""
+    return (
+        f"{name} was written by somebody else and has lines that would be lost: {'; '.join(map(repr, gone))}. Put them "
+        "into slurm_plugstack, or into a file below /etc/slurm/plugstack.conf.d, or remove them"
+    )
+
+
+def _heading(text: str) -> list[str]:
+    """The comment that a file begins with."""
+    found = text.splitlines()
+    count = next((at for at, line in enumerate(found) if not line.startswith("#")), len(found))
+    return found[:count]

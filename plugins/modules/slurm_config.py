@@ -18,7 +18,8 @@ description:
   - Of gres.conf and topology.conf, this collection reads structure, lists, and whether nodes and switches exist; of
     cgroup.conf only that each line is C(Name=value). No Slurm command reads these three before slurmd starts.
   - No Slurm release can test the meaning of a whole configuration without starting the daemon.
-  - A change of StateSaveLocation that would leave the state of jobs behind is refused.
+  - A change of StateSaveLocation that would leave the state of jobs behind is refused, and so is a plugstack.conf that
+    would lose plugins that somebody else put there.
   - Keeps a digest of what the daemons only read when they start in O(digest_file), for
     M(hpcai.gpu_cluster.service_current) to tell a restart from a reconfigure.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
@@ -49,9 +50,9 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_conf_change as change
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_conf import problems, problems_beside
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_conf_change import digest, state_left_behind
 
 
 def parse_with_slurm(module: AnsibleModule, files: t.Mapping[str, str]) -> list[str]:
@@ -74,11 +75,11 @@ def state_written(place: str) -> float:
     return state.stat().st_mtime if state.exists() else 0.0
 
 
-def refuse(module: AnsibleModule, now: str, files: t.Mapping[str, str]) -> None:
+def refuse(module: AnsibleModule, now: t.Mapping[str, str], files: t.Mapping[str, str]) -> None:
     """Fail if these files must not be written."""
     wrong = problems(files["slurm.conf"]) or problems_beside(files) or parse_with_slurm(module, files)
-    cold = state_left_behind(now, files["slurm.conf"], state_written)
-    wrong += [cold] if cold else []
+    cold = change.state_left_behind(now["slurm.conf"], files["slurm.conf"], state_written)
+    wrong += [text for text in (cold, change.lost(now, files)) if text]
     if wrong:
         module.fail_json(msg=f"Refusing to write {module.params['path']}: {'; '.join(wrong)}", problems=wrong)
 
@@ -95,12 +96,12 @@ def main() -> None:
     base, files = Path(module.params["path"]), dict(module.params["files"])
     if "slurm.conf" not in files:
         module.fail_json(msg="files must hold slurm.conf")
-    mark = digest(files)
+    mark = change.digest(files)
     wanted = {**files, module.params["digest_file"]: f"{mark}\n"}
     before = {name: (base / name).read_text(encoding="utf-8") if (base / name).exists() else "" for name in wanted}
     differs = [name for name, text in wanted.items() if before[name] != text]
     if differs:
-        refuse(module, before["slurm.conf"], files)
+        refuse(module, before, files)
     if differs and not module.check_mode:
         base.mkdir(parents=True, exist_ok=True)
         for name in differs:

@@ -39,7 +39,8 @@ def main(argv: list[str]) -> int:
         answer.update(failed="", **done)
     except (CheckpointError, OSError) as exc:
         answer.update(failed=remote.hidden(str(exc)))
-    print(json.dumps(answer), flush=True)
+    sys.stdout.write(f"{json.dumps(answer)}\n")
+    sys.stdout.flush()
     return 1 if answer["failed"] else 0
 
 

@@ -77,4 +77,4 @@ def main(argv: t.Sequence[str]) -> int | str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]))

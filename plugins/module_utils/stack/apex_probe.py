@@ -160,7 +160,7 @@ def main() -> None:
     found = {**python(), **pytorch(request["architectures"])}
     if not request["torch_only"]:
         found.update(host(request))
-    print(f"\n{MARK}{json.dumps(found)}")
+    sys.stdout.write(f"\n{MARK}{json.dumps(found)}\n")
 
 
 if __name__ == "__main__":

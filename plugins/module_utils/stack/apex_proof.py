@@ -139,7 +139,7 @@ def main() -> None:
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     found = load(["apex", *request["modules"]], request["maybe"])
     found["computed"] = compute(torch, found["imported"], gpu is not None)
-    print(f"\n{MARK}{json.dumps({**found, 'gpu': gpu})}")
+    sys.stdout.write(f"\n{MARK}{json.dumps({**found, 'gpu': gpu})}\n")
 
 
 if __name__ == "__main__":

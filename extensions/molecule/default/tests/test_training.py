@@ -86,8 +86,11 @@ def test_a_training_without_a_scheduler_names_the_rank_that_failed(healthy: Lab)
 
 def test_an_interrupted_training_goes_on_from_its_checkpoint(healthy: Lab) -> None:
     run = healthy.playbook("train.yml", "--extra-vars", json.dumps(INTERRUPTED))
-    find = f"squeue -h --name={NAME} -o %A"
-    training = Training(healthy, eventually(lambda: healthy.run(find).stdout.strip(), 60, "the job in the queue"))
+
+    def queued() -> str:
+        return str(healthy.run(f"squeue -h --name={NAME} -o %A").stdout.strip())
+
+    training = Training(healthy, eventually(queued, 60, "the job in the queue"))
     # Its time is nearly over: it keeps what it has.
     training.back_in_the_queue()
     assert training.events("stop")[-1]["signal"] == "USR1"

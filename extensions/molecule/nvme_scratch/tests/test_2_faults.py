@@ -135,7 +135,7 @@ def test_a_creation_that_is_killed_is_finished(node: Node, moment: str):
     node.root("udevadm settle; test -e /var/lib/hpcai/nvme_scratch.json")
     _rc, record = node.boot_program()
     assert record["verdict"] == "pass", record
-    assert node.root(f"cat /sys/block/md*/md/raid_disks; ls {MOUNT}") == "8\nenroot\ntmp\ntrainer"
+    assert node.root(f"cat /sys/block/md*/md/raid_disks; ls {MOUNT}") == "8\ntmp\ntrainer"
     assert node.run("ls /var/lib/hpcai/nvme_scratch.json")[0] != 0
 
 
@@ -160,4 +160,4 @@ def test_what_another_tool_mounts_is_adopted(node: Node):
     node.root("mkdir -p /nvme && mount /dev/md/theirs /nvme && echo theirs > /nvme/file")
     _rc, record = node.boot_program()
     assert record["verdict"] == "pass" and record["context"]["source"] == "adopted", record
-    assert node.root(f"ls /nvme; stat -c %a {MOUNT}; ls {MOUNT}") == "file\nscratch\n1777\nenroot\ntmp\ntrainer"
+    assert node.root(f"ls /nvme; stat -c %a {MOUNT}; ls {MOUNT}") == "file\nscratch\n1777\ntmp\ntrainer"

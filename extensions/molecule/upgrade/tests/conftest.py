@@ -70,7 +70,9 @@ class UpgradeLab(default_lab.Lab):  # type: ignore[misc]
         run = self.start("upgrade_slurm.yml", **variables)
         node = f"hpcai-{LAB['lab_name']}-{name}"
         end = time.monotonic() + 300
-        while subprocess.run(["podman", "exec", node, "pgrep", "-x", program], capture_output=True).returncode:
+        while subprocess.run(
+            ["podman", "exec", node, "pgrep", "-x", program], capture_output=True, check=False
+        ).returncode:
             assert run.poll() is None and time.monotonic() < end, f"{program} was not seen on {name}"
             time.sleep(0.05)
         os.killpg(run.pid, signal.SIGKILL)

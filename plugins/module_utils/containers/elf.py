@@ -1,0 +1,142 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read constants out of a shared library without running anything of it. No I/O; private.
+
+What is read is what the dynamic linker would use (program headers and the dynamic section), so it also holds for a
+library whose section headers were stripped. Layouts and numbers are those of the System V ABI, chapters 4 and 5.
+"""
+
+from __future__ import annotations
+
+import struct
+import typing as t
+
+_LOAD, _DYNAMIC = 1, 2
+_HASH, _STRTAB, _SYMTAB, _GNU_HASH = 4, 5, 6, 0x6FFFFEF5
+_LIMIT = 1 << 16  # a plugin has some dozens of symbols; this is for files that lie
+
+
+class ElfError(ValueError):
+    """The file is no shared library, or not whole; the text is fit for the user."""
+
+
+class Symbol(t.NamedTuple):
+    address: int
+    size: int
+
+
+class Library:
+    """One shared library, as bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        if data[:4] != b"\x7fELF":
+            raise ElfError("it is no ELF file")
+        kind, order = (data[4:6] + b"\0\0")[:2]
+        if kind not in (1, 2) or order not in (1, 2):
+            raise ElfError("its ELF header is damaged")
+        self._wide = kind == 2
+        self._order = "<" if order == 1 else ">"
+        self._word = "Q" if self._wide else "I"
+        self._segments = self._program_headers()
+        self._tags = self._dynamic()
+        self.symbols = self._symbols()
+
+    def number(self, name: str) -> int:
+        """Return the value of a constant of type unsigned int."""
+        symbol = self._find(name)
+        if symbol.size != 4:
+            raise ElfError(f"its {name} is no number: {symbol.size} bytes")
+        return int(self._at(symbol.address, "I")[0])
+
+    def text(self, name: str) -> str:
+        """Return the value of a constant array of characters."""
+        symbol = self._find(name)
+        return self._take(self._offset(symbol.address), symbol.size).split(b"\0")[0].decode(errors="replace")
+
+    def _find(self, name: str) -> Symbol:
+        if name not in self.symbols:
+            raise ElfError(f"it has no symbol {name}")
+        return self.symbols[name]
+
+    def _take(self, offset: int, size: int) -> bytes:
+        part = self._data[offset : offset + size] if offset >= 0 else b""
+        if len(part) != size:
+            raise ElfError(f"it ends before byte {offset + size}: it was cut short")
+        return part
+
+    def _unpack(self, offset: int, layout: str) -> tuple[int, ...]:
+        shape = struct.Struct(self._order + layout)
+        return shape.unpack(self._take(offset, shape.size))
+
+    def _at(self, address: int, layout: str) -> tuple[int, ...]:
+        return self._unpack(self._offset(address), layout)
+
+    def _offset(self, address: int) -> int:
+        for kind, offset, start, size in self._segments:
+            if kind == _LOAD and start <= address < start + size:
+                return offset + address - start
+        raise ElfError(f"address {address:#x} is in none of its segments")
+
+    def _program_headers(self) -> list[tuple[int, int, int, int]]:
+        """Type, place in the file, address and size in the file of each segment."""
+        layout = "HHIQQQIHHHHHH" if self._wide else "HHIIIIIHHHHHH"
+        header = self._unpack(16, layout)
+        kind, table, size, count = header[0], header[4], header[8], header[9]
+        if kind != 3:
+            raise ElfError("it is no shared library")
+        found = []
+        for index in range(count):
+            if self._wide:
+                one = self._unpack(table + index * size, "IIQQQQ")
+                found.append((one[0], one[2], one[3], one[5]))
+            else:
+                one = self._unpack(table + index * size, "IIIII")
+                found.append((one[0], one[1], one[2], one[4]))
+        return found
+
+    def _dynamic(self) -> dict[int, int]:
+        for kind, offset, dummy, size in self._segments:
+            if kind == _DYNAMIC:
+                step = struct.calcsize(f"={self._word}{self._word}")
+                pairs = [self._unpack(offset + at, self._word * 2) for at in range(0, size - step + 1, step)]
+                return dict((pair[0], pair[1]) for pair in reversed(pairs))
+        raise ElfError("it has no dynamic section")
+
+    def _symbols(self) -> dict[str, Symbol]:
+        """All symbols that it defines for others."""
+        if _SYMTAB not in self._tags or _STRTAB not in self._tags:
+            raise ElfError("it has no table of symbols")
+        table, size = self._offset(self._tags[_SYMTAB]), 24 if self._wide else 16
+        found = {}
+        for index in range(1, min(self._count(), _LIMIT)):
+            if self._wide:
+                name, dummy, dummy, section, address, length = self._unpack(table + index * size, "IBBHQQ")
+            else:
+                name, address, length, dummy, dummy, section = self._unpack(table + index * size, "IIIBBH")
+            if section:  # else somebody else defines it
+                found[self._name(name)] = Symbol(address, length)
+        return found
+
+    def _name(self, index: int) -> str:
+        begin = self._offset(self._tags[_STRTAB]) + index
+        end = self._data.find(b"\0", begin)
+        return self._take(begin, max(end - begin, 0)).decode(errors="replace")
+
+    def _count(self) -> int:
+        """The table of symbols does not tell its length; the hash tables beside it do."""
+        if _HASH in self._tags:
+            return self._at(self._tags[_HASH], "II")[1]
+        if _GNU_HASH not in self._tags:
+            raise ElfError("it has no hash table of symbols")
+        base = self._tags[_GNU_HASH]
+        buckets, first, bloom, dummy = self._at(base, "IIII")
+        start = base + 16 + bloom * (8 if self._wide else 4)
+        last = max(self._at(start, f"{min(buckets, _LIMIT)}I"), default=0)
+        chain = start + 4 * buckets
+        while last >= first and not self._at(chain + 4 * (last - first), "I")[0] & 1:
+            last += 1
+            if last > _LIMIT:
+                raise ElfError("its hash table of symbols has no end")
+        return last + 1
