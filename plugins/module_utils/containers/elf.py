@@ -101,7 +101,7 @@ class Library:
             if kind == _DYNAMIC:
                 step = struct.calcsize(f"={self._word}{self._word}")
                 pairs = [self._unpack(offset + at, self._word * 2) for at in range(0, size - step + 1, step)]
-                return dict((pair[0], pair[1]) for pair in reversed(pairs))
+                return {pair[0]: pair[1] for pair in reversed(pairs)}
         raise ElfError("it has no dynamic section")
 
     def _symbols(self) -> dict[str, Symbol]:
