@@ -22,7 +22,8 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-DROP = "rm -rf \"$(enroot info | sed -n 's/ *ENROOT_CACHE_PATH=//p')\"/*"
+# Never "/*" of an answer that is empty.
+DROP = "cache=$(enroot info | sed -n 's/ *ENROOT_CACHE_PATH=//p'); rm -rf \"${cache:?}\"/*"
 SENT = "cat /sys/class/net/eth0/statistics/tx_bytes"
 LIMIT = 1800
 Sample = t.Tuple[float, float]

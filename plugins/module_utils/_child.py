@@ -42,7 +42,7 @@ def ending() -> t.Iterator[None]:
     except (SystemExit, KeyboardInterrupt):
         for number in before:
             signal.signal(number, signal.SIG_IGN)
-        end(list(_RUNNING))
+        end_all()
         raise
     finally:
         for number, handler in before.items():
@@ -89,6 +89,11 @@ def _die_with_parent() -> None:
     """SIGKILL leaves us no time to end anything; launchers hand SIGTERM on to their ranks."""
     if _PRCTL is not None:
         _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+
+
+def end_all() -> None:
+    """End what runs now; a thread may be about to start another."""
+    end(list(_RUNNING))
 
 
 def end(processes: t.Sequence[subprocess.Popen[bytes]]) -> None:

@@ -79,9 +79,9 @@ moved: {description: From where to where the tag moved since the import., type: 
 import os
 from pathlib import Path
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_module import Module
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_origin import Origin, on_a_node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_source import ARGUMENTS, Asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_store import Store
@@ -89,12 +89,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image
 
 def main() -> None:
     os.umask(0o022)  # others read the images, whatever the habit of their owner is
-    module = AnsibleModule(
-        argument_spec=ARGUMENTS, required_if=[("state", "present", ["source"])], supports_check_mode=True
-    )
+    module = Module(argument_spec=ARGUMENTS, required_if=[("state", "present", ["source"])], supports_check_mode=True)
     params = module.params
     asked = Asked(**{name: params[name] or "" for name in Asked._fields})
-    module.no_log_values.update({asked.source.partition("?")[2]} - {""} if asked.kind == "url" else set())
     srun = []
     if params["import_on"] == "node" and asked.kind == "docker" and params["state"] == "present":
         srun = on_a_node(module.get_bin_path("srun", required=True), params["partition"], params["srun_options"])

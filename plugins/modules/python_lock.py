@@ -50,6 +50,7 @@ path: {type: str, description: The lock file; empty when there is nothing to ins
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -87,7 +88,7 @@ def main() -> None:
         lock = extras_lock.compile_lock(params["uv"], wanted, params["base"], params["timeout"])
         if not module.check_mode:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            aside = path.with_suffix(".new")
+            aside = path.with_name(f".{path.name}.{os.getpid()}")  # two runs may lock the same
             aside.write_text(lock, encoding="utf-8")
             aside.replace(path)
     except (ExtrasError, OSError) as exc:

@@ -16,6 +16,7 @@ description:
     dump fails.
   - Copy, C(slurmdbd.conf) and a record with checksum are readable by root only and never overwritten.
   - A copy that an earlier run made of the same state is used again.
+  - In check mode slurmdbd goes on, and too little room is refused all the same.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
   check_mode: {support: full}
@@ -82,7 +83,9 @@ def main() -> None:
         worker = Dumper(module.params)
         record = worker.earlier()
         changed = record is None
-        if record is None and not module.check_mode:
+        if record is None and module.check_mode:
+            worker.look()
+        elif record is None:
             record = worker.make()
     except (DumpError, OSError, ValueError) as exc:
         module.fail_json(msg=f"No copy of the accounting database, so nothing was upgraded: {exc}")

@@ -64,7 +64,10 @@ def main() -> None:
         replace(path, after.encode(), "root", 0o644)
         if written:  # the content is that of then: no reason to read it again
             os.utime(path, (written, written))
-        told = module.run_command(["scontrol", "reconfigure"])[0] == 0
+        code, dummy, said = module.run_command(["scontrol", "reconfigure"])
+        told = code == 0
+        if not told and module.params["state"] == "restored":
+            module.warn(f"{path} is as before, and slurmctld was not told; run scontrol reconfigure: {said.strip()}")
     header = {"before_header": str(path), "after_header": str(path)}
     diff = {**header, "before": before, "after": after}
     module.exit_json(changed=before != after, reconfigured=told, diff=diff)

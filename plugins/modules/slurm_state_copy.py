@@ -12,6 +12,7 @@ version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
   - Copies C(StateSaveLocation) and the configuration to a directory that only root reads, with every file's digest.
+  - Refuses, in check mode too, where there is no room for it.
   - Nothing is copied where the newest copy made for O(target) holds the same.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
@@ -58,7 +59,9 @@ def main() -> None:
         source = state.place((config / "slurm.conf").read_text())
         record = state.latest(base, params["target"])
         changed = record.get("marks") != state.marks(source)
-        if changed and not module.check_mode:
+        if changed and module.check_mode:
+            state.room(source, base)
+        elif changed:
             record = state.copy(source, config, base, params["have"], params["target"])
     except (state.StateError, OSError, ValueError) as exc:
         module.fail_json(msg=f"No copy of slurmctld's state, so nothing was upgraded: {exc}")

@@ -67,6 +67,7 @@ interpreter:
   returned: success
 """
 
+import os
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -92,6 +93,7 @@ ARGUMENTS = {
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    os.umask(0o022)  # users import what stays editable, whatever the owner's own habit is
     params = module.params
     environment = {key: str(value) for key, value in params["environment"].items()}
     own = {key: params[key] for key in ("python", "name", "version", "source", "tools", "editable")}
@@ -107,7 +109,7 @@ def main() -> None:
             if not params["archive"]:
                 raise extras.ExtrasError(f"{request.name} is not built yet, and no archive of its source is given")
             found = extras.build(request, facts, params["archive"], params["tools_dir"] or "", params["timeout"])
-    except extras.ExtrasError as exc:
+    except (extras.ExtrasError, OSError) as exc:
         module.fail_json(msg=f"No wheel of {request.name}: {exc}")
     interpreter = python_env_python.ask(request.python)
     wheel = found and {**found, "path": str(where / found["file"])}

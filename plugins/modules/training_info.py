@@ -75,7 +75,7 @@ def main() -> None:
     result, problem = None, ""
     try:
         result = training.parse(Path(params["path"]).read_text(encoding="utf-8"))
-    except (OSError, training.TrainingError) as exc:
+    except (OSError, ValueError) as exc:
         problem = f"{params['path']}: {exc}"
     found = training.describe(result, params["job"])
     expected = [*training.expectations(params["max_loss_ratio"], params["nodes"]), *params["expect"]]

@@ -143,6 +143,7 @@ def test_two_runs_at_once_build_once(site: Site) -> None:
     found = [site.result(run) for run in runs]
     assert sorted(one["environment"]["seconds"] is None for one in found) == [False, True]
     assert {one["environment"]["name"] for one in found} == {site.current()}
+    assert sorted(one["changed"] for one in found) == [False, True]
 
 
 @pytest.fixture
@@ -212,6 +213,10 @@ def _four(site: Site, **options: t.Any) -> Json:
     for number in range(4):
         found = site.run(builds={f"b{number}": {"lock": site.lock()}}, **({} if number < 3 else options))
     return found
+
+
+def test_a_number_below_zero_is_no_number_to_keep(site: Site) -> None:
+    assert "a number from 0 is needed" in site.run(keep=-1, fails=True)["msg"]
 
 
 def test_old_environments_go_when_no_job_runs(site: Site) -> None:

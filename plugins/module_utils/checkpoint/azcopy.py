@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import typing as t
 from pathlib import Path
@@ -21,6 +22,7 @@ _HINTS = {
     "AuthenticationFailed": "the identity, its secret or the token is wrong, or has expired",
     "InvalidAuthenticationInfo": "the identity, its secret or the token is wrong, or has expired",
     "no SAS token or OAuth token": "no identity is set: see checkpoint_upload_identity",
+    "setpriv: failed to execute": "it cannot be started on this node",
     "libsecret": "this build of azcopy needs libsecret: add its package to checkpoint_upload_packages",
 }
 
@@ -64,7 +66,9 @@ class Azcopy(t.NamedTuple):
             raise CheckpointError(_failed(what, remote.problem(output)))
 
     def _run(self, argv: list[str], timeout: float, what: str) -> str:
-        done = _command.run([self.path, *argv, *_COMMON], timeout, environment=self.environment)
+        # Many run side by side in threads, where _child cannot see to this: none outlives us, not even after SIGKILL.
+        wrapper = [setpriv, "--pdeathsig", "KILL"] if (setpriv := shutil.which("setpriv")) else []
+        done = _command.run([*wrapper, self.path, *argv, *_COMMON], timeout, environment=self.environment)
         if done.rc == 0:
             return done.out
         if done.rc is None and done.seconds >= timeout:

@@ -15,6 +15,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.plan import LEAST_MBPS
 
 LOGIN = {"managed_identity": "MSI", "service_principal": "SPN", "workload_identity": "WORKLOAD", "sas": ""}
+_NUMBERS: dict[str, type] = {
+    **dict.fromkeys(("ingress_gbps", "node_gbps", "settle", "answer_timeout", "copy_timeout"), float),
+    **dict.fromkeys(("copies", "cores", "least_mbps"), int),
+}
 _SECRET = re.compile(r"(AZCOPY_(SPA|MSI)_[A-Z_]+|AZCOPY_(TENANT_ID|ACTIVE_DIRECTORY_ENDPOINT)|AZURE_[A-Z_]+|SAS)")
 
 
@@ -48,7 +52,7 @@ def site(document: t.Any) -> Site:
     missing = sorted({"azcopy", "destination", "ingress_gbps", "state_dir"} - set(document))
     if unknown or missing:
         raise CheckpointError(f"the settings have unknown names {unknown} and lack {missing}")
-    found = Site(**document)
+    found = Site(**{**document, **_numbers(document)})
     for name, value, known in (
         ("identity", found.identity, tuple(LOGIN)),
         ("layout", found.layout, ("shared", "local")),
@@ -63,6 +67,19 @@ def site(document: t.Any) -> Site:
         )
     if found.identity in ("service_principal", "sas") and not found.credentials:
         raise CheckpointError(f"identity {found.identity} needs credentials, a file that only its owner can read")
+    return found
+
+
+def _numbers(document: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the settings that are numbers; ansible-core before 2.19 makes texts of those in a template."""
+    found = {}
+    for name, kind in _NUMBERS.items():
+        value = document.get(name)
+        if isinstance(value, str):
+            try:
+                found[name] = None if not value and name in ("node_gbps", "cores") else kind(value)
+            except ValueError as exc:
+                raise CheckpointError(f"{name} is {value!r}; a number is needed") from exc
     return found
 
 

@@ -142,7 +142,16 @@ def _send(upload: Upload, azcopy: Azcopy, wanted: t.Sequence[files.File], planne
 
     largest_first = sorted(wanted, key=lambda file: -file.size)
     with concurrent.futures.ThreadPoolExecutor(planned.copies_per_node) as pool:
-        problems = [said for said in pool.map(one, largest_first) if said]
+        copies = [pool.submit(one, file) for file in largest_first]
+        try:
+            problems = [said for said in (copy.result() for copy in copies) if said]
+        except (SystemExit, KeyboardInterrupt):
+            # The pool would wait for its threads, which wait for azcopy; one of them may just be starting it.
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(copy.done() for copy in copies):
+                _child.end_all()
+                time.sleep(0.1)
+            raise
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise CheckpointError(f"{problems[0]}{more}; {len(wanted) - len(problems)} of {len(wanted)} files were sent")

@@ -53,6 +53,11 @@ class Asked(t.NamedTuple):
         return self.source.partition("?")[0] if self.kind == "url" else self.source
 
     @property
+    def secret(self) -> str:
+        """Return the part of the source that may be secret."""
+        return self.source.partition("?")[2] if "://" in self.source else ""
+
+    @property
     def pinned(self) -> str:
         """Return the digest that the source names itself."""
         found = _DIGEST.search(self.source) if self.kind == "docker" else None

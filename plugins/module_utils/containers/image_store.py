@@ -108,7 +108,7 @@ class Store:
             digest = digest or self.asked.pinned or self.origin.digest()
         old = [found for found in map(self.manifest, versions(self.directory, self.asked.name)) if found]
         whole = [kept for kept in old if source.same(self.asked, kept, digest) and not self.wrong(kept)]
-        kept = whole[0] if whole else self.bring(digest)
+        kept = {**whole[0], "source": self.asked.told} if whole else self.bring(digest)
         self.remember(kept)
         point(self.link, kept["file"])
         drop(self.directory, self.asked.name, kept["file"], self.keep)

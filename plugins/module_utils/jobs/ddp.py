@@ -102,7 +102,7 @@ def start(systemd_run: str, name: str, user: str, spec: Json, run: str, node: st
         "KillMode": "control-group",
         "TimeoutStopSec": STOP_SECONDS,
         # ddp_node.py ends at the timeout by itself; this is for one that hangs.
-        "RuntimeMaxSec": spec["timeout"] + 2 * STOP_SECONDS,
+        "RuntimeMaxSec": int(spec["timeout"]) + 2 * STOP_SECONDS,
         "LimitMEMLOCK": "infinity",
         "LimitNOFILE": 1048576,
     }
@@ -115,7 +115,8 @@ def start(systemd_run: str, name: str, user: str, spec: Json, run: str, node: st
         "--quiet",
         f"--description=DDP training {run}",
     ]
-    return [*front, *options, spec["python"], f"{run}/ddp_node.py", "node", run, node]
+    # The user can write the specification, and root reads it: nothing of it may become an option of systemd-run.
+    return [*front, *options, "--", str(spec["python"]), f"{run}/ddp_node.py", "node", run, node]
 
 
 def summary(spec: Json, nodes: t.Mapping[str, Json], ranks: t.Sequence[Json], failed: Json | None) -> Json:

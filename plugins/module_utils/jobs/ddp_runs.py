@@ -25,6 +25,8 @@ _LINES, _BYTES = 30, 16384
 
 def prepare(folder: Path, spec: Json, programs: t.Mapping[str, str], again: bool, dry: bool) -> tuple[bool, str]:
     """Return whether there is something to start, and the run that is to be started, goes on or has completed."""
+    # ansible-core before 2.19 makes texts of the numbers in a template.
+    spec = {**spec, "processes": int(spec["processes"]), "timeout": int(spec["timeout"])}
     ddp.validate(spec)
     spec = {**spec, "environment": {name: str(value) for name, value in spec["environment"].items()}}
     wanted = ddp.digest(spec, programs)

@@ -21,9 +21,13 @@ def start(module: t.Any, name: str) -> bool:
     if not module.check_mode:
         if not (run / "spec.json").exists():
             raise ddp.DdpError(f"{run / 'spec.json'} is not there on {params['node']}; is the directory shared?")
-        spec = json.loads((run / "spec.json").read_text(encoding="utf-8"))
         program = module.get_bin_path("systemd-run", required=True)
-        module.run_command(ddp.start(program, name, params["user"], spec, str(run), params["node"]), check_rc=True)
+        try:
+            spec = json.loads((run / "spec.json").read_text(encoding="utf-8"))
+            argv = ddp.start(program, name, params["user"], spec, str(run), params["node"])
+        except (ValueError, KeyError, TypeError) as exc:
+            raise ddp.DdpError(f"{run / 'spec.json'} cannot be read on {params['node']}: {exc!r}") from exc
+        module.run_command(argv, check_rc=True)
     return True
 
 

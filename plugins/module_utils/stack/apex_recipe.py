@@ -61,6 +61,8 @@ def inputs(params: t.Mapping[str, t.Any], facts: Json) -> Json:
         "mismatch": bool(params["allow_cuda_mismatch"]) if cuda else False,
         "nvcc": (read.nvcc(facts) if known else None) if cuda else "",
         "compiler": " ".join(read.compiler(facts)) if known else None,
+        # Only its digest, as a manifest is for everyone to read.
+        "environment": digest({key: str(value) for key, value in params["environment"].items()}),
     }
 
 

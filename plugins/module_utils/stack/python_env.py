@@ -52,6 +52,8 @@ class Worker:
     def __init__(self, params: t.Mapping[str, t.Any], check: bool) -> None:
         self.params = params
         self.check = check
+        if params["keep"] < 0:
+            raise EnvironmentRefused(f"keep (pytorch_keep) is {params['keep']}, a number from 0 is needed")
         self.store = Store(params["path"])
         self.python = pythons.find(params["python"])
         seen = driving.drivers(params["drivers"])
@@ -75,6 +77,7 @@ class Worker:
         if (changed or dropped[0]) and not self.check:
             Path(self.store.envs).mkdir(mode=0o755, parents=True, exist_ok=True)
             with lock(self.store.lock):
+                changed = self._due()  # another run may have done it meanwhile
                 dropped = self._work()
         after = self.name if self.params["state"] == "current" else before
         return {

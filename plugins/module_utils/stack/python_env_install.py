@@ -69,8 +69,15 @@ def perform(commands: t.Iterable[Step], environment: t.Mapping[str, str], timeou
         if outcome.rc != 0:
             lines = [line.strip() for line in (outcome.err.strip() or outcome.out).splitlines() if line.strip()]
             status = "" if outcome.rc is None else f"exit status {outcome.rc}: "
-            raise EnvironmentRefused(f"{' '.join(step.argv)} failed: {status}{' '.join(lines[-_SHOWN:])}")
+            raise EnvironmentRefused(
+                without_password(f"{' '.join(step.argv)} failed: {status}{' '.join(lines[-_SHOWN:])}")
+            )
     return seconds
+
+
+def without_password(text: str) -> str:
+    """Return a text without what stands before the host in URLs."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
 
 
 def _online(source: Source, installer: str) -> list[str]:

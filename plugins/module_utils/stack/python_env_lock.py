@@ -10,7 +10,9 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_driver import EnvironmentRefused
 
-_PINNED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*===?\s*(?P<version>[^\s;]+)\s*(?:;(?P<marker>.*))?")
+_PINNED = re.compile(
+    r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*===?\s*(?P<version>[^\s;*]+)\s*(?:;(?P<marker>.*))?"
+)
 _EXPLICIT = "@EXPLICIT"
 _PACKAGE = re.compile(
     r"(?P<url>\S+/(?P<file>[^/#]+\.(?:conda|tar\.bz2)))(?:#(?:(?P<kind>sha256|md5):)?(?P<digest>[0-9a-f]+))?"

@@ -21,6 +21,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env
 # Raised when the commands change in a way that makes other environments.
 RECIPE = 1
 NAME = re.compile(r"[A-Za-z0-9][\w.+-]*-[0-9a-f]{12}")
+# Seconds by which the clock of Slurm's controller may be ahead of this host's.
+CLOCKS = 300.0
 
 
 class Wheel(t.NamedTuple):
@@ -134,6 +136,6 @@ def removable(
             kept[name] = f"used by process {', '.join(map(str, use.processes[name]))}"
         elif use.unknown:
             kept[name] = f"nobody can tell whether a job uses it: {use.unknown}"
-        elif use.oldest is not None and (one.retired is None or use.oldest <= one.retired):
+        elif use.oldest is not None and (one.retired is None or use.oldest <= one.retired + CLOCKS):
             kept[name] = "a job runs that started before it was left"
     return [name for name in newest if name not in kept], kept

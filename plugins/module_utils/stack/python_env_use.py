@@ -16,7 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_plan import Use
 
 _STATES = "RUNNING,SUSPENDED,COMPLETING,CONFIGURING"
-_ARGV = ["squeue", "--noheader", f"--states={_STATES}", "--format=%S"]
+_ARGV = ["squeue", "--all", "--noheader", f"--states={_STATES}", "--format=%S"]
 
 
 def read(envs: str, names: t.Collection[str], proc: str = "/proc") -> Use:
@@ -27,7 +27,9 @@ def read(envs: str, names: t.Collection[str], proc: str = "/proc") -> Use:
 def processes(envs: str, names: t.Collection[str], proc: str) -> dict[str, list[int]]:
     """Return processes of this host that run or mention an environment; the owner may not see all of another user's."""
     found: dict[str, list[int]] = {}
-    pattern = re.compile(re.escape(envs) + r"/([^/\s\0:]+)")
+    # The kernel names mapped files by their real path, a command line may name the link.
+    places = sorted({envs, os.path.realpath(envs)})
+    pattern = re.compile(rf"(?:{'|'.join(map(re.escape, places))})/([^/\s\0:]+)")
     for folder in Path(proc).iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue

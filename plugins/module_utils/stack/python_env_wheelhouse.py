@@ -21,7 +21,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env
     EnvironmentRefused,
     numbers,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_install import perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_install import (
+    perform,
+    without_password,
+)
 
 # What manylinux wheels were called before they said which glibc they need, PEP 600.
 _OLD_NAMES = {"2_17": "manylinux2014", "2_12": "manylinux2010", "2_5": "manylinux1"}
@@ -121,7 +124,7 @@ def _wheels(work: Path, wish: Request) -> None:
 
 
 def _refused(wish: Request, said: str) -> str:
-    asked = " and ".join(["its own indexes", *wish.indexes])
+    asked = without_password(" and ".join(["its own indexes", *wish.indexes]))
     machine = f"CPython {wish.markers['python_version']} on {wish.markers['platform_machine']}"
     return (
         f"the control host's pip brought no packages for {machine} that match lock file {wish.name}; it asked {asked}. "

@@ -82,11 +82,15 @@ class Apt:
         """Whether a dpkg was killed half-way (it then refuses everything but to go on), or this module was."""
         updates = Path("/var/lib/dpkg/updates")
         ours = POLICY.exists() and MARK in POLICY.read_text(errors="replace")
-        return ours or bool(self._ask(["dpkg", "--audit"]).strip()) or (updates.is_dir() and any(updates.iterdir()))
+        return ours or packages.unfinished(self._ask(packages.HALF)) or (updates.is_dir() and any(updates.iterdir()))
 
     def repair(self) -> None:
         with no_daemons():
             answer = self._run(_REPAIR)
+            torn = packages.torn(self._ask(packages.HALF))
+            if torn:
+                self._do([*_APT, *_KEEP, "--fix-broken", "--reinstall", "install", *torn])
+                answer = self._run(_REPAIR)
             if answer.problem:  # what was unpacked may lack others: apt brings them
                 self._do([*_APT, *_KEEP, "--fix-broken", "install"])
 

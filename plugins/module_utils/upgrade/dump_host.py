@@ -57,6 +57,11 @@ class Dumper:
         if any(texts):
             raise DumpError("; ".join(text for text in texts if text))
 
+    def look(self) -> None:
+        """Refuse what would not fit, and change nothing."""
+        with _options(dump.client(self.conf, self.params["local"])) as options:
+            self.check_room(options)
+
     def make(self) -> dump.Record:
         """Stop slurmdbd, copy, prove; where the copy fails the old slurmdbd goes on as if nothing had been."""
         self.place.mkdir(parents=True, exist_ok=True)
@@ -78,7 +83,7 @@ class Dumper:
         begin = time.time()
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(begin))
         base = self.place / dump.name(self.database, self.params["have"], self.params["target"], stamp)
-        for left in self.place.glob("*.partial"):
+        for left in self.place.glob(f"{self.database}-*.partial"):  # a state's is a directory
             left.unlink()
         partial, path = Path(f"{base}.sql.partial"), Path(f"{base}.sql")
         partial.touch(mode=0o600)

@@ -22,6 +22,9 @@ _PROGRAMS = re.compile(
     r"(slurmdbd|slurmctld|slurmd|slurm-client|slurm-smd|slurm-smd-(slurmdbd|slurmctld|slurmd|client))$"
 )
 SHOW = ["dpkg-query", "--show", "--showformat", "${binary:Package}|${Version}|${source:Package}|${db:Status-Abbrev}\\n"]
+HALF = ["dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}|${binary:Package}\\n"]
+# Half installed, unpacked, half configured, waits for triggers, has triggers to do.
+_HALF = "HUFWt"
 _SIMULATED = re.compile(r"(Inst|Remv) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?")
 
 
@@ -33,15 +36,31 @@ class Host(t.NamedTuple):
     install: list[str]
     changes: bool
 
+    @property
+    def moves(self) -> bool:
+        """Return whether a package that is installed becomes another version."""
+        words = (word.partition("=")[::2] for word in self.install)
+        return any(self.installed.get(name, version) != version for name, version in words)
+
 
 def installed(text: str) -> dict[str, str]:
-    """Read dpkg's list; only what Slurm's own source package made, and only what is really there."""
+    """Read dpkg's list; only what Slurm's own source package made, and what a killed dpkg left half-way as well."""
     found = {}
     for line in text.splitlines():
         name, version, source, status = line.split("|")
-        if _SOURCE.match(source) and status.startswith(("ii", "hi")):
+        if _SOURCE.match(source) and version and status[:1] in "ih" and status[1:2] in f"i{_HALF}":
             found[name.partition(":")[0]] = version
     return found
+
+
+def unfinished(text: str) -> bool:
+    """Read ``HALF``: whether dpkg left a package half-way."""
+    return any(line[1:2] in tuple(_HALF) or line[2:3] == "R" for line in text.splitlines())
+
+
+def torn(text: str) -> list[str]:
+    """Read ``HALF``: which packages dpkg was killed over; it refuses them until they are unpacked again."""
+    return [line.partition("|")[2] for line in text.splitlines() if line[2:3] == "R"]
 
 
 def offered(text: str) -> dict[str, list[str]]:
@@ -74,7 +93,8 @@ def choose(wanted: str, here: t.Mapping[str, str], there: t.Mapping[str, list[st
 
 
 def _order(version: str) -> tuple[t.Any, ...]:
-    return (*numbers(version), version)
+    """Digits count as numbers: revision 10 comes after 9."""
+    return (*numbers(version), *(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", version)))
 
 
 def host(wanted: str, names: t.Sequence[str], here: t.Mapping[str, str], there: t.Mapping[str, list[str]]) -> Host:

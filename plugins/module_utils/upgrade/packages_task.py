@@ -44,7 +44,8 @@ def _bring(worker: Apt, params: t.Mapping[str, t.Any], check_mode: bool, result:
     result.update(version=plan.version, installed=plan.installed, install=plan.install)
     if not plan.changes and not broken:
         return
-    _refuse(daemons, params, plan.version)
+    if broken or plan.moves:  # what only comes along, in the version that is here, changes nothing under a daemon
+        _refuse(daemons, params, plan.version)
     if broken and state == "present" and not check_mode:
         worker.repair()
         plan, broken = worker.look(), False

@@ -35,7 +35,7 @@ class Starter:
         found = daemons.seen(run([*daemons.SHOW, UNIT], 60).out).get(UNIT)
         if found is None or not found.active:
             return "start"
-        return "" if found.runs == self.params["version"] else "restart"
+        return "" if found.runs in (self.params["version"], "") else "restart"  # it may be converting
 
     def run(self, word: str) -> dict[str, t.Any]:
         """Start it without waiting for systemd, whose patience ends; then ask until it answers or time is up."""
@@ -46,14 +46,18 @@ class Starter:
             if answer.problem:
                 raise StartError(f"systemctl {word} {UNIT} failed: {answer.problem}")
         end = begin + self.params["wait"]
-        done = False
+        done = not word and self._answers()  # what restarted it long ago is no failure of this upgrade
         while not done and time.monotonic() < end:
             time.sleep(_PAUSE if word else 0)
             self._refuse_failure(offset)
-            done = not run(["sacctmgr", "-nP", "show", "cluster", "format=cluster"], 30).problem
+            done = self._answers()
             word = word or "wait"
         progress = self._said(0 if not offset else max(0, offset - 4096))[-_SHOWN:]
         return {"done": done, "seconds": round(time.monotonic() - begin, 1), "progress": progress}
+
+    @staticmethod
+    def _answers() -> bool:
+        return not run(["sacctmgr", "-nP", "show", "cluster", "format=cluster"], 30).problem
 
     def _refuse_failure(self, offset: int) -> None:
         unit = dict(line.split("=", 1) for line in run(_SHOW, 60).out.splitlines() if "=" in line)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_conf import parse
 
-_TIMEOUT = re.compile(r"^\s*slurmdtimeout\s*=\s*(\d+).*$", re.IGNORECASE | re.MULTILINE)
+_TIMEOUT = re.compile(r"^[ \t]*slurmdtimeout[ \t]*=[ \t]*(\d+).*$", re.IGNORECASE | re.MULTILINE)
 _OURS = re.compile(r"^SlurmdTimeout=\d+ # upgrade_slurm.yml, before: (\d+|unset), file of (\d+\.\d+)\n", re.MULTILINE)
 
 
@@ -32,13 +33,17 @@ def place(conf: str) -> Path:
 def marks(directory: Path) -> dict[str, str]:
     """Every file below a directory with its SHA-256."""
     files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
-    return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    found = {}
+    for path in files:
+        with contextlib.suppress(FileNotFoundError):  # a slurmctld that runs removes files
+            found[str(path.relative_to(directory))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 def latest(base: Path, target: str) -> dict[str, t.Any]:
     """The newest whole copy that was made for this upgrade."""
     records = (json.loads(path.read_text()) for path in base.glob("state-*.json"))
-    mine = [record for record in records if record["target"] == target]
+    mine = [record for record in records if record["target"] == target and Path(record["path"]).is_dir()]
     return max(mine, key=lambda record: record["time"], default={})
 
 
@@ -46,20 +51,18 @@ def copy(state: Path, config: Path, base: Path, have: str, target: str) -> dict[
     """Copy state and configuration aside, compare what was written, and only then give the copy its name."""
     base.mkdir(parents=True, exist_ok=True)
     base.chmod(0o700)
-    needed = sum(path.stat().st_size for path in state.rglob("*") if path.is_file())
-    free = shutil.disk_usage(base).free
-    if free < needed * 1.1 + (1 << 20):
-        raise StateError(f"{base} has {free / 1e6:.0f} MB free, and a copy of {state} needs {needed / 1e6:.0f} MB")
+    needed = room(state, base)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = base / f"state-{have}-before-{target}-{stamp}"
     aside = base / f"{path.name}.partial"
-    shutil.rmtree(aside, ignore_errors=True)
-    shutil.copytree(state, aside / "state")
+    for left in base.glob("state-*.partial"):  # a killed run's
+        shutil.rmtree(left, ignore_errors=True)
+    _copy_tree(state, aside / "state")
     shutil.copytree(config, aside / "etc", symlinks=True)
     found, meant = marks(aside / "state"), marks(state)
     if found != meant:  # slurmctld writes while it runs: what has changed meanwhile is copied as it is now
         shutil.rmtree(aside / "state")
-        shutil.copytree(state, aside / "state")
+        _copy_tree(state, aside / "state")
         found = marks(aside / "state")
     os.sync()
     aside.rename(path)
@@ -70,13 +73,40 @@ def copy(state: Path, config: Path, base: Path, have: str, target: str) -> dict[
     return record
 
 
+def room(state: Path, base: Path) -> int:
+    """Return the bytes that a copy takes, or refuse where they are not free."""
+    needed = _size(state)
+    there = next(one for one in (base, *base.parents) if one.exists())
+    free = shutil.disk_usage(there).free
+    if free < needed * 1.1 + (1 << 20):
+        raise StateError(f"{base} has {free / 1e6:.0f} MB free, and a copy of {state} needs {needed / 1e6:.0f} MB")
+    return needed
+
+
+def _size(directory: Path) -> int:
+    total = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
+def _copy_tree(source: Path, target: Path) -> None:
+    """Copy, and forgive what a slurmctld that runs has removed meanwhile."""
+    try:
+        shutil.copytree(source, target)
+    except shutil.Error as exc:
+        if any(os.path.lexists(where) for where, *dummy in exc.args[0]):
+            raise
+
+
 def raised(text: str, seconds: int, written: float) -> str:
     """slurm.conf with a SlurmdTimeout of at least ``seconds``, which says what it was before."""
     if _OURS.search(text):
         return text
     found = _TIMEOUT.search(text)
     before = found.group(1) if found else "unset"
-    if found and int(found.group(1)) >= seconds:
+    if found and (int(found.group(1)) >= seconds or int(found.group(1)) == 0):  # 0 is for ever
         return text
     line = f"SlurmdTimeout={seconds} # upgrade_slurm.yml, before: {before}, file of {written:.6f}"
     if found:

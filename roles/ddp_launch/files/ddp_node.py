@@ -37,7 +37,7 @@ def put(path: Path, value: Json) -> None:
 
 def fail(run: Path, about: Json) -> None:
     """Say what failed, unless somebody was first: making a link is what only one of several can do."""
-    mine = run / f".failed.{about['node']}.{os.getpid()}"
+    mine = run / f".failed.{os.uname().nodename}.{os.getpid()}"
     mine.write_text(json.dumps({**about, "time": time.time()}) + "\n", encoding="utf-8")
     try:
         os.link(mine, run / "failed.json")

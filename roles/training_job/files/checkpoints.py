@@ -62,10 +62,13 @@ class Checkpoints:
         replace(path, write)
         about = {"step": step, "bytes": path.stat().st_size, "sha256": digest(path)}
         replace(path.with_suffix(".json"), lambda handle: handle.write(json.dumps(about).encode()))
-        for old in sorted(self._folder.glob("step-*.json"))[: -self._kept]:
+        notes = sorted(self._folder.glob("step-*.json"))
+        # Later ones were passed over, else this start would have begun there; they must not push out sound ones.
+        later = [note for note in notes if note.stem > path.stem]
+        for old in [*later, *notes[: len(notes) - len(later)][: -self._kept]]:
             # The other way round, a kill in between would leave one that claims to be whole.
             old.unlink()
-            old.with_suffix(".pt").unlink()
+            old.with_suffix(".pt").unlink(missing_ok=True)
         return path
 
     def newest(self) -> tuple[int, Path] | None:

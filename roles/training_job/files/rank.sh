@@ -25,11 +25,10 @@ if [[ $kind == agent ]]; then
   }
   trap tell_ranks USR1
   trap 'kill -TERM "$agent" || :' TERM
-  status=138 # of a wait that USR1 ended; 143 with TERM
-  while ((status == 138 || status == 143)); do
-    status=0
-    wait "$agent" || status=$?
-  done
+  # A signal ends a wait as well, with the status that a torchrun has which died of it.
+  while kill -0 "$agent" 2>/dev/null; do wait "$agent" || :; done
+  status=0
+  wait "$agent" || status=$?
   exit "$status"
 fi
 

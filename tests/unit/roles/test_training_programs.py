@@ -57,6 +57,14 @@ def test_a_spoilt_checkpoint_is_passed_over(tmp_path: Path, content: bytes | Non
     assert "step-00000030 is passed over" in capsys.readouterr().err
 
 
+def test_spoilt_checkpoints_do_not_push_out_sound_ones(tmp_path: Path) -> None:
+    save(tmp_path, 20, 30)
+    for name in ("step-00000020.pt", "step-00000030.pt"):
+        (tmp_path / name).unlink()
+    assert save(tmp_path, 10).newest() == (10, tmp_path / "step-00000010.pt")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_one_that_was_never_finished_does_not_count(tmp_path: Path) -> None:
     found = save(tmp_path, 20)
     (tmp_path / "step-00000030.pt").write_bytes(b"x" * 30)
@@ -134,6 +142,11 @@ def test_torchrun_is_not_hit_by_the_signal_that_its_ranks_get(tmp_path: Path) ->
         running.send_signal(signal.SIGUSR1)
         assert running.stdout.readline() == "told\n"
         assert running.wait(20) == 7
+
+
+def test_an_agent_that_died_of_the_signal_is_not_waited_for_again() -> None:
+    argv = ["bash", str(RANK), "agent", "bash", "-c", "kill -TERM $$"]
+    assert subprocess.run(argv, timeout=20, check=False).returncode == 143
 
 
 SPEC = {

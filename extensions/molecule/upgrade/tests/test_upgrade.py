@@ -93,12 +93,11 @@ def test_an_upgrade_that_was_killed_goes_on(lab: UpgradeLab, jobs: Jobs) -> None
     """Killed while dpkg works on the controller. The next run goes on, until a node's packages cannot be exchanged."""
     lab.cut_off("ctl", "dpkg", slurm_version=RELEASE, **ACCEPTED)
     lab.root("mount --bind /usr/sbin/slurmd-wlm /usr/sbin/slurmd-wlm", "c1")  # dpkg cannot put another file there
-    before = lab.running()
     status, output = lab.play("upgrade_slurm.yml", slurm_version=RELEASE, **ACCEPTED)
-    after = lab.running()
     lab.root("umount /usr/sbin/slurmd-wlm", "c1")
     assert status != 0 and "slurmd-wlm" in output, output[-3000:]
-    assert (after["c2 slurmd"], recap(output)["c2"]["changed"]) == (before["c2 slurmd"], 0), "the next batch was begun"
+    assert recap(output)["c2"]["changed"] == 0, "the next batch was begun"
+    assert lab.root("slurmd -V", "c2").strip().endswith(OLD)
     assert lab.root("slurmctld -V").strip().endswith(NEW)
 
 

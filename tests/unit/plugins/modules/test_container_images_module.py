@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_request, image_source
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import (
+    image_module,
+    image_request,
+    image_source,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import container_image, container_staging
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import Machine, documented
 
@@ -78,6 +82,16 @@ def test_a_token_in_a_url_is_not_shown(host: Host) -> None:
     found = host(**{**given(host.folder), "source": where})
     assert found["failed"]
     assert "verysecret" not in str(found)
+
+
+def test_a_token_in_a_url_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    module = object.__new__(image_module.Module)
+    module.params = {"name": "app", "source": "https://files.example.com/a.sqsh?sig=verysecret"}
+    module.argument_spec, module.aliases, module.no_log_values = image_source.ARGUMENTS, {}, set()
+    monkeypatch.setattr(image_module.Module, "log", lambda dummy, text, **more: said.append(f"{text} {more}"))
+    module._log_invocation()
+    assert "files.example.com" in said[0] and "verysecret" not in said[0]
 
 
 def test_staging_without_slurm_is_refused(tmp_path: Path) -> None:

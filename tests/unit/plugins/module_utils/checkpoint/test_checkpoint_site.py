@@ -21,12 +21,20 @@ def test_settings() -> None:
     assert site.site(NEEDED).layout == "shared"
 
 
+def test_numbers_that_an_old_ansible_made_texts_of() -> None:
+    found = site.site({**NEEDED, "ingress_gbps": "20.0", "node_gbps": "", "cores": "", "copies": "8", "settle": "0.5"})
+    assert found.ingress_gbps == 20.0
+    assert (found.node_gbps, found.cores, found.copies, found.settle) == (None, None, 8, 0.5)
+
+
 @pytest.mark.parametrize(
     "changes, said",
     [
         ({"colour": 1}, "unknown names"),
         ({"identity": "me"}, "identity is 'me'"),
         ({"layout": "x"}, "layout is 'x'"),
+        ({"ingress_gbps": ""}, "ingress_gbps is ''"),
+        ({"copies": "many"}, "copies is 'many'"),
         ({"verify": "x"}, "verify is 'x'"),
         ({"identity": "sas", "credentials": "/c"}, "every user of the node"),
         ({"identity": "sas", "sas_on_command_line": True}, "needs credentials"),

@@ -121,6 +121,14 @@ def test_a_tag_that_moved_is_told_or_imported(world: World) -> None:
     assert not world.have(pull="always")["changed"]
 
 
+def test_another_name_of_the_same_image_changes_once(world: World) -> None:
+    first = world.have()["image"]
+    other = world.have("docker://ctl:5000#lab/app:latest")
+    assert other["changed"]
+    assert other["image"]["file"] == first["file"]
+    assert not world.have("docker://ctl:5000#lab/app:latest")["changed"]
+
+
 def test_squash_options_make_another_image(world: World) -> None:
     world.have()
     assert (world.home / "options").read_text() == "\n"

@@ -139,3 +139,5 @@ def test_a_host_without_pyxis_is_well(tmp_path: Path) -> None:
     assert node.look()["fits"] and node.look()["plugin"] == ""
     missing = node.look(plugin=str(node.plugin))
     assert not missing["fits"] and "nothing names it" in missing["problems"][0]
+    # So role pyxis knows of a slurmd to restart when it comes for the first time.
+    assert (node.look()["versions"]["running"], missing["versions"]["running"]) == ("", "22.05.8")

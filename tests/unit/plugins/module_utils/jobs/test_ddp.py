@@ -98,9 +98,16 @@ def test_the_unit_belongs_to_the_user_and_leaves_nothing() -> None:
     assert argv[-4:] == ["/shared/x/run-1/ddp_node.py", "node", "/shared/x/run-1", "c2"]
 
 
+def test_what_the_user_wrote_is_no_option_for_root() -> None:
+    spec = {**SPEC, "python": "--uid=root"}
+    argv = ddp.start("/bin/systemd-run", "x", "trainer", spec, "/shared/x/run-1", "c2")
+    assert argv.index("--") < argv.index("--uid=root")
+
+
 def test_runs_are_counted_and_completed_ones_stay(tmp_path: Path) -> None:
     programs = {"train.py": "print()"}
-    assert ddp_runs.prepare(tmp_path / "none", SPEC, programs, False, True) == (True, "run-1")
+    texts = {**SPEC, "processes": str(SPEC["processes"]), "timeout": str(SPEC["timeout"])}
+    assert ddp_runs.prepare(tmp_path / "none", texts, programs, False, True) == (True, "run-1")
     assert ddp_runs.prepare(tmp_path, SPEC, programs, False, True) == (True, "run-1")
     assert list(tmp_path.iterdir()) == []
     assert ddp_runs.prepare(tmp_path, SPEC, programs, False, False) == (True, "run-1")

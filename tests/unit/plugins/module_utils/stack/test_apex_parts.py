@@ -276,6 +276,7 @@ def test_the_digest_changes_with_what_decides_and_with_nothing_else() -> None:
         apex_recipe.inputs(params(source={"archive": "a", "sha256": "b" * 64}), facts()),
         apex_recipe.inputs(params(submodules={"apex/x": {"git": "x", "commit": "c" * 40}}), facts()),
         apex_recipe.inputs(params(allow_cuda_mismatch=True), facts()),
+        apex_recipe.inputs(params(environment={"CXXFLAGS": "-O1"}), facts()),
         apex_recipe.inputs(params(), facts(torch="2.11.1+cu130")),
         apex_recipe.inputs(params(), facts(abi="cpython-312-x86_64-linux-gnu")),
         apex_recipe.inputs(params(), facts(compiler_version="12.3.0")),

@@ -66,6 +66,7 @@ def test_comments_and_layout_do_not_count() -> None:
     [
         ("torch\n", "'torch' is no name==version"),
         ("torch>=2\n", "no name==version"),
+        ("torch==2.*\n", "no name==version"),
         ("--extra-index-url=https://example.org\ntorch==2\n", "no name==version"),
         ("-r other.txt\n", "no name==version"),
         ("git+https://example.org/x\n", "no name==version"),

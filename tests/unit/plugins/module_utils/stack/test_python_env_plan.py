@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._build import Step
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_install as install
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_plan as planning
@@ -88,9 +89,9 @@ OLD = [
         (Use(), 3, ["a"]),
         (Use(), 4, []),
         (Use(), 0, []),
-        (Use(oldest=25.0), 1, ["b", "a"]),
-        (Use(oldest=15.0), 1, ["a"]),
-        (Use(oldest=5.0), 1, []),
+        (Use(oldest=planning.CLOCKS + 25.0), 1, ["b", "a"]),
+        (Use(oldest=planning.CLOCKS + 15.0), 1, ["a"]),
+        (Use(oldest=planning.CLOCKS + 5.0), 1, []),
         (Use(unknown="squeue is not there"), 1, []),
         (Use({"b": [7]}), 1, ["a"]),
     ],
@@ -111,15 +112,25 @@ def test_squeue() -> None:
     assert "N/A" in using.jobs(Outcome(0, "N/A\n", "", 0))[1]
 
 
+def test_passwords_of_indexes_are_not_told() -> None:
+    step = Step([sys.executable, "-c", "raise SystemExit(1)", "--extra-index-url=https://me:secret@example.org/simple"])
+    with pytest.raises(EnvironmentRefused, match=r"--extra-index-url=https://example\.org/simple failed"):
+        install.perform([step], {}, 30)
+
+
 def test_processes_are_found_by_what_they_run_and_say(tmp_path: Path) -> None:
+    (tmp_path / "storage/envs").mkdir(parents=True)
+    (tmp_path / "shared").symlink_to("storage")
+    envs = f"{tmp_path}/shared/envs"
     for pid, said in (
-        ("11", "/shared/envs/a-1/bin/python\0x"),
-        ("12", "/shared/envs/other\0"),
-        ("self", "/shared/envs/a-1"),
+        ("11", f"{envs}/a-1/bin/python\0x"),
+        ("12", f"{envs}/other\0"),
+        ("13", f"{tmp_path}/storage/envs/b-2/lib/libtorch.so\n"),
+        ("self", f"{envs}/a-1"),
     ):
-        (tmp_path / pid).mkdir()
-        (tmp_path / pid / "cmdline").write_text(said)
-    assert using.processes("/shared/envs", ["a-1", "b-2"], str(tmp_path)) == {"a-1": [11]}
+        (tmp_path / "proc" / pid).mkdir(parents=True)
+        (tmp_path / "proc" / pid / "cmdline").write_text(said)
+    assert using.processes(envs, ["a-1", "b-2"], f"{tmp_path}/proc") == {"a-1": [11], "b-2": [13]}
 
 
 SOURCE = install.Source(["/w/0"], [])

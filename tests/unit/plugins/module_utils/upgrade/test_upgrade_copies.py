@@ -5,12 +5,22 @@
 
 from __future__ import annotations
 
+import shutil
+import types
 import typing as t
 from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import dump, dump_host, jobs, state, trial
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import (
+    dump,
+    dump_host,
+    jobs,
+    start_host,
+    state,
+    trial,
+)
 
 CONF = """# Ansible managed
 AuthType=auth/munge
@@ -131,11 +141,15 @@ def test_patience_comes_and_goes(text: str) -> None:
 
 
 def test_patience_that_is_long_enough_stays() -> None:
-    assert state.raised("SlurmdTimeout=7200\n", 3600, 1.0) == "SlurmdTimeout=7200\n"
+    for text in ("SlurmdTimeout=7200\n", "SlurmdTimeout=0\n"):
+        assert state.raised(text, 3600, 1.0) == text
+    text = "X=1\n\nSlurmdTimeout=300\nY=1\n"
+    assert state.restored(state.raised(text, 3600, 1.0))[0] == text
 
 
 def test_state_is_copied_whole_and_once(tmp_path: Path) -> None:
     source, config, base = tmp_path / "s", tmp_path / "etc", tmp_path / "b"
+    (base / "state-killed.partial/state").mkdir(parents=True)
     (source / "hash.1").mkdir(parents=True)
     (source / "hash.1/job").write_text("x")
     (source / "job_state").write_text("y")
@@ -147,6 +161,64 @@ def test_state_is_copied_whole_and_once(tmp_path: Path) -> None:
     assert state.latest(base, "26.05.5-1")["marks"] == state.marks(source)
     assert state.latest(base, "25.11.0-1") == {}
     assert base.stat().st_mode & 0o777 == 0o700 and not list(base.glob("*.partial"))
+    shutil.rmtree(record["path"])
+    assert state.latest(base, "26.05.5-1") == {}, "a record without its copy is none"
+
+
+def test_state_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "job_state").write_text("y" * 1000)
+    assert state.room(tmp_path, tmp_path / "not/yet") == 1000
+    monkeypatch.setattr(shutil, "disk_usage", lambda dummy: types.SimpleNamespace(free=1000))
+    with pytest.raises(state.StateError, match="MB free, and a copy of"):
+        state.room(tmp_path, tmp_path / "not/yet")
+
+
+def test_a_dump_leaves_what_a_killed_copy_of_the_state_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slurmdbd.conf").write_text(CONF)
+    (tmp_path / "state-x.partial").mkdir()
+    (tmp_path / "slurm_acct_db-x.sql.partial").touch()
+    monkeypatch.setattr(dump_host, "_program", lambda *dummy: "echo")
+    params = {"directory": tmp_path, "config": tmp_path / "slurmdbd.conf", "have": "1", "target": "2", "timeout": 9}
+    with pytest.raises(dump.DumpError, match="does not end with"):
+        dump_host.Dumper(params)._copy("/run/x")
+    assert [path.name for path in tmp_path.glob("*.partial")] == ["state-x.partial"]
+
+
+def test_a_slurmdbd_that_answers_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slurmdbd.conf").write_text(f"LogFile={tmp_path}/log\n")
+    calls: list[str] = []
+
+    def run(argv: list[str], dummy: float) -> Outcome:
+        calls.append(argv[0])
+        shown = "ActiveState=active\nSubState=running\nNRestarts=3\nResult=success\n"
+        return Outcome(0, shown if argv[0] == "systemctl" else "lab\n", "", 0.1)
+
+    monkeypatch.setattr(start_host, "run", run)
+    worker = start_host.Starter({"config": tmp_path / "slurmdbd.conf", "wait": 5, "version": "26.05.5"})
+    assert worker.run("")["done"] and calls == ["sacctmgr"]
+    monkeypatch.setattr(start_host.Starter, "_answers", lambda dummy: False)
+    with pytest.raises(start_host.StartError, match="slurmdbd ended"):
+        worker.run("")
+
+
+def test_state_is_copied_below_a_slurmctld_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, config = tmp_path / "s", tmp_path / "etc"
+    source.mkdir()
+    config.mkdir()
+    (source / "job_state").write_text("y")
+    copytree = shutil.copytree
+
+    def one_goes(where: Path, target: Path, **more: t.Any) -> None:
+        copytree(where, target, **more)
+        if where == source:
+            raise shutil.Error([(str(source / "job_state.new"), "x", "No such file or directory")])
+
+    monkeypatch.setattr(shutil, "copytree", one_goes)
+    record = state.copy(source, config, tmp_path / "b", "24.11.5-4", "26.05.5-1")
+    assert set(record["marks"]) == {"job_state"}
+    (source / "job_state.new").write_text("it is there and could not be read")
+    with pytest.raises(shutil.Error):
+        state.copy(source, config, tmp_path / "b", "24.11.5-4", "26.05.5-2")
 
 
 SLURM_CONF = """ClusterName=a

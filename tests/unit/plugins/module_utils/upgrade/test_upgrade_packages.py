@@ -32,7 +32,17 @@ def test_what_is_installed() -> None:
     assert dict.fromkeys(ALL, OLD) == HERE
     assert set(packages.installed((FIXTURES / "dpkg-26.05.txt").read_text()).values()) == {NEW}
     half = packages.installed(f"slurmd|{NEW}|slurm-wlm|iU \nslurm-smd|24.05.1-1|slurm-smd|hi \nmunge|0.5|munge|ii ")
-    assert half == {"slurm-smd": "24.05.1-1"}
+    assert half == {"slurmd": NEW, "slurm-smd": "24.05.1-1"}
+    gone = packages.installed("slurmd|1|slurm-wlm|rc \nslurmd||slurm-wlm|un \nslurmdbd||slurm-wlm|iHR")
+    assert gone == {}
+
+
+def test_a_dpkg_that_was_killed() -> None:
+    assert not packages.unfinished("ii \nrc \nun \nhi \n")
+    assert all(packages.unfinished(f"ii \n{status}\n") for status in ("iU ", "iF ", "iHR", "iW ", "it ", "iiR"))
+    assert packages.torn("ii |slurmd\niHR|libze1:amd64\niU |slurm-client\n") == ["libze1:amd64"]
+    plan = packages.host("26.05", [], dict.fromkeys(ALL, NEW), THERE)  # all unpacked, none configured
+    assert (plan.version, plan.changes) == (NEW, False)
 
 
 def test_what_is_offered() -> None:
@@ -57,6 +67,11 @@ def test_an_old_library_stays_behind() -> None:
 def test_a_dpkg_that_was_killed_is_carried_on() -> None:
     plan = packages.host("26.05", [], {**HERE, "slurmd": NEW}, THERE)
     assert (plan.version, plan.changes) == (NEW, True)
+
+
+def test_fixes_of_a_version_are_in_their_order() -> None:
+    fixes = {name: ["26.05.5-9", "26.05.5-10"] for name in ALL}
+    assert packages.host("26.05", ["slurmd"], {}, fixes).version == "26.05.5-10"
 
 
 def test_what_is_installed_and_fits_stays() -> None:
@@ -189,6 +204,16 @@ def test_what_is_done_in_which_state(
     found = packages_task.bring({**PARAMS, "state": state}, check)
     assert (FakeApt.last.calls, found["changed"], found["interrupted"]) == (calls, changed, broken)
     assert bool(found.get("diff")) is ("effect" in calls)
+
+
+def test_more_of_the_same_version_comes_beside_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages_task, "Apt", FakeApt)
+    monkeypatch.setattr(FakeApt, "active", True)
+    here = {name: version for name, version in HERE.items() if name != "slurmctld"}
+    there = {name: [OLD] for name in ALL}
+    monkeypatch.setattr(FakeApt, "look", lambda dummy: packages.host(OLD, ["slurmctld"], here, there))
+    assert packages_task.bring({**PARAMS, "version": OLD}, False)["changed"]
+    assert FakeApt.last.calls == ["effect", "install"]
 
 
 def test_a_daemon_that_runs_keeps_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:

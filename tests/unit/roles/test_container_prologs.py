@@ -1,0 +1,92 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What Slurm is told for containers, and what it is not told where a cluster has none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+INCLUDE = "include /etc/slurm/plugstack.conf.d/*.conf"
+SETTINGS = {"Prolog": "/etc/slurm/prolog.d/*", "Epilog": "/etc/slurm/epilog.d/*", "PrologFlags": "Alloc"}
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "plugstack"),
+    [
+        ({}, dict.fromkeys(SETTINGS, ""), None),
+        ({"cluster_containers": False}, dict.fromkeys(SETTINGS, ""), None),
+        ({"slurm_plugstack": ["optional /x.so"]}, dict.fromkeys(SETTINGS, ""), ["optional /x.so", INCLUDE]),
+        ({"cluster_containers": True}, SETTINGS, [INCLUDE]),
+    ],
+)
+def test_what_slurm_is_told(
+    given: dict[str, t.Any], settings: dict[str, str], plugstack: list[str] | None, tmp_path: Path
+) -> None:
+    """Without containers nothing is: neither prologs nor a plugstack.conf in the place of a site's own."""
+    base = "{{ __slurm_base_settings | dict2items | selectattr('key', 'in', wanted) | items2dict }}"
+    told = {
+        "content": {"settings": base, "files": "{{ __slurm_plugstack_files }}"},
+        "dest": str(tmp_path / "told.json"),
+    }
+    tasks = [
+        {"ansible.builtin.include_vars": str(ROOT / f"roles/slurm/{folder}/main.yml")}
+        for folder in ("defaults", "vars")
+    ]
+    names = {
+        "wanted": [*SETTINGS],
+        "slurm_cluster_name": "c",
+        "slurm_controller_hosts": ["ctl"],
+        "slurm_node_hosts": [],
+    }
+    given = {"ansible_python_interpreter": sys.executable, **names, **given}
+    (tmp_path / "templates").symlink_to(ROOT / "roles/slurm/templates")
+    play = [{"hosts": "localhost", "gather_facts": False, "tasks": [*tasks, {"ansible.builtin.copy": told}]}]
+    (tmp_path / "play.json").write_text(json.dumps(play))
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    command = [program, "--connection=local", "-i", "localhost,", "--extra-vars", json.dumps(given), "play.json"]
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "HPCAI_REPORT_DIR": str(tmp_path / "report"),
+    }
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    found = json.loads((tmp_path / "told.json").read_text())
+    assert found["settings"] == settings
+    text = found["files"].get("plugstack.conf")
+    lines = None if text is None else [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert lines == plugstack
+
+
+def test_every_host_has_a_program_before_slurm_is_told() -> None:
+    """Also one without directories for users, or Slurm would fail its jobs."""
+    tasks = yaml.safe_load((ROOT / "roles/enroot/tasks/present.yml").read_text())
+    anchors = next(task for task in tasks if "__enroot_job_anchors" in str(task.get("loop")))
+    assert "enroot_base_dir" not in str(anchors["when"])
+    plays = yaml.safe_load((ROOT / "playbooks/configure_steps/nodes.yml").read_text())
+    role = next(
+        one for play in plays for one in play["roles"] if play["hosts"] == "slurm_compute" and "enroot" in one["role"]
+    )
+    assert {"slurm", "slurm_controller"} <= set(role["tags"])
+
+
+def test_the_unit_that_epilogs_restart_has_no_limit_of_starts() -> None:
+    unit = (ROOT / "roles/enroot/templates/hpcai-enroot.service.j2").read_text()
+    assert "StartLimitIntervalSec=0" in unit.partition("[Service]")[0].splitlines()
+
+
+def test_a_slurmd_that_runs_is_asked_for_also_before_it_has_pyxis() -> None:
+    """Else nothing would restart it when pyxis comes for the first time."""
+    tasks = yaml.safe_load((ROOT / "roles/pyxis/tasks/present.yml").read_text())
+    asked = next(task for task in tasks if task.get("register") == "__pyxis_before")
+    assert asked["hpcai.gpu_cluster.pyxis_info"]["plugin"] == "{{ pyxis_plugin }}"
