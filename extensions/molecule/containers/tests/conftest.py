@@ -60,7 +60,12 @@ class Lab(default_lab.Lab):  # type: ignore[misc]
                 file.name,
             ],
             cwd=ROOT,
-            env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "HPCAI_REPORT_DIR": str(STATE / "report")},
+            env={
+                **os.environ,
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_FORCE_COLOR": "0",  # molecule wants colours, and the recap is read here
+                "HPCAI_REPORT_DIR": str(STATE / "report"),
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -88,6 +93,7 @@ def done(run: subprocess.Popen[str]) -> str:
 
 def changed(output: str) -> int:
     """Add up what the recap says was changed."""
+    assert " changed=" in output, output[-1000:]
     return sum(int(word.partition("=")[2]) for word in output.split() if word.startswith("changed="))
 
 
