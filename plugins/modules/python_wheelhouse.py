@@ -52,6 +52,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_wheelhouse as wheelhouse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_install import public
 
 
 def main() -> None:
@@ -71,12 +72,13 @@ def main() -> None:
     params = module.params
     markers = params["interpreter"]["markers"]
     asked = params["platforms"] or wheelhouse.platforms(params["interpreter"]["glibc"], markers["platform_machine"])
-    wish = wheelhouse.Request(
-        params["name"], params["lock"], markers, asked, params["python"], params["indexes"], params["timeout"]
-    )
-    target = wheelhouse.folder(params["path"], wish)
-    changed = not target.is_dir()
     try:
+        indexes = public(params["indexes"])
+        wish = wheelhouse.Request(
+            params["name"], params["lock"], markers, asked, params["python"], indexes, params["timeout"]
+        )
+        target = wheelhouse.folder(params["path"], wish)
+        changed = not target.is_dir()
         if changed and not module.check_mode:
             wheelhouse.fill(target, wish, open_url)
     except (ValueError, OSError) as exc:

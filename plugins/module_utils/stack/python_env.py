@@ -62,7 +62,7 @@ class Worker:
         self.build, self.why = driving.choose(known, params["build"], seen, version, self.python.machine)
         self.locks = planning.checked(self.build, params["extra_locks"], params["installer"])
         self.wheels = planning.wheels(params["wheels"])
-        self.indexes = params["indexes"] or list(self.build.indexes)
+        self.indexes = install.public(params["indexes"] or self.build.indexes)
         self.inputs = planning.inputs(
             self.build, self.locks, self.wheels, params["installer"], self.python, self.indexes
         )

@@ -80,6 +80,16 @@ def without_password(text: str) -> str:
     return re.sub(r"//[^/@\s]*@", "//", text)
 
 
+def public(indexes: t.Sequence[str]) -> list[str]:
+    """Return package indexes; refuses passwords, which every user of the host could read on the installer's command line."""
+    if any(re.search(r"//[^/@\s]*:[^/@\s]*@", one) for one in indexes):
+        raise EnvironmentRefused(
+            "an index (pytorch_index) holds a password, which would show on command lines: put it into the ~/.netrc of"
+            " the user who installs, mode 0600, which pip and uv read"
+        )
+    return list(indexes)
+
+
 def _online(source: Source, installer: str) -> list[str]:
     if source.folders:
         return ["--no-index", *(f"--find-links={one}" for one in source.folders)]

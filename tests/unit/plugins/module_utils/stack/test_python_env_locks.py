@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.markers import Marker
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_install as install
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_lock as locks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_driver import EnvironmentRefused
 
@@ -112,3 +113,11 @@ def test_explicit_conda_specifications() -> None:
 def test_conda_packages_without_a_digest_are_refused(line: str) -> None:
     with pytest.raises(EnvironmentRefused, match="no URL of a conda package with #md5"):
         locks.packages("mine", f"@EXPLICIT\n{line}\n")
+
+
+def test_an_index_with_a_password_is_refused_without_repeating_it() -> None:
+    sound = ["https://mirror.example/simple", "https://robot@mirror.example/simple"]
+    assert install.public(sound) == sound
+    with pytest.raises(EnvironmentRefused, match="netrc") as caught:
+        install.public([*sound, "https://robot:s3cret@mirror.example/simple"])
+    assert "s3cret" not in str(caught.value)
