@@ -81,7 +81,7 @@ def without_password(text: str) -> str:
 
 
 def public(indexes: t.Sequence[str]) -> list[str]:
-    """Return package indexes; refuses passwords, which every user of the host could read on the installer's command line."""
+    """Return package indexes; refuses passwords, which all users of the host could read on command lines."""
     if any(re.search(r"//[^/@\s]*:[^/@\s]*@", one) for one in indexes):
         raise EnvironmentRefused(
             "an index (pytorch_index) holds a password, which would show on command lines: put it into the ~/.netrc of"
