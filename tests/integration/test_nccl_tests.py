@@ -52,7 +52,7 @@ def test_one_slow_gpu_slows_all(cluster: Cluster) -> None:
 def test_wrong_results(cluster: Cluster) -> None:
     cluster.damage("c2", wrong_results=["all_reduce"])
     record = measure(cluster, hosts=["c1", "c2"], **SRUN)
-    assert (record["verdict"], record["class"]) == ("fail", "hardware")
+    assert (record["verdict"], record["class"]) == ("fail", "hardware"), record["reason"]
     assert next(one["value"] for one in record["metrics"] if one["name"] == "wrong") > 0
 
 

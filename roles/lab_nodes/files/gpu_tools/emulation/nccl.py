@@ -38,7 +38,7 @@ DEFAULTS = {
 # It hangs by itself, after the list of devices: the end of a collective that one of its ranks never joins.
 HANGS_ITSELF = True
 # Nobody leaves MPI before the first rank has printed its table: a launcher would kill it for the status of another.
-LAST = 1.0
+LAST = 5.0
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # Exit status by what went wrong.
 CUDA, NCCL, NOT_IMPLEMENTED, NUM_RESULTS = 2, 3, 5, 6
