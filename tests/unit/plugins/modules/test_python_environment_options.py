@@ -3,10 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-from module_process import documented
-
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env import SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import python_environment
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import documented
 
 
 def test_options_are_documented_as_they_are() -> None:
