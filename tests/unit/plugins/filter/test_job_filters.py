@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.filter.jobs import FilterModule
 from ansible_collections.hpcai.gpu_cluster.plugins.filter.topology import cpu_masks
@@ -53,3 +54,8 @@ def test_a_profile_that_contradicts_itself_is_refused(profile: dict[str, object]
 def test_the_filter_refuses_what_is_no_profile() -> None:
     with pytest.raises(Exception, match="a profile is a dictionary"):
         FilterModule().filters()["profile_topology"]("ND96asr_v4")
+
+
+def test_what_a_node_did_not_say_is_an_error_that_names_the_filter() -> None:
+    with pytest.raises(AnsibleFilterError, match="ddp_findings: .* in what a node says"):
+        FilterModule().filters()["ddp_findings"]({"c1": {"torch": "2"}}, 1, "c1")
