@@ -79,12 +79,20 @@ moved: {description: From where to where the tag moved since the import., type: 
 import os
 from pathlib import Path
 
+from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_module import Module
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_origin import Origin, on_a_node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_source import ARGUMENTS, Asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_store import Store
+
+
+class Module(AnsibleModule):
+    """Keeps a token in the source out of the system's log too, which is written before main goes on."""
+
+    def _log_invocation(self) -> None:
+        self.no_log_values |= {Asked("", self.params.get("source") or "").secret} - {""}
+        super()._log_invocation()
 
 
 def main() -> None:

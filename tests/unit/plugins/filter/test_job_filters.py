@@ -57,5 +57,5 @@ def test_the_filter_refuses_what_is_no_profile() -> None:
 
 
 def test_what_a_node_did_not_say_is_an_error_that_names_the_filter() -> None:
-    with pytest.raises(AnsibleFilterError, match="ddp_findings: .* in what a node says"):
+    with pytest.raises(AnsibleFilterError, match=r"ddp_findings: .* in what a node says"):
         FilterModule().filters()["ddp_findings"]({"c1": {"torch": "2"}}, 1, "c1")

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import (
-    image_module,
     image_request,
     image_source,
 )
@@ -86,10 +85,10 @@ def test_a_token_in_a_url_is_not_shown(host: Host) -> None:
 
 def test_a_token_in_a_url_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    module = object.__new__(image_module.Module)
+    module = object.__new__(container_image.Module)
     module.params = {"name": "app", "source": "https://files.example.com/a.sqsh?sig=verysecret"}
     module.argument_spec, module.aliases, module.no_log_values = image_source.ARGUMENTS, {}, set()
-    monkeypatch.setattr(image_module.Module, "log", lambda dummy, text, **more: said.append(f"{text} {more}"))
+    monkeypatch.setattr(container_image.Module, "log", lambda dummy, text, **more: said.append(f"{text} {more}"))
     module._log_invocation()
     assert "files.example.com" in said[0] and "verysecret" not in said[0]
 
