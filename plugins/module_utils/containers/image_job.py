@@ -37,7 +37,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image
     Group,
     answers,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import BusyError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import BusyError, RevokedError
 
 _HEAD = (
     "#!/usr/bin/env python3\n# Made of the collection hpcai.gpu_cluster; see the README of its role container_images.\n"
@@ -46,6 +46,7 @@ _IMPORT = re.compile(r"^from (?:__future__|ansible_collections)\S* import (?:\([
 # It lives as long as somebody holds the other end of its standard input, so that nothing outlives us.
 _HOLD = 'echo "HELD $SLURM_JOB_ID $SLURM_JOB_NODELIST"; exec cat >/dev/null'
 _HELD = re.compile(r"^HELD (\d+) (\S+)\n", re.MULTILINE)
+_REVOKED = re.compile(r"allocation \d+ has been revoked")
 _BUSY = re.compile(r"nodes are busy|[Ii]mmediate execution impossible|Connection timed out")
 
 
@@ -182,4 +183,6 @@ def _refusal(said: str, command: t.Sequence[str]) -> Exception:
     if _BUSY.search(said):
         return BusyError()
     lines = [line for line in said.splitlines() if "error" in line] or said.splitlines()
+    if _REVOKED.search(said):
+        return RevokedError(f"Slurm gave it and took it back ({lines[-1]}); look at the node and at slurmctld's log")
     return ImageError(f"Slurm gives no nodes: {' '.join(lines[-1:]) or 'no answer'} (tried: {' '.join(command[:-3])})")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_files import ImageError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_folder import BROADCAST
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_plan import (
     BUSY,
@@ -31,6 +32,10 @@ _PAUSE = 2.0
 
 class BusyError(Exception):
     """Jobs have all of the nodes."""
+
+
+class RevokedError(BusyError):
+    """Slurm gave nodes and took them back: one of them died, and its prolog never ended."""
 
 
 class Held(t.Protocol):
@@ -61,6 +66,7 @@ class Staging:
         self.staged: list[str] = []
         self.missing: list[Missing] = []
         self.changes: dict[str, str] = {}
+        self.revoked = ""
 
     def run(self) -> Record:
         """Return planned, staged, missing, and what changed on which node."""
@@ -86,14 +92,15 @@ class Staging:
                 break
             time.sleep(min(_PAUSE, max(0.0, end - self.clock())))
             nodes = self.slurm.nodes()
-        self.missing += [Missing(node, BUSY) for node in left]
+        self.missing += [Missing(node, self.revoked or BUSY, bool(self.revoked)) for node in left]
 
     def once(self, group: Group, wait: float) -> list[str]:
         """Look at what can be had now and bring what is missing; return the nodes that are done with."""
         try:
             with self.slurm.hold(group, wait) as job:
                 given, short = list(job.nodes), self.look(job)
-        except BusyError:
+        except (BusyError, ImageError) as exc:
+            self.refused(exc)
             return []
         if not short or self.request.dry:
             return given
@@ -102,8 +109,16 @@ class Staging:
             with self.slurm.hold(group._replace(nodes=short, others=group.others + rest), max(wait, 5)) as job:
                 self.fill(job)
                 return [node for node in given if node not in short or node in job.nodes]
-        except BusyError:
+        except (BusyError, ImageError) as exc:
+            self.refused(exc)
             return [node for node in given if node not in short]
+
+    def refused(self, exc: Exception) -> None:
+        """Have nodes asked again that jobs have, or that Slurm took back; of those it may say anything then."""
+        if isinstance(exc, RevokedError):
+            self.revoked = str(exc)
+        elif not isinstance(exc, BusyError) and not self.revoked:
+            raise exc
 
     def look(self, job: Held) -> list[str]:
         """Return the nodes that need something and can have it."""

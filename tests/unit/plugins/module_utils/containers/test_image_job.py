@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_job as job
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_files import ImageError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_plan import Group
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import BusyError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import BusyError, RevokedError
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.containers.images_made import image, task
 
 SALLOC = """#!/bin/sh
@@ -118,6 +118,12 @@ def test_what_was_said_before_a_node_died_counts(home: Path) -> None:
 def test_nodes_that_are_busy(home: Path, said: str) -> None:
     (home / "refuse").write_text(said)
     with pytest.raises(BusyError), job.allocation(tools(home), GROUP, 1):
+        pass
+
+
+def test_nodes_that_slurm_takes_back(home: Path) -> None:
+    (home / "refuse").write_text("salloc: error: Job allocation 125 has been revoked")
+    with pytest.raises(RevokedError, match="125 has been revoked"), job.allocation(tools(home), GROUP, 1):
         pass
 
 

@@ -59,6 +59,7 @@ class Cluster:
         self.fate: dict[str, str] = {}
         self.busy: list[set[str]] = []  # one for each time that nodes are asked for
         self.sbcast = ""
+        self.dying = self.dead = ""
         self.srun = "srun: error: Task launch for StepId=9.0 failed on node {}: Communication connection failure"
         self.log: list[tuple[str, tuple[str, ...]]] = []
         self.now = 0.0
@@ -86,8 +87,12 @@ class Cluster:
         taken |= {name for name, fate in self.fate.items() if fate == "occupied"}
         nodes = [name for name in group.nodes if name not in taken]
         assert not set(nodes) & set(group.others)
+        if self.dying and self.dying in nodes:
+            self.fate[self.dying] = "occupied"
+            self.dead, self.dying = self.dying, ""
+            raise staging.RevokedError("taken back")
         if not nodes:
-            raise staging.BusyError
+            raise ImageError("Requested node configuration is not available") if self.dead else staging.BusyError
         yield Job(self, nodes)
 
     def run(self, dry: bool = False, **more: t.Any) -> Json:
@@ -239,3 +244,12 @@ def test_an_image_that_is_yet_to_be_imported_is_good_for_a_plan() -> None:
     for image in ({**IMAGE, "file": "", "size": 0, "sha256": ""}, {"name": "app"}):
         planned = read({**given, "images": [image]}, [], dry=True).task["images"][0]
         assert (planned["file"], planned["size"]) == ("", 0)
+
+
+def test_a_node_whose_prolog_never_ends_holds_up_nobody_else() -> None:
+    """Slurm takes the whole allocation back, and gives the others when they are asked for again."""
+    cluster = Cluster(3)
+    cluster.dying = "c2"
+    found = cluster.run()
+    assert found["staged"] == ["c1", "c3"]
+    assert [(one["node"], one["reason"], one["fault"]) for one in found["missing"]] == [("c2", "taken back", True)]
