@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import typing as t
@@ -80,6 +81,8 @@ def conda_lock(folder: Path, url: str = "https://conda.example.org") -> str:
 
 # Of the environment that runs the tests, else of this machine.
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+# The faster one, where the installer is not what a test is about.
+USUAL = "uv" if shutil.which("uv", path=PATH) else "pip"
 
 
 class Site:
@@ -119,7 +122,7 @@ class Site:
         params = given
         if module == "python_environment":
             builds = {"cpu": {"lock": self.lock()}}
-            own: Json = {"path": str(self.root), "builds": builds, "python": sys.executable, "installer": "pip"}
+            own: Json = {"path": str(self.root), "builds": builds, "python": sys.executable, "installer": USUAL}
             params = {**own, "folders": [str(self.wheels)], **given}
             self.root.mkdir(parents=True, exist_ok=True)
         document = {"ANSIBLE_MODULE_ARGS": {**params, "_ansible_check_mode": check_mode, "_ansible_diff": True}}

@@ -125,6 +125,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._child import en
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run, run_to_file
 _child.GRACE = 0.5
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 log, argv = sys.argv[1], sys.argv[2:]
 {call}
 """
