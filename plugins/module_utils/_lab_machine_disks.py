@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lab_machine_argv import backing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lab_machine_spec import Disk, MachineError
-
-_PIECE = 1 << 20
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._pinned_source import sha256
 
 
 def make_root(directory: Path, image: str) -> None:
@@ -46,11 +44,4 @@ def _extend(path: Path, size: int) -> None:
 
 def digest(directory: Path, disk: Disk) -> str:
     """SHA-256 of everything on a disk; a hole counts as the zeros that it reads as."""
-    found = hashlib.sha256()
-    path = Path(backing(str(directory), disk))
-    with path.open("rb") as handle:
-        while True:
-            piece = handle.read(_PIECE)
-            if not piece:
-                return found.hexdigest()
-            found.update(piece)
+    return sha256(backing(str(directory), disk))

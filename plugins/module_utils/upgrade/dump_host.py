@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run, run_to_file
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._pinned_source import sha256
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import dump
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.dump import DumpError
 
@@ -117,13 +117,7 @@ class Dumper:
 
 def digest(path: Path) -> str:
     """The file's SHA-256, empty when it is not there."""
-    if not path.is_file():
-        return ""
-    found = hashlib.sha256()
-    with path.open("rb") as handle:
-        for block in iter(lambda: handle.read(_BLOCK), b""):
-            found.update(block)
-    return found.hexdigest()
+    return sha256(path) if path.is_file() else ""
 
 
 def _stopped() -> float:
