@@ -131,9 +131,9 @@ def test_a_rank_knows_its_number_and_place(tmp_path: Path, kind: str, variables:
 def test_torchrun_is_not_hit_by_the_signal_that_its_ranks_get(tmp_path: Path) -> None:
     """The agent here is a shell with one child, as torchrun is with its ranks."""
     child = (
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGUSR1, lambda *_: (print('told', flush=True), sys.exit(0)))\n"
-        "print('ready', flush=True)\ntime.sleep(30)\n"
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: (os.write(1, b'told\\n'), os._exit(0)))\n"
+        "os.write(1, b'ready\\n')\ntime.sleep(30)\n"
     )
     agent = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {child!r}]) + 7)"
     argv = ["bash", str(RANK), "agent", sys.executable, "-c", agent]
