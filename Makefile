@@ -36,7 +36,7 @@ INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
 PLAYBOOK := $(BIN)/ansible-playbook
 
 .PHONY: help host-packages test-packages missing-packages venv lock lock-pytorch format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell \
-  integration test-gpu fuzz docs molecule-nodes molecule-machines molecule-containers
+  agent integration test-gpu fuzz docs molecule-nodes molecule-machines molecule-containers
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -136,7 +136,7 @@ molecule: venv ## the whole way on systemd nodes and on virtual machines, then w
 	$(MAKE) --no-print-directory -j 2 --output-sync=target molecule-nodes molecule-machines
 	@if extensions/molecule/containers/sources.sh; then $(MAKE) --no-print-directory molecule-containers; fi
 
-molecule-nodes: SCENARIOS := default gpu upgrade
+molecule-nodes: SCENARIOS := default gpu fleet upgrade
 molecule-machines: SCENARIOS := nvme_scratch node_tuning vm
 molecule-containers: SCENARIOS := containers # enroot and pyxis; needs their sources
 molecule-nodes molecule-machines molecule-containers: venv
@@ -145,6 +145,9 @@ molecule-nodes molecule-machines molecule-containers: venv
 
 benchmark: venv ## configure.yml beside a bare shell script, as ratios (HOSTS)
 	$(BIN)/python benchmarks/configure.py --hosts $(HOSTS)
+
+agent: venv ## the node agent as one file, .build/hpcai-agent.pyz
+	@PYTHONPATH=$(BUILD)/collections $(BIN)/python -c 'import sys; from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._zipapp import main; sys.exit(main(sys.argv[1:]))' $(BUILD)/hpcai-agent.pyz
 
 build: venv ## the tarball for ansible-galaxy collection install
 	$(BIN)/ansible-galaxy collection build --force --output-path $(BUILD)

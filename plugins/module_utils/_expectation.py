@@ -32,10 +32,13 @@ class CheckError(ValueError):
 
 
 def finite(value: t.Any) -> float | None:
-    """Return the number, or None for whatever is not a finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    """Return the number, or None for whatever is not a finite number, an integer beyond all floats included."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def validate_seconds(name: str, value: float, least: float = 0.001) -> None:

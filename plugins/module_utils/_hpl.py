@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_users, _measure
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_users, _hpl_affinity, _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import validate_seconds, validate_units
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology import from_facts
 
 CHECK = "hpl"
 UNITS = {"tflops": "TFLOP/s", "tflops_per_gpu": "TFLOP/s", "residual_failures": "tests"}
@@ -29,6 +30,7 @@ SPEC: dict[str, Json] = {
     "directory": {"type": "path"},
     "log": {"type": "path"},
     "arguments": {"type": "list", "elements": "str", "default": []},
+    "topology": {"type": "dict"},
     "timeout": {"type": "float", "default": 1800},
     **_gpu_users.SPEC,
     **_measure.SPEC,
@@ -117,6 +119,7 @@ def validate(params: t.Mapping[str, t.Any], launch: Launch) -> None:
     validate_seconds("timeout", params["timeout"])
     if not 0 < params["memory_fraction"] <= 1:
         raise HplError(f"memory_fraction is {params['memory_fraction']:g}, more than 0 and at most 1 is needed")
+    affinity(params, launch)
     given = [name for name in ("n", "p", "q", "gpu_memory_mib") if params[name] is not None]
     if params["dat"] and given:
         raise HplError(f"dat {params['dat']} says the problem; {', '.join(given)} would have no effect")
@@ -124,6 +127,19 @@ def validate(params: t.Mapping[str, t.Any], launch: Launch) -> None:
         grid(launch.ranks, params["p"], params["q"])
         if launch.kind != "local" and not params["directory"]:
             raise HplError(f"launcher {launch.kind} needs directory, which all nodes see, for HPL.dat; or dat")
+
+
+def affinity(params: t.Mapping[str, t.Any], launch: Launch) -> _hpl_affinity.Affinity:
+    """Return where the ranks of a node belong, or why that is not known; refuse to say it in two ways."""
+    if not params["topology"]:
+        return _hpl_affinity.Affinity(reason="no topology was given")
+    found = _hpl_affinity.affinity(from_facts(params["topology"]))
+    twice = _hpl_affinity.taken(params["arguments"]) or (["cpu_masks"] if launch.cpu_masks else [])
+    if twice:
+        raise HplError(f"topology says where ranks belong; {', '.join(twice)} would say it again")
+    if found.gpus and len(found.gpus) != launch.ranks_per_node:
+        raise HplError(f"the topology has {len(found.gpus)} GPUs, for {launch.ranks_per_node} ranks per node")
+    return found
 
 
 def problem(params: t.Mapping[str, t.Any], launch: Launch, memory_mib: int | None) -> Problem | None:

@@ -21,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hpl as a
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hpl_check as check
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run, run_to_file
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hpl_affinity import understands
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Command, Launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._srun_busy import busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import hpl, text
@@ -117,7 +118,9 @@ def _solve(
     if launch.container_image:
         where = posixpath.dirname(dat)
         launch = launch._replace(container_mounts=[*launch.container_mounts, f"{where}:{where}"])
-    command = _launch.command(launch, arguments(program, dat, params["arguments"]))
+    place = asked.affinity(params, launch)
+    bound = place.arguments if understands(program) else []
+    command = _launch.command(launch, arguments(program, dat, [*bound, *params["arguments"]]))
     outcome = run_to_file(command.argv, params["timeout"], log, command.environment)
     with text.opened(log) as lines:
         found = hpl.parse(itertools.chain(lines, [outcome.err]))
@@ -131,6 +134,7 @@ def _solve(
     common.update(seconds=outcome.seconds, evidence=outcome.out[-_TAIL:] if finding.problem or finding.failures else "")
     version = found.runs[0].version if found.runs else None
     common["context"].update(argv=command.argv, version=version, log=params["log"])
+    common["context"]["affinity"] = " ".join(bound) or place.reason or f"{program} takes none"
     return {"checks": [check.judged(finding, gpus, launch.nodes, watch.limits(params["expect"]), common)], **facts}
 
 

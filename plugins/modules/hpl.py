@@ -49,6 +49,10 @@ options:
       needed with another O(launcher) than V(local)."}
   log: {type: path, description: File in which the whole output is kept.}
   arguments: {type: list, elements: str, default: [], description: Further arguments of the program.}
+  topology:
+    {type: dict, description: "C(topology) of M(hpcai.gpu_cluster.gpu_info), from which C(hpl.sh) is told the GPU, CPUs
+      and memory of each rank of a node (C(--gpu-affinity), C(--cpu-affinity), C(--mem-affinity)). It replaces
+      O(cpu_masks)."}
   timeout: {type: float, default: 1800, description: "Seconds, the wait for nodes included."}
 """
 
@@ -61,7 +65,7 @@ EXAMPLES = r"""
     container_image: nvcr.io#nvidia/hpc-benchmarks:24.03
     gpu_memory_mib: 40536
     directory: /shared/scratch
-    cpu_masks: "{{ node.topology | hpcai.gpu_cluster.cpu_masks }}"
+    topology: "{{ node.topology }}"
     expect: "{{ lookup('hpcai.gpu_cluster.sku_profile', 'Standard_ND96asr_v4').expect }}"
 """
 

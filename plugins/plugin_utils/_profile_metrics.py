@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._agent_metrics import AGENT
+
 
 class Metric(t.NamedTuple):
     """A number that a check has for each thing that its labels name."""
@@ -94,6 +96,16 @@ CHECKS: dict[str, Check] = {
             "d2d": Metric("GB/s", "inside the device", "gpu"),
         },
     ),
+    "gpu_p2p": Check(
+        "hpcai-agent", {"read": Metric("GB/s", "one GPU of the node reading from another one", "gpu, peer")}
+    ),
+    "nccl_loopback": Check(
+        "hpcai-agent",
+        {
+            "busbw": Metric("GB/s", "bus bandwidth in the node, through its adapters", _RUN),
+            "wrong": Metric("checks", "checks with a wrong result", "collective"),
+        },
+    ),
     "nccl_tests": Check(
         "nccl_tests",
         {
@@ -142,6 +154,10 @@ CHECKS: dict[str, Check] = {
         "storage_bandwidth",
         {name: Metric("GB/s", f"sequential {name}", "path") for name in ("read", "write")},
     ),
+    **{
+        check: Check("hpcai-agent", {name: Metric(*named) for name, named in known.items()})
+        for check, known in AGENT.items()
+    },
 }
 
 

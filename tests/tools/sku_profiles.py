@@ -9,6 +9,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles as profiles
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._agent_metrics import AGENT
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_metrics import CHECKS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/sku_profiles.md"
@@ -87,14 +88,14 @@ def every_metric() -> t.Iterator[tuple[str, str]]:
 
 
 def unjudged(profile: t.Mapping[str, t.Any]) -> str:
-    """Name what is measured of GPUs, ports and disks and limited by no source."""
+    """Name what is measured of GPUs, ports and disks and limited by no source; the agent has limits of its own."""
     judged = {(one["check"], one["metric"]) for one in profile["expect"]}
     absent = {"node_checks", "collective_test"}
     if not profile["infiniband"]["count"]:
         absent |= {"infiniband_info", "infiniband_bandwidth"}
     missing: dict[str, list[str]] = {}
     for check, name in every_metric():
-        if CHECKS[check].module not in absent and (check, name) not in judged:
+        if check not in AGENT and CHECKS[check].module not in absent and (check, name) not in judged:
             missing.setdefault(check, []).append(name)
     return "; ".join(f"`{check}` {', '.join(found)}" for check, found in missing.items())
 

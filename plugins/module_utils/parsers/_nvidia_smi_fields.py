@@ -111,7 +111,22 @@ def _ecc(fields: Fields) -> Ecc:
         aggregate_corrected=_errors(fields, "aggregate", "correctable", "single_bit"),
         aggregate_uncorrected=_errors(fields, "aggregate", "uncorrectable", "double_bit"),
         sram_threshold_exceeded=values.flag(fields.get("ecc_errors/aggregate/sram_threshold_exceeded")),
+        counts=_counts(fields),
     )
+
+
+def _counts(fields: Fields) -> dict[str, int]:
+    """Return the errors of SRAM and of DRAM; what a GPU does not count is left out."""
+    found: dict[str, int] = {}
+    for period in ("volatile", "aggregate"):
+        for kind, name in (("correctable", "corrected"), ("uncorrectable", "uncorrected")):
+            base = f"ecc_errors/{period}"
+            sram = [values.count(fields.get(f"{base}/sram_{kind}{part}")) for part in ("", "_parity", "_secded")]
+            known = [number for number in sram if number is not None]
+            dram = values.count(fields.get(f"{base}/dram_{kind}"))
+            found.update({f"{period}_sram_{name}": sum(known)} if known else {})
+            found.update({} if dram is None else {f"{period}_dram_{name}": dram})
+    return found
 
 
 def _errors(fields: Fields, period: str, kind: str, old: str) -> int | None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,10 @@ class Pcie:
 
 @dataclass(frozen=True)
 class Ecc:
-    """Errors since the driver was loaded (volatile) and in the GPU's life (aggregate), of SRAM and DRAM together."""
+    """Errors since the driver was loaded (volatile) and in the GPU's life (aggregate), of SRAM and DRAM together.
+
+    ``counts`` has them apart, such as ``volatile_sram_uncorrected``; V100 and older do not tell them apart.
+    """
 
     enabled: bool | None
     volatile_corrected: int | None
@@ -36,6 +39,7 @@ class Ecc:
     aggregate_corrected: int | None
     aggregate_uncorrected: int | None
     sram_threshold_exceeded: bool | None
+    counts: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

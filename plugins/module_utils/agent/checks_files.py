@@ -1,0 +1,159 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks of the node's own file systems: writable, with room, and an array that is whole. Private, stdlib only.
+
+Network file systems are not touched here: one that hangs would take the local ones with it.
+"""
+
+from __future__ import annotations
+
+import os
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, metric
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import mounts, probe, reach
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import Finding, report
+
+_HEALTHY = ("clean", "active", "active-idle", "write-pending", "read-auto")
+_PROBE = 1 << 20
+
+
+def mounted(context: Context) -> list[mounts.Mount]:
+    """Return what is mounted, as this process sees it."""
+    found = context.once("mounts", lambda: mounts.parse(reach.needed(Path(context.config.proc, "mounts"))))
+    return t.cast("list[mounts.Mount]", found)
+
+
+def filesystems(context: Context) -> list[Json]:
+    """Look at the root, the agent's spool and the paths of the configuration."""
+    wanted = list(dict.fromkeys(["/", context.config.spool, *context.config.paths]))
+    every = mounted(context)
+    metrics: list[Json] = []
+    readonly: list[str] = []
+    for path in wanted:
+        mount = mounts.holding(every, path)
+        if mount is None or mount.network:
+            continue
+        if mount.read_only:
+            readonly.append(path)
+        metrics += _room(context, path)
+    told = "".join(f"{', '.join(readonly)}: the file system is read-only; see the kernel log for errors of its disk")
+    found = Finding(
+        metrics,
+        verdict="fail" if readonly else None,
+        reason=told if readonly else "",
+        blame="hardware" if readonly else "config",
+    )
+    return [report(context, "filesystems", found)]
+
+
+def _room(context: Context, path: str) -> list[Json]:
+    """Return what is free; file systems that make inodes as they need them count none."""
+    stat = context.once("statvfs", lambda: os.statvfs)
+    found = None
+    # What will be made there takes its room from what holds it now.
+    for place in (Path(path), *Path(path).parents):
+        try:
+            found = stat(str(place))
+            break
+        except FileNotFoundError:
+            continue
+        except OSError:
+            break
+    if found is None:
+        return [metric("free", None, "%", path=path)]
+    free = 100.0 * found.f_bavail / found.f_blocks if found.f_blocks else None
+    room = [metric("free", free, "%", path=path)]
+    return room + ([metric("free_inodes", found.f_favail, "inodes", path=path)] if found.f_files else [])
+
+
+def _scratch(context: Context, check: str) -> tuple[mounts.Mount | None, Json | None]:
+    """Return the mount of the scratch, or the record that says why there is nothing to look at."""
+    config = context.config.scratch
+    path = str(config.get("mount") or "/mnt/resource_nvme") if config else ""
+    if not config:
+        return None, report(context, check, Finding(verdict="skipped", reason="no scratch is configured"))
+    found = mounts.at(mounted(context), path)
+    if found is None and config.get("fallback"):
+        reason = f"nothing is mounted at {path}, {config['fallback']} stands in for it"
+        return None, report(context, check, Finding(verdict="warn", reason=reason, blame="config"))
+    if found is None:
+        reason = f"nothing is mounted at {path}: what jobs write there fills the system disk"
+        return None, report(context, check, Finding(verdict="fail", reason=reason))
+    return found, None
+
+
+def scratch_array(context: Context) -> list[Json]:
+    """Ask the kernel about the array under the scratch: how many disks it has, and whether each is there."""
+    mount, record = _scratch(context, "scratch_array")
+    if mount is None:
+        return [record] if record else []
+    name = context.once("realpath", lambda: os.path.realpath)(mount.source).rpartition("/")[2]
+    disks = (context.config.scratch or {}).get("count")
+    wanted = disks if isinstance(disks, int) and not isinstance(disks, bool) else None
+    return [report(context, "scratch_array", array(Path(context.config.sysfs, "block", name), wanted))]
+
+
+def array(block: Path, wanted: int | None) -> Finding:
+    """Judge an array by its directory in sysfs; a disk without an array is one disk."""
+    md = block / "md"
+    if not block.is_dir():
+        return Finding(verdict="error", reason=f"the kernel has no {block.name}")
+    members = reach.listed(md, "dev-*") if md.is_dir() else [block]
+    state = reach.text(md / "array_state") if md.is_dir() else "active"
+    bad = [f"{path.name[4:]} is {said}" for path, said in ((p, _member(p)) for p in members) if said and md.is_dir()]
+    disks, degraded = reach.number(md / "raid_disks") if md.is_dir() else 1, reach.number(md / "degraded") or 0
+    problems = [*bad, *([f"{degraded} disks are missing"] if degraded else [])]
+    if state not in _HEALTHY:
+        problems.append(f"the array is {state or 'in an unknown state'}")
+    if disks is None:
+        return Finding(verdict="error", reason=f"{md}/raid_disks cannot be read")
+    whole = len(members) - len(bad)
+    limits = [
+        {"check": "scratch_array", "metric": "disks", "op": "==", "value": count, "unit": "disks", "source": source}
+        for count, source in ((disks, "what the array was made of"), (wanted, "count of nvme_scratch"))
+        if count is not None
+    ]
+    reason = f"{block.name}: {'; '.join(problems)}" if problems else ""
+    metrics = [metric("disks", whole, "disks")]
+    return Finding(metrics, verdict="fail" if problems else None, reason=reason, more=limits)
+
+
+def _member(path: Path) -> str:
+    """Say what is wrong with a member; of a disk that was pulled the array itself still says that all is well."""
+    state = reach.text(path / "state") or "in an unknown state"
+    if "in_sync" not in state.split(",") or "faulty" in state:
+        return state
+    name, sysfs = path.name[len("dev-") :], path.parents[3]
+    there = (sysfs / "block" / name).is_dir() or (sysfs / "class/block" / name).is_dir()
+    return "" if there else "gone"
+
+
+def scratch_probe(context: Context) -> list[Json]:
+    """Write and read a MiB on the scratch."""
+    mount, record = _scratch(context, "scratch_probe")
+    if mount is None:
+        return [record] if record else []
+    done = probe.probe(mount.path, _PROBE)
+    metrics = [metric("seconds", done.seconds, "s")]
+    verdict = "fail" if done.problem else "pass"
+    return [report(context, "scratch_probe", Finding(metrics, verdict, done.problem, done.kind))]
+
+
+def nvme_disks(context: Context) -> list[Json]:
+    """Count the NVMe disks of the machine type by the name of their controller, never by how many there were."""
+    profile = context.config.profile.get("nvme") or {}
+    count, model = profile.get("count") or 0, str(profile.get("controller") or "")
+    if not count:
+        return [report(context, "nvme_disks", Finding(verdict="skipped", reason="no NVMe disk is expected"))]
+    folders = reach.listed(Path(context.config.sysfs, "class/nvme"), "nvme*")
+    found = [path for path in folders if model.lower() in (reach.text(path / "model") or "").lower()]
+    dead = [path.name for path in found if (reach.text(path / "state") or "live") != "live"]
+    named = f"profile: {count} of {model or 'any model'}"
+    limit = {"check": "nvme_disks", "metric": "disks", "op": "==", "value": count, "unit": "disks", "source": named}
+    metrics = [metric("disks", len(found) - len(dead), "disks")]
+    reason = f"{', '.join(dead)}: the controller does not answer" if dead else ""
+    return [report(context, "nvme_disks", Finding(metrics, reason=reason, more=[limit]))]

@@ -1,0 +1,125 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks of what a node shares with its cluster: the directory, the munge key, the time. Private, stdlib only.
+
+What hangs is given up by the watchdog, as an error; only what answered wrongly is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_facts as facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, metric
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_access import BrokenError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import controller, reach
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import Finding, report
+
+# The key was right: it is looked at before the receiver, the time, and whether the credential was seen before.
+_PROVED = ("Success", "Replayed", "Unauthorized")
+_ENCODED = re.compile(r"^ENCODE_TIME:.*\((\d{1,12})\)\s*$", re.MULTILINE)
+_KEY = "its munge key is not the controller's: run configure.yml, or copy /etc/munge/munge.key"
+
+
+def shared_directory(context: Context) -> list[Json]:
+    """Write, read and compare a file where all nodes write; without a mailbox only look at the directory."""
+    config = context.config
+    if not config.shared_dir and not config.mailbox:
+        return [report(context, "shared_directory", Finding(verdict="skipped", reason="no shared directory"))]
+    if config.shared_dir:
+        os.listdir(config.shared_dir)  # noqa: PTH208 - the answer does not matter, only that there is one
+    if not config.mailbox:
+        reason = f"{config.shared_dir} answers; nothing is written without a mailbox"
+        return [report(context, "shared_directory", Finding(verdict="pass", reason=reason))]
+    done = controller.share(context).probe
+    metrics = [metric("seconds", done.seconds, "s")]
+    verdict = "fail" if done.problem else "pass"
+    return [report(context, "shared_directory", Finding(metrics, verdict, done.problem, done.kind))]
+
+
+def munge(context: Context) -> list[Json]:
+    """Decode a credential of this node and one of the controller: only the cluster's key opens that."""
+    return [report(context, "munge", _munge(context))]
+
+
+def _munge(context: Context) -> Finding:
+    ask = reach.reach(context).ask
+    made = ask(["munge", "-n"])
+    if made.problem:
+        return Finding(verdict="fail", reason=f"munge: {made.problem}", blame="config")
+    own = ask(["unmunge"], made.out)
+    metrics = [metric("round_trip", made.seconds + own.seconds, "s")]
+    status = _status(own)
+    if not status.startswith("Success"):
+        return Finding(metrics, "fail", f"unmunge: {status}", "config")
+    if not context.config.mailbox:
+        return Finding(metrics, None, "no mailbox is configured: only the node's own credential was decoded")
+    letter = _letter(context)
+    if isinstance(letter, str):
+        return Finding(metrics, "error", letter)
+    foreign = ask(["unmunge"], letter.credential)
+    status = _status(foreign)
+    if status.startswith(_PROVED):
+        return Finding(metrics, "pass", evidence=f"controller's credential: {status}")
+    if status.startswith("Expired") and letter.age > controller.STALE / 3:
+        return Finding(metrics, "error", f"unmunge: {status}: the controller made it {letter.age:.0f} s ago")
+    if status.startswith(("Expired", "Rewound")):
+        return Finding(metrics, "fail", f"unmunge: {status}: the clocks of node and controller differ", "config")
+    invalid = status.startswith("Invalid")
+    told = f"unmunge: {status}; {_KEY}" if invalid else f"unmunge: {status}"
+    return Finding(metrics, "fail" if invalid else "error", told, "config")
+
+
+def _status(outcome: Outcome) -> str:
+    """Return what unmunge made of a credential: one that it does not open is named on standard error alone."""
+    if outcome.out.strip():
+        return facts.credential(outcome.out)
+    return outcome.problem.rpartition("unmunge: Error: ")[2]
+
+
+def _letter(context: Context) -> controller.Letter | str:
+    """Return the controller's letter, or why it proves nothing."""
+    try:
+        found = controller.share(context)
+    except (BrokenError, OSError) as exc:
+        return str(exc)
+    if found.letter is None:
+        return found.problem
+    if found.letter.age > controller.STALE:
+        name = Path(context.config.mailbox, controller.NAME)
+        return f"{name} is {found.letter.age:.0f} s old: the controller's reconciler does not run"
+    return found.letter
+
+
+def clock_skew(context: Context) -> list[Json]:
+    """Compare the clocks of node and controller by way of the file server's, which saw both of them write.
+
+    What is not known is how fresh a time in the letter is; so the distance of the controller to the file server is
+    taken from the moment in which the letter was written, that of this node from a directory that it just made.
+    """
+    if not context.config.mailbox:
+        return [report(context, "clock_skew", Finding(verdict="skipped", reason="no mailbox is configured"))]
+    letter, done = _letter(context), controller.share(context).probe
+    if isinstance(letter, str) or done.skew is None:
+        reason = letter if isinstance(letter, str) else done.problem or "the file server told no time"
+        return [report(context, "clock_skew", Finding(verdict="error", reason=reason))]
+    skew = done.skew - (encoded(context, letter) - letter.written)
+    evidence = f"node minus controller: {skew:.2f} s (node minus file server: {done.skew:.2f} s)"
+    found = Finding([metric("skew", abs(skew), "s")], blame="config", action="monitor", evidence=evidence)
+    return [report(context, "clock_skew", found)]
+
+
+def encoded(context: Context, letter: controller.Letter) -> float:
+    """Return when the controller made the letter: munge's own time cannot be forged, the other one is finer."""
+    try:
+        outcome = reach.reach(context).ask(["unmunge"], letter.credential)
+    except BrokenError:
+        return letter.time
+    match = _ENCODED.search(outcome.out)
+    told = float(match.group(1)) if match else letter.time
+    return letter.time if abs(told - letter.time) < 2 else told

@@ -1,0 +1,77 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the agent keeps its state and records on a node. Private, stdlib only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _lock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import latch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Host
+
+# One suite a minute fills this in an hour; what a report needs is in the state.
+KEPT = 60
+# No honest state is larger, and a damaged one must not eat the node's memory.
+LARGEST = 8 << 20
+
+
+def state_path(spool: str) -> Path:
+    return Path(spool, "state.json")
+
+
+def load(spool: str, node: str, host: Host) -> tuple[Json, str]:
+    """Return the state and what is wrong with it."""
+    try:
+        with state_path(spool).open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        return latch.read(None, node, host)
+    except OSError as exc:
+        return latch.fresh(node, host), exc.strerror or str(exc)
+    if len(data) > LARGEST:
+        return latch.fresh(node, host), f"it has more than {LARGEST} bytes"
+    return latch.read(data.decode(errors="replace"), node, host)
+
+
+def save(spool: str, node: str, host: Host, suite: str, records: t.Sequence[Json], kept: Json) -> None:
+    """Add what a suite found, one suite at a time."""
+    Path(spool).mkdir(mode=0o755, parents=True, exist_ok=True)
+    with _lock.lock(Path(spool, "lock")):
+        # Whoever was killed while writing left these; with the lock nobody else writes.
+        for left in (*Path(spool).glob(".state.json.*"), *Path(spool, "records").glob(".*.jsonl.*")):
+            left.unlink()
+        state, dummy = load(spool, node, host)
+        moment = time.time()
+        write(state_path(spool), json.dumps(latch.merge(state, suite, moment, records, kept)))
+        _log(Path(spool, "records"), suite, moment, records)
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    """Replace a file in one step; what a crash leaves of it belongs to the boot before, and is forgotten with it."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), mode)
+        aside.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise
+
+
+def _log(folder: Path, suite: str, moment: float, records: t.Sequence[Json]) -> None:
+    folder.mkdir(mode=0o755, exist_ok=True)
+    lines = "".join(f"{json.dumps(one)}\n" for one in records)
+    write(folder / f"{suite}-{int(moment * 1e9)}.jsonl", lines)
+    for old in sorted(folder.glob(f"{suite}-*.jsonl"))[:-KEPT]:
+        with contextlib.suppress(OSError):
+            old.unlink()

@@ -1,0 +1,138 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node agent as one file: packages of module_utils and all that they import. Private.
+
+The same sources make the same bytes on any machine: names are sorted, times fixed, and nothing is compressed, since
+what compresses differs between versions of a library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tempfile
+import typing as t
+import zipfile
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program import (
+    HOME,
+    ProgramError,
+    Sources,
+    closure,
+)
+
+# The agent imports these by names that it computes, so all of them belong to it.
+PACKAGES = ("agent", "certify", "drain")
+ENTRY = "agent.main"
+CACHE = "~/.cache/hpcai.gpu_cluster/agent"
+MAIN = f"""\
+import sys
+
+from {HOME}.{ENTRY} import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+class _Remembering(Sources):
+    """Reads each file's imports once, however many modules import it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._known: dict[str, list[str]] = {}
+
+    def imports(self, module: str) -> list[str]:
+        if module not in self._known:
+            self._known[module] = super().imports(module)
+        return self._known[module]
+
+
+def modules(sources: Sources) -> list[str]:
+    """Return every module of the packages and all that they import, sorted."""
+    sources = _Remembering(sources.root)
+    if not sources.exists(ENTRY):
+        raise ProgramError(f"{sources.root} has no {sources.place(ENTRY)}")
+    found: set[str] = set()
+    for package in PACKAGES:
+        for path in sorted((sources.root / package).rglob("*.py")):
+            parts = path.relative_to(sources.root).with_suffix("").parts
+            found.update(closure(".".join(parts[:-1] if parts[-1] == "__init__" else parts), sources))
+    return sorted(found)
+
+
+def build(sources: Sources | None = None) -> bytes:
+    """Return the file."""
+    sources = sources or Sources()
+    folders = HOME.split(".")
+    files = {"/".join([*folders[:depth], "__init__.py"]): "" for depth in range(1, len(folders))}
+    for name in modules(sources):
+        files["/".join([*folders, sources.place(name)])] = sources.text(name)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        for path, text in sorted({**files, "__main__.py": MAIN}.items()):
+            entry = zipfile.ZipInfo(path, _EPOCH)
+            entry.create_system, entry.external_attr = 3, 0o100644 << 16
+            archive.writestr(entry, text.encode())
+    return out.getvalue()
+
+
+def agent(cache: str | Path = CACHE, sources: Sources | None = None) -> Path:
+    """Return where the file is; it is built when its sources are others than those of any that is there.
+
+    Every host of a play asks for it, and building it takes half a second.
+    """
+    sources, folder = sources or Sources(), Path(cache).expanduser()
+    stamp = folder / f"sources-{fingerprint(sources)}"
+    try:
+        path = folder / stamp.read_text(encoding="utf-8")
+        if hashlib.sha256(path.read_bytes()).hexdigest() == path.stem:
+            return path
+    except (OSError, ValueError):
+        pass  # not built yet, or half removed
+    path = store(build(sources), folder)
+    put(path.name.encode(), stamp)
+    return path
+
+
+def fingerprint(sources: Sources) -> str:
+    """Return a digest of all that the file could be made of, this program included."""
+    found = hashlib.sha256(Path(__file__).read_bytes())
+    for path in sorted(sources.root.rglob("*.py")):
+        text = path.read_bytes()
+        found.update(f"{path.relative_to(sources.root)} {len(text)} ".encode() + text)
+    return found.hexdigest()
+
+
+def store(data: bytes, cache: str | Path = CACHE) -> Path:
+    """Write the file under its SHA-256 unless it is there, and return where; others may do the same meanwhile."""
+    folder = Path(cache).expanduser()
+    path = folder / f"{hashlib.sha256(data).hexdigest()}.pyz"
+    if not path.is_file() or path.read_bytes() != data:
+        folder.mkdir(parents=True, exist_ok=True)
+        put(data, path)
+    return path
+
+
+def put(data: bytes, path: Path) -> None:
+    """Write a file in one step."""
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(aside).chmod(0o644)
+        Path(aside).replace(path)
+    except BaseException:
+        Path(aside).unlink()
+        raise
+
+
+def main(argv: t.Sequence[str]) -> int:
+    """Write the agent to the path that is given: what `make agent` calls."""
+    if len(argv) != 1:
+        raise ProgramError("one path is needed, for the agent")
+    put(build(), Path(argv[0]).absolute())
+    return 0

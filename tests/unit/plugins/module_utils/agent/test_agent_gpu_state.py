@@ -1,0 +1,202 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Memory errors, persistence, clocks, idle GPUs and the counters of NVLink."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_nvlink
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvlink_errors
+from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import World, smi
+
+GONE = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    machines.ndv4_sysfs(tmp_path / "sys")
+    made.file("proc/1/status", "Name:\tsystemd\nState:\tS (sleeping)\nUid:\t0\t0\t0\t0\n")
+    return made
+
+
+@pytest.mark.parametrize("card", [machines.A100_R470, machines.A100_R535, machines.H100_R550, machines.GB200_R580])
+def test_sound_gpus_of_every_driver_pass(world: World, card: machines.Card) -> None:
+    smi(world, card)
+    assert world.one("gpu_memory_errors")["verdict"] == "pass"
+    assert world.one("gpu_persistence")["verdict"] == "pass"
+
+
+def test_one_uncorrected_error_of_sram_fails_where_the_sum_only_warns(world: World) -> None:
+    smi(world, machines.H100_R550, {5: {"aggregate": "<sram_uncorrectable_secded>1</sram_uncorrectable_secded>"}})
+    found = world.one("gpu_memory_errors")
+    assert (found["verdict"], found["class"], found["scope"]) == ("fail", "hardware", {"gpu": [5]})
+    assert "sram_uncorrected_aggregate (gpu=5): 1 errors, expected == 0" in found["reason"]
+    assert found["context"]["action"] == "reset"
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(9999, "pass"), (10000, "pass"), (10001, "fail")])
+def test_corrected_errors_of_sram_are_compared_as_numbers(world: World, count: int, verdict: str) -> None:
+    smi(world, machines.A100_R535, {0: {"sram_correctable": str(count)}})
+    assert world.one("gpu_memory_errors")["verdict"] == verdict
+
+
+def test_old_gpus_show_what_they_have(world: World) -> None:
+    smi(world, machines.V100_R440, {3: {"pending_retirement": "Yes"}})
+    found = world.one("gpu_memory_errors")
+    assert (found["verdict"], found["scope"]) == ("warn", {"gpu": [3]})
+
+
+def test_persistence_that_is_off_is_configuration(world: World) -> None:
+    smi(world, changes={7: {"persistence_mode": "Disabled"}})
+    found = world.one("gpu_persistence")
+    assert (found["verdict"], found["class"], found["scope"]) == ("fail", "config", {"gpu": [7]})
+
+
+def test_a_gpu_that_may_not_clock_as_high_as_its_kind_warns(world: World) -> None:
+    world.profile["gpu"]["max_clocks"] = {"graphics": 1980, "memory": 2619}
+    smi(world, machines.H100_R550)
+    assert world.one("gpu_clock_limits")["verdict"] == "pass"
+    smi(world, machines.A100_R535)
+    found = world.one("gpu_clock_limits")
+    assert (found["verdict"], found["class"]) == ("warn", "config")
+    assert "graphics_max (gpu=0): 1410 MHz, expected >= 1980" in found["reason"]
+
+
+@pytest.mark.parametrize("check", ["gpu_memory_errors", "gpu_persistence", "gpu_clock_limits", "gpu_idle"])
+@pytest.mark.parametrize("answer", ["", GONE, "<nvidia_smi_log><gpu", "No devices were found\n"])
+def test_a_tool_that_says_nothing_is_an_error_and_no_pass(world: World, check: str, answer: str) -> None:
+    smi(world, answer=answer)
+    found = world.one(check)
+    assert (found["verdict"], found["class"]) == ("error", "infra")
+
+
+def test_memory_that_nobody_uses_warns_once_and_then_fails(world: World) -> None:
+    smi(world, changes={4: {"used": "16 MiB"}})
+    assert world.one("gpu_idle")["verdict"] == "warn"
+    found = world.one("gpu_idle")
+    assert (found["verdict"], found["class"], found["scope"]) == ("fail", "software", {"gpu": [4]})
+    smi(world)
+    assert world.one("gpu_idle")["verdict"] == "pass"
+    smi(world, changes={4: {"used": "15 MiB"}})
+    assert world.one("gpu_idle")["verdict"] == "pass"
+
+
+def test_a_process_on_an_idle_gpu_is_named(world: World) -> None:
+    smi(world, changes={1: {"processes": machines.process_xml(4242)}})
+    found = world.one("gpu_idle")
+    assert found["verdict"] == "warn"
+    assert "4242 /opt/train" in found["evidence"]
+
+
+def test_a_job_may_use_its_gpus_and_its_own_epilog_does_not_count_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi(world, changes={4: {"used": "30000 MiB"}})
+    world.file("proc/77/status", "Name:\tslurmstepd\nState:\tS\nUid:\t0\t0\t0\t0\n")
+    world.file("proc/77/cmdline", "slurmstepd: [123.batch]\0")
+    assert world.one("gpu_idle")["verdict"] == "skipped"
+    monkeypatch.setenv("SLURM_JOB_ID", "123")
+    assert world.one("gpu_idle", "epilog")["verdict"] == "warn"
+    world.file("proc/77/cmdline", "/usr/sbin/slurmstepd infinity\0")
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert world.one("gpu_idle")["verdict"] != "skipped"
+
+
+HOPPER = """GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-0000-4000-8000-000000000000)
+\t Link 0: Replay Errors: {replay}
+\t Link 0: Recovery Errors: 0
+\t Link 0: CRC Errors: 0
+
+\t Link 1: Replay Errors: 0
+\t Link 1: Recovery Errors: 0
+\t Link 1: CRC Errors: 0
+"""
+BLACKWELL = """GPU 0: NVIDIA B300 SXM6 AC (UUID: GPU-00000000-0000-4000-8000-000000000000)
+\t Link 0: Tx packets: 12345678
+\t Link 0: Malformed packet Errors: 0
+\t Link 0: Buffer overrun Errors: 0
+\t Link 0: Rx Errors: 0
+\t Link 0: Rx remote Errors: 0
+\t Link 0: Rx General Errors: 0
+\t Link 0: Local link integrity Errors: 0
+\t Link 0: Tx discards: 0
+\t Link 0: Link recovery successful events: 3
+\t Link 0: Link recovery failed events: {failed}
+\t Link 0: Total link recovery events: 3
+\t Link 0: Effective Errors: {effective}
+\t Link 0: Effective BER: {ber}
+\t Link 0: Symbol Errors: 0
+\t Link 0: Symbol BER: 15e-255
+\t Link 0: FEC Errors - 0: 36140749276
+\t Link 0: Raw BER Lane 0: 2061
+\t Link 0: Raw Errors Lane 0: 82
+"""
+
+
+def links(world: World, text: str) -> dict[str, t.Any]:
+    """Judge counters as the check does, kept from run to run."""
+    context = world.context()
+    found = checks_nvlink.judged(context, nvlink_errors.parse(text))
+    record = checks_nvlink.report(context, checks_nvlink.CHECK, found)
+    world.state["kept"].update(context.keeping)
+    return t.cast("dict[str, t.Any]", record)
+
+
+def test_links_without_errors_pass(world: World) -> None:
+    assert links(world, HOPPER.format(replay=0))["verdict"] == "pass"
+    assert links(world, BLACKWELL.format(failed=0, effective=0, ber="15e-255"))["verdict"] == "pass"
+
+
+def test_what_blackwell_corrects_in_billions_is_no_error() -> None:
+    (gpu,) = nvlink_errors.parse(BLACKWELL.format(failed=0, effective=0, ber="15e-255"))
+    assert (gpu.total("errors"), gpu.total("recovery_failed"), len(gpu.links)) == (0, 0, 1)
+
+
+def test_errors_warn_and_their_growth_in_an_hour_is_told(world: World) -> None:
+    assert links(world, HOPPER.format(replay=2))["verdict"] == "warn"
+    world.now += 600
+    found = links(world, HOPPER.format(replay=9))
+    (rate,) = [one for one in found["metrics"] if one["name"] == "errors_per_hour"]
+    assert (rate["value"], found["scope"]) == (7, {"gpu": [0]})
+
+
+@pytest.mark.parametrize(
+    ("ber", "verdict"), [("15e-9", "pass"), ("1e-6", "pass"), ("15e-6", "warn"), ("15e-3", "warn")]
+)
+def test_bit_error_rates_are_compared_as_numbers(world: World, ber: str, verdict: str) -> None:
+    assert links(world, BLACKWELL.format(failed=0, effective=0, ber=ber))["verdict"] == verdict
+
+
+def test_a_link_that_did_not_recover_fails(world: World) -> None:
+    found = links(world, BLACKWELL.format(failed=1, effective=0, ber="15e-255"))
+    assert (found["verdict"], found["class"], found["context"]["action"]) == ("fail", "hardware", "reset")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "GPU 0: x\n", "Link 0: CRC Errors: 5\n", "GPU 0: x\n\t Link 0: Replay Errors: N/A\n"]
+)
+def test_nothing_readable_is_no_count(text: str) -> None:
+    assert all(gpu.total("errors") is None for gpu in nvlink_errors.parse(text))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict"),
+    [
+        (Outcome(None, "", "nvidia-smi did not end within 6 s", 6.0), "error"),
+        (Outcome(0, "", "", 0.1), "error"),
+        (Outcome(9, GONE, "", 0.1), "error"),
+        (Outcome(0, HOPPER.format(replay=0), "", 0.1), "pass"),
+    ],
+)
+def test_the_tool_may_fail(world: World, monkeypatch: pytest.MonkeyPatch, outcome: Outcome, verdict: str) -> None:
+    monkeypatch.setattr(checks_nvlink._find, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(checks_nvlink, "run", lambda *words: outcome)
+    assert world.one("gpu_nvlink_errors")["verdict"] == verdict

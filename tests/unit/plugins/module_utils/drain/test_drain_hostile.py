@@ -1,0 +1,160 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Mailboxes and configurations that somebody broke: no crash, nobody drained for what nobody found."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import command, latches, mailbox, report, request
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.drain.drain_world import NOW, World, fault
+
+GOOD = {"schema": 1, "mailbox": "/shared/.hpcai/health"}
+WORDS: list[t.Any] = [
+    None,
+    True,
+    -1,
+    1e308,
+    float("nan"),
+    "",
+    "fail",
+    "hardware",
+    "\x00",
+    [],
+    {},
+    [[]],
+    "x" * 5000,
+    {"a": 1},
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_thousand_broken_letters_drain_nobody(tmp_path: Path, seed: int) -> None:
+    """A record with a verdict that is none, a class that is none, or a hole in it is no reason to drain."""
+    rng = random.Random(seed)
+    keys = ["check", "verdict", "class", "reason", "time", "context"]
+    for dummy in range(50):
+        record = fault()
+        record[rng.choice(["verdict", "class"])] = rng.choice(
+            [word for word in WORDS if word not in ("fail", "hardware")]
+        )
+        for key in rng.sample(keys, rng.randrange(3)):
+            record[key] = rng.choice(WORDS)
+        if record["verdict"] == "fail" and record["class"] == "hardware":
+            continue
+        text = json.dumps(
+            {"schema": 1, "node": "n1", "time": NOW, "records": [record], "physical_host": rng.choice(WORDS)}
+        )
+        cut = text[: rng.randrange(len(text))] if rng.random() < 0.3 else text
+        found = report.read("n1", cut, NOW)
+        world_faults = [item for item in found.records if item["verdict"] == "fail" and item["class"] == "hardware"]
+        assert world_faults == []
+
+
+def test_what_lies_in_the_mailbox_is_not_trusted(tmp_path: Path) -> None:
+    world = World(tmp_path, 8)
+    world.everybody_is_well()
+    secret = tmp_path / "secret"
+    secret.write_text(json.dumps({"schema": 1, "node": "n1", "time": NOW, "records": [fault()]}))
+    for name in ("n1", "n2", "n3"):
+        (world.mailbox / f"{name}.json").unlink()
+    (world.mailbox / "n1.json").symlink_to(secret)
+    os.mkfifo(world.mailbox / "n2.json")
+    (world.mailbox / "n3.json").write_bytes(b"[" * 100_000)
+    (world.mailbox / ".n4.json").write_text(secret.read_text())
+    (world.mailbox / "n5.json").write_bytes(b"\xff" * 100)
+    found = mailbox.reports(str(world.mailbox))
+    assert {name for name, item in found.items() if item.broken} == {"n1", "n2", "n3", "n5"}
+    assert world.reconcile(dry_run=True).drained == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema": 2}, "schema is 2"),
+        ({"mailbox": "here"}, "absolute path"),
+        ({"mailbox": None}, "absolute path"),
+        ({"max_shares": 0.1}, "unknown keys max_shares"),
+        ({"max_share": "5%"}, "max_share is '5%'"),
+        ({"max_share": 5}, "max_share is 5, 0 to 1"),
+        ({"max_share": float("nan")}, "a number is needed"),
+        ({"max_leaf": 0}, "max_leaf is 0"),
+        ({"max_leaf": True}, "max_leaf is True"),
+        ({"stale": 1}, "stale is 1, 60 to"),
+        ({"latch_days": -1}, "latch_days is -1"),
+        ({"dry_run": "no"}, "dry_run is 'no'"),
+    ],
+)
+def test_a_configuration_that_is_wrong_is_refused(tmp_path: Path, change: dict[str, t.Any], said: str) -> None:
+    path = tmp_path / "reconcile.json"
+    path.write_text(json.dumps({**GOOD, **change}))
+    with pytest.raises(request.DrainError, match=r"reconcile\.json: ") as caught:
+        request.load(str(path))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "null"])
+def test_a_configuration_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "reconcile.json"
+    path.write_text(text)
+    with pytest.raises(request.DrainError, match=str(path)):
+        request.load(str(path))
+
+
+def test_defaults_are_those_of_the_specification() -> None:
+    found = request.settings(GOOD)
+    assert (found.max_share, found.max_leaf, found.latch_days, found.stale) == (0.05, 3, 30.0, 900.0)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [],
+        {},
+        {"schema": 1, "latches": [], "releases": {}},
+        {"schema": 1, "latches": {"a": {}}, "releases": {}},
+        {"schema": 1, "latches": {"a": []}, "releases": {}},
+        {"schema": 1, "latches": {}, "releases": {"n1": "now"}},
+    ],
+)
+def test_a_memory_that_is_none_is_refused(document: t.Any) -> None:
+    with pytest.raises(ValueError, match=r"it |latch|release"):
+        latches.read(document)
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, 8)
+    world.everybody_is_well()
+    world.say("n3", fault())
+    config = tmp_path / "reconcile.json"
+    config.write_text(json.dumps({"schema": 1, "mailbox": str(world.mailbox), "state_dir": str(world.state)}))
+    done = command.reconcile.perform
+    monkeypatch.setattr(command.reconcile, "perform", lambda settings, dry: done(settings, dry, world, NOW))
+    options = ["--config", str(config)]
+    assert (command.main([*options, "--dry-run"]), capsys.readouterr().out) == (
+        0,
+        "would drain n3: hpcai:xid:xid is bad\n",
+    )
+    assert (command.main(options), world.reasons()) == (0, {"n3": "hpcai:xid:xid is bad"})
+    assert capsys.readouterr().out.startswith("drained n3: hpcai:xid:xid is bad\n")
+    assert (command.main(options), capsys.readouterr().out) == (0, "")  # what the journal knows is not told again
+    assert command.main([*options, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["drained"] == {}
+    assert command.main([*options, "--release", "n[3-4]"]) == 0
+    assert capsys.readouterr().out == "released: node:n3|xid\n"
+    assert command.main([*options, "--release", "n[3"]) == 2
+    assert command.main(["--config", str(tmp_path / "none")]) == 2
+    assert "nothing was done: configuration" in capsys.readouterr().err
+    world.answer = lambda argv: mailbox.run(["false"], 5) if argv[1] == "update" else None
+    world.say("n5", fault("ecc"))
+    world.resume("n3")
+    world.say("n3")
+    assert command.main(options) == 2
+    assert "nodename=n5 state=drain" in capsys.readouterr().err

@@ -1,0 +1,134 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node agent as one file: the same bytes anywhere, and it runs with nothing but Python."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import main as agent
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _zipapp
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program import ProgramError, Sources
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._zipapp import agent as agent_at
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._zipapp import build, main, modules, store
+
+
+@pytest.fixture(scope="module")
+def data() -> bytes:
+    return build()
+
+
+@pytest.fixture
+def agent_file(data: bytes, tmp_path: Path) -> Path:
+    return store(data, tmp_path)
+
+
+def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-IS", str(path), *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60, cwd="/")
+
+
+def test_two_builds_are_the_same_bytes(data: bytes) -> None:
+    assert build() == data
+
+
+def test_entries_are_sorted_and_carry_no_time_of_the_build(agent_file: Path) -> None:
+    with zipfile.ZipFile(agent_file) as archive:
+        entries = archive.infolist()
+    assert [one.filename for one in entries] == sorted(one.filename for one in entries)
+    assert {one.date_time for one in entries} == {(1980, 1, 1, 0, 0, 0)}
+    assert {one.compress_type for one in entries} == {zipfile.ZIP_STORED}
+
+
+def test_name_is_the_digest_and_a_damaged_copy_is_written_again(data: bytes, tmp_path: Path) -> None:
+    path = store(data, tmp_path)
+    path.write_bytes(b"half of it")
+    assert store(data, tmp_path) == path
+    assert path.read_bytes() == data
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def small(root: Path, text: str) -> Sources:
+    (root / "agent").mkdir(parents=True, exist_ok=True)
+    (root / "agent/main.py").write_text(text)
+    return Sources(root)
+
+
+def test_it_is_built_once_and_again_for_other_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, sources = tmp_path / "cache", small(tmp_path / "sources", "A = 1\n")
+    path = agent_at(cache, sources)
+    monkeypatch.setattr(_zipapp, "build", lambda *dummy: b"built again")
+    assert agent_at(cache, sources) == path
+    assert agent_at(cache, small(tmp_path / "sources", "A = 2\n")).read_bytes() == b"built again"
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_damaged_one_is_built_again(tmp_path: Path, damage: str) -> None:
+    cache, sources = tmp_path / "cache", small(tmp_path / "sources", "A = 1\n")
+    path = agent_at(cache, sources)
+    data = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(data[:-1])
+    else:
+        path.unlink()
+    assert agent_at(cache, sources).read_bytes() == data
+
+
+def test_every_subcommand_of_this_tree_is_inside() -> None:
+    found = modules(Sources())
+    there = [module for module, dummy in agent.SUBCOMMANDS.values() if Sources().exists(module)]
+    assert set(there) <= set(found)
+    assert "agent.suite" in there
+
+
+def test_every_file_inside_is_read_by_the_oldest_python(data: bytes, tmp_path: Path) -> None:
+    with zipfile.ZipFile(store(data, tmp_path)) as archive:
+        for name in archive.namelist():
+            ast.parse(archive.read(name), name, feature_version=(3, 8))
+
+
+def test_it_runs_alone(agent_file: Path, tmp_path: Path) -> None:
+    config = tmp_path / "agent.json"
+    config.write_text(json.dumps({"schema": 1, "node": "n1", "spool": str(tmp_path / "spool")}))
+    done = run(agent_file, "suite", "prolog", "--json", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    assert {json.loads(line)["node"] for line in done.stdout.splitlines()} == {"n1"}
+
+
+@pytest.mark.parametrize(("arguments", "status"), [([], 2), (["suit"], 2), (["--help"], 0), (["suite", "x"], 2)])
+def test_mistakes_in_the_arguments(agent_file: Path, arguments: list[str], status: int) -> None:
+    done = run(agent_file, *arguments)
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("line", ["( {words}; echo $? >{rc} ) | true", "{words} <&- >&- 2>&-; echo $? >{rc}"])
+def test_no_reader_does_not_change_the_status(agent_file: Path, tmp_path: Path, line: str) -> None:
+    config = tmp_path / "agent.json"
+    config.write_text(json.dumps({"schema": 1, "node": "n1", "spool": str(tmp_path / "spool")}))
+    words = f"{sys.executable} -IS {agent_file} suite prolog --json --check gpu_devices --config {config}"
+    subprocess.run(["bash", "-c", line.format(words=words, rc=tmp_path / "rc")], check=True, timeout=60)
+    assert (tmp_path / "rc").read_text() == "0\n"
+    state = json.loads((tmp_path / "spool/state.json").read_text())
+    assert [one["verdict"] for one in state["suites"]["prolog"]["records"]] in (["unjudged"], ["error"])
+    assert all(one["check"] == "gpu_devices" for one in state["suites"]["prolog"]["records"])
+
+
+def test_make_agent_writes_the_same(data: bytes, tmp_path: Path) -> None:
+    assert main([str(tmp_path / "hpcai-agent.pyz")]) == 0
+    assert (tmp_path / "hpcai-agent.pyz").read_bytes() == data
+
+
+def test_an_import_that_a_node_does_not_have_is_refused_here(tmp_path: Path) -> None:
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent/main.py").write_text("import yaml\n")
+    with pytest.raises(ProgramError, match="yaml"):
+        build(Sources(tmp_path))
