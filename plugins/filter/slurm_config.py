@@ -11,7 +11,9 @@ import typing as t
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_lines as lines
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_health as health
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
 
 
 def _list(value: object, name: str) -> list[t.Any]:
@@ -29,7 +31,7 @@ def _dict(value: object, name: str) -> t.Mapping[str, t.Any]:
 def _guard(name: str, work: t.Callable[[], t.Any]) -> t.Any:
     try:
         return work()
-    except (lines.NodeError, HostlistError) as exc:
+    except (lines.NodeError, HostlistError, SlurmError) as exc:
         raise AnsibleFilterError(f"{name}: {exc}") from exc
     except KeyError as exc:
         raise AnsibleFilterError(f"{name}: an entry lacks {exc}") from exc
@@ -77,6 +79,16 @@ def slurm_memory_per_cpu(nodes: object) -> int:
     return _guard("slurm_memory_per_cpu", lambda: lines.memory_per_cpu(_list(nodes, "slurm_memory_per_cpu")))
 
 
+def slurm_health_settings(health_check: object, version: str = "", extra: object = None) -> dict[str, str]:
+    """Return what slurm.conf says of nodes' health in a release."""
+    name = "slurm_health_settings"
+    given = {"program": "", "interval": 0, "states": [], "suspend_exc_states": [], **_dict(health_check, name)}
+    states, exceptions = ([str(one) for one in _list(given[key], name)] for key in ("states", "suspend_exc_states"))
+    program, interval, known = str(given["program"]), int(given["interval"]), str(version or "")
+    site = _dict(extra or {}, name)
+    return _guard(name, lambda: health.settings(program, interval, states, exceptions, known, site))
+
+
 class FilterModule:
     """What Ansible loads."""
 
@@ -84,6 +96,7 @@ class FilterModule:
         return {
             "slurm_gres_lines": slurm_gres_lines,
             "slurm_gres_names": slurm_gres_names,
+            "slurm_health_settings": slurm_health_settings,
             "slurm_memory_per_cpu": slurm_memory_per_cpu,
             "slurm_node_lines": slurm_node_lines,
             "slurm_nodes": slurm_nodes,

@@ -14,6 +14,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text impo
 OWNED = "hpcai:"
 _FORM = re.compile(r"hpcai:[a-z0-9][a-z0-9_-]*:(\S|\S.*[^\s\"])")  # scontrol takes away a quote at the end
 _MAX_REASON = 200
+# What Slurm says when it drains a node by itself: nobody's decision, so a repair may take it over.
+SLURMS_OWN = (
+    "Duplicate jobid",
+    "Epilog error",
+    "Kill task failed",
+    "Prolog error",
+    "SlurmdSpoolDir is full",
+    "batch job complete failure",
+)
 
 
 class Change(t.NamedTuple):
@@ -50,13 +59,18 @@ def pick(nodes: list[dict[str, t.Any]], names: list[str]) -> list[dict[str, t.An
     return [known[name] for name in dict.fromkeys(names)]
 
 
-def plan(nodes: list[dict[str, t.Any]], state: str, reason: str) -> Plan:
-    """For ``resumed`` the reason, if any, limits which of our own drains are lifted."""
+def plan(nodes: list[dict[str, t.Any]], state: str, reason: str, replace: t.Sequence[str] = ()) -> Plan:
+    """For ``resumed`` the reason, if any, limits which of our own drains are lifted.
+
+    A drain may also ``replace`` reasons that are not ours.
+    """
     decide = _drain if state == "drained" else _resume
+    replaced = replace if state == "drained" else ()
     changes: list[Change] = []
     left: list[dict[str, t.Any]] = []
     for node in nodes:
-        found = decide(node, reason)
+        taken = node["reason"] in replaced
+        found = Change(node["name"], "drain", reason) if taken else decide(node, reason)
         if found:
             changes.append(found)
         elif _foreign(node) and (state == "drained" or out_of_service(node)):

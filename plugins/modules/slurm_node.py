@@ -39,6 +39,11 @@ options:
       - Why the nodes are drained, as C(hpcai:<check>:<short cause>). Needed for O(state=drained).
       - With O(state=resumed), lift only drains whose reason starts with this text.
     type: str
+  replace:
+    description: Reasons, in full, that are not ours and may be replaced all the same; for those of Slurm itself.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
@@ -92,6 +97,7 @@ def main() -> None:
             "name": {"type": "str", "required": True},
             "state": {"type": "str", "choices": ["drained", "resumed"], "required": True},
             "reason": {"type": "str"},
+            "replace": {"type": "list", "elements": "str", "default": []},
         },
         required_if=[("state", "drained", ["reason"])],
         supports_check_mode=True,
@@ -107,11 +113,11 @@ def main() -> None:
         if state == "drained":
             check_reason(reason)
         before = pick(Reader(run).nodes(), names)
-        todo = plan(before, state, reason)
+        todo = plan(before, state, reason, module.params["replace"])
         if todo.changes and not module.check_mode:
             # Between a caller's read and now a person may have drained a node: plan on what is true now.
             before = pick(Reader(run).nodes(), names)
-            todo = plan(before, state, reason)
+            todo = plan(before, state, reason, module.params["replace"])
         wanted = after(before, todo.changes)
         for argv in [] if module.check_mode else commands(todo.changes):
             rc, out, err = run(argv)

@@ -36,6 +36,11 @@ def test_nodes_come_from_facts_and_inventory() -> None:
         lambda: slurm_config.slurm_partition_lines([{"name": "p", "nodes": "a["}], []),
         lambda: slurm_config.slurm_setting_lines([]),
         lambda: slurm_config.slurm_gres_lines("x"),
+        lambda: slurm_config.slurm_health_settings([]),
+        lambda: slurm_config.slurm_health_settings({"program": "/x"}),
+        lambda: slurm_config.slurm_health_settings(
+            {"program": "x", "interval": 1, "states": ["ANY"], "suspend_exc_states": []}
+        ),
         lambda: preflight.preflight_findings([]),
     ],
 )
@@ -48,6 +53,7 @@ def test_filters_are_documented() -> None:
     assert set(slurm_config.FilterModule().filters()) == {
         "slurm_gres_lines",
         "slurm_gres_names",
+        "slurm_health_settings",
         "slurm_memory_per_cpu",
         "slurm_node_lines",
         "slurm_nodes",

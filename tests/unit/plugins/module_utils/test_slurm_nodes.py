@@ -103,3 +103,13 @@ def test_pick_keeps_the_order_and_names_what_is_missing() -> None:
 def test_endings_that_slurm_would_change_are_refused(ending: str) -> None:
     with pytest.raises(SlurmError, match="hpcai:<check>"):
         nodes.check_reason(f"hpcai:munge:key differs{ending}")
+
+
+def test_a_drain_may_replace_what_slurm_itself_said() -> None:
+    full = {"name": "c1", "state": "IDLE", "flags": ["DRAIN"], "drained": True, "reason": "SlurmdSpoolDir is full"}
+    node = {**full, "reason_user": "root", "available": False}
+    reason = "hpcai:slurm:SlurmdSpoolDir is full"
+    assert not nodes.plan([node], "drained", reason).changes
+    assert nodes.plan([node], "drained", reason, ["SlurmdSpoolDir is full"]).changes == [("c1", "drain", reason)]
+    assert not nodes.plan([node], "resumed", "", ["SlurmdSpoolDir is full"]).changes
+    assert not nodes.plan([{**node, "reason": "ops: disk"}], "drained", reason, ["SlurmdSpoolDir is full"]).changes

@@ -323,8 +323,16 @@ def test_output_for_people_has_what_did_not_pass(agent: Agent, capsys: pytest.Ca
 
 @pytest.mark.parametrize(
     ("name", "blame", "status"),
-    [("prolog", "hardware", 1), ("epilog", "hardware", 1), ("boot", "fabric", 1), ("prolog", "fabric", 0)]
-    + [("epilog", "fabric", 0), ("prolog", "config", 0), ("boot", "config", 0), ("periodic", "hardware", 0)],
+    [
+        ("prolog", "hardware", 1),
+        ("epilog", "hardware", 1),
+        ("boot", "fabric", 1),
+        ("prolog", "fabric", 0),
+        ("epilog", "fabric", 0),
+        ("prolog", "config", 0),
+        ("boot", "config", 0),
+        ("periodic", "hardware", 0),
+    ],
 )
 def test_only_what_the_node_itself_does_takes_it_from_its_jobs(name: str, blame: str, status: int) -> None:
     """A subnet manager that dies must not drain the whole fleet through its prologs."""

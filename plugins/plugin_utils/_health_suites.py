@@ -1,0 +1,41 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the agent's configuration says of its suites, beside another health checker or without one. Pure; private."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import table_others
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import SUITES
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks import CHECKS, plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.config import Config, ConfigError, check
+
+PROGRAMS = ("agent", "nhc", "healthagent")
+# slurmd kills a health check after 60 s and takes a job's start for lost after 10 (BatchStartTimeout).
+MOST = {"prolog": 5.0, "periodic": 50.0}
+
+
+def suites(given: t.Mapping[str, t.Any], program: str) -> dict[str, t.Any]:
+    """Return the suites as the agent takes them; raises ConfigError for what it, or Slurm, would not."""
+    if program not in PROGRAMS:
+        raise ConfigError(f"program {program!r} is none of {', '.join(PROGRAMS)}")
+    strange = sorted(set(given) - set(SUITES))
+    if strange:
+        raise ConfigError(f"suites {', '.join(strange)}: there are {', '.join(SUITES)}")
+    config = check({"schema": 1, "node": "n1", "suites": dict(given)})
+    for name in given:
+        budget = plan(config, name).budget
+        if budget > MOST.get(name, budget):
+            raise ConfigError(f"suite {name} has {budget:g} s, and Slurm waits {MOST[name]:g} s at most")
+    found = {name: dict(one) for name, one in given.items()}
+    if program != "agent":
+        found["periodic"] = {**found.get("periodic", {}), "checks": _beside(config, program)}
+    return found
+
+
+def _beside(config: Config, program: str) -> list[str]:
+    left = table_others.HEALTHAGENT if program == "healthagent" else ()
+    own = [name for name in plan(config, "periodic").checks if name in CHECKS and name not in left]
+    return [*own, *([] if program in own else [program])]

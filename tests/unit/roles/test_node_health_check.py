@@ -1,0 +1,237 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What slurmd runs: only a fault that the agent names takes a node from its jobs, and nothing hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+ROLE = ROOT / "roles/node_health_check"
+FAULT = "fail gpu_xid (hardware): Xid 79"
+TOOLS = ("cat", "cp", "date", "grep", "mkdir", "mktemp", "mv", "rm", "sh", "sleep", "tail", "timeout")
+
+
+def play(folder: Path, tasks: list[dict[str, t.Any]], given: dict[str, t.Any]) -> None:
+    (folder / "play.json").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    more = json.dumps({"ansible_python_interpreter": sys.executable, **given})
+    command = [program, "--connection=local", "-i", "localhost,", "--extra-vars", more, "play.json"]
+    own = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "HPCAI_REPORT_DIR": str(folder / "report")}
+    done = subprocess.run(command, cwd=folder, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def variables(role: str) -> list[dict[str, t.Any]]:
+    return [
+        {"ansible.builtin.include_vars": str(ROOT / f"roles/{role}/{name}/main.yml")} for name in ("defaults", "vars")
+    ]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the role writes: the programs for each checker, and the agent's configuration."""
+    folder = tmp_path_factory.mktemp("role")
+    (folder / "templates").symlink_to(ROLE / "templates")
+    files = [("hpcai-node-health.j2", ""), ("hpcai-node-health.service.j2", ""), ("hpcai-node-health.j2", "nhc")]
+    tasks = variables("node_health_check")
+    for name, program in files:
+        template = {"src": name, "dest": str(folder / f"{name}{program}")}
+        tasks += [{"set_fact": {"node_health_check_program": program or "auto"}}, {"template": template}]
+    copy = {"content": "{{ __node_health_check_files[0] }}", "dest": str(folder / "config.json")}
+    tasks += [{"set_fact": {"node_health_check_program": "healthagent"}}, {"copy": copy}]
+    given = {
+        "__node_health_check_healthagent": {"rc": 4},
+        "cluster_sku": "lab",
+        "cluster_shared_dir": "/shared",
+        "node_health_check_suites": {"prolog": {"budget": 2}},
+    }
+    play(folder, tasks, given)
+    return folder
+
+
+class Node:
+    """A node with an agent of the test's own."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self.folder, self.bin, self.run = folder, folder / "bin", folder / "run"
+        self.bin.mkdir()
+        for name in TOOLS:
+            (self.bin / name).symlink_to(shutil.which(name) or name)
+        self.program("logger", f'echo "$@" >>{folder}/log')
+        self.program("systemctl", f'echo "$@" >>{folder}/systemctl')
+        changes = {
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin": str(self.bin),
+            "/usr/local/sbin/hpcai-agent": str(self.bin / "hpcai-agent"),
+            "/usr/local/lib/hpcai/nhc": str(self.bin),
+            "/var/lib/hpcai/agent": str(folder),
+            "/run/hpcai": str(self.run),
+        }
+        for old, new in changes.items():
+            text = text.replace(old, new)
+        self.wrapper = self.program("hpcai-node-health", text.partition("\n")[2])
+
+    def program(self, name: str, body: str) -> Path:
+        path = self.bin / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+        return path
+
+    def call(self, event: str = "") -> subprocess.CompletedProcess[str]:
+        argv = [str(self.wrapper), *([event] if event else [])]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30, env={})
+
+    def said(self, name: str) -> str:
+        path = self.folder / name
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def node(made: Path, tmp_path: Path) -> Node:
+    return Node(tmp_path, (made / "hpcai-node-health.j2").read_text())
+
+
+@pytest.mark.parametrize("event", ["prolog", "epilog", "boot"])
+def test_a_fault_that_the_agent_names_takes_the_node_from_its_jobs(node: Node, event: str) -> None:
+    node.program("hpcai-agent", f'echo "{FAULT}"; exit 1')
+    done = node.call(event)
+    assert done.returncode == 1 and "Xid 79" in done.stdout + done.stderr and "Xid 79" in node.said("log")
+
+
+@pytest.mark.parametrize(
+    ("body", "strict"),
+    [
+        ("exit 0", 0),
+        (f'echo "{FAULT}"; exit 0', 0),
+        ("echo Traceback >&2; exit 1", 2),
+        ("exit 2", 2),
+        ("exit 127", 127),
+        ("kill -9 $$", 137),
+    ],
+)
+def test_an_agent_that_is_broken_drains_nobody_and_admits_nobody(node: Node, body: str, strict: int) -> None:
+    node.program("hpcai-agent", body)
+    assert node.call("prolog").returncode == node.call("epilog").returncode == 0
+    assert node.call("boot").returncode == node.call().returncode == strict
+
+
+def test_an_agent_that_is_gone_drains_nobody(node: Node) -> None:
+    assert node.call("prolog").returncode == 0
+    assert node.call("boot").returncode == 127 and "no verdict" in node.said("log")
+
+
+def test_nothing_hangs_with_an_agent_that_hangs(node: Node) -> None:
+    """What it left behind holds a file, and no pipe that slurmd would wait for."""
+    node.program("hpcai-agent", "sleep 20 & trap '' TERM; sleep 20; sleep 20")
+    begin = time.monotonic()
+    assert node.call("prolog").returncode == 0
+    assert time.monotonic() - begin < 12 and "137" in node.said("log")
+
+
+def test_the_periodic_suite_tells_the_controller_by_another_unit(node: Node) -> None:
+    node.program("hpcai-agent", "exit 0")
+    assert node.call().returncode == 0
+    assert node.said("systemctl") == "start --no-block hpcai-health-publish.service\n"
+    for event in ("prolog", "epilog", "boot"):
+        node.call(event)
+    assert node.said("systemctl").count("\n") == 1
+    assert node.call("daily").returncode == 2
+    assert not list(node.run.iterdir())
+
+
+def test_nhc_is_asked_and_the_agent_runs_whatever_becomes_of_it(made: Path, tmp_path: Path) -> None:
+    node = Node(tmp_path, (made / "hpcai-node-health.j2nhc").read_text())
+    node.program("hpcai-agent", f"echo agent >>{tmp_path}/ran; : >{tmp_path}/state.json")
+    node.program(
+        "hpcai-nhc", f'sleep 0.1; {node.bin}/hpcai-agent; echo "ERROR:  nhc:  Health check failed:  x"; exit 1'
+    )
+    assert node.call().returncode == 1
+    assert node.said("ran") == "agent\n"
+    assert (node.run / "nhc").read_text().splitlines()[0].split()[1] == "1"
+    (node.bin / "hpcai-nhc").unlink()
+    time.sleep(0.1)
+    assert node.call().returncode == 127
+    assert node.said("ran") == "agent\nagent\n"
+
+
+def test_the_configuration_is_one_that_the_agent_takes(made: Path) -> None:
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import config
+
+    written = json.loads((made / "config.json").read_text())
+    found = config.check(json.loads(written["content"]))
+    assert (found.node, found.mailbox, found.mailbox_user) == ("localhost", "/shared/.hpcai/health", "slurm")
+    assert found.suites["prolog"].budget == 2 and "healthagent" in (found.suites["periodic"].checks or ())
+    assert found.profile["profile"] == "lab"
+
+
+def test_the_gate_has_its_place_and_a_limit(made: Path) -> None:
+    unit = (made / "hpcai-node-health.service.j2").read_text()
+    assert "After=local-fs.target hpcai-scratch.service hpcai-gpu-clocks.service" in unit
+    assert "Before=hpcai-node-ready.target slurmd.service" in unit
+    assert "TimeoutStartSec=75" in unit and "ExecStart=/usr/local/sbin/hpcai-node-health boot" in unit
+    gates = yaml.safe_load((ROOT / "roles/boot_order/defaults/main.yml").read_text())["boot_order_gates"]
+    assert "hpcai-node-health.service" in gates
+
+
+@pytest.mark.parametrize(
+    ("given", "version", "settings"),
+    [
+        ({}, "26.05.0", {}),
+        (
+            {"cluster_health_check": True},
+            "22.05.8",
+            {
+                "HealthCheckProgram": "/usr/local/sbin/hpcai-node-health",
+                "HealthCheckInterval": "300",
+                "HealthCheckNodeState": "ANY,CYCLE",
+                "Prolog": "/etc/slurm/prolog.d/*",
+                "PrologFlags": "Alloc",
+                "SchedulerParameters": "nohold_on_prolog_fail",
+            },
+        ),
+        ({"cluster_containers": True}, "24.11.5", {"Prolog": "/etc/slurm/prolog.d/*", "PrologFlags": "Alloc"}),
+    ],
+)
+def test_what_slurm_is_told(given: dict[str, t.Any], version: str, settings: dict[str, str], tmp_path: Path) -> None:
+    keys = (
+        "HealthCheckProgram HealthCheckInterval HealthCheckNodeState"
+        " Prolog PrologFlags SchedulerParameters SuspendExcStates"
+    )
+    all_of_it = "__slurm_base_settings | combine(__slurm_health_settings) | dict2items"
+    told = f"{{{{ {all_of_it} | selectattr('key', 'in', wanted) | list }}}}"
+    copy = {"content": told, "dest": str(tmp_path / "told.json")}
+    names = {
+        "slurm_cluster_name": "c",
+        "slurm_controller_hosts": ["ctl"],
+        "slurm_node_hosts": [],
+        "wanted": keys.split(),
+    }
+    play(
+        tmp_path,
+        [*variables("slurm"), {"ansible.builtin.copy": copy}],
+        {**names, "__slurm_installed": {"version": version}, **given},
+    )
+    found = {one["key"]: one["value"] for one in json.loads((tmp_path / "told.json").read_text())}
+    assert {key: value for key, value in found.items() if value} == settings
+
+
+def test_nodes_are_ready_before_slurm_is_told() -> None:
+    (step,) = yaml.safe_load((ROOT / "playbooks/configure_steps/health.yml").read_text())
+    assert {"slurm", "slurm_controller"} <= set(step["roles"][0]["tags"])
+
+
+def test_roles_that_share_a_directory_of_prologs_put_the_same_program_there() -> None:
+    """Else each would change what the other wrote, in every run."""
+    own = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__node_health_check_anchor"]
+    assert own == yaml.safe_load((ROOT / "roles/enroot/vars/main.yml").read_text())["__enroot_anchor"]
