@@ -80,8 +80,8 @@ def _save(run: Run, result: Result) -> str:
 def status(suite: str, records: t.Sequence[Json]) -> int:
     """Return the exit status: a fault of the node itself takes it from its jobs, nothing else does.
 
-    Around jobs a fault of the fabric does not: one dead subnet manager would drain node after node, past the reconciler,
-    which sees how many say the same.
+    Around jobs a fault of the fabric does not: one dead subnet manager would drain node after node, past the guard
+    of the reconciler, which sees how many say the same.
     """
     to_blame = ("hardware", "fabric") if suite == "boot" else ("hardware",)
     faults = [one for one in records if one["verdict"] == "fail" and one["class"] in to_blame]

@@ -34,6 +34,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._verdicts import
 MAX_NODES = 64
 MAX_CURVES = 6
 SHOWN = ("h2d", "d2h")
+USUAL = ("nccl_tests", "collective_test")
 Place = t.Tuple[str, int]
 
 
@@ -45,7 +46,12 @@ class Device:
 
     @property
     def verdict(self) -> str:
-        return worst(verdict_of(metric) for dummy, metric in self.metrics if verdict_of(metric) != "unjudged")
+        """Return the worst; a pair counts where most pairs of this GPU are bad, for else the other one is to blame."""
+        own = [verdict_of(metric) for dummy, metric in self.metrics if metric.get("peer") is None]
+        pairs = [verdict_of(metric) for dummy, metric in self.metrics if metric.get("peer") is not None]
+        bad = [verdict for verdict in pairs if verdict not in ("pass", "unjudged")]
+        pairs = bad if 2 * len(bad) > len(pairs) else [verdict for verdict in pairs if verdict == "pass"]
+        return worst(verdict for verdict in [*own, *pairs] if verdict != "unjudged")
 
     def metric(self, name: str) -> Row | None:
         return next((metric for dummy, metric in self.metrics if metric.get("name") == name), None)
@@ -145,20 +151,24 @@ def _lines(device: Device) -> list[Html]:
 
 
 def _curves(run: Run) -> list[Html]:
-    """Draw collectives inside single nodes: one plot per collective, the slowest nodes if there are many."""
-    found: dict[str, dict[str, list[Row]]] = {}
+    """Draw collectives inside single nodes: a plot per check and collective; measured again, the last counts."""
+    found: dict[tuple[str, str], dict[str, dict[float, Row]]] = {}
     single = [check for check in run.checks if not is_group(check)]
     for check in single:
         for row in rows(check.get("samples")):
             if number(row.get("busbw")) is not None and (number(row.get("size")) or 0) > 0:
-                found.setdefault(str(row.get("collective")), {}).setdefault(str(check.get("node")), []).append(row)
-    marks = {mark.words: mark for mark in limits(single, list(found))}
-    return [
-        _curve(name, nodes, [m for m in marks.values() if f" of {name}: " in m.words]) for name, nodes in found.items()
-    ]
+                key = (str(check.get("check")).partition(".")[0], str(row.get("collective")))
+                found.setdefault(key, {}).setdefault(str(check.get("node")), {})[row["size"]] = row
+    plots = []
+    for (family, name), nodes in found.items():
+        own = [check for check in single if str(check.get("check")).partition(".")[0] == family]
+        marks = {mark.words: mark for mark in limits(own, [name]) if f" of {name}: " in mark.words}
+        title = f"{name} inside a node" if family in USUAL else f"{name}, {family.replace('_', ' ')}"
+        plots.append(_curve(title, {node: list(points.values()) for node, points in nodes.items()}, [*marks.values()]))
+    return plots
 
 
-def _curve(collective: str, nodes: dict[str, list[Row]], marks: list[Limit]) -> Html:
+def _curve(title: str, nodes: dict[str, list[Row]], marks: list[Limit]) -> Html:
     slowest = sorted(nodes, key=lambda node: max(row["busbw"] for row in nodes[node]))[:MAX_CURVES]
     shown = sorted(slowest, key=natural)
     lines = []
@@ -166,12 +176,24 @@ def _curve(collective: str, nodes: dict[str, list[Row]], marks: list[Limit]) -> 
         points = sorted(nodes[node], key=lambda row: row["size"])
         words = [f"{node}, {size(row['size'])}: {short(row['busbw'])} GB/s" for row in points]
         lines.append(Line(node, [(row["size"], row["busbw"]) for row in points], words))
-    title = f"{collective} inside a node"
     notes = [el("span", el("i", class_=f"s{mark.series % 6} dash"), mark.words) for mark in marks]
     which = listing(shown) if len(shown) == len(nodes) else f"the {len(shown)} slowest of {plural(len(nodes), 'node')}"
+    if all(len(line.points) == 1 for line in lines):
+        drawn = _values(nodes, shown)
+    else:
+        drawn = scroll(chart(lines, marks, title=title, x="message size", y="bus bandwidth, GB/s", sizes=True), title)
     return el(
         "figure",
         el("figcaption", el("strong", title), f" · {which}"),
-        scroll(chart(lines, marks, title=title, x="message size", y="bus bandwidth, GB/s", sizes=True), title),
+        drawn,
         el("div", notes, class_="legend") if notes else None,
     )
+
+
+def _values(nodes: dict[str, list[Row]], shown: list[str]) -> Html:
+    """One size makes no curve."""
+    items = []
+    for node in shown:
+        row = nodes[node][0]
+        items.append(el("li", el("b", node), f" {quantity(row['busbw'], 'GB/s')} at {size(row['size'])}"))
+    return el("ul", items, class_="ranks")

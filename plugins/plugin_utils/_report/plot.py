@@ -20,12 +20,13 @@ Point = t.Tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A named series; each point has a text that says it in words."""
+    """A named series; each point has a text that says it in words. A band is an outline around it."""
 
     name: str
     points: list[Point]
     words: list[str]
     area: bool = False
+    band: list[Point] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +138,9 @@ def _line(line: Line, index: int, across: Axis, up: Axis) -> Html:
     places = [(across.place(x), up.place(y)) for x, y in line.points]
     path = " ".join(f"{'L' if i else 'M'}{x:g} {y:g}" for i, (x, y) in enumerate(places))
     area = f"{path} L{places[-1][0]:g} {up.start:g} L{places[0][0]:g} {up.start:g} Z"
+    outline = " ".join(
+        f"{'L' if i else 'M'}{across.place(x):g} {up.place(y):g}" for i, (x, y) in enumerate(line.band or [])
+    )
     marks = [
         el("g", el("title", words), el("circle", cx=x, cy=y, r=10, class_="hit"), _marker(index, x, y))
         for (x, y), words in zip(places, line.words)
@@ -146,6 +150,7 @@ def _line(line: Line, index: int, across: Axis, up: Axis) -> Html:
     return el(
         "g",
         el("path", d=area, class_="area") if line.area else None,
+        el("path", d=f"{outline} Z", class_="area band") if outline else None,
         el("path", d=path, class_="line"),
         marks,
         class_=f"series s{index % 6}{' many' if len(places) > 40 else ''}",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 import typing as t
 
 NONE = "\u2013"
@@ -85,6 +86,30 @@ def when(value: t.Any) -> str:
     except (ValueError, OverflowError, OSError):
         return NONE if value is None else str(value)
     return moment.strftime("%-d %b %Y, %H:%M UTC")
+
+
+_MACHINE_WORDS: tuple[tuple[re.Pattern[str], t.Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"\bsize=(\d+)"), lambda found: size(int(found[1]))),
+    (re.compile(r"\b(?:collective|op)=(\S+?)(?=[ ,;)])"), lambda found: found[1]),
+    (re.compile(r"\bgpu=(\d+)"), lambda found: f"GPU {found[1]}"),
+    (re.compile(r"\b\d+\.\d{3,}\b"), lambda found: f"{float(found[0]):.4g}"),
+    (re.compile(r"\.0+(?=$|[;,) ])"), lambda found: ""),
+    (re.compile(r">= ?"), lambda found: "≥ "),
+    (re.compile(r"<= ?"), lambda found: "≤ "),
+)
+
+
+def readable(reason: t.Any) -> str:
+    """Show a record's reason as people write: sizes in GiB, four digits, signs."""
+    text = str(reason or "")
+    for pattern, put in _MACHINE_WORDS:
+        text = pattern.sub(put, text)
+    return text
+
+
+def shorten(text: str, limit: int = 180) -> str:
+    """Return a text that fits, with an ellipsis where it was cut."""
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
 
 
 def plural(amount: int, noun: str, nouns: str | None = None) -> str:

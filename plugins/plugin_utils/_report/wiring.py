@@ -36,7 +36,8 @@ def wirings(run: Run, verdicts: t.Mapping[Place, str]) -> list[Html]:
             key = repr([(row.get("gpu"), row.get("numa_node"), row.get("cpus"), row.get("nics")) for row in samples])
             alike.setdefault(key, ([], samples))[0].append(str(check.get("node")))
     return [
-        _drawing(sorted(names, key=natural), samples, verdicts) for names, samples in [*alike.values()][:MAX_DRAWINGS]
+        _drawing(sorted(set(names), key=natural), samples, verdicts)
+        for names, samples in [*alike.values()][:MAX_DRAWINGS]
     ]
 
 

@@ -258,3 +258,19 @@ def test_markup_escapes_what_is_not_markup() -> None:
     )
     assert esc("a\x00b\ud800") == "a\ufffdb\ufffd"
     assert "</script>" not in json_block({"x": "</script><!--"}, "n")[:-9]
+
+
+@pytest.mark.parametrize(
+    "reason, shown",
+    [
+        (None, ""),
+        ("h2d (gpu=3): 39.7 GB/s, expected >= 48", "h2d (GPU 3): 39.7 GB/s, expected ≥ 48"),
+        (
+            "busbw (collective=all_reduce size=17179869184): 243.248 GB/s, expected >= 310.0; next",
+            "busbw (all_reduce 16\u00a0GiB): 243.2 GB/s, expected ≥ 310; next",
+        ),
+        ("10.0.0.12 does not answer, version 2.17.6", "10.0.0.12 does not answer, version 2.17.6"),
+    ],
+)
+def test_reasons_are_shown_as_people_write(reason: object, shown: str) -> None:
+    assert text.readable(reason) == shown

@@ -116,3 +116,39 @@ def test_what_nobody_judges_is_no_pass_and_no_failure() -> None:
     assert "Passed where judged" in page({"checks": [bandwidth("c1", [24.0]), plain]})
     assert "Passed where judged" not in page({"checks": [plain]})
     assert "Passed where judged" not in page({"checks": [bandwidth("c1", [24.0])]})
+
+
+def pairs(bad: set[int]) -> Run:
+    metrics = [
+        {
+            "name": "read",
+            "value": 1.0,
+            "unit": "GB/s",
+            "gpu": a,
+            "peer": b,
+            "verdict": "fail" if {a, b} & bad else "pass",
+        }
+        for a in range(8)
+        for b in range(8)
+        if a != b
+    ]
+    return Run("a", [], [{"node": "c1", "check": "gpu_p2p", "metrics": metrics}], [])
+
+
+def test_of_a_slow_pair_the_gpu_is_blamed_that_is_slow_with_most() -> None:
+    found = gpus.devices(pairs({5}))
+    assert [gpu for (dummy, gpu), device in found.items() if device.verdict == "fail"] == [5]
+    assert {device.verdict for device in gpus.devices(pairs(set())).values()} == {"pass"}
+
+
+def test_checks_of_one_collective_have_plots_of_their_own_and_the_last_measurement_counts() -> None:
+    def check(name: str, busbw: float) -> dict:
+        return {"node": "c1", "check": name, "samples": [{"collective": "all_reduce", "size": 8, "busbw": busbw}]}
+
+    drawn = "".join(
+        gpus._curves(
+            Run("a", [], [check("nccl_tests", 3.25), check("nccl_tests", 4.5), check("nccl_loopback", 1.5)], [])
+        )
+    )
+    assert "all_reduce inside a node" in drawn and "all_reduce, nccl loopback" in drawn
+    assert all(value in drawn for value in ("4.5\u00a0GB/s", "1.5\u00a0GB/s")) and "3.25" not in drawn
