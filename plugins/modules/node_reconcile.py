@@ -70,6 +70,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_nodes imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import reconcile
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import DEFAULT_CONFIG, DrainError, load
 
+NO_PASS: dict[str, t.Any] = {"drained": {}, "findings": [], "left_alone": [], "commands": []}
+
 
 def main() -> None:
     module = AnsibleModule(
@@ -80,10 +82,7 @@ def main() -> None:
         settings = load(module.params["config"])
         if module.params["release"]:
             gone = reconcile.release(settings, expand(module.params["release"]), module.check_mode)
-            diff = {"before": gone, "after": []}
-            module.exit_json(
-                changed=bool(gone), released=gone, diff=diff, drained={}, findings=[], left_alone=[], commands=[]
-            )
+            module.exit_json(changed=bool(gone), released=gone, diff={"before": gone, "after": []}, **NO_PASS)
         found = reconcile.perform(settings, module.check_mode)
     except (DrainError, HostlistError) as exc:
         module.fail_json(msg=f"No nodes were reconciled: {exc}")

@@ -79,7 +79,7 @@ def idle(context: Context) -> list[Json]:
         ("memory_used", "MiB", lambda gpu: gpu.memory_used_mib),
         ("processes", "processes", lambda gpu: len(gpu.processes)),
     ]
-    one = _measured(context, "gpu_idle", fields, Finding(blame="software", action="monitor", expect=expect))
+    one = _measured(context, "gpu_idle", fields, Finding(blame="software", expect=expect))
     context.keep("gpu_idle", one["verdict"] in ("fail", "warn"))
     names = sorted({f"{p.pid} {p.name or ''}".strip() for gpu in seen.gpus.values() for p in gpu.processes})
     return [{**one, "evidence": ", ".join(names)[:1000]}]

@@ -110,7 +110,7 @@ def clock_skew(context: Context) -> list[Json]:
         return [report(context, "clock_skew", Finding(verdict="error", reason=reason))]
     skew = done.skew - (encoded(context, letter) - letter.written)
     evidence = f"node minus controller: {skew:.2f} s (node minus file server: {done.skew:.2f} s)"
-    found = Finding([metric("skew", abs(skew), "s")], blame="config", action="monitor", evidence=evidence)
+    found = Finding([metric("skew", abs(skew), "s")], blame="config", evidence=evidence)
     return [report(context, "clock_skew", found)]
 
 

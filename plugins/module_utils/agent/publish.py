@@ -26,7 +26,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.host impor
 SCHEMA = 1
 LIMIT = 20.0
 # A node that says nothing new says so this often, in seconds.
-OLD = 600.0
+OLD = 420.0
 LOCK = "publish.lock"
 
 

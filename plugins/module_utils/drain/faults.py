@@ -80,7 +80,9 @@ def cause(item: Json) -> str:
     """A few words without the numbers of one node, so that nodes with one fault share one reason, and one call."""
     context = item.get("context") or {}
     code, action = context.get("code"), context.get("action")
-    missed = [m for m in item.get("metrics") or [] if isinstance(m, dict) and m.get("verdict") == "fail"]
+    metrics = item.get("metrics")
+    listed = metrics if isinstance(metrics, list) else []
+    missed = [m for m in listed if isinstance(m, dict) and m.get("verdict") == "fail"]
     if isinstance(code, (str, int)) and not isinstance(code, bool) and code != "":
         text = f"code {code}" + (f", {action}" if action in _ACTIONS else "")
     elif missed:

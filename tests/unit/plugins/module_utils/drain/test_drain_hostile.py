@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import typing as t
 from pathlib import Path
 
@@ -56,6 +57,21 @@ def test_a_thousand_broken_letters_drain_nobody(tmp_path: Path, seed: int) -> No
         found = report.read("n1", cut, NOW)
         world_faults = [item for item in found.records if item["verdict"] == "fail" and item["class"] == "hardware"]
         assert world_faults == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_faults_with_anything_in_their_fields_are_drained_with_a_sound_reason(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    world = World(tmp_path, 200)
+    for name in world.nodes:
+        context = {key: rng.choice(WORDS) for key in ("code", "action", "suite", "latched", "physical_host")}
+        labels = {key: rng.choice(WORDS) for key in ("name", "expected", "unit", "path")}
+        metrics = rng.choice([*WORDS, [rng.choice(WORDS), {"verdict": "fail", **labels}]])
+        world.say(name, {**fault(), "context": context, "metrics": metrics, "run": rng.choice(WORDS), "scope": 1})
+    told = world.reconcile(max_share=1.0)
+    assert len(told.drained) == 200
+    assert all(re.fullmatch(r"hpcai:xid:[ -~]*[!-~]", reason) for reason in told.drained.values())
+    assert world.reconcile(max_share=1.0).commands == []
 
 
 def test_what_lies_in_the_mailbox_is_not_trusted(tmp_path: Path) -> None:

@@ -1,0 +1,219 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Faults that are made for real: found by the node, drained by the controller with the right word, cleared by proof.
+
+Nothing waits for timers: the tests start what slurmd and the timer of the controller start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import typing as t
+
+import pytest
+from conftest import Lab
+
+MAILBOX, SPOOL, AGENT = "/shared/.hpcai/health", "/var/lib/slurm", "/usr/local/lib/hpcai/hpcai-agent.pyz"
+FULL = "free of /var/lib/slurm not >="
+Finding = t.Dict[str, str]
+
+
+class Health:
+    """The health checks of a lab, made to run now."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab, self.bad, self.good = lab, lab.compute[-1], lab.compute[0]
+
+    def check(self, *nodes: str) -> None:
+        """What slurmd runs now and then, and what follows from it."""
+        for node in nodes or (self.bad,):
+            self.lab.root("/usr/local/sbin/hpcai-node-health periodic; systemctl start hpcai-health-publish", node)
+
+    def reconcile(self) -> list[Finding]:
+        self.lab.root("systemctl start hpcai-reconcile")
+        return list(json.loads(self.lab.root("cat /var/lib/hpcai/reconcile/findings.json"))["findings"])
+
+    def found(self, kind: str, word: str) -> bool:
+        """Whether the pass that is made now says something of the bad node."""
+        told = [item for item in self.reconcile() if item["kind"] == kind and word in item["text"]]
+        return any(self.bad in self.lab.root(f"scontrol show hostnames {item['nodes']}").split() for item in told)
+
+    def reason(self, node: str) -> str:
+        """Why a node is drained; empty if it is not."""
+        state, dummy, reason = self.lab.root(f"sinfo -h -N -n {node} -o '%T|%E'").partition("|")
+        return reason.strip() if "drain" in state else ""
+
+    def well(self) -> None:
+        """Nothing is the matter any more; what was drained is given back."""
+        self.check(*self.lab.compute)
+        for node in self.lab.compute:
+            if self.reason(node):
+                self.give_back(node)
+        assert [item for item in self.reconcile() if item["kind"] != "watch"] == []
+
+    @contextlib.contextmanager
+    def later(self) -> t.Iterator[None]:
+        """Let the time pass after which a node that says nothing is missed."""
+        self.lab.root(f"touch -d '20 minutes ago' {MAILBOX}/{self.bad}.json")
+        try:
+            yield
+        finally:
+            self.lab.root(f"rm {MAILBOX}/{self.bad}.json")
+
+    def give_back(self, node: str) -> None:
+        """What repair_node.yml does with a node that it has proved."""
+        self.lab.root(f"hpcai-agent reconcile --release {node} && scontrol update nodename={node} state=undrain")
+
+    @contextlib.contextmanager
+    def full(self, *nodes: str) -> t.Iterator[None]:
+        """A spool without room: the same files on a small file system, and a large one beside them."""
+        for node in nodes:
+            self.lab.root(
+                f"rm -rf /run/keep && cp -a {SPOOL} /run/keep && mount -t tmpfs -o size=8m tmpfs {SPOOL}"
+                f" && cp -a /run/keep/. {SPOOL} && ! dd if=/dev/zero of={SPOOL}/filler bs=1M status=none 2>/dev/null",
+                node,
+            )
+        try:
+            yield
+        finally:
+            for node in nodes:
+                self.lab.root(f"rm {SPOOL}/filler && umount --lazy {SPOOL} && rm -rf /run/keep", node)
+
+    @contextlib.contextmanager
+    def without(self, path: str) -> t.Iterator[None]:
+        self.lab.root(f"mv {path} {path}.away", self.bad)
+        try:
+            yield
+        finally:
+            self.lab.root(f"mv {path}.away {path}", self.bad)
+
+
+@pytest.fixture(scope="module")
+def booted(lab: Lab) -> None:
+    """Nodes that were first checked before their cluster was whole say so until the next boot."""
+    found = Health(lab)
+    found.reconcile()
+    for node in lab.compute:
+        lab.root("hpcai-agent suite boot", node)
+    found.well()
+
+
+@pytest.fixture
+def health(healthy: Lab, booted: None) -> t.Iterator[Health]:
+    """No fault before, none left."""
+    found = Health(healthy)
+    yield found
+    found.well()
+
+
+def test_full_spool(health: Health) -> None:
+    """Drained by the first pass, kept by the second, and still out of service when there is room again."""
+    with health.full(health.bad):
+        health.check()
+        health.reconcile()
+        reason = health.reason(health.bad)
+        assert reason.startswith("hpcai:")
+        assert FULL in reason
+        assert health.reason(health.good) == ""
+        health.reconcile()
+        assert health.reason(health.bad) == reason
+    health.check()
+    assert health.found("provable", "no fault")
+    assert health.reason(health.bad) == reason
+    evidence = health.lab.root("tail -n 1 /var/lib/hpcai/reconcile/drains.jsonl")
+    assert json.loads(evidence)["record"]["class"] == "config"
+    health.give_back(health.bad)
+    health.reconcile()
+    assert health.reason(health.bad) == ""
+
+
+def test_what_a_person_has_drained(health: Health) -> None:
+    mine = "ops: cable swap"
+    health.lab.root(f"scontrol update nodename={health.bad} state=drain reason={shlex.quote(mine)}")
+    try:
+        with health.full(health.bad):
+            health.check()
+            assert health.found("left_alone", FULL)
+            assert health.reason(health.bad) == mine
+    finally:
+        health.lab.root(f"scontrol update nodename={health.bad} state=undrain")
+
+
+def test_the_same_on_every_node(health: Health) -> None:
+    """More than the share of a cluster that may go at once has one cause, and no node is to blame."""
+    nodes = health.lab.compute
+    with health.full(*nodes):
+        health.check(*nodes)
+        assert health.found("common_cause", f"{len(nodes)} of {len(nodes)} nodes")
+        assert [health.reason(node) for node in nodes] == [""] * len(nodes)
+
+
+def test_another_munge_key(health: Health) -> None:
+    key = "/etc/munge/munge.key"
+    health.lab.root(f"cp -a {key} {key}.kept && dd if=/dev/urandom of={key} bs=1024 count=1 status=none", health.bad)
+    try:
+        health.lab.root("systemctl restart munge", health.bad)
+        health.check()
+        health.reconcile()
+        reason = health.reason(health.bad)
+        assert reason.startswith("hpcai:munge:")
+        assert "Invalid credential" in reason
+    finally:
+        health.lab.root(f"mv {key}.kept {key} && systemctl restart munge", health.bad)
+
+
+def test_slurmd_that_hangs(health: Health) -> None:
+    """slurmd runs the checks: without it there are none, and nobody claims to know."""
+    health.lab.root("systemctl kill --signal=STOP slurmd", health.bad)
+    try:
+        with health.later():
+            assert health.found("silent", "no report")
+        assert health.reason(health.bad) == ""
+    finally:
+        health.lab.root("systemctl kill --signal=CONT slurmd", health.bad)
+
+
+def test_checker_that_is_gone(health: Health) -> None:
+    """It is missed, drains nobody, and holds no job up."""
+    with health.without(AGENT):
+        run = health.lab.host(health.bad).run("/usr/local/sbin/hpcai-node-health periodic")
+        assert run.rc == 2, run.stdout
+        assert health.lab.run(f"srun -w {health.bad} true").rc == 0
+        with health.later():
+            assert health.found("silent", "no report")
+    assert health.reason(health.bad) == ""
+
+
+def test_tool_that_is_gone(health: Health) -> None:
+    with health.without("/usr/bin/unmunge"):
+        health.check()
+        assert health.found("infra", "munge")
+        assert health.reason(health.bad) == ""
+
+
+def test_throttled_network(health: Health) -> None:
+    """Nothing but measured all_reduce tells which node it is, and its partners are not blamed."""
+    lab = health.lab
+    if len(lab.compute) < 3:
+        pytest.skip("of two nodes nobody can tell which one is slow")
+    run = "throttled"
+    lab.root(f"rm -rf /shared/certification/{run}")
+    lab.root("tc qdisc add dev eth0 root tbf rate 400mbit burst 256kb latency 100ms", health.bad)
+    try:
+        asked = {
+            "certification_run": run,
+            "certification_stages": ["reach", "pair", "confirm"],
+            "certification_fail_on": [],
+        }
+        certify = lab.playbook("certify.yml", "--extra-vars", json.dumps(asked))
+        output = certify.communicate(timeout=300)[0]
+        assert certify.returncode == 0, output[-3000:]
+    finally:
+        lab.root("tc qdisc del dev eth0 root", health.bad)
+    found = json.loads(lab.root(f"cat /shared/certification/{run}/certificate.json"))["nodes"]
+    assert [name for name, node in found.items() if node["status"] == "drained"] == [health.bad]
+    assert "busbw" in found[health.bad]["reason"]
+    assert health.reason(health.bad) == ""  # certification_drain is off

@@ -1,0 +1,219 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import random
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request as asked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import task
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import Campaign
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.certify.slurm_world import (
+    FakeSlurm,
+    Json,
+    Killed,
+    World,
+)
+
+NODES = [f"n{number}" for number in range(1, 7)]
+
+
+def request(nodes: t.Sequence[str] = NODES, **params: t.Any) -> Json:
+    given = {name: spec.get("default") for name, spec in asked.SPEC.items()}
+    given.update(run="r", agent="/agent.pyz", dir="/dir", hold=5.0, patience=4.0, wait=60.0, **params)
+    fleet = {
+        "cluster": "lab",
+        "profile": given["profile"],
+        "nodes": [{"name": name, "state": "idle"} for name in nodes],
+    }
+    return asked.build(given, fleet, [], asked.how(given, 1000), {"agent_sha256": "a", "profile_sha256": "p"})
+
+
+def certify(world: World, folder: Path, asked_for: Json | None = None) -> tuple[Campaign, list[Json]]:
+    """Go on with a run until it is over."""
+    asked_for = asked_for or request(world.names)
+    journal = Journal(folder)
+    journal.create()
+    campaign = Campaign(asked_for["fleet"], asked_for["options"])
+    coordinator = Coordinator(journal, asked_for, FakeSlurm(world, folder), world.clock())  # type: ignore[arg-type]
+    coordinator.run(campaign)
+    return campaign, coordinator.records
+
+
+def test_everybody_is_tested_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    world = World(NODES)
+    campaign, records = certify(world, tmp_path)
+    certificate = campaign.certificate()
+    assert certificate["reached"] == len(NODES)
+    assert not world.tasks
+    assert len({record["context"]["test"] for record in records}) == sum(len(p["tests"]) for p in certificate["rounds"])
+
+
+def test_one_hung_slurmd_costs_its_patience_and_no_result_of_others(tmp_path: Path) -> None:
+    well, hung = World(NODES), World(NODES, n4="hung")
+    certify(well, tmp_path / "well")
+    campaign, dummy = certify(hung, tmp_path / "hung")
+    nodes = campaign.certificate()["nodes"]
+    assert {name for name, one in nodes.items() if one["status"] == "untested"} == {"n4"}
+    assert "does not answer" in nodes["n4"]["reason"]
+    assert nodes["n4"]["class"] == "infra"
+    assert hung.now - well.now < 8
+
+
+def test_slow_start_of_everybody_is_not_silence_of_anybody(tmp_path: Path) -> None:
+    world = World(NODES)
+    world.late = 20.0
+    assert certify(world, tmp_path)[0].certificate()["reached"] == len(NODES)
+
+
+@pytest.mark.parametrize("mood", ["busy", "down"])
+def test_who_is_taken_meanwhile_is_left_out_with_the_reason(tmp_path: Path, mood: str) -> None:
+    world = World(NODES, n2=mood)
+    nodes = certify(world, tmp_path)[0].certificate()["nodes"]
+    assert {name for name, one in nodes.items() if one["status"] == "untested"} == {"n2"}
+    assert mood in nodes["n2"]["reason"]
+    assert not [one for one in world.tasks if "n2" in world.nodes_of(one)], "its job still waits"
+
+
+def test_head_of_a_round_that_hangs_takes_only_its_own_tests_with_it(tmp_path: Path) -> None:
+    world = World(NODES)
+    asked_for = request(options={"stages": ["pair"]})
+    world.moods["n1"] = "hung"
+    records = certify(world, tmp_path, asked_for)[1]
+    lost = [record for record in records if record["verdict"] == "error"]
+    assert lost
+    assert all("n1" in record["scope"]["group"] for record in lost)
+    ok = [record for record in records if record["verdict"] == "pass"]
+    assert ok
+    assert all("n1" not in record["scope"]["group"] for record in ok)
+
+
+def test_slow_node_is_convicted(tmp_path: Path) -> None:
+    nodes = certify(World([f"n{n}" for n in range(1, 25)], n7="slow"), tmp_path)[0].certificate()["nodes"]
+    assert {name for name, one in nodes.items() if one["status"] == "drained"} == {"n7"}
+
+
+@pytest.mark.parametrize("moods", [{}, {"n3": "hung", "n6": "hung", "n9": "busy"}])
+def test_no_more_nodes_at_once_than_allowed(tmp_path: Path, moods: dict[str, str]) -> None:
+    names = [f"n{number}" for number in range(1, 13)]
+    world = World(names, **moods)
+    campaign, dummy = certify(world, tmp_path, request(names, nodes_at_once=4, options={"stages": ["reach", "local"]}))
+    nodes = campaign.certificate()["nodes"]
+    assert {name for name, one in nodes.items() if one["status"] == "untested"} == set(moods)
+    assert world.most <= 4
+
+
+def test_controller_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    world = World(NODES)
+    world.away = 12
+    assert certify(world, tmp_path)[0].certificate()["reached"] == len(NODES)
+
+
+def test_clock_is_judged_by_submission_and_sight(tmp_path: Path) -> None:
+    limit = {"check": "clock_skew", "metric": "skew", "op": "<=", "value": 5, "unit": "s", "source": "test"}
+    world = World(NODES)
+    world.skew = {"n3": 90.0, "n5": -90.0}
+    asked_for = request(profile={"profile": "x", "expect": [limit]}, options={"stages": ["reach"]})
+    records = [record for record in certify(world, tmp_path, asked_for)[1] if record["check"] == "clock_skew"]
+    found = {record["node"]: record for record in records}
+    assert {name for name, record in found.items() if record["verdict"] == "fail"} == {"n3", "n5"}
+    assert found["n3"]["class"] == "config"
+    assert all(85 <= found[name]["metrics"][0]["value"] <= 90 for name in ("n3", "n5"))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_killed_at_any_moment_it_goes_on_and_keeps_every_result(tmp_path: Path, seed: int) -> None:
+    """The clock of the world goes on while nobody leads; no test is measured twice, whatever was killed when."""
+    dice = random.Random(seed)
+    moods = {dice.choice(NODES): dice.choice(["hung", "busy", "slow"])} if seed % 3 else {}
+    world = World(NODES, **moods)
+    kills = 0
+    while True:
+        world.kill_at = world.events + dice.randrange(1, 40) if kills < 8 else None
+        try:
+            campaign, records = certify(world, tmp_path)
+            break
+        except Killed:
+            kills += 1
+            world.kill_at = None
+            before = Journal(tmp_path).answered()
+            world.sleep(dice.choice([0.0, 1.0, 30.0]))
+            assert before <= Journal(tmp_path).answered()
+    certificate = campaign.certificate()
+    names = {test["id"] for part in certificate["rounds"] for test in part["tests"]}
+    answered = Journal(tmp_path).answered()
+    assert world.measured == len(answered)
+    taken = {record["context"]["test"] for record in records if record["verdict"] != "error"}
+    assert answered & names == taken
+    assert len(world.submitted) == len(set(world.submitted)), "a job was submitted twice"
+    assert certificate["planned"] == certificate["reached"] + len(certificate["untested"])
+
+
+def test_run_that_is_complete_is_read_again_to_the_same_certificate(tmp_path: Path) -> None:
+    world = World(NODES, n4="hung", n2="slow")
+    first = certify(world, tmp_path)
+    jobs = len(world.submitted)
+    again = certify(world, tmp_path)
+    assert len(world.submitted) == jobs
+    assert again[0].certificate() == first[0].certificate()
+    as_text = [sorted(json.dumps(record, sort_keys=True) for record in found[1]) for found in (first, again)]
+    assert as_text[0] == as_text[1]
+
+
+def test_task_plans_leads_resumes_and_returns_what_is_done(tmp_path: Path) -> None:
+    agent = tmp_path / "agent.pyz"
+    agent.write_bytes(b"agent")
+    params = {name: spec.get("default") for name, spec in asked.SPEC.items()}
+    params.update(dir=str(tmp_path / "runs"), agent=str(agent), hosts="n[1-3]", options={"stages": ["reach"]})
+    slurm: t.Any = FakeSlurm(World(NODES), tmp_path)
+    plan = task.perform(params, slurm, check_mode=True)
+    assert plan.certificate is None
+    assert plan.plan["text"]
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(asked.RequestError, match="is no file"):
+        task.perform({**params, "agent": str(tmp_path / "none")}, slurm, check_mode=False)
+
+
+def test_task_goes_on_with_what_was_cut_short_unless_that_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, base = tmp_path / "agent.pyz", tmp_path / "runs"
+    agent.write_bytes(b"agent")
+    params = {name: spec.get("default") for name, spec in asked.SPEC.items()}
+    params.update(dir=str(base), agent=str(agent), hosts="n[1-3]", hold=2.0)
+    world = World(NODES)
+    monkeypatch.setattr(task, "Coordinator", lambda journal, wanted, slurm: _lead(journal, wanted, slurm, world))
+    world.kill_at = 12
+    with pytest.raises(Killed):
+        task.perform(params, _slurm(world), check_mode=False)
+    world.kill_at = None
+    assert task.perform({**params, "timeout": 5.0}, _slurm(world), check_mode=True).resumed is False
+    done = task.perform(params, _slurm(world), check_mode=False)
+    assert (done.resumed, done.changed, len(list(base.iterdir()))) == (True, True, 1)
+    assert done.certificate is not None
+    assert done.certificate["planned"] == 3
+    again = task.perform({**params, "run": done.run}, _slurm(world), check_mode=False)
+    assert (again.changed, again.certificate) == (False, json.loads(json.dumps(done.certificate)))
+    assert list(again.records) == list(done.records)
+    with pytest.raises(asked.RequestError, match="other options"):
+        (base / done.run / "certificate.json").unlink()
+        task.perform({**params, "run": done.run, "timeout": 5.0}, _slurm(world), check_mode=False)
+    monkeypatch.setattr(task, "RESUMABLE", -1.0)
+    assert task.perform(params, _slurm(world), check_mode=True).resumed is False
+
+
+def _slurm(world: World) -> t.Any:
+    return FakeSlurm(world, world.folder)
+
+
+def _lead(journal: Journal, wanted: Json, slurm: t.Any, world: World) -> Coordinator:
+    world.folder = journal.folder
+    return Coordinator(journal, wanted, slurm, world.clock())

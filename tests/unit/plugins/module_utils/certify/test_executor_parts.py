@@ -1,0 +1,285 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import random
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SEPARATOR, SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import batch as batches
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import local, slurm_fleet, steps, task
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request as asked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import round as rounds
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Row, Slurm, tasks
+
+Json = t.Dict[str, t.Any]
+SIZES = {"array": 4, "allocation": 4, "stragglers": 2}
+# scontrol show topology of Slurm 22.05 with topology/tree.
+TOPOLOGY = """\
+SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=n[1-2]
+SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n3
+SwitchName=pod0 Level=1 LinkSpeed=1 Nodes=n[1-3] Switches=leaf[0-1]
+"""
+
+
+def single(*names: str, stage: str = "local") -> list[Json]:
+    return [{"id": f"01-{stage}-{name}", "stage": stage, "round": 0, "nodes": [name]} for name in names]
+
+
+def pair(*names: str) -> Json:
+    return {"id": f"02-pair-{'-'.join(names)}", "stage": "pair", "round": 1, "nodes": list(names), "collective": ""}
+
+
+def parameters(**given: t.Any) -> Json:
+    return {**{name: spec.get("default") for name, spec in asked.SPEC.items()}, "dir": "/d", "agent": "/a", **given}
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "reservation", "word"),
+    [
+        ("IDLE", [], False, "idle"),
+        ("IDLE", ["CLOUD", "COMPLETING"], False, "idle"),
+        ("ALLOCATED", [], False, "busy"),
+        ("MIXED", [], False, "busy"),
+        ("IDLE", ["DRAIN"], False, "drained"),
+        ("IDLE", ["DRAIN", "NOT_RESPONDING"], True, "drained"),
+        ("IDLE", ["NOT_RESPONDING"], False, "down"),
+        ("DOWN", [], False, "down"),
+        ("IDLE", ["POWERED_DOWN", "CLOUD"], False, "powered_down"),
+        ("IDLE", ["MAINTENANCE", "RESERVED"], False, "reserved"),
+        ("IDLE", ["MAINTENANCE", "RESERVED"], True, "idle"),
+        ("UNKNOWN", [], False, "unknown"),
+        ("IDLE", ["SOMETHING_NEW"], False, "something_new"),
+    ],
+)
+def test_only_what_is_surely_free_is_idle(state: str, flags: list[str], reservation: bool, word: str) -> None:
+    assert slurm_fleet.state({"state": state, "flags": flags}, reservation) == word
+
+
+def test_leaves_and_pods_of_the_topology() -> None:
+    assert slurm_fleet.places(TOPOLOGY)["n3"] == {"leaf": "leaf1", "pod": "pod0"}
+    assert slurm_fleet.places("scontrol: error: No topology information available") == {}
+
+
+def test_nodes_that_slurm_does_not_know_are_refused() -> None:
+    known = [{"name": "n1"}, {"name": "n2"}]
+    with pytest.raises(SlurmError, match="does not know n3"):
+        slurm_fleet.wanted(known, "n[2-3]", None)
+    assert [node["name"] for node in slurm_fleet.wanted(known, "n2,n2", None)] == ["n2"]
+    with pytest.raises(SlurmError, match="no partition gpu"):
+        slurm_fleet.partition_of([{"name": "batch", "default": True}], "gpu")
+
+
+def test_history_suspects_until_somebody_cleared() -> None:
+    def one(**nodes: str) -> Json:
+        return {"nodes": {name: {"status": status, "posterior": 0.4} for name, status in nodes.items()}}
+
+    assert slurm_fleet.history([one(a="drained", b="watched"), one(a="cleared", c="untested")]) == {"b": 0.4}
+    assert slurm_fleet.history([None, 3, {"nodes": 7}, {"nodes": {"a": 1}}]) == {}
+
+
+@pytest.mark.parametrize(("text", "count"), [("7", 1), ("[3-9%2]", 7), ("[1,5-8]", 5), ("N/A", 1)])
+def test_tasks_of_an_array_row(text: str, count: int) -> None:
+    assert tasks(text) == count
+
+
+def test_queue_of_ours() -> None:
+    lines = [
+        ["20", "20", "[3-9]", "PENDING", "n/a", "hpcai-cert-r-0-1.0"],
+        ["21", "20", "1", "RUNNING", "n2", "hpcai-cert-r-0-1.0"],
+        ["22", "22", "N/A", "RUNNING", "n3", "somebody"],
+    ]
+    answer = "\n".join(SEPARATOR.join(line) for line in lines)
+    slurm = Slurm(lambda argv: (0, answer, ""))
+    name = "hpcai-cert-r-0-1.0"
+    assert slurm.queue("hpcai-cert-r") == [Row(20, name, "PENDING", "", 7), Row(20, name, "RUNNING", "n2", 1)]
+    with pytest.raises(SlurmError, match="squeue failed"):
+        Slurm(lambda argv: (1, "", "no")).queue("x")
+
+
+def test_jobs_take_so_many_nodes_and_no_more() -> None:
+    batch = {"id": "01-local", "stage": "local"}
+    tests = [*single(*"abcde"), pair("f", "g"), pair("h", "i", "j"), pair("k", "l")]
+    found = batches.jobs("r", batch, tests, 1, SIZES)
+    assert [(job.kind, list(job.nodes)) for job in found] == [
+        ("array", list("abcd")),
+        ("node", ["e"]),
+        ("round", ["f", "g"]),
+        ("round", ["h", "i", "j"]),
+        ("round", ["k", "l"]),
+    ]
+    assert len({job.name for job in found}) == len(found)
+    again = batches.jobs("r", batch, single("a", "b"), 2, SIZES)
+    assert [job.kind for job in again] == ["node", "node"]
+    assert not {job.name for job in again} & {job.name for job in found}
+
+
+def test_options_of_an_array_and_of_a_round() -> None:
+    how = {
+        **asked.how(parameters(nodes_at_once=3, gpus=8), 1000),
+        "sbatch_options": {"account": "ops", "nodelist": "x"},
+    }
+    array, dummy, wide = batches.jobs("r", {"id": "b"}, [*single(*"abcde"), pair("f", "g")], 1, SIZES)
+    options = batches.arguments(array, how, ["e", "f"], 630.0, "/log")
+    assert {"--array=0-3", "--exclude=e,f", "--no-requeue", "--exclusive", "--gpus-per-node=8", "--account=ops"} <= {
+        *options
+    }
+    assert not [option for option in options if option.startswith("--nodelist")]
+    options = batches.arguments(wide, how, [], 30.0, "/log", after=7)
+    assert {"--nodes=2", "--nodelist=f,g", "--no-kill", "--time=2", "--dependency=afterany:7"} <= {*options}
+
+
+def test_script_quotes_its_paths() -> None:
+    job = batches.Job("n", [], [], "round")
+    assert "'/shared dir/a.pyz' round '/x y.json'" in batches.script(
+        job, {"interpreter": "/usr/bin/python3"}, "/shared dir/a.pyz", "/x y.json"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"run": "../x"}, "letters, digits"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"wait": 0.0}, "wait"),
+        ({"nodes_at_once": -1}, "negative"),
+        ({"environment": {"A": True}}, "quote"),
+        ({"torch": {"pyton": "x"}}, "pyton"),
+        ({"profile": {"expect": [{"check": "x"}]}}, "lacks"),
+    ],
+)
+def test_requests_that_make_no_sense_are_refused(given: Json, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        asked.validate(parameters(**given))
+
+
+def test_profile_decides_how_unless_somebody_says_otherwise() -> None:
+    profile = {"profile": "p", "gpu": {"count": 8}, "infiniband": {"count": 8}, "nccl": {"tests": {"max_size": 1}}}
+    how = asked.how(parameters(profile=profile), 1000)
+    assert (how["tool"], how["gpus"], how["infiniband"]) == ("nccl", 8, True)
+    how = asked.how(parameters(profile=profile, gpus=0), 1000)
+    assert (how["tool"], how["gpus"]) == ("torch", 0)
+    assert how["agent"]["profile"]["gpu"]["count"] == 0
+
+
+def test_fingerprint_is_of_what_was_asked_not_of_how_it_is_watched() -> None:
+    def of(**given: t.Any) -> str:
+        params = parameters(**given)
+        return asked.fingerprint(params, asked.how(params, 1000))
+
+    assert of() == of(poll=9.0, run="x")
+    assert of() != of(hosts="n1")
+    assert of() != of(timeout=9.0)
+
+
+def test_first_answer_stays_and_half_a_line_is_none(tmp_path: Path) -> None:
+    book = journals.Journal(tmp_path)
+    book.create()
+    assert book.results("t") is None
+    book.answer("t", [{"check": "a", "verdict": "pass"}])
+    book.answer("t", [{"check": "a", "verdict": "fail"}])
+    assert [one["verdict"] for one in book.results("t") or []] == ["pass"]
+    (tmp_path / "results/u.jsonl").write_text('{"check": "a", "verdict": "pass"}\n{"check": "b", "ver')
+    assert len(book.results("u") or []) == 1
+    assert book.answered() == {"t", "u"}
+    for name in ("", "../x", "a/b", ".hidden", "x" * 300):
+        with pytest.raises(journals.JournalError, match="name of a file"):
+            book.path("results", name)
+
+
+def test_hostile_results_are_no_records() -> None:
+    dice = random.Random(6)
+    values: list[t.Any] = [None, 0, -1, 1e308, "", "pass", [], {}, {"check": 1}, {"check": "x", "verdict": []}, True]
+    for dummy in range(5000):
+        text = "".join(
+            json.dumps({"check": dice.choice(values), "verdict": dice.choice(values)})
+            + dice.choice(["\n", "", "\x00\n"])
+            for dummy in range(3)
+        )
+        for one in journals.records(text):
+            assert isinstance(one["check"], str)
+            assert isinstance(one["verdict"], str)
+
+
+def test_silent_or_broken_suite_is_an_error_whatever_it_printed_before() -> None:
+    line = json.dumps({"check": "memory", "verdict": "pass"})
+    assert [one["verdict"] for one in local.said(Outcome(0, line, "", 1.0), "n", 1.0)] == ["pass"]
+    assert [one["verdict"] for one in local.said(Outcome(1, line, "", 1.0), "n", 1.0)] == ["pass"]
+    for outcome in (Outcome(0, "", "", 1.0), Outcome(2, line, "broken", 1.0), Outcome(None, line, "late", 1.0)):
+        last = local.said(outcome, "n", 1.0)[-1]
+        assert (last["check"], last["verdict"], last["class"]) == ("suite", "error", "infra")
+
+
+def test_findings_of_root_are_told_while_they_are_recent() -> None:
+    def found(check: str, verdict: str) -> Json:
+        return {"check": check, "verdict": verdict, "scope": {}, "reason": check, "context": {}}
+
+    state = {
+        "node": "n1",
+        "latched": {"xid": found("gpu_xid", "fail")},
+        "suites": {
+            "periodic": {"time": 1000.0, "records": [found("mount", "fail"), found("memory", "pass")]},
+            "boot": {"time": -9e9, "records": [found("old", "fail")]},
+        },
+    }
+    assert [one["check"] for one in local.own(state, "n1", 1100.0)] == ["gpu_xid", "mount"]
+    assert local.own(state, "n2", 1100.0) == []
+    for hostile in (None, 7, {"node": "n1", "latched": {"x": 3}, "suites": {"y": 4}}):
+        assert local.own(hostile, "n1", 0.0) == []
+
+
+def test_pairs_use_the_fabric_alone_and_meet_only_limits_of_their_own() -> None:
+    limit = {"metric": "busbw", "op": ">=", "value": 1, "unit": "GB/s", "source": "test"}
+    expect = [{"check": "nccl_tests", **limit}, {"check": "nccl_pair", **limit, "value": 2}]
+    how = {**asked.how(parameters(gpus=8, profile={"profile": "p", "expect": expect}), 1000), "infiniband": True}
+    params = steps.nccl_params({**pair("a", "b"), "collective": "all_reduce"}, how, "r", steps.PAIR, "/log")
+    assert params["environment"] == steps.FABRIC_ONLY
+    assert [(one["check"], one["value"]) for one in params["expect"]] == [("nccl_tests", 2)]
+    assert (params["hosts"], params["min_size"], params["max_size"]) == (["a", "b"], str(1 << 30), "8G")
+    rung = {**pair("a", "b"), "stage": "ladder", "collective": "alltoall"}
+    params = steps.nccl_params(rung, how, "r", "nccl_tests", "/log")
+    assert (params["environment"], params["min_size"], params["collectives"]) == ({}, "8", ["alltoall"])
+
+
+def test_test_that_cannot_be_started_is_an_error_of_the_infrastructure(tmp_path: Path) -> None:
+    how = asked.how(parameters(gpus=0, torch={"max_size": "many"}), 1000)
+    found = steps.measure(pair("a", "b"), how, "r", str(tmp_path))
+    assert [(one["verdict"], one["class"], one["scope"]) for one in found] == [
+        ("error", "infra", {"group": ["a", "b"]})
+    ]
+    assert found[0]["context"]["test"] == "02-pair-a-b"
+
+
+@pytest.mark.parametrize("main", [local.main, rounds.main])
+def test_subcommands_refuse_what_is_no_job(tmp_path: Path, main: t.Callable[[t.Sequence[str]], int]) -> None:
+    file = tmp_path / "job.json"
+    file.write_text("null")
+    assert main([]) == 2
+    assert main([str(file)]) == 2
+
+
+def test_drains_are_one_call_per_class_and_only_what_the_guard_lets_through() -> None:
+    nodes = {f"n{number}": {"class": "hardware" if number < 4 else "fabric"} for number in range(1, 6)}
+    certificate = {"run": "r", "nodes": nodes, "drains": ["n1", "n2", "n5"]}
+    assert task.drains(certificate) == [
+        {"name": "n5", "reason": "hpcai:certification:fabric fault, run r"},
+        {"name": "n[1-2]", "reason": "hpcai:certification:hardware fault, run r"},
+    ]
+
+
+def test_stage_that_measured_nothing_is_told() -> None:
+    rounds_ = [{"stage": "pair", "tests": [{"verdict": "error"}, {"verdict": None}]}]
+    certificate = {
+        "nodes": {"n1": {"status": "cleared", "reason": ""}, "n2": {"status": "watched", "reason": "why"}},
+        "findings": [{"kind": "fabric", "text": "slow"}],
+        "rounds": rounds_,
+    }
+    assert [one["status"] for one in task.refused(certificate)] == ["watched", "finding", "error"]
