@@ -50,6 +50,7 @@ def describe(profile: t.Mapping[str, t.Any]) -> Json:
         "gpus": gpus,
         "numa": numa,
         "nics": _nics(profile, gpus),
+        "nvme": dict(profile.get("nvme") or {}),
         "speed": _speed(profile, kind),
         "busbw": {"1": _collectives(profile, 1, kind), "2": _collectives(profile, 2, kind)},
         "storage": {way: round(1.1 * _most(profile, "storage_bandwidth", way, 5.0), 2) for way in ("read", "write")},

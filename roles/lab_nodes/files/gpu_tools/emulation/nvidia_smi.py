@@ -100,7 +100,7 @@ def _parse(words: list[str], sub: bool) -> dict[str, str]:
             if not equals and not words:
                 raise Usage(f'Option "{word}" requires an argument.')
             found[key] = value if equals else words.pop(0)
-        elif key in FLAGS or (sub and key in ("-p2p", "--status", "--matrix")):
+        elif key in FLAGS or (sub and key in ("-p2p", "--status", "--matrix", "-e", "--errorcounters")):
             found[key] = words.pop(0) if key == "-p2p" and words else ""
         else:
             raise Usage(f"Invalid combination of input arguments. Option {word!r} is not recognized.")
@@ -127,7 +127,9 @@ def _select(gpus: list[Gpu], wanted: str) -> list[tuple[int, Gpu]] | None:
 
 def _run(machine: Machine, sub: str, options: dict[str, str], gpus: list[tuple[int, Gpu]]) -> int:
     if sub:
-        print("\n".join(smi_wiring.topology(machine, options) if sub == "topo" else smi_wiring.nvlink(machine, gpus)))
+        counts = sub == "nvlink" and bool({"-e", "--errorcounters"} & set(options))
+        shown = smi_wiring.topology(machine, options) if sub == "topo" else smi_wiring.nvlink(machine, gpus, counts)
+        print("\n".join(shown))
         return 0
     change = next((key for key in options if key in smi_clocks.CHANGES), None)
     if change:

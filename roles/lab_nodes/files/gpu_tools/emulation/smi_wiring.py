@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""nvidia-smi topo -m and nvlink -s."""
+"""nvidia-smi topo -m, nvlink -s and nvlink -e."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _reach(machine: Machine, gpus: list[Gpu]) -> list[str]:
     ]
 
 
-def nvlink(machine: Machine, gpus: list[tuple[int, Gpu]]) -> list[str]:
+def nvlink(machine: Machine, gpus: list[tuple[int, Gpu]], counts: bool = False) -> list[str]:
     lines = []
     for number, gpu in gpus:
         lines.append(f"GPU {number}: {machine['gpu']['name']} (UUID: {gpu.uuid})")
@@ -88,6 +88,9 @@ def nvlink(machine: Machine, gpus: list[tuple[int, Gpu]]) -> list[str]:
             lines.append("NVML: Unable to retrieve NVLink information as all links are inActive")
             continue
         for link in range(machine["gpu"]["nvlinks"]):
+            if counts:
+                lines += [f"\t Link {link}: {kind} Errors: 0" for kind in ("Replay", "Recovery", "CRC")]
+                continue
             lines.append(
                 f"\t Link {link}: " + ("<inactive>" if link in down else f"{machine['gpu']['nvlink_speed']:g} GB/s")
             )

@@ -38,6 +38,7 @@ def tree(machine: Machine) -> dict[str, str]:
     cpus = max((max(expand(node["cpus"])) for node in machine["numa"]), default=0)
     files: dict[str, str] = {
         "devices/system/cpu/online": f"0-{cpus}",
+        "devices/system/cpu/present": f"0-{cpus}",
         "devices/system/node/online": f"0-{len(machine['numa']) - 1}",
     }
     for node in machine["numa"]:
@@ -47,6 +48,10 @@ def tree(machine: Machine) -> dict[str, str]:
         files.update(_gpu(machine, gpu))
     for number, nic in enumerate(machine["nics"]):
         files.update(_nic(machine, nic, number))
+    disks = machine.description.get("nvme") or {}
+    for number in range(disks.get("count") or 0):
+        controller = f"class/nvme/nvme{number}"
+        files.update({f"{controller}/model": str(disks.get("controller") or ""), f"{controller}/state": "live"})
     return files
 
 

@@ -165,7 +165,7 @@ class FakeSlurm:
         self.world.tasks = [task for task in self.world.tasks if task.state != "GONE"]
 
     def partitions(self) -> list[Json]:
-        return [{"name": "batch", "default": True, "nodes": self.world.names, "state": "UP"}]
+        return [{"name": "batch", "default": True, "nodes": self.world.names, "state": "UP", "max_time": 3600}]
 
     def topology(self) -> str:
         return ""

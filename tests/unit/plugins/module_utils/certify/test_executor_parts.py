@@ -64,6 +64,19 @@ def test_only_what_is_surely_free_is_idle(state: str, flags: list[str], reservat
     assert slurm_fleet.state({"state": state, "flags": flags}, reservation) == word
 
 
+def test_nodes_that_say_nothing_have_a_reason() -> None:
+    nodes = [
+        {"name": "a", "state": "UNKNOWN", "flags": [], "reason": ""},
+        {"name": "b", "state": "IDLE", "flags": ["NOT_RESPONDING"], "reason": ""},
+        {"name": "c", "state": "DOWN", "flags": ["NOT_RESPONDING"], "reason": "ops: cable swap"},
+    ]
+    found = [(one["state"], one["reason"]) for one in slurm_fleet.fleet(nodes, {}, {"c": 0.3})]
+    assert found[0] == ("unknown", "its slurmd never registered")
+    assert found[1][0] == "down"
+    assert "munge key" in found[1][1]
+    assert found[2][1] == "ops: cable swap"
+
+
 def test_leaves_and_pods_of_the_topology() -> None:
     assert slurm_fleet.places(TOPOLOGY)["n3"] == {"leaf": "leaf1", "pod": "pod0"}
     assert slurm_fleet.places("scontrol: error: No topology information available") == {}
@@ -133,6 +146,7 @@ def test_options_of_an_array_and_of_a_round() -> None:
         *options
     }
     assert not [option for option in options if option.startswith("--nodelist")]
+    assert "--time=60" in batches.arguments(wide, {**how, "longest": 3600}, [], 1e6, "/log")
     options = batches.arguments(wide, how, [], 30.0, "/log", after=7)
     assert {"--nodes=2", "--nodelist=f,g", "--no-kill", "--time=2", "--dependency=afterany:7"} <= {*options}
 

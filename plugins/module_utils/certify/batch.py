@@ -1,0 +1,150 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The jobs that do a batch of tests, and the command lines that submit them. Pure, private, stdlib only."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import compress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch_argv import flags
+
+PREFIX = "hpcai-cert"
+# Slurm looks at 100 jobs of a queue at a time (default_queue_depth): a longer array starts in several goes.
+ARRAY = 100
+# One srun for each step lives on one node.
+ALLOCATION = 256
+_SAFE = re.compile(r"[^A-Za-z0-9_.-]")
+_OWN = {
+    "array",
+    "dependency",
+    "nodelist",
+    "exclude",
+    "job_name",
+    "output",
+    "error",
+    "nodes",
+    "requeue",
+    "no_requeue",
+    "chdir",
+    "parsable",
+}
+
+
+class Job(t.NamedTuple):
+    """One submission: an array of one-node tasks, or one allocation in which steps run."""
+
+    name: str
+    tests: t.Sequence[Json]
+    nodes: t.Sequence[str]
+    kind: str  # "array", "node" (an array's straggler) or "round"
+
+
+def job_name(run: str, batch: str, part: str) -> str:
+    return _SAFE.sub("-", f"{PREFIX}-{run}-{batch}-{part}")
+
+
+def jobs(run: str, batch: Json, tests: t.Sequence[Json], attempt: int, sizes: t.Mapping[str, int]) -> list[Job]:
+    """Return the jobs for the tests of a batch that still have no result; one attempt's names are not another's."""
+    alone = [test for test in tests if len(test["nodes"]) == 1]
+    several = [test for test in tests if len(test["nodes"]) > 1]
+    found: list[Job] = []
+    # What was not reached by an array's task is asked for by its name.
+    single = attempt > 1 and len(alone) <= sizes["stragglers"]
+    for part in _chunks(alone, lambda test: 1, 1 if single else sizes["array"]):
+        found.append(_job(run, batch["id"], f"{attempt}.{len(found)}", part, "node" if len(part) == 1 else "array"))
+    for part in _chunks(several, lambda test: len(test["nodes"]), sizes["allocation"]):
+        found.append(_job(run, batch["id"], f"{attempt}.{len(found)}", part, "round"))
+    return found
+
+
+def _job(run: str, batch: str, part: str, tests: t.Sequence[Json], kind: str) -> Job:
+    nodes = list(dict.fromkeys(name for test in tests for name in test["nodes"]))
+    return Job(job_name(run, batch, part), tests, nodes, kind)
+
+
+def _chunks(tests: t.Sequence[Json], weight: t.Callable[[Json], int], most: int) -> t.Iterator[list[Json]]:
+    """Split tests into parts of at most so many nodes; one that is larger by itself stays whole."""
+    part: list[Json] = []
+    used = 0
+    for test in tests:
+        if part and used + weight(test) > most:
+            yield part
+            part, used = [], 0
+        part.append(test)
+        used += weight(test)
+    if part:
+        yield part
+
+
+def arguments(
+    job: Job, how: Json, others: t.Sequence[str], seconds: float, log: str, after: int | None = None
+) -> list[str]:
+    """Return the options of sbatch. A task that failed is never started again by Slurm: that is for us to decide."""
+    place: Json = {"nodes": len(job.nodes), "nodelist": compress(job.nodes)}
+    if job.kind == "array":
+        place = {"nodes": 1, "array": f"0-{len(job.nodes) - 1}", "exclude": compress(others) or None}
+    options = {
+        "parsable": True,
+        "no_requeue": True,
+        "exclusive": True,
+        "no_kill": job.kind == "round",
+        "chdir": "/",
+        "time": min(math.ceil(seconds / 60) + 1, max(1, int(how.get("longest") or 1e9) // 60)),
+        "export": "PATH,HOME,USER",
+        "mem": 0,
+        "gpus_per_node": how["gpus"] or None,
+        "partition": how["partition"] or None,
+        "reservation": how["reservation"] or None,
+    }
+    given = {str(key).lstrip("-").replace("-", "_"): value for key, value in how["sbatch_options"].items()}
+    # So many nodes at a time is one job at a time.
+    place["dependency"] = f"afterany:{after}" if after and how["at_once"] else None
+    return flags(
+        {**options, **{k: v for k, v in given.items() if k not in _OWN}, **place, "job_name": job.name, "output": log}
+    )
+
+
+def script(job: Job, how: Json, agent: str, file: str) -> str:
+    """Return the batch script: the agent, and no shell of anybody's."""
+    command = [how["interpreter"], "-IS", agent, "round" if job.kind == "round" else "local", file]
+    return f"#!/bin/sh\nexec {' '.join(shlex.quote(word) for word in command)}\n"
+
+
+def content(job: Job, batch: Json, request: Json, folder: str) -> Json:
+    """Return what the agent is told in the job's file."""
+    how = request["how"]
+    wide = job.kind == "round"
+    most = max(1, min(int(batch.get("concurrent") or len(job.tests)), len(job.tests)))
+    single = batch["stage"] != "reach"
+    return {
+        "schema": 1,
+        "run": request["run"],
+        "folder": folder,
+        "agent": how["agent_path"],
+        "batch": batch["id"],
+        "tests": [_told(test) for test in job.tests],
+        "concurrent": most if wide else 1,
+        "how": {**how, "agent": how["agent"] if single and not wide else {}},
+    }
+
+
+def _told(test: Json) -> Json:
+    blank = {"collective": "", "rails": False, "round": 0}
+    return {**blank, **test, "nodes": list(test["nodes"])}
+
+
+def seconds(job: Job, batch: Json, how: Json) -> float:
+    """Return how long a job may take: its tests one after the other where no more may run at once."""
+    if batch["stage"] == "reach":
+        return float(how["hold"]) + 60
+    if job.kind != "round":
+        return float(how["suite_timeout"]) + float(how["hold"]) + 60
+    most = max(1, min(int(batch.get("concurrent") or len(job.tests)), len(job.tests)))
+    rails = 2 + (int(how["gpus"]) if any(test.get("rails") for test in job.tests) else 0)
+    return math.ceil(len(job.tests) / most) * rails * (float(how["timeout"]) + 30)

@@ -1,0 +1,160 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who is to blame: a posterior for every possible cause, from all tests at once. Pure, private.
+
+A test looks bad by noise, or because one of its causes (its nodes, their leaf switches) showed: a noisy-OR. A test
+that looked good then speaks for each of its causes on its own; one that looked bad shares its blame by what is believed
+of the others, which belief propagation settles in a few sweeps over the bad tests alone. How common faults and noise
+are in this fleet is learnt on the way, from the prior that the caller gives.
+"""
+
+from __future__ import annotations
+
+import math
+import typing as t
+
+_SWEEPS = 60
+_SETTLED = 1e-3
+_MOST_NOISE = 0.05
+_STRIDE = 1.7
+
+
+class Kind(t.NamedTuple):
+    """Causes of one kind: how they may be at fault, as (share of such causes, chance that one test shows it)."""
+
+    name: str
+    faults: tuple[tuple[float, float], ...]
+
+
+class Sight(t.NamedTuple):
+    """One test: the causes that could have spoilt it, and whether it looked bad."""
+
+    causes: tuple[int, ...]
+    bad: bool
+
+
+class Beliefs(t.NamedTuple):
+    """What came out: the posterior of each cause, the noise, and the share of each fault by kind."""
+
+    posterior: list[float]
+    noise: float
+    shares: dict[str, tuple[float, ...]]
+
+
+class Causes(t.NamedTuple):
+    """All causes by number: the kind of each, and the least that its prior may be (its history)."""
+
+    kinds: list[Kind]
+    floors: list[float]
+
+
+def solve(causes: Causes, sights: t.Sequence[Sight], noise: float, weight: float) -> Beliefs:
+    """Return the beliefs; ``weight`` is how many causes and tests the given shares and noise are worth."""
+    graph = _Graph(causes, sights, noise, weight)
+    for dummy in range(_SWEEPS):
+        change = graph.sweep()
+        if graph.learn() < _SETTLED / 5 and change < _SETTLED:
+            break
+    return Beliefs([sum(graph.faults(i)) for i in range(len(causes.kinds))], graph.noise, graph.shares)
+
+
+def _towards(share: float, found: float) -> float:
+    """Go further than to what was found: plain steps are small ones, all in one direction."""
+    return min(0.3, share * (found / share) ** _STRIDE)
+
+
+class _Graph:
+    """The messages of one solution."""
+
+    def __init__(self, causes: Causes, sights: t.Sequence[Sight], noise: float, weight: float) -> None:
+        self._causes, self._weight, self._noise_prior = causes, weight, noise
+        self.noise = noise
+        self._kinds = {kind.name: kind for kind in causes.kinds}
+        self.shares = {name: tuple(share for share, dummy in kind.faults) for name, kind in self._kinds.items()}
+        self._shows = [tuple(shows for dummy, shows in kind.faults) for kind in causes.kinds]
+        self._tests = len(sights)
+        self._bad = [sight.causes for sight in sights if sight.bad and sight.causes]
+        good = [0] * len(causes.kinds)
+        for sight in sights:
+            if not sight.bad:
+                for cause in sight.causes:
+                    good[cause] += 1
+        # What is believed of a cause before any bad test, without its prior.
+        self._told = [[n * math.log1p(-q) for q in self._shows[i]] for i, n in enumerate(good)]
+        self._said = [[[0.0] * len(self._shows[cause]) for cause in bad] for bad in self._bad]
+        self._alike = self._like(good)
+        self._prior()
+
+    def _like(self, good: t.Sequence[int]) -> list[tuple[int, int]]:
+        """Return one of all causes that cannot be told apart, with their number: most were never in a bad test."""
+        touched = {cause for bad in self._bad for cause in bad}
+        alike: dict[t.Any, list[int]] = {}
+        for cause, kind in enumerate(self._causes.kinds):
+            own = cause if cause in touched else None
+            alike.setdefault((own, kind.name, good[cause], self._causes.floors[cause]), []).append(cause)
+        return [(members[0], len(members)) for members in alike.values()]
+
+    def _prior(self) -> None:
+        """Turn the shares into the log odds of each fault, by kind and floor."""
+        self._odds: dict[tuple[str, float], list[float]] = {}
+        for kind, floor in {(kind.name, floor) for kind, floor in zip(self._causes.kinds, self._causes.floors)}:
+            total = sum(self.shares[kind])
+            scale = max(1.0, floor / total)
+            well = max(1e-9, 1.0 - scale * total)
+            self._odds[kind, floor] = [math.log(scale * share / well) for share in self.shares[kind]]
+
+    def faults(self, cause: int, without: t.Sequence[float] | None = None) -> list[float]:
+        """Return the probability of each fault of a cause, leaving out what one test said of it."""
+        odds = self._odds[self._causes.kinds[cause].name, self._causes.floors[cause]]
+        logs = [prior + told for prior, told in zip(odds, self._told[cause])]
+        if without is not None:
+            logs = [value - gone for value, gone in zip(logs, without)]
+        top = max(0.0, *logs)
+        raised = [math.exp(value - top) for value in logs]
+        norm = math.exp(-top) + sum(raised)
+        return [value / norm for value in raised]
+
+    def sweep(self) -> float:
+        """Let every bad test tell its causes anew; return the largest change of a message."""
+        change = 0.0
+        for bad, said in zip(self._bad, self._said):
+            hidden = [self._hidden(cause, said[n]) for n, cause in enumerate(bad)]
+            unseen = (1.0 - self.noise) * math.prod(hidden)
+            for n, cause in enumerate(bad):
+                others = unseen / hidden[n]
+                for s, shows in enumerate(self._shows[cause]):
+                    new = math.log((1.0 - (1.0 - shows) * others) / (1.0 - others))
+                    delta = new - said[n][s]
+                    said[n][s] = new
+                    self._told[cause][s] += delta
+                    change = max(change, abs(delta))
+        return change
+
+    def _hidden(self, cause: int, said: t.Sequence[float]) -> float:
+        """Return the chance that a cause would not have shown in a test."""
+        return 1.0 - sum(p * q for p, q in zip(self.faults(cause, said), self._shows[cause]))
+
+    def learn(self) -> float:
+        """Learn how common each fault and noise are; return the largest change."""
+        before = (self.noise, *(share for shares in self.shares.values() for share in shares))
+        seen = {name: [self._weight * share for share, dummy in kind.faults] for name, kind in self._kinds.items()}
+        count = dict.fromkeys(seen, self._weight)
+        for cause, number in self._alike:
+            kind = self._causes.kinds[cause].name
+            count[kind] += number
+            for s, p in enumerate(self.faults(cause)):
+                seen[kind][s] += number * p
+        for name, found in seen.items():
+            self.shares[name] = tuple(_towards(old, new / count[name]) for old, new in zip(self.shares[name], found))
+        self.noise = self._learn_noise()
+        self._prior()
+        after = (self.noise, *(share for shares in self.shares.values() for share in shares))
+        return max(abs(a - b) for a, b in zip(before, after))
+
+    def _learn_noise(self) -> float:
+        found = self._weight * self._noise_prior
+        for bad, said in zip(self._bad, self._said):
+            quiet = math.prod(self._hidden(cause, said[n]) for n, cause in enumerate(bad))
+            found += self.noise * quiet / (1.0 - (1.0 - self.noise) * quiet)
+        return min(_MOST_NOISE, found / (self._weight + self._tests))

@@ -1,0 +1,165 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The course of a certification: which tests come next, given what came back. No I/O, no clock, private.
+
+The course is a function of the fleet, the options and the results: whoever replays the results of a run, in whatever
+order they came, is asked the same tests and gets the same certificate.
+"""
+
+from __future__ import annotations
+
+import random
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
+    certificate,
+    confirm,
+    evidence,
+    explain,
+    fleet,
+    ladder,
+    pairs,
+    plan,
+    standing,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import Batch, Ledger
+
+_ARRANGE = (pairs.inside, pairs.across, pairs.anyhow)
+
+
+class Campaign:
+    """One certification: ask ``next()``, run it, hand every result to ``take()``, until there is nothing next."""
+
+    def __init__(self, fleet_: Json, options: Json) -> None:
+        self._fleet = fleet_
+        self.options = fleet.read_options(options)
+        self.ledger = Ledger(fleet.read_nodes(fleet_), self.options, fleet.profile(fleet_))
+        self._dice = random.Random(self.options.seed)  # noqa: S311 - reproducible, not secret
+        self._rounds = 0
+        self._course = self._go()
+        self._batch: Batch | None = None
+        self._over = False
+        self._stood: tuple[int, standing.Standing] | None = None
+
+    def next(self) -> Json | None:
+        """Return the batch to run: the same one until each of its tests was taken; None at the end."""
+        while not self._over and (self._batch is None or not self.ledger.missing(self._batch)):
+            self._batch = next(self._course, None)
+            self._over = self._batch is None
+        if self._over or self._batch is None:
+            return None
+        tests = [test.facts() for test in self._batch.tests]
+        missing = [test.id for test in self.ledger.missing(self._batch)]
+        concurrent = min(len(tests), self.options.concurrent or len(tests))
+        return {**self._batch._asdict(), "tests": tests, "missing": missing, "concurrent": concurrent}
+
+    def take(self, test_id: str, records: t.Sequence[t.Any], reason: str = "") -> None:
+        """Take what came back of a test, or why nothing will; what comes again changes nothing."""
+        if test_id not in self.ledger.outcomes:
+            self.ledger.outcomes[test_id] = evidence.read(records, reason)
+
+    def plan(self) -> Json:
+        """Return what will be done, how long it takes and what it costs, before anything was."""
+        return plan.plan(self.ledger)
+
+    def certificate(self, **digests: str) -> Json:
+        """Return the certificate of what came back so far; digests (records_sha256, agent_sha256) go into it."""
+        return certificate.certificate(self.ledger, self._stand(), self._fleet, digests)
+
+    def explain(self, node: str) -> list[str]:
+        """Return what convicted or cleared a node: its tests, with whom, and what came back."""
+        return explain.explain(self.ledger, self._stand(), node)
+
+    def _stand(self) -> standing.Standing:
+        """Return what is believed now; it takes a while, so not twice of the same results."""
+        taken = len(self.ledger.outcomes)
+        if self._stood is None or self._stood[0] != taken:
+            self._stood = (taken, standing.stand(self.ledger))
+            if self._batch and not self.ledger.missing(self._batch):
+                self.ledger.history[len(self.ledger.batches)] = self._stood[1].posterior
+        return self._stood[1]
+
+    def _go(self) -> t.Iterator[Batch]:
+        stages = self.options.stages
+        if "reach" in stages:
+            yield from self._reach()
+        if "local" in stages:
+            yield from self._local()
+        if "pair" in stages:
+            yield from self._pairs()
+        if "confirm" in stages:
+            yield from self._confirm()
+        if "ladder" in stages:
+            yield from self._ladder()
+
+    def _reach(self) -> t.Iterator[Batch]:
+        everybody = [[node.name] for node in self.ledger.taking_part()]
+        if everybody:
+            yield self.ledger.open("reach", 0, everybody)
+        for test, outcome in self.ledger.results("reach"):
+            if outcome.kind == "infra":
+                self.ledger.untested[test.nodes[0]] = f"did not answer: {outcome.reason}"
+
+    def _local(self) -> t.Iterator[Batch]:
+        everybody = [[node.name] for node in self.ledger.taking_part()]
+        if everybody:
+            yield self.ledger.open("local", 0, everybody)
+        kinds = self._stand().kinds
+        flagged = [test.nodes for test, dummy in self.ledger.results("local") if kinds[test.id] != "ok"]
+        if flagged:
+            yield self.ledger.open("retest", 0, flagged)
+        for test, outcome in self.ledger.own():
+            if outcome.kind == "infra" and not outcome.partial:
+                self.ledger.untested[test.nodes[0]] = f"its own suite gave no result twice: {outcome.reason}"
+
+    def _pairs(self) -> t.Iterator[Batch]:
+        # A node that is wrong by itself teaches nothing about its partners.
+        unfit = self._stand().unfit
+        nodes = [node for node in self.ledger.taking_part() if node.name not in unfit]
+        if len(nodes) < 2:
+            return
+        if len(nodes) <= fleet.ROUND_ROBIN:
+            rounds = iter(pairs.round_robin([node.name for node in nodes]))
+        else:
+            arrange = [*_ARRANGE, *[pairs.anyhow] * self.options.k][: self.options.k]
+            rounds = (how(nodes, self.ledger.met, self._dice) for how in arrange)
+        for groups in rounds:
+            yield self._meeting("pair", groups)
+
+    def _meeting(self, stage: str, groups: t.Sequence[t.Sequence[str]], **more: t.Any) -> Batch:
+        self._rounds += 1
+        rails = self.options.rails and (stage == "confirm" or self._rounds == 1)
+        return self.ledger.open(
+            stage, self._rounds, groups, collective=self.options.collectives[0], rails=rails, **more
+        )
+
+    def _confirm(self) -> t.Iterator[Batch]:
+        for dummy in range(self.options.confirm_rounds):
+            now = self._stand()
+            again = confirm.again(self.ledger, now)
+            groups = confirm.groups(self.ledger, now, self._dice, {name for group in again for name in group})
+            if not groups and not again:
+                return
+            yield self._meeting("confirm", groups, again=again)
+
+    def _ladder(self) -> t.Iterator[Batch]:
+        now = self._stand()
+        nodes = [n for n in self.ledger.taking_part() if self._wide(now, n.name)]
+        for number, rung in enumerate(ladder.rungs(nodes), 1):
+            for collective in self.options.collectives:
+                yield from self._rung(number, rung.groups, collective)
+
+    def _wide(self, now: standing.Standing, name: str) -> bool:
+        """Say whether a node may be part of a wide step: whoever is likely to spoil it is not."""
+        return max(now.posterior[name], now.lost[name]) < standing.SUSPECT and name not in now.unfit
+
+    def _rung(self, number: int, groups: t.Sequence[t.Sequence[str]], collective: str) -> t.Iterator[Batch]:
+        """Run one rung; of a slow group that spans leaves try its halves, down to the leaves at fault."""
+        while groups:
+            batch = self.ledger.open("ladder", number, groups, collective=collective)
+            yield batch
+            bad = ladder.slow(self.ledger, batch.tests)
+            slow = [test for test in batch.tests if test.id in bad]
+            groups = [half for test in slow for half in ladder.halves(self.ledger, test.nodes)]

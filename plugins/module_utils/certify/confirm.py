@@ -1,0 +1,108 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who is tested again, and with whom: suspects meet partners that never failed. Pure, private."""
+
+from __future__ import annotations
+
+import random
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import pairs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS, Ledger
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing import (
+    SUSPECT,
+    Standing,
+    enough,
+    explained,
+)
+
+Group = t.List[str]
+_LOOK = 64  # candidates that are tried for a partner who is new
+
+
+def unsettled(ledger: Ledger, standing: Standing) -> list[str]:
+    """Return the nodes of which too little is known, the most suspect first."""
+    options = ledger.options
+    least = enough(options)
+    open_ = [
+        name
+        for name, posterior in standing.posterior.items()
+        if (posterior > options.clear_at or standing.good[name] < least)
+        and posterior < options.settle_at
+        and standing.lost[name] < options.drain_at
+        and name not in standing.unfit
+        # Behind a slow switch no test can clear a node.
+        and standing.fabric.get(f"leaf {ledger.nodes[name].leaf}", 0.0) < SUSPECT
+    ]
+    return sorted(open_, key=lambda name: (-standing.posterior[name], name))
+
+
+def spoilt(ledger: Ledger, standing: Standing) -> set[str]:
+    """Return the nodes of which some test did not end well."""
+    tests = [*ledger.results("local", *PAIRS), *ledger.own(), *ledger.again()]
+    found = {name for test, dummy in tests if standing.kinds[test.id] != "ok" for name in test.nodes}
+    return found | standing.unfit
+
+
+def groups(ledger: Ledger, standing: Standing, dice: random.Random, busy: t.Container[str] = ()) -> list[Group]:
+    """Return whom the next round brings together; nothing when everything is settled."""
+    wanted = [name for name in unsettled(ledger, standing) if name not in busy]
+    touched = spoilt(ledger, standing)
+    free = [name for name in standing.posterior if name not in busy]
+    dice.shuffle(free)
+    free.sort(key=lambda name: standing.posterior[name] > ledger.options.clear_at)
+    found = _with_partners([name for name in wanted if name in touched], free, touched, ledger)
+    # Who has only too few tests behind it needs no better partner than another such node.
+    rest, over = pairs.match(_left(wanted, found, set(touched)), ledger.met)
+    found += rest
+    found += _with_partners(over, _left(free, found), touched, ledger)
+    found += _among_themselves(_left(wanted, found), ledger)
+    spoilers = {name for name, p in standing.posterior.items() if max(p, standing.lost[name]) >= SUSPECT}
+    return found + _with_partners(_left(wanted, found), _left(free, found), spoilers | standing.unfit, ledger)
+
+
+def _left(names: t.Iterable[str], found: t.Sequence[Group], others: t.Iterable[str] = ()) -> list[str]:
+    taken = {name for group in found for name in group}.union(others)
+    return [name for name in names if name not in taken]
+
+
+def _with_partners(
+    wanted: t.Sequence[str], free: t.Iterable[str], bad: t.Container[str], ledger: Ledger
+) -> list[Group]:
+    """Give each a partner of its own that it has not met, else one that it has; none of the bad ones."""
+    pool = [name for name in free if name not in bad]
+    found: list[Group] = []
+    taken: set[str] = set()
+    for name in wanted:
+        known = ledger.met.get(name, set())
+        others = [n for n, other in enumerate(pool[:_LOOK]) if other != name and other not in taken]
+        place = next((n for n in others if pool[n] not in known), others[0] if others else None)
+        if place is not None and name not in taken:
+            found.append([name, pool.pop(place)])
+            taken.update(found[-1])
+    return found
+
+
+def _among_themselves(alone: t.Sequence[str], ledger: Ledger) -> list[Group]:
+    """Without enough good partners suspects meet each other, the most suspect with the least."""
+    half = (len(alone) + 1) // 2
+    mixed = [name for pair in zip(alone[:half], reversed(alone[half:])) for name in pair]
+    rest, over = pairs.match(mixed, ledger.met)
+    return rest + [list(pair) for pair in zip(over[::2], over[1::2])]
+
+
+def again(ledger: Ledger, standing: Standing) -> list[Group]:
+    """Return groups that failed although each of their nodes is well with others: is it the way between them?"""
+    asked = {test.nodes for batch in ledger.batches for test in batch.tests if test.stage == "retest"}
+    well = max(ledger.options.clear_at, ledger.options.prior)
+    found: list[Group] = []
+    taken: set[str] = set()
+    for test, dummy in ledger.results(*PAIRS):
+        if standing.kinds[test.id] != "bad" or test.nodes in asked or taken.intersection(test.nodes):
+            continue
+        blamed = explained(ledger, standing, test.nodes)
+        if not blamed and all(standing.posterior.get(name, 1.0) <= well for name in test.nodes):
+            found.append(list(test.nodes))
+            taken.update(test.nodes)
+    return found

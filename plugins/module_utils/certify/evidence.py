@@ -1,0 +1,199 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the check records of one test say about its nodes; whatever cannot be believed is infra. Pure, private."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CLASSES, VERDICTS
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json, compare, finite
+
+RATES = ("GB/s", "Gb/s", "bytes/s", "TFLOP/s", "GFLOP/s", "Gflops", "MHz")  # units in which less is worse
+_MAIN = ("busbw", "busbw_peak")
+_KNOWN = ("pass", "warn", "unjudged")
+
+
+class Outcome(t.NamedTuple):
+    """What one test came to: ok, bad, or infra (nothing is known)."""
+
+    kind: str = "infra"
+    blame: str | None = "infra"
+    reason: str = "nothing came back"
+    # Speed is judged by a floor or beside others; what is wrong at any speed (values, counts) is hard.
+    hard: bool = False
+    judged: bool = False
+    partial: bool = False  # of an infra: some of its checks gave a result
+    warned: str = ""
+    value: float | None = None
+    unit: str = ""
+    expected: str = ""
+    numbers: t.Mapping[str, float] = {}
+    rails: t.Mapping[str, float] = {}
+    nodes: frozenset[str] = frozenset()
+    hosts: t.Mapping[str, str] = {}
+    tools: t.Mapping[str, Json] = {}
+    begun: float | None = None
+    ended: float | None = None
+    digest: str = ""
+
+
+def stamp(test_id: str, records: t.Iterable[Json]) -> list[Json]:
+    """Return the records with the test in their context: a certificate can be judged again from them alone."""
+    return [{**record, "context": {**(record.get("context") or {}), "test": test_id}} for record in records]
+
+
+def read(records: t.Sequence[t.Any], reason: str = "") -> Outcome:
+    """Return what the records of one test come to, or with none of them the reason why."""
+    pairs = sorted((_line(record), n) for n, record in enumerate(records))
+    digest = hashlib.sha256("\n".join(line for line, dummy in pairs).encode()).hexdigest()
+    ordered = [records[n] for dummy, n in pairs]
+    broken = sum(1 for record in ordered if not _believable(record))
+    if broken or not ordered:
+        lost = f"{broken} of {len(ordered)} records cannot be read"
+        return Outcome(reason=reason or (lost if broken else "nothing came back"), digest=digest)
+    return _come_to(ordered)._replace(digest=digest)
+
+
+def _line(record: t.Any) -> str:
+    try:
+        return json.dumps(record, sort_keys=True, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return "not JSON"
+
+
+def _come_to(records: t.Sequence[Json]) -> Outcome:
+    """Return what believable records come to: one fail decides, then one hole, and nothing measured is a hole."""
+    about = _about(records)
+    bad = [r for r in records if r["verdict"] == "fail" and r["class"] != "infra"]
+    lost = [r for r in records if r["verdict"] == "error" or (r["verdict"] == "fail" and r["class"] == "infra")]
+    known = [r for r in records if r["verdict"] in _KNOWN]
+    if bad:
+        blame = min((r["class"] for r in bad), key=CLASSES.index)
+        return about._replace(kind="bad", blame=blame, reason=_reasons(bad), hard=any(map(_hard, bad)), judged=True)
+    if lost or not known:
+        reason = _reasons(lost or records) or "nothing was measured"
+        return about._replace(kind="infra", blame="infra", reason=reason, partial=bool(known))
+    judged = any(r["verdict"] != "unjudged" for r in known)
+    warned = _reasons([r for r in known if r["verdict"] == "warn"])
+    return about._replace(kind="ok", blame=None, reason="", judged=judged, warned=warned)
+
+
+def _believable(record: t.Any) -> bool:
+    """Only what has the shape of a check record is one."""
+    if not isinstance(record, dict) or not isinstance(record.get("check"), str):
+        return False
+    if record.get("verdict") not in VERDICTS:
+        return False
+    shapes = {"metrics": list, "scope": dict, "context": dict, "reason": str}
+    if any(not isinstance(record.get(name), shape) for name, shape in shapes.items()):
+        return False
+    if record["verdict"] in ("fail", "warn", "error") and record.get("class") not in CLASSES:
+        return False
+    node = record.get("node", 0)
+    return (node is None or isinstance(node, str)) and _consistent(record)
+
+
+def _consistent(record: Json) -> bool:
+    """Metrics have their shape, and none that missed, or has no value, hides in a pass."""
+    texts = ("name", "unit", "verdict")
+    for item in record["metrics"]:
+        if not isinstance(item, dict) or not all(isinstance(item.get(name), str) for name in texts):
+            return False
+        if record["verdict"] in ("pass", "unjudged") and item["verdict"] not in ("pass", "unjudged"):
+            return False
+        if item["verdict"] == "pass" and not _met(item):
+            return False
+    return True
+
+
+def _met(item: Json) -> bool:
+    """Say whether a metric that passed has a value, and one that meets what is written beside it."""
+    if finite(item.get("value")) is None or not isinstance(item.get("expected"), str):
+        return finite(item.get("value")) is not None and item.get("expected") is None
+    op, dummy, limit = item["expected"].partition(" ")
+    try:
+        expectation = {"op": op, "value": float(limit), "unit": item["unit"], "source": ""}
+        return compare(item, expectation)["verdict"] == "pass"
+    except (KeyError, ValueError):
+        return False
+
+
+def _hard(record: Json) -> bool:
+    """No speed is to blame: there are no metrics at all, or one that is no rate missed."""
+    missed = [item for item in record["metrics"] if item["verdict"] in ("fail", "warn")]
+    return not missed or any(item["unit"] not in RATES for item in missed)
+
+
+def _reasons(records: t.Sequence[Json]) -> str:
+    parts = [f"{r['check']}: {r['reason'] or r['verdict']}" for r in records]
+    return "; ".join(dict.fromkeys(parts))[:500]
+
+
+def _about(records: t.Sequence[Json]) -> Outcome:
+    """Return what the records say besides a verdict."""
+    main = _main([r for r in records if r["scope"].get("rail") is None])
+    times = [(time, finite(r.get("seconds")) or 0.0) for r in records for time in [finite(r.get("time"))] if time]
+    rails: dict[str, list[Json]] = {}
+    for record in records:
+        if record["scope"].get("rail") is not None:
+            rails.setdefault(_text(record["scope"]["rail"]), []).append(record)
+    speeds = {rail: finite(_main(found).get("value")) for rail, found in rails.items()}
+    return Outcome(
+        value=finite(main.get("value")),
+        unit=main.get("unit", ""),
+        expected=_text(main.get("expected")),
+        numbers=_numbers(records),
+        rails={rail: value for rail, value in speeds.items() if value is not None},
+        nodes=frozenset(r["node"] for r in records if r["node"]),
+        hosts={r["node"]: _text(r["context"]["physical_host"]) for r in records if _host(r)},
+        tools=_tools(records),
+        begun=min((time for time, dummy in times), default=None),
+        ended=max((time + seconds for time, seconds in times), default=None),
+    )
+
+
+def _host(record: Json) -> bool:
+    return bool(record["node"] and _text(record["context"].get("physical_host")))
+
+
+def _text(value: t.Any) -> str:
+    return str(value)[:200] if isinstance(value, (str, int, float)) else ""
+
+
+def _main(records: t.Sequence[Json]) -> Json:
+    """Return the metric by which a collective is compared with others: busbw of the largest size."""
+    rates = [item for r in records for item in r["metrics"] if item["unit"] in RATES]
+    rates = [item for item in rates if finite(item.get("value")) is not None]
+    named = [item for item in rates if item["name"] in _MAIN] or rates
+    return max(named, key=lambda item: (item["name"] == "busbw", finite(item.get("size")) or 0), default={})
+
+
+def _numbers(records: t.Sequence[Json]) -> dict[str, float]:
+    """Return the rates by name and label; the lowest of several alike (GPUs of one node)."""
+    found: dict[str, float] = {}
+    for record in records:
+        for item in record["metrics"]:
+            value = finite(item.get("value"))
+            if value is not None and item["unit"] in RATES:
+                name = key(record["check"], {**item, "metric": item["name"]})
+                found[name] = min(value, found.get(name, value))
+    return found
+
+
+def key(check: str, item: t.Mapping[str, t.Any]) -> str:
+    """Return by what name numbers of several nodes are compared; an expectation about them has the same."""
+    labels = "".join(f" {name}={_text(item[name])}" for name in ("collective", "size") if item.get(name) is not None)
+    return f"{check} {item['metric']}{labels} [{item['unit']}]"
+
+
+def _tools(records: t.Sequence[Json]) -> dict[str, Json]:
+    found = {}
+    for record in records:
+        context = record["context"]
+        if isinstance(context.get("tool"), str):
+            found[context["tool"]] = {name: _text(context.get(name)) or None for name in ("version", "sha256")}
+    return found

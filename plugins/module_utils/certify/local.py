@@ -1,0 +1,117 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""hpcai-agent local FILE: one node tests itself, as one task of an array. Private, stdlib only.
+
+The array decides how many tasks there are, not who gets which node: a task does the test of the node that it is on, and
+keeps the node until all tasks have one, so that no second task lands here while another node still waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.host import host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.steps import marked
+
+HOLD, OPEN = "hold", "open"
+STATE = "/var/lib/hpcai/agent/state.json"
+# How old a finding of the node's own health check may be and still be told: a few of its intervals.
+_RECENT = 3600.0
+_MARGIN = 10.0  # seconds that the agent has to end by itself when its budget is spent
+
+
+def main(argv: t.Sequence[str]) -> int:
+    """Do the test of this node that the file names; 0 unless the file cannot be used."""
+    if len(argv) != 1:
+        sys.stderr.write("usage: hpcai-agent local FILE\n")
+        return 2
+    job = journals.load(Path(argv[0]))
+    name = os.environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
+    test = next((one for one in (job or {}).get("tests", []) if one["nodes"] == [name]), None)
+    if test is None:
+        sys.stderr.write(f"{argv[0]} has no test of {name}\n")
+        return 2
+    book = journals.Journal(job["folder"])
+    # What reached us late, or was started twice, must not measure again.
+    if book.results(test["id"]) is None:
+        book.start(f"{job['batch']}.{name}")
+        book.answer(test["id"], perform(test, job, name))
+    _hold(Path(argv[0]).with_suffix(".gate"), float(job["how"]["hold"]))
+    return 0
+
+
+def perform(test: Json, job: Json, name: str) -> list[Json]:
+    """Return what the node says of itself: that it is here and, unless only that is asked, all of the suite."""
+    found = [_reached(name)]
+    if test["stage"] != "reach":
+        found += [*_suite(job, name), *own(journals.load(Path(STATE)) if _readable() else None, name, time.time())]
+    return [marked(one, test, job["run"]) for one in found]
+
+
+def _reached(name: str) -> Json:
+    here = host()
+    about = {"tool": "hpcai-agent", "hostname": os.uname().nodename, "job": os.environ.get("SLURM_JOB_ID", "")}
+    return record("reach", name, time=time.time(), verdict="pass", context={**about, **here._asdict()})
+
+
+def _suite(job: Json, name: str) -> list[Json]:
+    """Run the agent's suite in a process of its own: whatever happens to it, there is an answer."""
+    how, begin = job["how"], time.time()
+    with tempfile.TemporaryDirectory(prefix="hpcai-") as folder:
+        told = {**how["agent"], "schema": 1, "node": name, "spool": f"{folder}/spool"}
+        told["sysfs"] = str(told.get("sysfs") or "/sys").replace("{node}", name)
+        Path(folder, "spool").mkdir()
+        Path(folder, "agent.json").write_text(json.dumps(told))
+        argv = [sys.executable, "-IS", job["agent"], "suite", how["suite"], "--json", "--run", job["run"]]
+        argv += ["--config", f"{folder}/agent.json", "--budget", str(how["suite_timeout"])]
+        return said(run(argv, how["suite_timeout"] + _MARGIN, None, {"TMPDIR": folder}), name, begin)
+
+
+def said(outcome: Outcome, name: str, begin: float) -> list[Json]:
+    """Return the records that the agent printed; silence and a bad end are errors, whatever it printed before."""
+    found = journals.records(outcome.out)
+    broken = outcome.rc is None or outcome.rc > 1
+    if found and not broken:
+        return found
+    reason = f"the agent's suite: {outcome.problem or 'no record was printed'}"
+    return [*found, record("suite", name, time=begin, verdict="error", reason=reason)]
+
+
+def own(state: t.Any, name: str, now: float) -> list[Json]:
+    """Return what the node's health check found as root, where no user can look: latched faults and recent findings."""
+    if not isinstance(state, dict) or state.get("node") != name:
+        return []
+    suites = {key: one for key, one in (state.get("suites") or {}).items() if isinstance(one, dict)}
+    recent = [one for one in suites.values() if now - float(one.get("time") or 0) < _RECENT]
+    listed = [*(state.get("latched") or {}).values(), *(rec for one in recent for rec in one.get("records") or [])]
+    found: dict[str, Json] = {}
+    for one in journals.records("\n".join(json.dumps(rec) for rec in listed)):
+        if one["verdict"] in ("fail", "warn") and isinstance(one.get("context"), dict) and "scope" in one:
+            key = json.dumps([one["check"], one["scope"], one.get("reason")], sort_keys=True)
+            found.setdefault(key, {**one, "context": {**one["context"], "from": "state.json"}})
+    return list(found.values())
+
+
+def _readable() -> bool:
+    return os.access(STATE, os.R_OK)
+
+
+def _hold(gate: Path, longest: float) -> None:
+    """Keep the node while the gate says so, and not for long if whoever opens it is gone."""
+    deadline = time.monotonic() + longest
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if gate.read_text() != HOLD:
+                return
+        time.sleep(0.25)

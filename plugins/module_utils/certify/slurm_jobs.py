@@ -1,0 +1,92 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Slurm's commands as the coordinator of a certification uses them. Private, stdlib only."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_job import submitted_id
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SEPARATOR, SlurmError, text_or_none
+
+Run = t.Callable[[t.List[str]], t.Tuple[int, str, str]]
+_ARRAY_SIZE = re.compile(r"^MaxArraySize\s*=\s*(\d+)", re.M)
+
+
+class Row(t.NamedTuple):
+    """One job or array task that Slurm still has."""
+
+    job_id: int
+    name: str
+    state: str
+    host: str
+    tasks: int
+
+    @property
+    def waits(self) -> bool:
+        return self.state == "PENDING"
+
+
+class Slurm:
+    """Asks and tells Slurm as one user; raises SlurmError where Slurm says no or nothing."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.reader = Reader(run)
+
+    def nodes(self) -> list[Json]:
+        return self.reader.nodes()
+
+    def partitions(self) -> list[Json]:
+        return self.reader.partitions()
+
+    def topology(self) -> str:
+        """Return what Slurm says of its switches; a cluster without a topology plugin says nothing of use."""
+        rc, out, dummy = self._run(["scontrol", "show", "topology"])
+        return "" if rc else out
+
+    def array_size(self) -> int:
+        """Return how many tasks an array may have; Slurm's default when it does not say."""
+        rc, out, dummy = self._run(["scontrol", "show", "config"])
+        match = None if rc else _ARRAY_SIZE.search(out)
+        return max(1, int(match.group(1)) - 1) if match else 1000
+
+    def submit(self, options: t.Sequence[str], script: Path) -> int:
+        rc, out, err = self._run(["sbatch", *options, str(script)])
+        if rc:
+            raise SlurmError(f"sbatch refused {script.stem}: {(err or out).strip()}")
+        return submitted_id(out)
+
+    def queue(self, prefix: str) -> list[Row]:
+        """Return our jobs whose names begin so, array tasks that wait as one row; ``host`` has a job's first task."""
+        argv = ["squeue", "-h", "-a", "--me", "-o", SEPARATOR.join(["%A", "%F", "%K", "%T", "%B", "%j"])]
+        rc, out, err = self._run(argv)
+        if rc:
+            raise SlurmError(f"squeue failed: {(err or out).strip()}")
+        rows = [line.split(SEPARATOR, 5) for line in out.splitlines()]
+        return [_row(cells) for cells in rows if len(cells) == 6 and cells[5].startswith(prefix)]
+
+    def cancel(self, job_id: int, waiting: bool = False) -> None:
+        """End a job, or those of its tasks that have not begun; one that has ended already is no trouble."""
+        with contextlib.suppress(SlurmError):
+            self._run(["scancel", *(["--state=PENDING"] if waiting else []), str(job_id)])
+
+
+def _row(cells: t.Sequence[str]) -> Row:
+    job_id = int(cells[1]) if cells[1].isdigit() else int(cells[0])
+    return Row(job_id, cells[5], cells[3], text_or_none(cells[4]) or "", tasks(cells[2]))
+
+
+def tasks(text: str) -> int:
+    """Return how many tasks the index of an array's row stands for: 7, [3-9%2], [1,5-8]."""
+    found = 0
+    for part in text.strip("[]").partition("%")[0].split(","):
+        low, dash, high = part.partition("-")
+        found += int(high) - int(low) + 1 if dash and low.isdigit() and high.isdigit() else 1
+    return found

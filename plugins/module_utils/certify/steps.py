@@ -1,0 +1,144 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One test between nodes, as a step of the job that has them. Private, stdlib only.
+
+Pairs are measured with NVLink and shared memory off, where what is left is the fabric, and as a job would use them. The
+first has a check name of its own, so that no limit for whole machines meets it.
+"""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import time
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import (
+    _collective,
+    _find,
+    _launch,
+    _nccl_request,
+    _nccl_run,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective_request as torch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
+
+FABRIC_ONLY = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
+PAIR, RAIL = "nccl_pair", "nccl_rail"
+_TORCH = {"all_reduce": "all_reduce", "alltoall": "all_to_all"}
+
+
+def measure(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
+    """Return the records of a test; whatever goes wrong here is no fault of the nodes."""
+    begin = time.time()
+    try:
+        found = _nccl(test, how, run_name, folder) if how["tool"] == "nccl" else _torch(test, how, run_name)
+    except Exception as exc:  # one test must never take the others of its round with it
+        name = "nccl_tests" if how["tool"] == "nccl" else "collective_test"
+        found = [record(name, None, time=begin, verdict="error", reason=f"{type(exc).__name__}: {exc}")]
+    return [marked(one, test, run_name) for one in found]
+
+
+def marked(one: Json, test: Json, run_name: str) -> Json:
+    """Return a record that tells which test it belongs to."""
+    place = {"test": test["id"], "stage": test["stage"], "round": test["round"]}
+    scope = one["scope"] if len(test["nodes"]) == 1 else {**one["scope"], "group": list(test["nodes"])}
+    return {**one, "run": run_name, "scope": scope, "context": {**one["context"], **place}}
+
+
+def paired(test: Json) -> bool:
+    return test["stage"] in ("pair", "confirm") or (test["stage"] == "retest" and len(test["nodes"]) > 1)
+
+
+def _nccl(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
+    alone, found = paired(test) and how["gpus"] > 1, []
+    # The first value is the one by which pairs are compared.
+    for name in (PAIR, _nccl_request.CHECK) if alone else (_nccl_request.CHECK,):
+        params = nccl_params(test, how, run_name, name, f"{folder}/{test['id']}.{name}")
+        found += [{**one, "check": name} for one in _nccl_run.perform(params, False, folder)["checks"]]
+    return found + (_rails(test, how, run_name, folder) if test.get("rails") and alone else [])
+
+
+def _rails(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
+    """Measure with one GPU of each node after the other; what a container holds cannot be told which."""
+    params, found = nccl_params(test, how, run_name, PAIR, folder), []
+    if params["container_image"]:
+        return []
+    program = _nccl_request.program(_nccl_request.read(params), params["collectives"][0], _find.find)
+    for rail in range(how["gpus"]):
+        path = Path(folder, f"{test['id']}.{rail}_perf")
+        # Slurm sets the variable itself, and does not bind a step's only task of a node to one of its GPUs.
+        path.write_text(f'#!/bin/sh\nCUDA_VISIBLE_DEVICES={rail} exec {shlex.quote(program)} "$@"\n')
+        path.chmod(0o755)
+        one = {
+            "path": str(path),
+            "ranks_per_node": 1,
+            "cpu_masks": [],
+            "expect": [],
+            "log": f"{folder}/{test['id']}.{rail}",
+        }
+        rows = _nccl_run.perform({**params, **one}, False, folder)["checks"]
+        found += [{**row, "check": RAIL, "scope": {**row["scope"], "rail": rail}} for row in rows]
+    return found
+
+
+def nccl_params(test: Json, how: Json, run_name: str, name: str, log: str) -> Json:
+    """Return the options of the module nccl_tests for a test."""
+    given = how["nccl"]
+    variables = {**given.get("environment", {}), **how["environment"], **(FABRIC_ONLY if name == PAIR else {})}
+    blank = {key: one.get("default") for key, one in {**_launch.SPEC, **_nccl_request.SPEC}.items()}
+    limits = [{**one, "check": _nccl_request.CHECK} for one in how["expect"] if one["check"] == name]
+    mine = {name: given[name] for name in ("path", "topology_file", "container_image") if given.get(name)}
+    largest = given.get("max_size") or "8G"
+    return {
+        **blank,
+        **mine,
+        "container_mounts": given.get("container_mounts") or [],
+        "launcher": "srun",
+        "launcher_options": dict(how["step_options"]),
+        "hosts": list(test["nodes"]),
+        "ranks_per_node": how["gpus"],
+        "cpu_masks": given.get("cpu_masks") or [],
+        "collectives": [test["collective"] or "all_reduce"],
+        "min_size": str(max(8, _nccl_request.to_bytes(str(largest)) // 8)) if paired(test) else "8",
+        "max_size": str(largest),
+        "infiniband": bool(how["infiniband"]),
+        "environment": variables,
+        "timeout": how["timeout"],
+        "expect": limits,
+        "profile": how["profile"],
+        "run": run_name,
+        "log": log,
+    }
+
+
+def _torch(test: Json, how: Json, run_name: str) -> list[Json]:
+    given = how["torch"]
+    largest = int(given["max_size"])
+    request = torch.Request(
+        nodes=len(test["nodes"]),
+        ntasks_per_node=int(given["ranks_per_node"]),
+        backend=given["backend"],
+        operations=[_TORCH[test["collective"] or "all_reduce"]],
+        min_size=max(4, largest // 16) if paired(test) else 8,
+        max_size=largest,
+        factor=4,
+        warmup=2 if paired(test) else 5,
+        iterations=10 if paired(test) else 20,
+    )
+    # The job has the nodes already: nothing to wait for, and no CPU is taken from the ranks.
+    job = {"exclusive": None, "immediate": None, "export": "ALL", "nodelist": ",".join(test["nodes"])}
+    torch.validate(request, how["expect"])
+    argv = torch.command("srun", given["python"], request, {**job, **how["step_options"]}, how["timeout"])
+    context = {"time": time.time(), "run": run_name, "profile": how["profile"], "argv": argv, "busy": []}
+    outcome = run(argv, how["timeout"], torch.source(), {**_here(), **how["environment"]})
+    return list(_collective.result(outcome, request, how["expect"], context)["checks"])
+
+
+def _here() -> dict[str, str]:
+    """Steps of one job that start at once must not meet at one port; each takes its own."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return {"MASTER_PORT": str(probe.getsockname()[1])}
