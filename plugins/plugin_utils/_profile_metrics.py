@@ -106,6 +106,20 @@ CHECKS: dict[str, Check] = {
             "wrong": Metric("checks", "checks with a wrong result", "collective"),
         },
     ),
+    "nccl_pair": Check(
+        "certification",
+        {
+            "busbw": Metric("GB/s", "bus bandwidth between two nodes, NVLink off", _RUN),
+            "wrong": Metric("checks", "checks with a wrong result", "collective"),
+        },
+    ),
+    "nccl_rail": Check(
+        "certification",
+        {
+            "busbw": Metric("GB/s", "bus bandwidth of one rail between two nodes", _RUN),
+            "wrong": Metric("checks", "checks with a wrong result", "collective"),
+        },
+    ),
     "nccl_tests": Check(
         "nccl_tests",
         {

@@ -68,6 +68,8 @@ def override(profile: Json, site: t.Mapping[str, t.Any]) -> Json:
     """Return the profile as a site changes it."""
     rest = {key: value for key, value in site.items() if key != "expect"}
     under = {key: value for key, value in profile.items() if key != "expect"}
+    for one in site.get("reference") or []:
+        _validate(one)
     return {**_merge(under, rest), "expect": _merge_expect(profile["expect"], site.get("expect") or [])}
 
 
@@ -91,11 +93,15 @@ def _merge_expect(under: t.Sequence[Json], over: t.Sequence[t.Mapping[str, t.Any
             if result.pop(_identity(one), None) is None:
                 raise ProfileError(f"there is no expectation to take away that is {dict(one)!r}")
         else:
-            validate_expectation(one)
-            if unit_problem(one):
-                raise ProfileError(unit_problem(one))
+            _validate(one)
             result[_identity(one)] = dict(one)
     return list(result.values())
+
+
+def _validate(expectation: t.Mapping[str, t.Any]) -> None:
+    validate_expectation(expectation)
+    if unit_problem(expectation):
+        raise ProfileError(unit_problem(expectation))
 
 
 def _identity(expectation: t.Mapping[str, t.Any]) -> tuple[tuple[str, str], ...]:

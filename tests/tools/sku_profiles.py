@@ -90,7 +90,7 @@ def every_metric() -> t.Iterator[tuple[str, str]]:
 def unjudged(profile: t.Mapping[str, t.Any]) -> str:
     """Name what is measured of GPUs, ports and disks and limited by no source; the agent has limits of its own."""
     judged = {(one["check"], one["metric"]) for one in profile["expect"]}
-    absent = {"node_checks", "collective_test"}
+    absent = {"node_checks", "collective_test", "certification"}
     if not profile["infiniband"]["count"]:
         absent |= {"infiniband_info", "infiniband_bandwidth"}
     missing: dict[str, list[str]] = {}

@@ -23,7 +23,7 @@ NAMES = sorted(path.stem for path in profiles.DIRECTORY.glob("[!_]*.yml"))
 MACHINES = [name for name in NAMES if name not in ("generic", "lab")]
 KEYS = set(
     "description vm_size vcpus numa_nodes threads_per_core gpu topology infiniband nvme node nccl slurm expect"
-    " sku known profile".split()
+    " sku known profile reference".split()
 )
 SWITCHED = ("nd96asr_v4", "nd96amsr_a100_v4", "nd96isr_h100_v5", "nd96isr_h200_v5")
 GIB = 1 << 30
@@ -48,7 +48,7 @@ def test_the_machines_that_azure_lends() -> None:
 
 
 def test_every_expectation_can_be_judged(profile: Profile) -> None:
-    for one in profile["expect"]:
+    for one in [*profile["expect"], *profile.get("reference", [])]:
         validate_expectation(one)
         known = CHECKS[one["check"]].metrics[one["metric"]]
         assert one["unit"] == known.unit
