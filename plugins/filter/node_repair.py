@@ -30,10 +30,13 @@ def node_repair_claims(nodes: t.Any) -> list[dict[str, str]]:
     return _guard("node_repair_claims", lambda: repair.claims(list(nodes)))
 
 
-def node_repair_settle(before: t.Any, now: t.Any, certificate: t.Any = None, partners: str = "") -> dict[str, t.Any]:
+def node_repair_settle(
+    before: t.Any, now: t.Any, certificate: t.Any = None, partners: str = "", held: t.Any = None
+) -> dict[str, t.Any]:
     """Return what is proved and what is to be drained again."""
     name = "node_repair_settle"
-    return _guard(name, lambda: repair.settle(list(before), list(now), certificate or {}, repair.names(partners)))
+    met = {"certificate": certificate or {}, "held": held or {}}
+    return _guard(name, lambda: repair.settle(list(before), list(now), partners=repair.names(partners), **met))
 
 
 class FilterModule:

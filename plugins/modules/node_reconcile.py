@@ -28,7 +28,7 @@ attributes:
   idempotent: {support: full}
 options:
   config:
-    description: The configuration of the reconciler, which role M(hpcai.gpu_cluster.node_health_check#role) writes.
+    description: The configuration of the reconciler, which role P(hpcai.gpu_cluster.node_health_check#role) writes.
     type: path
     default: /etc/hpcai/reconcile.json
   release:
@@ -36,10 +36,15 @@ options:
       - Nodes that were certified, as a hostlist expression. What is latched of them and of the hosts they are on is
         forgotten, and what they reported before now does not count. No pass is made.
     type: str
+  hold:
+    description:
+      - Nodes that a repair resumes inside a reservation. If it is cut short, the pass after its end drains them again
+        for what they are drained for now. No pass is made.
+    type: str
 """
 
 EXAMPLES = r"""
-- name: Drain what is broken now rather than within a minute
+- name: Drain what is broken now
   hpcai.gpu_cluster.node_reconcile:
 
 - name: Let go of what a repair has proved
@@ -48,7 +53,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-drained: {description: Nodes that were (in check mode, would be) drained and the reasons., returned: always, type: dict}
+drained:
+  {description: "Nodes that were (in check mode, would be) drained and the reasons.", returned: always, type: dict}
 findings:
   description: What people should know, as kind (C(common_cause), C(infra), C(silent), C(watch), C(left_alone),
     C(provable)), text and nodes.
@@ -59,6 +65,7 @@ findings:
 left_alone: {description: Failing nodes with a reason that is not ours., returned: always, type: list, elements: dict}
 commands: {description: What was run or would be in check mode., returned: always, type: list, elements: list}
 released: {description: Latches that are gone., returned: always, type: list, elements: str}
+held: {description: Nodes in a repair and their reasons., returned: with O(hold), type: dict}
 """
 
 import typing as t
@@ -75,7 +82,11 @@ NO_PASS: dict[str, t.Any] = {"drained": {}, "findings": [], "left_alone": [], "c
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={"config": {"type": "path", "default": DEFAULT_CONFIG}, "release": {"type": "str"}},
+        argument_spec={
+            "config": {"type": "path", "default": DEFAULT_CONFIG},
+            **{name: {"type": "str"} for name in ("release", "hold")},
+        },
+        mutually_exclusive=[("release", "hold")],
         supports_check_mode=True,
     )
     try:
@@ -83,13 +94,14 @@ def main() -> None:
         if module.params["release"]:
             gone = reconcile.release(settings, expand(module.params["release"]), module.check_mode)
             module.exit_json(changed=bool(gone), released=gone, diff={"before": gone, "after": []}, **NO_PASS)
+        if module.params["hold"]:
+            held, news = reconcile.hold(settings, expand(module.params["hold"]), module.check_mode)
+            module.exit_json(changed=news, released=[], held=held, diff={"before": [], "after": held}, **NO_PASS)
         found = reconcile.perform(settings, module.check_mode)
     except (DrainError, HostlistError) as exc:
         module.fail_json(msg=f"No nodes were reconciled: {exc}")
     touched = set(found.drained)
-    shown = [
-        {name: item for name, item in short(side).items() if name in touched} for side in (found.before, found.after)
-    ]
+    shown = [{k: v for k, v in short(side).items() if k in touched} for side in (found.before, found.after)]
     result: dict[str, t.Any] = {
         "changed": bool(touched) and (module.check_mode or not settings.dry_run),
         "drained": found.drained,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import types
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import compress, expand
@@ -50,7 +51,11 @@ def claims(nodes: t.Sequence[Record]) -> list[dict[str, str]]:
 
 
 def settle(
-    before: t.Sequence[Record], now: t.Sequence[Record], certificate: Record, partners: t.Sequence[str]
+    before: t.Sequence[Record],
+    now: t.Sequence[Record],
+    certificate: Record,
+    partners: t.Sequence[str],
+    held: t.Mapping[str, str] = types.MappingProxyType({}),
 ) -> dict[str, t.Any]:
     """Return which nodes are proved, and which are to be drained again and why: whatever is not proved is."""
     verdicts = certificate.get("nodes") or {}
@@ -61,8 +66,14 @@ def settle(
     for node in now:
         name = node["name"]
         if name in cases and name not in proved and not node["drained"]:
-            groups.setdefault(_reason(cases[name]), []).append(name)
+            groups.setdefault(held.get(name) or _reason(cases[name]), []).append(name)
     told = [_told(name, status[name], verdicts.get(name) or {}) for name in sorted(set(cases) - set(proved))]
+    # By a person; or by the reconciler, for the reservation ended before the certificate was there.
+    told += [
+        f"{node['name']} is cleared, and was drained meanwhile: {node['reason'] or 'no reason'}"
+        for node in now
+        if node["name"] in proved and node["drained"]
+    ]
     drains = [{"name": compress(names, sort=True), "reason": reason} for reason, names in sorted(groups.items())]
     return {"proved": compress(proved, sort=True), "drains": drains, "told": told}
 

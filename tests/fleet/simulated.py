@@ -20,7 +20,7 @@ NORMAL = {"local": 480.0, "pair": 390.0, "ladder": 350.0}  # GB/s
 SPREAD = 0.005
 SLOW = 0.7
 WEAK = 0.88  # with one rail of eight at a third; above the floor of pairs
-EXPECT = [
+EXPECT: tuple[Json, ...] = (
     {"check": "nccl_tests", "metric": "busbw", "op": ">=", "value": 440.0, "unit": "GB/s", "nodes": 1, "source": "sim"},
     {
         "check": "nccl_tests",
@@ -31,7 +31,7 @@ EXPECT = [
         "min_nodes": 2,
         "source": "sim",
     },
-]
+)
 
 
 class Fault(t.NamedTuple):

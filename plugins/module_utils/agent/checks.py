@@ -33,6 +33,9 @@ def plan(config: Config, suite: str, only: t.Sequence[str] = (), budget: float |
     """Return what a suite runs: what the caller names, the configuration, or the agent's own list."""
     if suite not in SUITES:
         raise ConfigError(f"suite {suite!r} is none of {', '.join(SUITES)}")
+    other = sorted(set(config.suites) - set(SUITES))
+    if other:
+        raise ConfigError(f"suites {', '.join(other)}: accepted are {', '.join(SUITES)}")
     given = config.suites.get(suite)
     own = sorted((name for name, one in CHECKS.items() if suite in one.suites), key=lambda name: CHECKS[name].cost)
     names = list(only or (own if given is None or given.checks is None else given.checks))

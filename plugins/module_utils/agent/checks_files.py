@@ -13,7 +13,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, metric
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import mounts, probe, reach
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import jobs_here, mounts, probe, reach
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import Finding, report
 
@@ -139,7 +139,9 @@ def scratch_probe(context: Context) -> list[Json]:
         return [record] if record else []
     done = probe.probe(mount.path, _PROBE)
     metrics = [metric("seconds", done.seconds, "s")]
-    verdict = "fail" if done.problem else "pass"
+    # What a job fills it will empty, or its epilog.
+    theirs = done.full and (context.suite == "epilog" or jobs_here.jobs(jobs_here.processes(context.config.proc)))
+    verdict = "warn" if theirs else "fail" if done.problem else "pass"
     return [report(context, "scratch_probe", Finding(metrics, verdict, done.problem, done.kind))]
 
 

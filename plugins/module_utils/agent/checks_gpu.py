@@ -11,6 +11,9 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, metric
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import compare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_access import BrokenError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology_sysfs import pci_gpus
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import jobs_here
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 
 # nvidia-smi is asked three times. It tells of 8 GPUs within two seconds, without persistence mode within ten; who
@@ -32,12 +35,20 @@ def read(context: Context) -> Gpus:
     return t.cast(Gpus, context.once("gpus", lambda: _read(context)))
 
 
+def unstuck(context: Context) -> None:
+    """Refuse to start nvidia-smi where one hangs in the kernel: the next one would, too, every few minutes."""
+    pids = jobs_here.hung(context.config.proc, "nvidia-smi")
+    if pids:
+        raise BrokenError(f"nvidia-smi ({', '.join(map(str, pids[:3]))}) hangs in the kernel; only a reboot ends that")
+
+
 def _read(context: Context) -> Gpus:
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_info as info
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_request as asked
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_read import read as ask
 
     config, profile = context.config, context.config.profile
+    unstuck(context)
     timeout = IMPATIENT if context.suite == "epilog" else TIMEOUT
     params = {
         "name": config.node,
@@ -69,18 +80,8 @@ def devices(context: Context) -> list[Json]:
     places = Path(context.config.sysfs, "bus/pci/devices")
     if not places.is_dir():
         return [context.record("gpu_devices", verdict="error", reason=f"{places} is not there")]
-    found = sum(_is_gpu(path) for path in places.iterdir())
-    counted = metric("gpus", found, "GPUs")
+    counted = metric("gpus", len(pci_gpus(context.config.sysfs)), "GPUs")
     if not context.config.gpus:
         return [context.record("gpu_devices", metrics=[counted])]
     wanted = {"metric": "gpus", "op": ">=", "value": context.config.gpus, "unit": "GPUs", "source": "profile"}
     return [context.record("gpu_devices", metrics=[compare(counted, wanted)])]
-
-
-def _is_gpu(path: Path) -> bool:
-    """A display or 3D controller of NVIDIA (class 0x03); a device may vanish while it is looked at."""
-    try:
-        kind, maker = ((path / name).read_text(errors="replace").strip() for name in ("class", "vendor"))
-    except OSError:
-        return False
-    return kind.startswith("0x03") and maker.lower() == "0x10de"

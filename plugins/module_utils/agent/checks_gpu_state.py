@@ -108,7 +108,7 @@ def _measured(
     if not metrics:
         return report(context, check, Finding(verdict="skipped", reason="nvidia-smi shows no such value of these GPUs"))
     one = report(context, check, found._replace(metrics=metrics))
-    bad = {item["gpu"] for item in one["metrics"] if item["verdict"] in ("fail", "warn", "error")}
+    bad = {item["gpu"] for item in one["metrics"] if "gpu" in item and item["verdict"] in ("fail", "warn", "error")}
     return {**one, "scope": {"gpu": sorted(bad)} if bad else {}}
 
 

@@ -16,7 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Js
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_access import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology import address
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology_sysfs import pci_gpus
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import reach, xid_policy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import latch, reach, xid_policy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import Finding, report
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import xid as parser
@@ -43,7 +43,8 @@ def xid(context: Context) -> list[Json]:
         return [report(context, CHECK, Finding(verdict="skipped", reason="no GPU is expected"))]
     events = parser.parse(kernel_log(context), boot_time(context))
     indexes = {address(bus): index for index, bus in enumerate(pci_gpus(context.config.sysfs))}
-    found = [_record(context, fault, indexes) for fault in faults(events, boot_time(context))]
+    every = [(_record(context, fault, indexes), fault.last.time) for fault in faults(events, boot_time(context))]
+    found = [one for one, last in every if not latch.over(context.kept(latch.FORGIVEN), one, last)]
     known = {(one["context"].get("code"), str(one["scope"])) for one in found}
     kept = [one for one in context.latched.values() if one["check"] == CHECK]
     found += [one for one in kept if (one["context"].get("code"), str(one["scope"])) not in known]

@@ -48,7 +48,7 @@ def flaps(context: Context) -> list[Json]:
 
 
 def _scope(record: Json, more: t.Sequence[str] = ()) -> Json:
-    bad = {item["nic"] for item in record["metrics"] if item["verdict"] in ("fail", "warn", "error")}
+    bad = {item["nic"] for item in record["metrics"] if "nic" in item and item["verdict"] in ("fail", "warn", "error")}
     return {"nic": sorted(bad | set(more))} if bad or more else {}
 
 

@@ -33,12 +33,15 @@ def cpus_online(context: Context) -> list[Json]:
     folder = Path(context.config.sysfs, "devices/system/cpu")
     online, present = (facts.cpus(reach.needed(folder / name)) for name in ("online", "present"))
     metrics = [metric("online", online, "cpus"), metric("offline", present - online, "cpus")]
+    # Without SMT the second threads are offline on purpose.
+    single = reach.text(folder / "smt/control") in ("off", "forceoff")
     wanted = context.config.profile.get("vcpus")
     more = []
     if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted > 0:
         told = {"op": "==", "value": wanted, "unit": "cpus", "source": "vcpus of the profile"}
         more = [{"check": "cpus_online", "metric": "online", **told}]
-    return [report(context, "cpus_online", Finding(metrics, more=more))]
+    found = Finding(metrics[:1], blame="config", more=more) if single else Finding(metrics, more=more)
+    return [report(context, "cpus_online", found)]
 
 
 def memory_errors(context: Context) -> list[Json]:

@@ -16,8 +16,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Js
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 
 LOOPBACK = "nccl_loopback"
-# NVLink and shared memory off: what is left between two GPUs of a node is the adapters.
-FABRIC_ONLY = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
+# NVLink and shared memory off: what is left between two GPUs of a node is the adapters. NVLink SHARP of H100 and newer
+# does not ask whether peers may be reached, it has a switch of its own.
+FABRIC_ONLY = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 _ENOUGH = 1 << 30
 
 

@@ -14,6 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_read import
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology_sysfs import pci_gpus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import window
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_gpu import unstuck
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import Finding, report
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi, nvlink_errors
 
@@ -37,6 +38,7 @@ def _errors(context: Context) -> Finding:
         path = _find.find("nvidia-smi", context.config.tools.get("nvidia_smi") or None, PLACES, role=None)
     except _find.NotFound as exc:
         return Finding(verdict="error", reason=str(exc))
+    unstuck(context)
     outcome = run([path, "nvlink", "-e"], TIMEOUT, None, dict(context.config.environment))
     gpus = [gpu for gpu in nvlink_errors.parse(outcome.out) if gpu.links]
     if not gpus:

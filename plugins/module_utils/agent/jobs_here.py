@@ -17,6 +17,8 @@ _STEP = re.compile(r"slurmstepd: \[(\d{1,12})\b")
 _CGROUP = re.compile(r"/job_(\d{1,12})(?:/|$)", re.MULTILINE)
 _UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
 _STATE = re.compile(r"^State:\s+(\S)", re.MULTILINE)
+# In uninterruptible sleep, and a child of init, for whoever started it has gone. Its command line could not be read.
+_STAT = re.compile(r"(\d{1,12}) \((.{1,64})\) D 1 ")
 _NOBODY = 4294967295
 
 
@@ -63,6 +65,12 @@ def _login(found: str | None) -> int | None:
     """Daemons have no login: the kernel writes the largest number for it."""
     number = int(found) if found and found.isascii() and found.isdigit() else _NOBODY
     return None if number >= _NOBODY else number
+
+
+def hung(proc: str | Path, name: str) -> list[int]:
+    """Return the programs that earlier checks left behind in the kernel, which no signal ends."""
+    found = (_STAT.match(text(path / "stat") or "") for path in listed(proc, "[0-9]*"))
+    return [int(one.group(1)) for one in found if one and one.group(2) == name]
 
 
 def jobs(every: t.Iterable[Process]) -> set[str]:

@@ -18,6 +18,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check impo
 SCHEMA = 1
 # A fault that repeats under ever new names must not fill the disk.
 MOST = 256
+# Under this name is kept when which fault was cleared by hand.
+FORGIVEN = "forgiven"
 _MISSED = {"fail", "error"}
 
 
@@ -79,6 +81,21 @@ def key(record: Json) -> str:
     code = record["context"].get("code")
     scope = json.dumps(record["scope"], sort_keys=True, default=str)
     return ":".join([record["check"], "" if code is None else str(code), "" if scope == "{}" else scope])
+
+
+def forgiven(kept: Json, gone: t.Mapping[str, Json], time: float) -> Json:
+    """Return what is kept after faults were cleared: else their old messages and counts would latch them again."""
+    checks = {one["check"] for one in gone.values()}
+    before = kept.get(FORGIVEN)
+    known: Json = before if isinstance(before, dict) else {}
+    rest = {name: value for name, value in kept.items() if name not in checks}
+    return {**rest, FORGIVEN: {**known, **dict.fromkeys(gone, time)}}
+
+
+def over(kept: t.Any, record: Json, last: float | None) -> bool:
+    """Return whether a fault was cleared after it was last seen."""
+    cleared = finite(kept.get(key(record))) if isinstance(kept, dict) else None
+    return cleared is not None and last is not None and last <= cleared
 
 
 def merge(state: Json, suite: str, time: float, records: t.Sequence[Json], kept: Json) -> Json:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 import typing as t
-from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import config, latch, spool
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.host import host
@@ -42,16 +41,19 @@ def main(argv: t.Sequence[str]) -> int:
 
 def clear(found: config.Config, key: str) -> int:
     """Forget one latched fault or all of them."""
-    Path(found.spool).mkdir(mode=0o755, parents=True, exist_ok=True)
-    with _lock.lock(Path(found.spool, "lock")):
+    with spool.locked(found.spool):
         state, dummy = spool.load(found.spool, found.node, host(found.proc))
         if key not in (ALL, *state["latched"]):
             sys.stderr.write(f"hpcai-agent latch: {key!r} is not latched\n")
             return 1
-        left = {name: one for name, one in state["latched"].items() if key not in (ALL, name)}
+        gone = state["latched"] if key == ALL else {key: state["latched"][key]}
+        left = {name: one for name, one in state["latched"].items() if name not in gone}
+        kept = latch.forgiven(state["kept"], gone, time.time())
         # Else the controller would be told of it until every suite has run again.
         suites = {name: {**one, "records": _without(one["records"], key)} for name, one in state["suites"].items()}
-        spool.write(spool.state_path(found.spool), json.dumps({**state, "latched": left, "suites": suites}))
+        spool.write(
+            spool.state_path(found.spool), json.dumps({**state, "latched": left, "suites": suites, "kept": kept})
+        )
     return 0
 
 

@@ -171,19 +171,19 @@ def report(context: Context, check: str, found: Finding) -> Json:
     quiet = found.verdict in ("skipped", "error")
     wanted = limits(context, check, found.more) if found.expect is None else found.expect
     expect = [] if quiet else wanted
-    # What a machine does not have is not measured; that is no hole.
-    names = {one["name"] for one in found.metrics}
-    metrics = judge(check, found.metrics, [one for one in expect if one["metric"] in names])
+    # What a machine does not have is not measured; that is no hole, but of what its profile expects.
+    names, told = {one["name"] for one in found.metrics}, context.config.expect if found.metrics else []
+    metrics = judge(check, found.metrics, [one for one in expect if one["metric"] in names or one in told])
     judged = overall(metrics) if metrics and not quiet else found.verdict
     verdict = next((one for one in _WORST if one in (judged, found.verdict)), found.verdict or judged)
     bad = verdict in ("fail", "warn")
-    told = [found.reason, explain(metrics)] if not quiet else [found.reason]
+    reasons = [found.reason, explain(metrics)] if not quiet else [found.reason]
     return context.record(
         check,
         verdict=verdict,
         metrics=metrics,
         blame=found.blame,
-        reason="; ".join(part for part in told if part),
+        reason="; ".join(part for part in reasons if part),
         scope=dict(found.scope),
         samples=list(found.samples),
         evidence=found.evidence,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import typing as t
 
@@ -22,7 +23,7 @@ class Mount(t.NamedTuple):
 
     @property
     def network(self) -> bool:
-        return self.kind in _NETWORK or self.kind.startswith("fuse.")
+        return self.kind in _NETWORK or self.kind.partition(".")[0] == "fuse"
 
     @property
     def read_only(self) -> bool:
@@ -47,5 +48,6 @@ def holding(mounts: t.Sequence[Mount], path: str) -> Mount | None:
 
 
 def at(mounts: t.Sequence[Mount], path: str) -> Mount | None:
-    """Return what is mounted at a path itself."""
-    return next((one for one in reversed(mounts) if one.path == path), None)
+    """Return what is mounted at a path itself, however that is written."""
+    place = posixpath.normpath(path)
+    return next((one for one in reversed(mounts) if one.path == place), None)

@@ -43,6 +43,7 @@ def main(argv: t.Sequence[str]) -> int:
     if not found.mailbox:
         return _told("mailbox is not set")
     with contextlib.suppress(OSError):  # only root can have it, and only root is asked to
+        spool.private(Path(found.spool, LOCK))
         file = Path(found.spool, LOCK).open("a")  # noqa: SIM115 - the child holds it as long as it hangs
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,6 +67,8 @@ def publish(found: config.Config) -> None:
     with contextlib.suppress(OSError, ValueError):
         if not due(json.loads(path.read_bytes()), letter):
             return
+    for left in path.parent.glob(f".{path.name}.*"):  # of one that was killed; with the lock nobody else writes it
+        left.unlink()
     spool.write(path, json.dumps(letter), 0o600)
 
 

@@ -41,10 +41,24 @@ def load(spool: str, node: str, host: Host) -> tuple[Json, str]:
     return latch.read(data.decode(errors="replace"), node, host)
 
 
+@contextlib.contextmanager
+def locked(spool: str) -> t.Iterator[None]:
+    """Hold the lock of a spool, which is made if need be; whoever may read a file may keep its lock for ever."""
+    Path(spool).mkdir(mode=0o755, parents=True, exist_ok=True)
+    private(Path(spool, "lock"))
+    with _lock.lock(Path(spool, "lock")):
+        yield
+
+
+def private(path: Path) -> None:
+    """Make a file that only its owner can open."""
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+
+
 def save(spool: str, node: str, host: Host, suite: str, records: t.Sequence[Json], kept: Json) -> None:
     """Add what a suite found, one suite at a time."""
-    Path(spool).mkdir(mode=0o755, parents=True, exist_ok=True)
-    with _lock.lock(Path(spool, "lock")):
+    with locked(spool):
         # Whoever was killed while writing left these; with the lock nobody else writes.
         for left in (*Path(spool).glob(".state.json.*"), *Path(spool, "records").glob(".*.jsonl.*")):
             left.unlink()

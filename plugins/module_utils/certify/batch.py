@@ -20,20 +20,11 @@ ARRAY = 100
 # One srun for each step lives on one node.
 ALLOCATION = 256
 _SAFE = re.compile(r"[^A-Za-z0-9_.-]")
-_OWN = {
-    "array",
-    "dependency",
-    "nodelist",
-    "exclude",
-    "job_name",
-    "output",
-    "error",
-    "nodes",
-    "requeue",
-    "no_requeue",
-    "chdir",
-    "parsable",
-}
+# Ours alone, or with them sbatch does something else than to submit the script once and to say its number.
+RESERVED = frozenset(
+    "array chdir clusters dependency error exclude job-name no-requeue nodelist nodes output parsable quiet requeue"
+    " test-only wait wrap".split()
+)
 
 
 class Job(t.NamedTuple):
@@ -102,12 +93,10 @@ def arguments(
         "partition": how["partition"] or None,
         "reservation": how["reservation"] or None,
     }
-    given = {str(key).lstrip("-").replace("-", "_"): value for key, value in how["sbatch_options"].items()}
+    given = {str(key).replace("-", "_"): value for key, value in how["sbatch_options"].items()}
     # So many nodes at a time is one job at a time.
     place["dependency"] = f"afterany:{after}" if after and how["at_once"] else None
-    return flags(
-        {**options, **{k: v for k, v in given.items() if k not in _OWN}, **place, "job_name": job.name, "output": log}
-    )
+    return flags({**options, **given, **place, "job_name": job.name, "output": log})
 
 
 def script(job: Job, how: Json, agent: str, file: str) -> str:

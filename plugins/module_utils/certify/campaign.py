@@ -41,7 +41,7 @@ class Campaign:
         self._course = self._go()
         self._batch: Batch | None = None
         self._over = False
-        self._stood: tuple[int, standing.Standing] | None = None
+        self._stood: tuple[tuple[int, int], standing.Standing] | None = None
 
     def next(self) -> Json | None:
         """Return the batch to run: the same one until each of its tests was taken; None at the end."""
@@ -74,7 +74,7 @@ class Campaign:
 
     def _stand(self) -> standing.Standing:
         """Return what is believed now; it takes a while, so not twice of the same results."""
-        taken = len(self.ledger.outcomes)
+        taken = (len(self.ledger.outcomes), len(self.ledger.untested))
         if self._stood is None or self._stood[0] != taken:
             self._stood = (taken, standing.stand(self.ledger))
             if self._batch and not self.ledger.missing(self._batch):
@@ -107,7 +107,13 @@ class Campaign:
         if everybody:
             yield self.ledger.open("local", 0, everybody)
         kinds = self._stand().kinds
-        flagged = [test.nodes for test, dummy in self.ledger.results("local") if kinds[test.id] != "ok"]
+        flagged = []
+        for test, outcome in self.ledger.results("local"):
+            # Who never answered would cost its patience once more.
+            if outcome.silent:
+                self.ledger.untested[test.nodes[0]] = f"its own suite gave no result: {outcome.reason}"
+            elif kinds[test.id] != "ok":
+                flagged.append(test.nodes)
         if flagged:
             yield self.ledger.open("retest", 0, flagged)
         for test, outcome in self.ledger.own():

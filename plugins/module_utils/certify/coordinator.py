@@ -16,6 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import batch as batches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.batch import Job
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import SILENT, stamp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal, store
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.local import HOLD, OPEN
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Slurm
@@ -82,10 +83,10 @@ class Coordinator:
         if fresh:
             state["seen"].update(dict.fromkeys(fresh, self.clock.wall()))
             self._save(batch, state)
-        taken = state.setdefault("taken", [])
+        taken = state.setdefault("taken", set())
         for test in tests:
             if test["id"] not in taken:
-                taken.append(test["id"])
+                taken.add(test["id"])
                 found = self.journal.results(test["id"]) or []
                 self._tell(campaign, test, [*found, *self._clocks(test, found, state)])
 
@@ -93,15 +94,16 @@ class Coordinator:
         """A test without result leaves a record as well: the certificate can be made from the records alone."""
         for test in batch["tests"]:
             reason = state["given_up"].get(test["id"])
-            if reason and test["id"] not in state.setdefault("taken", []):
-                state["taken"].append(test["id"])
+            if reason and test["id"] not in state.setdefault("taken", set()):
+                state["taken"].add(test["id"])
                 node = test["nodes"][0] if len(test["nodes"]) == 1 else None
                 more: Json = {"run": self.request["run"], "scope": {} if node else {"group": list(test["nodes"])}}
+                more["context"] = {SILENT: True}
                 one = record(test["stage"], node, time=state["submitted"], verdict="error", reason=reason, **more)
                 self._tell(campaign, test, [one], reason)
 
     def _tell(self, campaign: Campaign, test: Json, found: list[Json], reason: str = "") -> None:
-        stamped = [{**one, "context": {**(one.get("context") or {}), "test": test["id"]}} for one in found]
+        stamped = stamp(test["id"], found)
         self.records += stamped
         campaign.take(test["id"], stamped, reason)
 
@@ -115,7 +117,8 @@ class Coordinator:
             state["attempt"] += 1
             sizes = {"array": self.how["array"], "allocation": self.how["allocation"], "stragglers": STRAGGLERS}
             jobs = batches.jobs(self.request["run"], batch, left, state["attempt"], sizes)
-            state.update(open=True, jobs=jobs, submitted=self.clock.wall())
+            # The first time stays: what an earlier attempt did may come late, and is no sign of a clock that is slow.
+            state.update(open=True, jobs=jobs, submitted=state.get("submitted", self.clock.wall()))
             self._save(batch, state)
         prefix = batches.job_name(self.request["run"], batch["id"], f"{state['attempt']}.")
         self._submit(batch, jobs, prefix)
@@ -151,7 +154,8 @@ class Coordinator:
         store(file.with_suffix(".gate"), HOLD if job.kind == "array" else OPEN)
         script = file.with_suffix(".sh")
         store(script, batches.script(job, self.how, agent, str(file)))
-        others = [name for name in self.known if name not in set(job.nodes)]
+        mine = set(job.nodes)
+        others = [name for name in self.known if name not in mine] if job.kind == "array" else []
         log = str(self.journal.folder / "logs" / f"{job.name}-%{'A_%a' if job.kind == 'array' else 'j'}.log")
         limit = batches.seconds(job, batch, self.how)
         number = self.slurm.submit(batches.arguments(job, self.how, others, limit, log, after), script)

@@ -15,6 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation imp
 RATES = ("GB/s", "Gb/s", "bytes/s", "TFLOP/s", "GFLOP/s", "Gflops", "MHz")  # units in which less is worse
 _MAIN = ("busbw", "busbw_peak")
 _KNOWN = ("pass", "warn", "unjudged")
+SILENT = "silent"  # in the context of a record that stands for a result that never came
 
 
 class Outcome(t.NamedTuple):
@@ -27,6 +28,7 @@ class Outcome(t.NamedTuple):
     hard: bool = False
     judged: bool = False
     partial: bool = False  # of an infra: some of its checks gave a result
+    silent: bool = False  # of an infra: nothing at all came from where the test was to run
     warned: str = ""
     value: float | None = None
     unit: str = ""
@@ -51,10 +53,10 @@ def read(records: t.Sequence[t.Any], reason: str = "") -> Outcome:
     pairs = sorted((_line(record), n) for n, record in enumerate(records))
     digest = hashlib.sha256("\n".join(line for line, dummy in pairs).encode()).hexdigest()
     ordered = [records[n] for dummy, n in pairs]
-    broken = sum(1 for record in ordered if not _believable(record))
+    broken = sum(1 for record in ordered if not believable(record))
     if broken or not ordered:
         lost = f"{broken} of {len(ordered)} records cannot be read"
-        return Outcome(reason=reason or (lost if broken else "nothing came back"), digest=digest)
+        return Outcome(reason=reason or (lost if broken else "nothing came back"), silent=not ordered, digest=digest)
     return _come_to(ordered)._replace(digest=digest)
 
 
@@ -76,13 +78,14 @@ def _come_to(records: t.Sequence[Json]) -> Outcome:
         return about._replace(kind="bad", blame=blame, reason=_reasons(bad), hard=any(map(_hard, bad)), judged=True)
     if lost or not known:
         reason = _reasons(lost or records) or "nothing was measured"
-        return about._replace(kind="infra", blame="infra", reason=reason, partial=bool(known))
+        silent = all(r["context"].get(SILENT) is True for r in records)
+        return about._replace(kind="infra", blame="infra", reason=reason, partial=bool(known), silent=silent)
     judged = any(r["verdict"] != "unjudged" for r in known)
     warned = _reasons([r for r in known if r["verdict"] == "warn"])
     return about._replace(kind="ok", blame=None, reason="", judged=judged, warned=warned)
 
 
-def _believable(record: t.Any) -> bool:
+def believable(record: t.Any) -> bool:
     """Only what has the shape of a check record is one."""
     if not isinstance(record, dict) or not isinstance(record.get("check"), str):
         return False
@@ -149,15 +152,11 @@ def _about(records: t.Sequence[Json]) -> Outcome:
         numbers=_numbers(records),
         rails={rail: value for rail, value in speeds.items() if value is not None},
         nodes=frozenset(r["node"] for r in records if r["node"]),
-        hosts={r["node"]: _text(r["context"]["physical_host"]) for r in records if _host(r)},
+        hosts={r["node"]: host for r in records if r["node"] and (host := _text(r["context"].get("physical_host")))},
         tools=_tools(records),
         begun=min((time for time, dummy in times), default=None),
         ended=max((time + seconds for time, seconds in times), default=None),
     )
-
-
-def _host(record: Json) -> bool:
-    return bool(record["node"] and _text(record["context"].get("physical_host")))
 
 
 def _text(value: t.Any) -> str:

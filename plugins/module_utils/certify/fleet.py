@@ -11,6 +11,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json, finite
 
 STAGES = ("reach", "local", "pair", "confirm", "ladder")
+COLLECTIVES = ("all_reduce", "alltoall")
 ROUND_ROBIN = 16  # nodes; below, there are too few known-good partners for anything cleverer
 SECONDS = {"reach": 10.0, "local": 300.0, "pair": 120.0, "ladder": 300.0}
 
@@ -52,7 +53,7 @@ class Options(t.NamedTuple):
     cost_per_gpu_hour: float = 0.0
     rails: bool = False
     stages: tuple[str, ...] = STAGES
-    collectives: tuple[str, ...] = ("all_reduce", "alltoall")
+    collectives: tuple[str, ...] = COLLECTIVES
     seconds: t.Mapping[str, float] = SECONDS
 
 
@@ -88,6 +89,11 @@ def read_options(given: t.Mapping[str, t.Any]) -> Options:
     unknown = sorted(set(values["stages"]) - set(STAGES))
     if unknown:
         raise CampaignError(f"stages has {', '.join(unknown)}; accepted are {', '.join(STAGES)}")
+    unknown = sorted(set(values["collectives"]) - set(COLLECTIVES))
+    if unknown or not values["collectives"]:
+        raise CampaignError(f"collectives has {', '.join(unknown) or 'none'}; accepted are {', '.join(COLLECTIVES)}")
+    if not isinstance(values.get("seconds", {}), dict):
+        raise CampaignError(f"seconds is {values['seconds']!r}; seconds by stage are needed")
     seconds = {**SECONDS, **values.get("seconds", {})}
     for name, value in seconds.items():
         if (finite(value) or 0) <= 0:

@@ -17,6 +17,7 @@ import time
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
 
 FOLDERS = ("batches", "jobs", "results", "started", "logs", "journal")
@@ -61,7 +62,7 @@ class Journal:
     def results(self, test: str) -> list[Json] | None:
         """Return the records of a test, None as long as there are none."""
         text = _text(self.path("results", test, ".jsonl"))
-        return None if text is None else records(text)
+        return None if text is None else records(text) or [_hole("its result is empty")]
 
     def answered(self) -> set[str]:
         """Return the ids of all tests that have results."""
@@ -115,14 +116,27 @@ def load(path: Path) -> t.Any:
 
 
 def records(text: str) -> list[Json]:
-    """Read JSON lines; what is no record says that something is wrong with the test, not with the node."""
-    found: list[Json] = []
-    for line in text.splitlines():
-        with contextlib.suppress(ValueError, RecursionError):
-            one = json.loads(line)
-            if isinstance(one, dict) and isinstance(one.get("check"), str) and isinstance(one.get("verdict"), str):
-                found.append(one)
-    return found
+    """Read JSON lines; what is no record says that something is wrong with the test, not with the node.
+
+    Left out without a word, a line could take a failure with it, and the rest would pass.
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    found = [one for one in map(_record, lines) if one is not None]
+    lost = len(lines) - len(found)
+    return found + [_hole(f"{lost} of {len(lines)} lines of its result are no records")] * bool(lost)
+
+
+def _record(line: str) -> Json | None:
+    try:
+        one = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    texts = isinstance(one, dict) and all(isinstance(one.get(name), str) for name in ("check", "verdict"))
+    return one if texts and all(isinstance(one.get(name, {}), dict) for name in ("scope", "context")) else None
+
+
+def _hole(reason: str) -> Json:
+    return record("result", None, time=0.0, verdict="error", reason=reason)
 
 
 def _text(path: Path) -> str | None:

@@ -22,7 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Js
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.host import host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.steps import marked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.mark import marked
 
 HOLD, OPEN = "hold", "open"
 STATE = "/var/lib/hpcai/agent/state.json"
@@ -55,8 +55,21 @@ def perform(test: Json, job: Json, name: str) -> list[Json]:
     """Return what the node says of itself: that it is here and, unless only that is asked, all of the suite."""
     found = [_reached(name)]
     if test["stage"] != "reach":
-        found += [*_suite(job, name), *own(journals.load(Path(STATE)) if _readable() else None, name, time.time())]
+        found += [*_kept(name, lambda: _suite(job, name)), *_kept(name, lambda: _root(name))]
     return [marked(one, test, job["run"]) for one in found]
+
+
+def _kept(name: str, ask: t.Callable[[], list[Json]]) -> list[Json]:
+    """A full disk or a damaged state must not take with it what the node has to say besides."""
+    begin = time.time()
+    try:
+        return ask()
+    except Exception as exc:  # whatever it is, silence would be taken for a node that does not answer
+        return [record("suite", name, time=begin, verdict="error", reason=f"{type(exc).__name__}: {exc}")]
+
+
+def _root(name: str) -> list[Json]:
+    return own(journals.load(Path(STATE)) if os.access(STATE, os.R_OK) else None, name, time.time())
 
 
 def _reached(name: str) -> Json:
@@ -101,10 +114,6 @@ def own(state: t.Any, name: str, now: float) -> list[Json]:
             key = json.dumps([one["check"], one["scope"], one.get("reason")], sort_keys=True)
             found.setdefault(key, {**one, "context": {**one["context"], "from": "state.json"}})
     return list(found.values())
-
-
-def _readable() -> bool:
-    return os.access(STATE, os.R_OK)
 
 
 def _hold(gate: Path, longest: float) -> None:

@@ -11,7 +11,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import judge, overall, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import Campaign
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import RATES
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import RATES, believable
 
 METRIC = ("name", "value", "unit", "expected", "source", "ratio", "verdict")  # of a metric; all others are labels
 
@@ -25,7 +25,7 @@ def replay(request: t.Mapping[str, t.Any], records: t.Iterable[Json], profile: J
     before = (request["fleet"].get("profile") or {}).get("expect") or []
     for one in records:
         test = str((one.get("context") or {}).get("test") or "")
-        tests.setdefault(test, []).append(one if profile is None else rejudged(one, expect, before))
+        tests.setdefault(test, []).append(one if profile is None else _anew(one, expect, before))
     fleet = request["fleet"] if profile is None else {**request["fleet"], "profile": profile}
     campaign = Campaign(fleet, request["options"])
     while True:
@@ -36,9 +36,17 @@ def replay(request: t.Mapping[str, t.Any], records: t.Iterable[Json], profile: J
             campaign.take(test["id"], tests.get(test["id"], []), "" if test["id"] in tests else _NOT_RUN)
 
 
+def _anew(one: Json, expect: t.Sequence[Json], before: t.Sequence[Json]) -> Json:
+    """One record that no limit can be applied to must not take the others with it, and is no pass."""
+    try:
+        return rejudged(one, expect, before)
+    except (ValueError, TypeError) as exc:
+        return {**one, "verdict": "error", "class": "infra", "reason": f"cannot be judged anew: {exc}"}
+
+
 def rejudged(one: Json, expect: t.Sequence[Json], before: t.Sequence[Json]) -> Json:
     """Return a record as other expectations would have it; what the former ones did not decide stays as it is."""
-    if one["verdict"] not in ("pass", "warn", "fail", "unjudged") or not one["metrics"]:
+    if not _whole(one) or one["verdict"] not in ("pass", "warn", "fail", "unjudged") or not one["metrics"]:
         return one
     missed = any(item["verdict"] in ("fail", "warn") for item in one["metrics"])
     if one["verdict"] in ("fail", "warn") and not missed:
@@ -54,6 +62,13 @@ def rejudged(one: Json, expect: t.Sequence[Json], before: t.Sequence[Json]) -> J
     rest = {name: one[name] for name in names if name in one}
     blame = one["class"] or ("fabric" if len(group) > 1 else "hardware")
     return record(one["check"], one["node"], time=one["time"], verdict=verdict, metrics=metrics, blame=blame, **rest)
+
+
+def _whole(one: Json) -> bool:
+    """What lacks something is an error as it is, and stays one."""
+    if not believable(one) or not {"node", "time", "class"} <= set(one):
+        return False
+    return all(set(METRIC) <= set(item) and isinstance(item["expected"] or "", str) for item in one["metrics"])
 
 
 def _own(check: str, item: Json, before: t.Sequence[Json]) -> bool:

@@ -14,7 +14,8 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json, validate_seconds
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import environment
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.batch import ALLOCATION, ARRAY
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.batch import ALLOCATION, ARRAY, RESERVED
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import Options
 
 SCHEMA = 1
 SPEC: dict[str, Json] = {
@@ -80,9 +81,16 @@ def validate(params: t.Mapping[str, t.Any]) -> None:
     for one in params["profile"].get("expect") or []:
         validate_expectation(one)
     environment(params["environment"])
-    unknown = sorted(set(params["torch"]) - set(TORCH))
-    if unknown:
-        raise RequestError(f"torch has {', '.join(unknown)}; accepted are {', '.join(sorted(TORCH))}")
+    for name, known in (("torch", TORCH), ("options", Options._fields)):
+        unknown = sorted(set(params[name]) - set(known))
+        if unknown:
+            raise RequestError(f"{name} has {', '.join(unknown)}; accepted are {', '.join(sorted(known))}")
+    for key in params["sbatch_options"]:
+        name = str(key).replace("_", "-")
+        if name in RESERVED or not re.fullmatch(r"[a-z][a-z0-9-]+", name):
+            raise RequestError(
+                f"sbatch_options has {key!r}, which is no long option of sbatch or is set by this module"
+            )
 
 
 def how(params: t.Mapping[str, t.Any], array_size: int) -> Json:

@@ -47,6 +47,10 @@ def wanted(nodes: t.Sequence[Json], hosts: str, partition: Json | None) -> list[
         raise SlurmError(f"Slurm does not know {compress(missing)}; it knows {compress(list(known), sort=True)}")
     if not names:
         raise SlurmError("there is no node to certify")
+    there = set(partition["nodes"] if partition else names)
+    outside = [name for name in dict.fromkeys(names) if name not in there]
+    if outside:
+        raise SlurmError(f"partition {(partition or {}).get('name')} does not have {compress(outside, sort=True)}")
     return [known[name] for name in dict.fromkeys(names)]
 
 

@@ -20,13 +20,12 @@ _ARRAY_SIZE = re.compile(r"^MaxArraySize\s*=\s*(\d+)", re.M)
 
 
 class Row(t.NamedTuple):
-    """One job or array task that Slurm still has."""
+    """One job or array task that Slurm still has; tasks of an array that wait are one row."""
 
     job_id: int
     name: str
     state: str
     host: str
-    tasks: int
 
     @property
     def waits(self) -> bool:
@@ -65,12 +64,12 @@ class Slurm:
 
     def queue(self, prefix: str) -> list[Row]:
         """Return our jobs whose names begin so, array tasks that wait as one row; ``host`` has a job's first task."""
-        argv = ["squeue", "-h", "-a", "--me", "-o", SEPARATOR.join(["%A", "%F", "%K", "%T", "%B", "%j"])]
+        argv = ["squeue", "-h", "-a", "--me", "-o", SEPARATOR.join(["%A", "%F", "%T", "%B", "%j"])]
         rc, out, err = self._run(argv)
         if rc:
             raise SlurmError(f"squeue failed: {(err or out).strip()}")
-        rows = [line.split(SEPARATOR, 5) for line in out.splitlines()]
-        return [_row(cells) for cells in rows if len(cells) == 6 and cells[5].startswith(prefix)]
+        rows = [line.split(SEPARATOR, 4) for line in out.splitlines()]
+        return [_row(cells) for cells in rows if len(cells) == 5 and cells[4].startswith(prefix)]
 
     def cancel(self, job_id: int, waiting: bool = False) -> None:
         """End a job, or those of its tasks that have not begun; one that has ended already is no trouble."""
@@ -80,13 +79,4 @@ class Slurm:
 
 def _row(cells: t.Sequence[str]) -> Row:
     job_id = int(cells[1]) if cells[1].isdigit() else int(cells[0])
-    return Row(job_id, cells[5], cells[3], text_or_none(cells[4]) or "", tasks(cells[2]))
-
-
-def tasks(text: str) -> int:
-    """Return how many tasks the index of an array's row stands for: 7, [3-9%2], [1,5-8]."""
-    found = 0
-    for part in text.strip("[]").partition("%")[0].split(","):
-        low, dash, high = part.partition("-")
-        found += int(high) - int(low) + 1 if dash and low.isdigit() and high.isdigit() else 1
-    return found
+    return Row(job_id, cells[4], cells[2], text_or_none(cells[3]) or "")

@@ -24,8 +24,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import (
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective_request as torch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.mark import marked
 
-FABRIC_ONLY = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
+# NVLink SHARP reduces inside the node whatever is said of peer-to-peer.
+FABRIC_ONLY = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 PAIR, RAIL = "nccl_pair", "nccl_rail"
 _TORCH = {"all_reduce": "all_reduce", "alltoall": "all_to_all"}
 
@@ -39,13 +41,6 @@ def measure(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
         name = "nccl_tests" if how["tool"] == "nccl" else "collective_test"
         found = [record(name, None, time=begin, verdict="error", reason=f"{type(exc).__name__}: {exc}")]
     return [marked(one, test, run_name) for one in found]
-
-
-def marked(one: Json, test: Json, run_name: str) -> Json:
-    """Return a record that tells which test it belongs to."""
-    place = {"test": test["id"], "stage": test["stage"], "round": test["round"]}
-    scope = one["scope"] if len(test["nodes"]) == 1 else {**one["scope"], "group": list(test["nodes"])}
-    return {**one, "run": run_name, "scope": scope, "context": {**one["context"], **place}}
 
 
 def paired(test: Json) -> bool:

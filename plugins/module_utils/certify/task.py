@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
@@ -64,10 +65,6 @@ def _request(params: Json, slurm: Slurm, base: Path, check_mode: bool) -> Json:
     agent = Path(params["agent"])
     if not agent.is_file() and not check_mode:
         raise RequestError(f"agent {agent} is no file on this machine")
-    digests = {
-        "agent_sha256": sha256(agent) if agent.is_file() else "",
-        "profile_sha256": asked.digest(params["profile"]),
-    }
     told = asked.how(params, slurm.array_size())
     partition = slurm_fleet.partition_of(slurm.partitions(), params["partition"])
     # A job that asks for more than the partition allows would wait for ever.
@@ -77,7 +74,8 @@ def _request(params: Json, slurm: Slurm, base: Path, check_mode: bool) -> Json:
         if there is not None:
             if there.get("fingerprint") != asked.fingerprint(params, told):
                 raise RequestError(
-                    f"run {params['run']} was begun with other options; name another one, or remove {base}"
+                    f"run {params['run']} was begun with other options; name another one, or remove"
+                    f" {base / params['run']}"
                 )
             return dict(there)
     else:
@@ -87,8 +85,9 @@ def _request(params: Json, slurm: Slurm, base: Path, check_mode: bool) -> Json:
     taken = {path.name for path in base.iterdir()} if base.is_dir() else set()
     named = {**params, "run": params["run"] or asked.new_name(time.time(), taken)}
     told["agent_path"] = str(base / named["run"] / "agent.pyz")
-    fleet, others = _fleet(params, slurm, base)
-    return asked.build(named, fleet, others, told, digests)
+    digests = {"agent_sha256": sha256(agent) if agent.is_file() else ""}
+    digests["profile_sha256"] = asked.digest(params["profile"])
+    return asked.build(named, *_fleet(params, slurm, base), told, digests)
 
 
 def _unfinished(base: Path, fingerprint: str) -> Json | None:
@@ -108,11 +107,21 @@ def _fleet(params: Json, slurm: Slurm, base: Path) -> tuple[Json, list[str]]:
     nodes = slurm.nodes()
     partition = slurm_fleet.partition_of(slurm.partitions(), params["partition"])
     wanted = slurm_fleet.wanted(nodes, params["hosts"], partition)
-    suspicion = slurm_fleet.history([journals.load(path) for path in sorted(base.glob(f"*/{CERTIFICATE}"))[-_HISTORY:]])
+    suspicion = slurm_fleet.history(_earlier(base))
     listed = slurm_fleet.fleet(wanted, slurm_fleet.places(slurm.topology()), suspicion, bool(params["reservation"]))
     names = {node["name"] for node in wanted}
     others = [node["name"] for node in nodes if node["name"] not in names]
     return {"cluster": params["cluster"], "profile": params["profile"], "nodes": listed}, others
+
+
+def _earlier(base: Path) -> list[t.Any]:
+    """Return the last certificates, the newest last; a damaged one must not stand in the way of a new one."""
+    found = []
+    files = sorted(base.glob(f"*/{CERTIFICATE}"), key=lambda path: (path.stat().st_mtime, path))
+    for path in files[-_HISTORY:]:
+        with contextlib.suppress(journals.JournalError):
+            found.append(journals.load(path))
+    return found
 
 
 def _lead(request: Json, folder: Path, agent: Path, slurm: Slurm, campaign: Campaign) -> Result:
@@ -120,6 +129,8 @@ def _lead(request: Json, folder: Path, agent: Path, slurm: Slurm, campaign: Camp
     journal = journals.Journal(folder)
     journal.create()
     with _lock.lock(folder / "lock"):
+        if not (folder / "request.json").exists() and journal.answered():
+            raise RequestError(f"{folder} holds results, and nothing says of what run; name another one, or remove it")
         if not (folder / "agent.pyz").exists():
             shutil.copyfile(agent, folder / ".agent.pyz")
             (folder / ".agent.pyz").replace(folder / "agent.pyz")
@@ -129,9 +140,10 @@ def _lead(request: Json, folder: Path, agent: Path, slurm: Slurm, campaign: Camp
                 journals.store(folder / f"{name}.json", json.dumps(value, sort_keys=True))
         coordinator = Coordinator(journal, request, slurm)
         coordinator.run(campaign)
-        records = sorted(coordinator.records, key=lambda one: json.dumps(one, sort_keys=True))
-        lines = "".join(f"{json.dumps(one, sort_keys=True)}\n" for one in records)
-        journals.store(folder / RECORDS, lines)
+        lines = [json.dumps(one, sort_keys=True) for one in coordinator.records]
+        order = sorted(range(len(lines)), key=lines.__getitem__)
+        records = [coordinator.records[n] for n in order]
+        journals.store(folder / RECORDS, "".join(f"{lines[n]}\n" for n in order))
         digests = {**request["digests"], "records_sha256": sha256(folder / RECORDS)}
         certificate = campaign.certificate(**digests)
         journals.store(folder / CERTIFICATE, json.dumps(certificate, indent=1, sort_keys=True))

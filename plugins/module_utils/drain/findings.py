@@ -27,7 +27,7 @@ def all_of(
     found = [_left_alone(node, seen) for node in left]
     found += _silent(nodes, seen, view, settings)
     found += _checks(seen, view, settings)
-    return found + _quiet(nodes, seen, view)
+    return found + _quiet(nodes, seen, view, settings)
 
 
 def _left_alone(node: Node, seen: Seen) -> Finding:
@@ -74,12 +74,13 @@ def _kind(item: Json) -> str:
     return "watch" if item["verdict"] == "warn" or (item["verdict"] == "fail" and faults.monitored(item)) else ""
 
 
-def _quiet(nodes: t.Sequence[Node], seen: Seen, view: View) -> list[Finding]:
-    """Drained by us and showing nothing: only proof gives it back."""
+def _quiet(nodes: t.Sequence[Node], seen: Seen, view: View, settings: Settings) -> list[Finding]:
+    """Drained by us and showing nothing now: only proof gives it back. What a silent node shows nobody knows."""
     names = [
         node["name"]
         for node in nodes
         if node["drained"] and node["reason"].startswith(_slurm_nodes.OWNED) and node["name"] in view.reports
+        if view.now - view.reports[node["name"]].written <= settings.stale
         if not any(fault.record for fault in seen.get(node["name"], []))
     ]
     text = "drained, and shows no fault now: repair_node.yml certifies it and gives it back"

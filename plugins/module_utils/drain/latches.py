@@ -9,8 +9,10 @@ A machine that comes back from a reboot, or another one that moves to the same h
 
 from __future__ import annotations
 
+import types
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_nodes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json, finite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.faults import Fault
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.report import Report
@@ -22,10 +24,11 @@ Index = t.Dict[str, t.List[Json]]
 
 
 class Memory(t.NamedTuple):
-    """Latches by place and check, and when nodes were last released."""
+    """Latches by place and check, when nodes were last released, and the reasons of those in a repair."""
 
     latches: dict[str, Json]
     releases: dict[str, float]
+    holds: t.Mapping[str, str] = types.MappingProxyType({})
 
 
 def place(node: str, host: str) -> str:
@@ -46,11 +49,14 @@ def read(document: object) -> Memory:
             raise ValueError(f"latch {key!r} is incomplete")
     if any(finite(value) is None for value in releases.values()):
         raise ValueError("a release is not a time")
-    return Memory(latches, releases)
+    holds = document.get("holds", {})
+    if not isinstance(holds, dict) or not all(isinstance(reason, str) for reason in holds.values()):
+        raise ValueError("a hold is not a reason")
+    return Memory(latches, releases, holds)
 
 
 def write(memory: Memory) -> Json:
-    return {"schema": 1, "latches": memory.latches, "releases": memory.releases}
+    return {"schema": 1, "latches": memory.latches, "releases": memory.releases, "holds": dict(memory.holds)}
 
 
 def index(memory: Memory) -> Index:
@@ -97,7 +103,29 @@ def expired(memory: Memory, now: float, days: float) -> Memory:
     """Forget what was not seen for so many days."""
     latches = {key: item for key, item in memory.latches.items() if now - item["last"] <= days * _DAY}
     releases = {node: moment for node, moment in memory.releases.items() if now - moment <= days * _DAY}
-    return Memory(latches, releases)
+    return memory._replace(latches=latches, releases=releases)
+
+
+def held(memory: Memory, nodes: t.Iterable[Json]) -> Memory:
+    """Remember what nodes are drained for that a repair resumes; of one that was cut short the first word stands."""
+    ours = {
+        node["name"]: node["reason"]
+        for node in nodes
+        if node["drained"] and node["reason"].startswith(_slurm_nodes.OWNED)
+    }
+    return memory._replace(holds={**memory.holds, **ours})
+
+
+def settled(memory: Memory, nodes: t.Iterable[Json]) -> Memory:
+    """Forget the holds of nodes that are drained again and in no repair any more, or that are gone."""
+    waiting = {node["name"] for node in nodes if not node["drained"] or "MAINTENANCE" in node["flags"]}
+    return memory._replace(holds={name: reason for name, reason in memory.holds.items() if name in waiting})
+
+
+def unproved(memory: Memory, node: str, host: str) -> list[Fault]:
+    """What a node was drained for that a repair resumed and did not prove."""
+    check, dummy, cause = memory.holds.get(node, "")[len(_slurm_nodes.OWNED) :].partition(":")
+    return [Fault(node, check, "hardware", cause, host)] if check else []
 
 
 def released(memory: Memory, nodes: t.Iterable[str], reports: t.Mapping[str, Report], now: float) -> Memory:
@@ -107,4 +135,5 @@ def released(memory: Memory, nodes: t.Iterable[str], reports: t.Mapping[str, Rep
     here = {place(name, host) for name, host in hosts.items()} | {place(name, "") for name in names}
     lost = {name for name, host in hosts.items() if not host}
     kept = {k: item for k, item in memory.latches.items() if item["place"] not in here and item["node"] not in lost}
-    return Memory(kept, {**memory.releases, **dict.fromkeys(names, now)})
+    holds = {name: reason for name, reason in memory.holds.items() if name not in names}
+    return Memory(kept, {**memory.releases, **dict.fromkeys(names, now)}, holds)

@@ -55,8 +55,10 @@ def decide(view: View, settings: Settings) -> Decision:
     seen = {node["name"]: _faults(node["name"], fresh, known, settings) for node in nodes if present(node)}
     wanted, left, drained = _sort(nodes, seen)
     limits = Limits(len(nodes), settings.max_share, settings.max_leaf, view.leaves, _recent(nodes, view.now, settings))
-    go, held = guard(wanted, limits)
-    go = faults.merge(go.values())
+    # They were out of service before a repair that was cut short, so they are no news of a common cause.
+    back = {name: fault for name, fault in wanted.items() if name in view.memory.holds}
+    go, held = guard({name: fault for name, fault in wanted.items() if name not in back}, limits)
+    go = {**faults.merge(go.values()), **back}
     changes = [_slurm_nodes.Change(name, "drain", go[name].reason) for name in sorted(go)]
     return Decision(go, changes, left, [*held, *findings.all_of(nodes, seen, left, view, settings)], drained)
 
@@ -66,12 +68,13 @@ def present(node: Node) -> bool:
 
 
 def _faults(name: str, view: View, known: latches.Index, settings: Settings) -> list[Fault]:
-    """Only a fresh report tells where the node is and what it has."""
+    """Only a fresh report tells where the node is and what it has; what a repair owes needs none."""
     report = view.reports.get(name)
+    unproved = latches.unproved(view.memory, name, report.host if report else "")
     if report is None:
-        return []
+        return unproved
     shown = faults.faults(report, settings.stale, view.memory.releases.get(name, 0.0))
-    return shown + latches.hits(known, report, view.reports)
+    return unproved + shown + latches.hits(known, report, view.reports)
 
 
 def _sort(

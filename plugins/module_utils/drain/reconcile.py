@@ -38,11 +38,12 @@ def perform(settings: Settings, dry_run: bool, run: slurm.Run = slurm.command, n
     """Make one pass; raises DrainError when nothing could be known, and then nothing was done."""
     moment = time.time() if now is None else now
     with state.acting(settings.state_dir):
-        if dry_run or settings.dry_run:
+        if dry_run:
             return _Pass(settings, run, moment, state.memory(settings.state_dir)).dry()
         with state.alone(settings.state_dir):
             try:
-                return _Pass(settings, run, moment, state.memory(settings.state_dir, aside=True)).real()
+                found = _Pass(settings, run, moment, state.memory(settings.state_dir, aside=True))
+                return found.only_say() if settings.dry_run else found.real()
             except OSError as exc:
                 raise DrainError(f"{settings.state_dir} cannot be written: {exc.strerror or exc}") from exc
 
@@ -56,6 +57,19 @@ def release(settings: Settings, nodes: t.Sequence[str], dry_run: bool, now: floa
         if not dry_run:
             state.remember(settings.state_dir, after)
     return sorted(set(before.latches) - set(after.latches))
+
+
+def hold(
+    settings: Settings, nodes: t.Sequence[str], dry_run: bool, run: slurm.Run = slurm.command
+) -> tuple[dict[str, str], bool]:
+    """Remember the reasons of nodes that a repair resumes; return them, and whether that is news."""
+    with state.acting(settings.state_dir), contextlib.nullcontext() if dry_run else state.alone(settings.state_dir):
+        before, dummy = state.memory(settings.state_dir, aside=not dry_run)
+        after = latches.held(before, [node for node in slurm.nodes(run) if node["name"] in nodes])
+        news = dict(after.holds) != dict(before.holds)
+        if news and not dry_run:
+            state.remember(settings.state_dir, after)
+    return {name: after.holds[name] for name in nodes if name in after.holds}, news
 
 
 class _Pass:
@@ -72,11 +86,18 @@ class _Pass:
         view = plan.View(slurm.nodes(self.run), self.reports, self.leaves, self.memory, self.now)
         return view, plan.decide(view, self.settings)
 
-    def dry(self) -> Outcome:
+    def dry(self, wrong: t.Sequence[str] = ()) -> Outcome:
         view, decision = self.look()
         after = _slurm_nodes.after(list(view.nodes), decision.changes)
         drained = {change.name: change.reason for change in decision.changes}
-        return self._outcome(view, decision, _slurm_nodes.commands(decision.changes), drained, after)
+        return self._outcome(view, decision, _slurm_nodes.commands(decision.changes), drained, after, wrong)
+
+    def only_say(self) -> Outcome:
+        """A controller that is to drain nothing is alive all the same, and nodes look for its sign."""
+        wrong = mailbox.sign(self.settings.mailbox)
+        outcome = self.dry([wrong] if wrong else [])
+        self._save(outcome, latches.settled(self.memory, outcome.before))
+        return outcome
 
     def real(self) -> Outcome:
         wrong = mailbox.sign(self.settings.mailbox)
@@ -101,7 +122,8 @@ class _Pass:
             self.problems.append(str(exc))
         drained = self._taken({fault.node: fault.reason for fault in ordered}, view.nodes)
         outcome = self._outcome(first, decision, commands, drained, list(view.nodes), [wrong] if wrong else [])
-        self._save(outcome, latches.latched(self.memory, [*decision.drained, *ordered], self.now))
+        memory = latches.latched(self.memory, [*decision.drained, *ordered], self.now)
+        self._save(outcome, latches.settled(memory, view.nodes))
         return outcome
 
     def _keep(self, kept: list[Fault], faults: list[Fault]) -> list[Fault]:

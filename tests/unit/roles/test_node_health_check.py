@@ -51,11 +51,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tasks += [{"set_fact": {"node_health_check_program": program or "auto"}}, {"template": template}]
     copy = {"content": "{{ __node_health_check_files[0] }}", "dest": str(folder / "config.json")}
     tasks += [{"set_fact": {"node_health_check_program": "healthagent"}}, {"copy": copy}]
+    drains = "{{ __node_health_check_reconcile_files[0] }}"
+    tasks += [{"copy": {"content": drains, "dest": str(folder / "reconcile.json")}}]
     given = {
         "__node_health_check_healthagent": {"rc": 4},
         "cluster_sku": "lab",
         "cluster_shared_dir": "/shared",
         "node_health_check_suites": {"prolog": {"budget": 2}},
+        "slurm_health_check_interval": 600,
     }
     play(folder, tasks, given)
     return folder
@@ -175,6 +178,14 @@ def test_the_configuration_is_one_that_the_agent_takes(made: Path) -> None:
     assert found.profile["profile"] == "lab"
 
 
+def test_the_controller_waits_for_reports_as_long_as_slurm_has_nodes_wait(made: Path) -> None:
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import request
+
+    written = json.loads((made / "reconcile.json").read_text())
+    found = request.settings(json.loads(written["content"]))
+    assert (found.stale, found.max_share, found.dry_run) == (1800, 0.05, False)
+
+
 def test_the_gate_has_its_place_and_a_limit(made: Path) -> None:
     unit = (made / "hpcai-node-health.service.j2").read_text()
     assert "After=local-fs.target hpcai-scratch.service hpcai-gpu-clocks.service" in unit
@@ -227,8 +238,13 @@ def test_what_slurm_is_told(given: dict[str, t.Any], version: str, settings: dic
 
 
 def test_nodes_are_ready_before_slurm_is_told() -> None:
+    steps = [
+        one["ansible.builtin.import_playbook"] for one in yaml.safe_load((ROOT / "playbooks/configure.yml").read_text())
+    ]
+    order = [steps.index(f"configure_steps/{name}.yml") for name in ("health", "slurm", "reconcile")]
+    assert order == sorted(order)
     (step,) = yaml.safe_load((ROOT / "playbooks/configure_steps/health.yml").read_text())
-    assert {"slurm", "slurm_controller"} <= set(step["roles"][0]["tags"])
+    assert {"slurm", "slurm_controller", "slurm_compute"} <= set(step["roles"][0]["tags"])
 
 
 def test_roles_that_share_a_directory_of_prologs_put_the_same_program_there() -> None:

@@ -130,6 +130,21 @@ def test_full_spool(health: Health) -> None:
     assert health.reason(health.bad) == ""
 
 
+def test_a_drained_node_comes_back_by_proof(health: Health) -> None:
+    """repair_node.yml: a reservation, the certification in it, and the node serves again."""
+    with health.full(health.bad):
+        health.check()
+        health.reconcile()
+        assert FULL in health.reason(health.bad)
+    health.check()
+    repair = health.lab.playbook("repair_node.yml", f"--extra-vars=node_repair_hosts={health.bad}")
+    output = repair.communicate(timeout=300)[0]
+    assert repair.returncode == 0, output[-3000:]
+    assert health.reason(health.bad) == ""
+    assert "ReservationName" not in health.lab.root("scontrol show reservation")
+    assert health.lab.run(f"srun -w {health.bad} true").rc == 0
+
+
 def test_what_a_person_has_drained(health: Health) -> None:
     mine = "ops: cable swap"
     health.lab.root(f"scontrol update nodename={health.bad} state=drain reason={shlex.quote(mine)}")

@@ -77,12 +77,21 @@ def test_without_a_certificate_all_are_drained_again() -> None:
     found = node_repair_settle(before, now)
     reasons = {one["name"]: one["reason"] for one in found["drains"]}
     assert reasons == {"c1": "hpcai:nhc:no chronyd", "c2": "hpcai:repair:was not certified"}
+    found = node_repair_settle(before, now, held={"c2": "hpcai:certification:fabric fault, run 7"})
+    reasons = {one["name"]: one["reason"] for one in found["drains"]}
+    assert reasons == {"c1": "hpcai:nhc:no chronyd", "c2": "hpcai:certification:fabric fault, run 7"}
 
 
 def test_what_is_drained_still_is_left_so_and_partners_are_nobody_s_case() -> None:
     found = node_repair_settle([node("c1"), node("c2", "", flags=[])], [node("c1")], certificate(c2="drained"), "c2")
     assert found["drains"] == [] and found["proved"] == ""
     assert found["told"] == ["c1 is untested: no certificate came of it"]
+
+
+def test_what_somebody_drained_while_it_was_proved_is_said() -> None:
+    found = node_repair_settle([node("c1")], [node("c1", "ops: cable swap")], certificate(c1="cleared"))
+    assert (found["proved"], found["drains"]) == ("c1", [])
+    assert found["told"] == ["c1 is cleared, and was drained meanwhile: ops: cable swap"]
 
 
 def test_what_slurm_drained_by_itself_is_taken_over_first() -> None:

@@ -99,6 +99,15 @@ def test_release(controller: Controller) -> None:
     assert "n2" in json.loads((controller.folder / "state/latches.json").read_text())["releases"]
 
 
+def test_hold(controller: Controller) -> None:
+    config = str(controller.config)
+    controller(config=config)
+    found = [controller(check, config=config, hold="n[1-3]") for check in (True, False, True, False)]
+    assert [one["changed"] for one in found] == [True, True, False, False]
+    assert [one["held"] for one in found] == [{"n2": REASON}] * 4  # what a person drained is none of ours
+    assert "mutually exclusive" in controller(config=config, hold="n2", release="n2")["msg"]
+
+
 def test_refusals(controller: Controller) -> None:
     found = controller(config="/nowhere/reconcile.json")
     assert (found["failed"], "No nodes were reconciled: configuration /nowhere/" in found["msg"]) == (True, True)
@@ -120,4 +129,5 @@ def test_documentation() -> None:
     assert options == {
         "config": {"type": "path", "default": "/etc/hpcai/reconcile.json"},
         "release": {"type": "str"},
+        "hold": {"type": "str"},
     }

@@ -258,6 +258,56 @@ def test_the_scratch_is_written_and_read(world: World) -> None:
     assert (found["verdict"], [one["name"] for one in found["metrics"]]) == ("pass", ["seconds"])
 
 
+def test_a_slash_too_many_is_the_same_scratch(world: World) -> None:
+    folder = world.folder / "mnt"
+    folder.mkdir()
+    world.settings["scratch"] = {"mount": f"{folder}/"}
+    world.file("proc/mounts", f"{MOUNTS}/dev/md127 {folder} xfs rw 0 0\n")
+    assert world.one("scratch_probe")["verdict"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("suite", "job", "verdict"), [("periodic", True, "warn"), ("epilog", False, "warn"), ("periodic", False, "fail")]
+)
+def test_a_job_that_fills_the_scratch_takes_no_node_away(
+    world: World, monkeypatch: pytest.MonkeyPatch, suite: str, job: bool, verdict: str
+) -> None:
+    def full(*dummy: t.Any) -> bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(probe, "_through", full)
+    world.settings["scratch"] = {"mount": str(world.folder)}
+    world.file("proc/mounts", f"{MOUNTS}/dev/md127 {world.folder} xfs rw 0 0\n")
+    if job:
+        world.file("proc/7/status", "State:\tS (sleeping)\nUid:\t0\t0\t0\t0\n")
+        world.file("proc/7/cmdline", "slurmstepd: [42.batch]\0")
+    found = world.one("scratch_probe", suite)
+    assert (found["verdict"], found["class"]) == (verdict, "config")
+    assert "No space left" in found["reason"]
+
+
+def test_nobody_can_take_the_name_of_a_probe(tmp_path: Path) -> None:
+    (tmp_path / f".hpcai-probe-{os.getpid()}").write_text("a user's")
+    assert probe.probe(tmp_path, 10).problem == ""
+
+
+def test_what_takes_the_place_of_a_probe_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe would hold the check for ever, a link would have root read what it leads to."""
+
+    def swapped(dummy: int) -> None:
+        (path,) = tmp_path.glob(".hpcai-probe-*")
+        path.unlink()
+        os.mkfifo(path)
+
+    monkeypatch.setattr(os, "fsync", swapped)
+    assert probe.probe(tmp_path, 4096).problem == ""
+
+
+def test_a_file_system_in_user_space_is_not_touched() -> None:
+    (one,) = mounts.parse("blobfuse2 /data fuse rw,nosuid 0 0\n")
+    assert one.network
+
+
 def test_a_single_disk_needs_no_array(tmp_path: Path) -> None:
     (tmp_path / "nvme0n1").mkdir()
     found = checks_files.array(tmp_path / "nvme0n1", 1)

@@ -200,3 +200,36 @@ def test_the_tool_may_fail(world: World, monkeypatch: pytest.MonkeyPatch, outcom
     monkeypatch.setattr(checks_nvlink._find, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
     monkeypatch.setattr(checks_nvlink, "run", lambda *words: outcome)
     assert world.one("gpu_nvlink_errors")["verdict"] == verdict
+
+
+def test_what_its_profile_expects_and_nobody_measures_is_an_error(world: World) -> None:
+    smi(world, machines.A100_R470)
+    told = {"op": "==", "value": 0, "unit": "errors", "source": "test"}
+    limit = {"check": "gpu_memory_errors", "metric": "sram_parity", **told}
+    world.profile["expect"] = [*world.profile["expect"], limit, {**limit, "check": "gpu_ecc", "metric": "else"}]
+    found = world.one("gpu_memory_errors")
+    assert (found["verdict"], found["reason"]) == ("error", "sram_parity: not measured, expected == 0")
+
+
+def test_no_nvidia_smi_is_started_beside_one_that_hangs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check every five minutes would leave hundreds of them behind in a day."""
+    monkeypatch.setattr(checks_nvlink._find, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
+    for pid, parent in ((70, 1), (71, 70)):
+        world.file(f"proc/{pid}/stat", f"{pid} (nvidia-smi) D {parent} 70 70 0 -1 4194560\n")
+    for name in ("gpu", "gpu_memory_errors", "gpu_idle", "gpu_nvlink_errors"):
+        found = world.run(name)
+        assert {(one["verdict"], one["class"]) for one in found} == {("error", "infra")}, name
+        assert all("nvidia-smi (70) hangs in the kernel" in one["reason"] for one in found), name
+
+
+def test_gpus_are_counted_on_the_bus_against_the_machine_type(world: World) -> None:
+    """What else NVIDIA makes (an NVSwitch is a bridge, class 0x0680) is no GPU."""
+    world.file("sys/bus/pci/devices/0007:00:00.0/class", "0x068000\n")
+    world.file("sys/bus/pci/devices/0007:00:00.0/vendor", "0x10de\n")
+    assert world.one("gpu_devices", "prolog")["verdict"] == "pass"
+    bus = world.folder / "sys/bus/pci/devices"
+    gone = next(path.parent for path in bus.glob("*/class") if path.read_text().startswith("0x0302"))
+    gone.rename(world.folder / "gone")
+    found = world.one("gpu_devices", "prolog")
+    assert (found["verdict"], found["class"]) == ("fail", "hardware")
+    assert "7 GPUs, expected >= 8" in found["reason"]

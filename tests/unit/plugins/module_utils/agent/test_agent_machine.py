@@ -40,6 +40,17 @@ def test_a_cpu_that_was_taken_offline_is_hardware(world: World) -> None:
     assert "online: 95 cpus, expected == 96" in found["reason"]
 
 
+@pytest.mark.parametrize(("vcpus", "verdict", "blame"), [(48, "pass", None), (96, "fail", "config")])
+def test_threads_that_are_switched_off_are_no_broken_hardware(
+    world: World, vcpus: int, verdict: str, blame: str | None
+) -> None:
+    world.file("sys/devices/system/cpu/smt/control", "off\n")
+    world.file("sys/devices/system/cpu/online", "0-47\n")
+    world.profile["vcpus"] = vcpus
+    found = world.one("cpus_online")
+    assert (found["verdict"], found["class"]) == (verdict, blame)
+
+
 @pytest.mark.parametrize("text", ["", "nonsense\n", "0-\n"])
 def test_cpus_that_cannot_be_counted_are_an_error(world: World, text: str) -> None:
     world.file("sys/devices/system/cpu/online", text)

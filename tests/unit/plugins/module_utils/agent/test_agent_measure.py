@@ -124,7 +124,12 @@ def test_limits_of_the_loopback_are_not_those_of_nvlink(monkeypatch: pytest.Monk
     assert [[limit["value"] for limit in params["expect"]] for params in asked] == [[228], [18]]
     assert [params["max_size"] for params in asked] == [str(1 << 33), str(1 << 30)]
     assert asked[0]["environment"] == {"A": "b"}
-    assert asked[1]["environment"] == {"A": "b", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
+    assert asked[1]["environment"] == {
+        "A": "b",
+        "NCCL_P2P_DISABLE": "1",
+        "NCCL_SHM_DISABLE": "1",
+        "NCCL_NVLS_ENABLE": "0",
+    }
     assert [params["infiniband"] for params in asked] == [False, True]
     assert asked[0]["gpus_per_rank"] == 8
 

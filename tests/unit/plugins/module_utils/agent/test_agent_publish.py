@@ -175,6 +175,38 @@ def test_latches_are_shown_and_cleared_one_by_one(node: Node, capsys: pytest.Cap
     assert latch_command.main(words) == 0
 
 
+def test_what_was_cleared_is_no_fault_again_before_it_happens_again(node: Node) -> None:
+    """The kernel's log still has the old message, and its window the old counts."""
+    xid = one("gpu_xid", "fail", latched=True)
+    kept = {"infiniband_flaps": {"mlx5_0": [[1.0, 9]]}, "gpu_idle": True}
+    spool.save(
+        str(node.spool), "n1", Host("first", ""), "periodic", [xid, one("infiniband_flaps", "fail", latched=True)], kept
+    )
+    assert latch_command.main(["--config", str(node.path), "--clear", "all"]) == 0
+    now = spool.load(str(node.spool), "n1", Host("first", ""))[0]["kept"]
+    assert sorted(now) == [latch.FORGIVEN, "gpu_idle"]
+    assert [latch.over(now[latch.FORGIVEN], xid, last) for last in (1.0, time.time() + 9, None)] == [True, False, False]
+    assert not latch.over("damaged", xid, 1.0)
+
+
+def test_what_a_killed_publisher_left_is_removed_and_nothing_of_others(node: Node) -> None:
+    for name in (".n1.json.4711", ".n10.json.4711", "n2.json"):
+        (node.mailbox / name).write_text("half")
+    node.save("periodic", one("disk", "error"))
+    assert node.publish() == 0
+    assert sorted(path.name for path in node.mailbox.iterdir()) == [".n10.json.4711", "n1.json", "n2.json"]
+
+
+def test_no_user_can_hold_the_locks_of_the_agent(node: Node) -> None:
+    """A lock for reading needs no more than to read the file, and keeps every writer waiting."""
+    node.spool.mkdir()
+    for name in ("lock", publish.LOCK):
+        (node.spool / name).touch(mode=0o644)
+    node.save("periodic", one("disk", "error"))
+    assert node.publish() == 0
+    assert {(node.spool / name).stat().st_mode & 0o777 for name in ("lock", publish.LOCK)} == {0o600}
+
+
 def test_faults_of_two_parts_and_of_two_codes_are_two() -> None:
     found = {
         latch.key(record("gpu_xid", "n1", time=1.0, verdict="fail", scope={"gpu": gpu}, context={"code": code}))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -170,7 +171,18 @@ def test_a_share_that_is_not_mounted_has_no_mailbox(world: Shared) -> None:
 def test_a_share_that_gives_back_something_else_fails(world: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "_through", lambda path, data: data[:-1] + b"?")
     found = world.one("shared_directory")
-    assert found["verdict"] == "fail"
+    assert (found["verdict"], found["class"]) == ("fail", "config")
+
+
+def test_a_server_that_fails_is_not_the_hardware_of_a_node(world: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As hardware it would keep slurmd of every node from starting (suite boot)."""
+
+    def fails(*dummy: t.Any) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(probe, "_through", fails)
+    found = world.one("shared_directory", "boot")
+    assert (found["verdict"], found["class"]) == ("fail", "config")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")

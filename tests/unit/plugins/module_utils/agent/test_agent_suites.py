@@ -80,3 +80,9 @@ def test_every_check_leaves_the_records_that_it_owes(
     assert owed <= {one["check"] for one in records}
     crashed = [one for one in records if re.match(r"\w+(Error|Exception): ", one["reason"])]
     assert [one for one in crashed if "BrokenError" not in one["reason"]] == []
+
+
+def test_a_suite_that_is_none_is_refused() -> None:
+    """Its checks and budget would never count, and nobody would know."""
+    with pytest.raises(config.ConfigError, match="perodic"):
+        checks.plan(config.check({"schema": 1, "node": "n1", "suites": {"perodic": {"budget": 9}}}), "periodic")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import xid_policy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import latch, xid_policy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.xid import Event, parse, stamp
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import BOOT, World
@@ -162,6 +162,16 @@ def test_the_same_xid_fails_again_and_still_when_the_ring_buffer_has_forgotten_i
     forgotten = world.one("gpu_xid")
     assert forgotten["verdict"] == "fail"
     assert [one["check"] for one in world.run("latches")] == ["gpu_xid"]
+
+
+def test_a_message_that_was_cleared_by_hand_is_over_and_a_newer_one_is_not(world: World) -> None:
+    log(world, FALLEN)
+    found = world.one("gpu_xid")
+    (when,) = [sample["last"] for sample in found["samples"]]
+    world.state = {**world.state, "latched": {}, "kept": {latch.FORGIVEN: {latch.key(found): when + 1}}}
+    assert world.one("gpu_xid")["verdict"] == "pass"
+    log(world, FALLEN, FALLEN.replace("2026-11-21T21", "2026-11-21T22"))
+    assert world.one("gpu_xid")["verdict"] == "fail"
 
 
 def test_what_an_earlier_boot_wrote_is_over(world: World) -> None:

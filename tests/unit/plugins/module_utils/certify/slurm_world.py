@@ -13,8 +13,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import re
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.mark import marked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Row
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.steps import marked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.watch import Clock
 
 Json = t.Dict[str, t.Any]
@@ -140,7 +140,7 @@ class FakeSlurm:
             self.world.away -= 1
             raise SlurmError("squeue failed: Unable to contact slurm controller")
         return [
-            Row(task.job, task.name, task.state, self.world.nodes_of(task)[0] if task.state == "RUNNING" else "", 1)
+            Row(task.job, task.name, task.state, self.world.nodes_of(task)[0] if task.state == "RUNNING" else "")
             for task in self.world.tasks
             if task.name.startswith(prefix)
         ]

@@ -340,6 +340,9 @@ def test_explain_tells_tests_and_partners():
         ({"nodes": [{"name": "a"}]}, {"q0": "x"}, "q0 is 'x'"),
         ({"nodes": [{"name": "a"}]}, {"stages": ["fly"]}, "stages has fly"),
         ({"nodes": [{"name": "a"}]}, {"seconds": {"pair": 0}}, "seconds.pair is 0"),
+        ({"nodes": [{"name": "a"}]}, {"seconds": [1]}, "seconds is"),
+        ({"nodes": [{"name": "a"}]}, {"collectives": []}, "collectives has none"),
+        ({"nodes": [{"name": "a"}]}, {"collectives": ["all_gather"]}, "collectives has all_gather"),
         ({"nodes": [{"name": "a"}]}, {"drain_at": 0.5, "clear_at": 0.5}, "above clear_at"),
     ],
 )

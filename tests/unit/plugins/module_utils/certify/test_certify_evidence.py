@@ -110,7 +110,7 @@ JUNK: list[t.Any] = [
 ]
 
 
-def _hostile(dice: random.Random) -> t.Any:
+def hostile(dice: random.Random) -> t.Any:
     """Return a record that something happened to: a field gone, replaced, or one of its metrics'."""
     one: t.Any = copy.deepcopy(dice.choice([PASS, XID, ERROR, SKIP, _record(90.0), _record(wrong=3)]))
     for dummy in range(dice.randint(1, 4)):
@@ -149,7 +149,7 @@ def test_5000_hostile_records_never_crash_and_never_pass():
     dice = random.Random(6)
     passed = 0
     for dummy in range(5000):
-        records = [_hostile(dice) for dummy in range(dice.randint(1, 3))]
+        records = [hostile(dice) for dummy in range(dice.randint(1, 3))]
         found = evidence.read(records)
         assert found.kind in ("ok", "bad", "infra")
         passed += found.kind == "ok"
@@ -169,7 +169,7 @@ def test_a_campaign_of_hostile_records_ends_and_clears_nobody_on_them():
             if batch is None:
                 break
             for test in batch["tests"]:
-                records = [_hostile(dice) for dummy in range(dice.randint(0, 2))]
+                records = [hostile(dice) for dummy in range(dice.randint(0, 2))]
                 for name in test["nodes"]:
                     good[name] = good.get(name, 0) + (bool(records) and _may_pass(records))
                 campaign.take(test["id"], records)

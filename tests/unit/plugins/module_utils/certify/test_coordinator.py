@@ -16,11 +16,16 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import Campaign
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.replay import replay
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.certify.slurm_world import (
     FakeSlurm,
     Json,
     Killed,
     World,
+)
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.certify.test_certify_evidence import (
+    FLOOR,
+    hostile,
 )
 
 NODES = [f"n{number}" for number in range(1, 7)]
@@ -66,6 +71,21 @@ def test_one_hung_slurmd_costs_its_patience_and_no_result_of_others(tmp_path: Pa
     assert "does not answer" in nodes["n4"]["reason"]
     assert nodes["n4"]["class"] == "infra"
     assert hung.now - well.now < 8
+
+
+def test_node_that_never_answered_is_not_asked_again(tmp_path: Path) -> None:
+    alone = {"stages": ["local"]}
+    well, hung = World(NODES), World(NODES, n4="hung")
+    certify(well, tmp_path / "well", request(options=alone))
+    campaign, records = certify(hung, tmp_path / "hung", request(options=alone))
+    certificate = campaign.certificate()
+    assert [one["stage"] for one in certificate["rounds"]] == ["local"]
+    assert [one["node"] for one in certificate["untested"]] == ["n4"]
+    assert certificate["nodes"]["n4"]["class"] == "infra"
+    assert hung.now - well.now < 8
+    # What stands for the missing result says so: whoever judges the records again asks for no second try either.
+    again = replay(request(options=alone), records).certificate()
+    assert (again["untested"], len(again["rounds"])) == (certificate["untested"], 1)
 
 
 def test_slow_start_of_everybody_is_not_silence_of_anybody(tmp_path: Path) -> None:
@@ -129,6 +149,48 @@ def test_clock_is_judged_by_submission_and_sight(tmp_path: Path) -> None:
     assert all(85 <= found[name]["metrics"][0]["value"] <= 90 for name in ("n3", "n5"))
 
 
+class Hostile(World):
+    """Its nodes write what they like, or nothing at all."""
+
+    def answer(self, test: Json) -> list[Json]:
+        good, dice = super().answer(test), random.Random(test["id"])
+        junk = [hostile(dice) for dummy in range(dice.randint(0, 3))]
+        return good if dice.random() < 0.6 else junk + good * (dice.random() < 0.5)
+
+
+@pytest.mark.parametrize("nodes", [2, 5, 8, 9])
+def test_hostile_results_end_no_run_and_its_records_say_the_same_again(tmp_path: Path, nodes: int) -> None:
+    names = [f"n{number}" for number in range(nodes)]
+    campaign, records = certify(Hostile(names), tmp_path)
+    found = json.loads(json.dumps(campaign.certificate()))
+    kept = [json.loads(line) for line in sorted(json.dumps(one, sort_keys=True) for one in records)]
+    assert json.loads(json.dumps(replay(request(names), kept).certificate())) == found
+    # Judged by another profile none of them is in the way of the others.
+    assert replay(request(names), kept, {"expect": [FLOOR]}).certificate()["planned"] == nodes
+
+
+class Late(World):
+    """What n2 wrote in the first attempt is seen in the second one: a shared file system may take that long."""
+
+    def work(self, task: t.Any) -> None:
+        if task.node != "n2":
+            super().work(task)
+        elif "-reach-1." in task.name:
+            self.kept = self.answer(task.tests[0])
+            task.state = "GONE"
+        else:
+            Journal(self.folder).answer(task.tests[0]["id"], self.kept)
+            task.state = "GONE"
+
+
+def test_what_comes_late_of_an_earlier_attempt_accuses_no_clock(tmp_path: Path) -> None:
+    world = Late(NODES)
+    records = certify(world, tmp_path, request(options={"stages": ["reach"]}))[1]
+    skews = {one["node"]: one["metrics"][0]["value"] for one in records if one["check"] == "clock_skew"}
+    assert len(world.submitted) == 2
+    assert skews == dict.fromkeys(NODES, 0.0)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_killed_at_any_moment_it_goes_on_and_keeps_every_result(tmp_path: Path, seed: int) -> None:
     """The clock of the world goes on while nobody leads; no test is measured twice, whatever was killed when."""
@@ -180,6 +242,19 @@ def test_task_plans_leads_resumes_and_returns_what_is_done(tmp_path: Path) -> No
     assert not (tmp_path / "runs").exists()
     with pytest.raises(asked.RequestError, match="is no file"):
         task.perform({**params, "agent": str(tmp_path / "none")}, slurm, check_mode=False)
+
+
+def test_results_that_no_request_asked_for_are_not_taken_in(tmp_path: Path) -> None:
+    agent, world = tmp_path / "agent.pyz", World(NODES)
+    agent.write_bytes(b"agent")
+    params = {name: spec.get("default") for name, spec in asked.SPEC.items()}
+    params.update(dir=str(tmp_path / "runs"), agent=str(agent), run="old")
+    journal = Journal(tmp_path / "runs/old")
+    journal.create()
+    journal.answer("00-reach-00000", [])
+    with pytest.raises(asked.RequestError, match="nothing says of what run"):
+        task.perform(params, _slurm(world), check_mode=False)
+    assert not world.submitted
 
 
 def test_task_goes_on_with_what_was_cut_short_unless_that_is_old(

@@ -5,7 +5,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 import typing as t
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import j
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import local, slurm_fleet, steps, task
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request as asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import round as rounds
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Row, Slurm, tasks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Row, Slurm
 
 Json = t.Dict[str, t.Any]
 SIZES = {"array": 4, "allocation": 4, "stragglers": 2}
@@ -87,6 +90,11 @@ def test_nodes_that_slurm_does_not_know_are_refused() -> None:
     with pytest.raises(SlurmError, match="does not know n3"):
         slurm_fleet.wanted(known, "n[2-3]", None)
     assert [node["name"] for node in slurm_fleet.wanted(known, "n2,n2", None)] == ["n2"]
+    with pytest.raises(SlurmError, match="partition gpu does not have n1"):
+        slurm_fleet.wanted(known, "n[1-2]", {"name": "gpu", "nodes": ["n2"]})
+    for odd in (" ", "n[1-", ",", "n[2-1]", "n[1-9999999999]"):
+        with pytest.raises(SlurmError):
+            slurm_fleet.wanted(known, odd, None)
     with pytest.raises(SlurmError, match="no partition gpu"):
         slurm_fleet.partition_of([{"name": "batch", "default": True}], "gpu")
 
@@ -99,21 +107,16 @@ def test_history_suspects_until_somebody_cleared() -> None:
     assert slurm_fleet.history([None, 3, {"nodes": 7}, {"nodes": {"a": 1}}]) == {}
 
 
-@pytest.mark.parametrize(("text", "count"), [("7", 1), ("[3-9%2]", 7), ("[1,5-8]", 5), ("N/A", 1)])
-def test_tasks_of_an_array_row(text: str, count: int) -> None:
-    assert tasks(text) == count
-
-
 def test_queue_of_ours() -> None:
     lines = [
-        ["20", "20", "[3-9]", "PENDING", "n/a", "hpcai-cert-r-0-1.0"],
-        ["21", "20", "1", "RUNNING", "n2", "hpcai-cert-r-0-1.0"],
-        ["22", "22", "N/A", "RUNNING", "n3", "somebody"],
+        ["20", "20", "PENDING", "n/a", "hpcai-cert-r-0-1.0"],
+        ["21", "20", "RUNNING", "n2", "hpcai-cert-r-0-1.0"],
+        ["22", "22", "RUNNING", "n3", "somebody"],
     ]
     answer = "\n".join(SEPARATOR.join(line) for line in lines)
     slurm = Slurm(lambda argv: (0, answer, ""))
     name = "hpcai-cert-r-0-1.0"
-    assert slurm.queue("hpcai-cert-r") == [Row(20, name, "PENDING", "", 7), Row(20, name, "RUNNING", "n2", 1)]
+    assert slurm.queue("hpcai-cert-r") == [Row(20, name, "PENDING", ""), Row(20, name, "RUNNING", "n2")]
     with pytest.raises(SlurmError, match="squeue failed"):
         Slurm(lambda argv: (1, "", "no")).queue("x")
 
@@ -136,10 +139,7 @@ def test_jobs_take_so_many_nodes_and_no_more() -> None:
 
 
 def test_options_of_an_array_and_of_a_round() -> None:
-    how = {
-        **asked.how(parameters(nodes_at_once=3, gpus=8), 1000),
-        "sbatch_options": {"account": "ops", "nodelist": "x"},
-    }
+    how = asked.how(parameters(nodes_at_once=3, gpus=8, sbatch_options={"account": "ops"}), 1000)
     array, dummy, wide = batches.jobs("r", {"id": "b"}, [*single(*"abcde"), pair("f", "g")], 1, SIZES)
     options = batches.arguments(array, how, ["e", "f"], 630.0, "/log")
     assert {"--array=0-3", "--exclude=e,f", "--no-requeue", "--exclusive", "--gpus-per-node=8", "--account=ops"} <= {
@@ -167,6 +167,10 @@ def test_script_quotes_its_paths() -> None:
         ({"nodes_at_once": -1}, "negative"),
         ({"environment": {"A": True}}, "quote"),
         ({"torch": {"pyton": "x"}}, "pyton"),
+        ({"options": {"confirm_round": 2}}, "confirm_round"),
+        ({"sbatch_options": {"nodelist": "x"}}, "nodelist"),
+        ({"sbatch_options": {"test_only": True}}, "test_only"),
+        ({"sbatch_options": {"--wrap": "rm"}}, "wrap"),
         ({"profile": {"expect": [{"check": "x"}]}}, "lacks"),
     ],
 )
@@ -202,8 +206,12 @@ def test_first_answer_stays_and_half_a_line_is_none(tmp_path: Path) -> None:
     book.answer("t", [{"check": "a", "verdict": "fail"}])
     assert [one["verdict"] for one in book.results("t") or []] == ["pass"]
     (tmp_path / "results/u.jsonl").write_text('{"check": "a", "verdict": "pass"}\n{"check": "b", "ver')
-    assert len(book.results("u") or []) == 1
-    assert book.answered() == {"t", "u"}
+    found = book.results("u") or []
+    assert [(one["check"], one["verdict"]) for one in found] == [("a", "pass"), ("result", "error")]
+    assert "1 of 2 lines" in found[1]["reason"]
+    (tmp_path / "results/v.jsonl").touch()
+    assert [one["verdict"] for one in book.results("v") or []] == ["error"]
+    assert book.answered() == {"t", "u", "v"}
     for name in ("", "../x", "a/b", ".hidden", "x" * 300):
         with pytest.raises(journals.JournalError, match="name of a file"):
             book.path("results", name)
@@ -211,25 +219,59 @@ def test_first_answer_stays_and_half_a_line_is_none(tmp_path: Path) -> None:
 
 def test_hostile_results_are_no_records() -> None:
     dice = random.Random(6)
+    junk: list[t.Any] = [{}, None, 7, "x", ["y"]]
     values: list[t.Any] = [None, 0, -1, 1e308, "", "pass", [], {}, {"check": 1}, {"check": "x", "verdict": []}, True]
     for dummy in range(5000):
         text = "".join(
-            json.dumps({"check": dice.choice(values), "verdict": dice.choice(values)})
+            json.dumps({name: dice.choice(values) for name in ("check", "verdict")} | {"context": dice.choice(junk)})
             + dice.choice(["\n", "", "\x00\n"])
             for dummy in range(3)
         )
         for one in journals.records(text):
             assert isinstance(one["check"], str)
             assert isinstance(one["verdict"], str)
+            assert steps.marked(one, pair("a", "b"), "r")["context"]["stage"] == "pair"
+
+
+def test_task_of_every_node_starts_without_what_only_measurements_need() -> None:
+    code = f"import sys; import {local.__name__}; print(*sys.modules)"
+    argv = [sys.executable, "-c", code]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": paths})
+    names = {name.rpartition(".")[2] for name in done.stdout.split() if "gpu_cluster" in name}
+    assert "local" in names
+    heavy = {
+        name for name in names if name == "steps" or name.startswith(("_nccl", "_collective", "_launch", "checks"))
+    }
+    assert not heavy
 
 
 def test_silent_or_broken_suite_is_an_error_whatever_it_printed_before() -> None:
     line = json.dumps({"check": "memory", "verdict": "pass"})
     assert [one["verdict"] for one in local.said(Outcome(0, line, "", 1.0), "n", 1.0)] == ["pass"]
     assert [one["verdict"] for one in local.said(Outcome(1, line, "", 1.0), "n", 1.0)] == ["pass"]
+    torn = local.said(Outcome(0, f'{line}\n{{"check": "xid", "verd', "", 1.0), "n", 1.0)
+    assert [one["verdict"] for one in torn] == ["pass", "error"], "the line that was lost may be a failure"
     for outcome in (Outcome(0, "", "", 1.0), Outcome(2, line, "broken", 1.0), Outcome(None, line, "late", 1.0)):
         last = local.said(outcome, "n", 1.0)[-1]
         assert (last["check"], last["verdict"], last["class"]) == ("suite", "error", "infra")
+
+
+def test_whatever_goes_wrong_on_a_node_it_answers() -> None:
+    """No suite can be started here, as on a node whose disk is full: that is an error, and no silence."""
+    found = local.perform(single("n1")[0], {"run": "r"}, "n1")
+    assert [(one["check"], one["verdict"], one["class"]) for one in found[:2]] == [
+        ("reach", "pass", None),
+        ("suite", "error", "infra"),
+    ]
+
+
+def test_damaged_certificate_does_not_stand_in_the_way_of_a_new_one(tmp_path: Path) -> None:
+    for number, (name, text) in enumerate([("nightly", "{}"), ("20260101", "{half"), ("20260102", '{"nodes": {}}')]):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "certificate.json").write_text(text)
+        os.utime(tmp_path / name / "certificate.json", (number, number))
+    assert task._earlier(tmp_path) == [{}, {"nodes": {}}]
 
 
 def test_findings_of_root_are_told_while_they_are_recent() -> None:

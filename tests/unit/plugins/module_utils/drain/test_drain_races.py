@@ -73,11 +73,103 @@ def test_slurm_that_falls_silent_after_an_order_is_told_and_what_was_done_is_kep
 def test_a_dry_run_changes_nothing_and_says_the_same(world: World) -> None:
     world.say("n3", XID)
     before = sorted(str(path) for path in world.folder.rglob("*"))
-    configured = reconcile.perform(world.settings(dry_run=True), False, world, NOW)
     told = world.reconcile(dry_run=True)
-    assert told.drained == configured.drained == {"n3": OURS}
+    assert told.drained == {"n3": OURS}
     assert (world.updates, sorted(str(path) for path in world.folder.rglob("*"))) == ([], before)
     assert world.reconcile().commands == told.commands
+
+
+def test_a_controller_that_is_to_drain_nothing_gives_its_sign_of_life_and_tells_what_stands(world: World) -> None:
+    """Else every node would report that nobody is there."""
+    world.say("n3", XID)
+    world.say("n4", fault("clock", "infra"))
+    told = world.reconcile(dry_run=False)
+    world.resume("n3")
+    (world.mailbox / "controller.json").unlink()
+    (world.state / "findings.json").unlink()
+    dry = reconcile.perform(world.settings(dry_run=True), False, world, NOW)
+    assert (dry.drained, len(world.updates), world.nodes["n3"].reason) == (told.drained, 1, "")
+    assert (world.mailbox / "controller.json").exists()
+    assert [item["kind"] for item in json.loads((world.state / "findings.json").read_text())["findings"]] == ["infra"]
+    again = reconcile.perform(world.settings(dry_run=True), False, world, NOW)
+    assert (dry.new, again.new) == (dry.findings, [])
+
+
+def test_a_drained_node_that_fell_silent_is_not_said_to_be_well(world: World) -> None:
+    world.say("n3", XID)
+    world.reconcile()
+    world.say("n3", age=901)
+    assert kinds(world.reconcile()) == ["silent"]
+    world.say("n3")
+    assert kinds(world.reconcile()) == ["provable"]
+
+
+class Repair:
+    """A repair of nodes that certification had convicted; nothing shows on the nodes themselves."""
+
+    why = "hpcai:certification:fabric fault, run 7"
+
+    def __init__(self, world: World, *names: str) -> None:
+        self.world, self.names, self.held = world, names, dict.fromkeys(names, self.why)
+        self.drain()
+
+    def drain(self) -> None:
+        self.world.nodes.update({name: Node("IDLE+MAINTENANCE+DRAIN", self.why) for name in self.names})
+
+    def hold(self, dry_run: bool = False) -> tuple[dict[str, str], bool]:
+        return reconcile.hold(self.world.settings(), [*self.names, "n9"], dry_run, self.world)
+
+    def resume(self) -> None:
+        self.world.nodes.update({name: Node("IDLE+MAINTENANCE") for name in self.names})
+
+    def end(self) -> None:
+        """The reservation ends by itself."""
+        for name in self.names:
+            node = self.world.nodes[name]
+            self.world.nodes[name] = Node(node.state.replace("+MAINTENANCE", ""), node.reason)
+
+
+def test_a_repair_that_was_killed_returns_no_node_unproved(world: World) -> None:
+    """Also if more of them were in it than may go at once: they were out of service before."""
+    repair = Repair(world, "n3", "n4", "n5")
+    assert repair.hold(dry_run=True) == repair.hold() == (repair.held, True)
+    assert repair.hold() == (repair.held, False)
+    assert world.reconcile().drained == {}
+    repair.resume()
+    assert repair.hold() == (repair.held, False)  # the repair goes on where it was cut short
+    world.say("n3", fault("ib_flap", "fabric"))
+    assert world.reconcile().drained == {}
+    repair.end()
+    (world.mailbox / "n5.json").unlink()
+    assert world.reconcile(dry_run=True).drained == world.reconcile().drained == repair.held
+    assert [argv[2] for argv in world.updates] == ["nodename=n[3-5]"]
+    world.resume("n4")
+    assert world.reconcile().drained == {}  # once: what a person does then is a person's
+
+
+def test_a_person_s_word_stands_over_a_repair_that_was_killed(world: World) -> None:
+    repair = Repair(world, "n3")
+    repair.hold()
+    repair.resume()
+    repair.end()
+    world.drain("n3", "ops: cable swap")
+    assert world.reconcile().drained == {}
+    assert world.nodes["n3"].reason == "ops: cable swap"
+
+
+@pytest.mark.parametrize("proved", [True, False])
+def test_a_repair_that_ended_well_or_not_is_over(world: World, proved: bool) -> None:
+    repair = Repair(world, "n3")
+    repair.hold()
+    repair.resume()
+    if proved:
+        reconcile.release(world.settings(), ["n3"], False, NOW)
+    else:
+        repair.drain()
+    repair.end()
+    assert world.reconcile().drained == {}
+    world.resume("n3")
+    assert world.reconcile().drained == {}
 
 
 def test_a_person_drains_between_the_look_and_the_order(world: World) -> None:

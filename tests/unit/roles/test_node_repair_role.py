@@ -1,0 +1,185 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The role against an emulated scontrol; in the place of certification stands what the test says that it found."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+WHY = "hpcai:certification:fabric fault, run 7"
+SCONTROL = """\
+#!{python}
+import json, pathlib, sys
+path = pathlib.Path({folder!r}, "slurm.json")
+slurm = json.loads(path.read_text())
+nodes, kept = slurm["nodes"], slurm["kept"]
+words = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
+def expand(text):
+    head, _, rest = text.partition("[")
+    spans = [span.partition("-") for span in rest.rstrip("]").split(",")] if rest else []
+    return [f"{{head}}{{n}}" for a, _, b in spans for n in range(int(a), int(b or a) + 1)] or text.split(",")
+if sys.argv[1] == "--version":
+    print("slurm 22.05.8")
+elif sys.argv[1:3] == ["show", "node"]:
+    inside = {{name for one in kept.values() for name in expand(one["nodes"])}}
+    for name, reason in nodes.items():
+        state = "IDLE" + "+MAINTENANCE" * (name in inside) + "+DRAIN" * bool(reason)
+        told = f" Reason={{reason}} [root@2026-11-21T20:00:00]" if reason else ""
+        print(f"NodeName={{name}} CPUTot=4 NodeAddr={{name}} State={{state}} Partitions=main{{told}}")
+elif sys.argv[1] == "show":
+    for name, one in kept.items():
+        print(f"ReservationName={{name}} StartTime=2026-11-21T21:32:35 Nodes={{one['nodes']}}"
+              f" Flags={{one['flags']}},SPEC_NODES Users={{one['users']}} State=ACTIVE")
+else:
+    slurm["did"].append(" ".join(sys.argv[1:4]))
+    if sys.argv[1] == "create":
+        kept[words["reservationname"]] = words
+    elif sys.argv[1] == "delete":
+        del kept[words["reservationname"]]
+    else:
+        nodes.update({{name: words.get("reason", "") for name in expand(words["nodename"])}})
+    path.write_text(json.dumps(slurm))
+"""
+PLAY = [
+    {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "module_defaults": {"hpcai.gpu_cluster.node_reconcile": {"config": "{{ folder }}/reconcile.json"}},
+        "tasks": [{"ansible.builtin.include_role": {"name": "node_repair"}}],
+    }
+]
+STUB = [
+    {"ansible.builtin.command": "cp {{ folder }}/slurm.json {{ folder }}/then.json"},
+    {"ansible.builtin.command": "cp {{ folder }}/state/latches.json {{ folder }}/held.json"},
+    {
+        "ansible.builtin.copy": {
+            "dest": "{{ folder }}/asked",
+            "content": "{{ certification_run }} {{ certification_reservation }} {{ certification_hosts }}",
+        }
+    },
+    {"ansible.builtin.fail": {"msg": "certification broke down"}, "when": "found is not defined"},
+    {"ansible.builtin.set_fact": {"__certification_done": {"certificate": {"nodes": "{{ found }}"}}}},
+]
+
+
+class Site:
+    """A controller with its reconciler, and two nodes that are drained."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("bin", "state", "mailbox", "roles/certification/tasks"):
+            (folder / name).mkdir(parents=True)
+        shutil.copytree(ROOT / "roles/node_repair", folder / "roles/node_repair")
+        for path in (folder / "roles/node_repair/tasks").iterdir():
+            text = path.read_text().replace("hpcai.gpu_cluster.certification", "certification")
+            path.write_text(text.replace("/etc/hpcai/", f"{folder}/"))
+        (folder / "roles/certification/tasks/main.yml").write_text(json.dumps(STUB))
+        config = {"schema": 1, "mailbox": f"{folder}/mailbox", "state_dir": f"{folder}/state"}
+        (folder / "reconcile.json").write_text(json.dumps(config))
+        self.program("scontrol", SCONTROL.format(python=sys.executable, folder=str(folder)))
+        self.program("sinfo", "#!/bin/sh\nexit 1\n")
+        self.slurm({"c3": WHY, "c4": "Prolog error"})
+
+    def program(self, name: str, text: str) -> None:
+        path = self.folder / "bin" / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def slurm(self, nodes: dict[str, str]) -> None:
+        (self.folder / "slurm.json").write_text(json.dumps({"nodes": nodes, "kept": {}, "did": []}))
+
+    def read(self, name: str) -> dict[str, t.Any]:
+        return dict(json.loads((self.folder / name).read_text()))
+
+    def repair(self, found: dict[str, t.Any] | None = None, *more: str) -> subprocess.CompletedProcess[str]:
+        (self.folder / "play.json").write_text(json.dumps(PLAY))
+        given = {
+            "ansible_python_interpreter": sys.executable,
+            "folder": str(self.folder),
+            "node_repair_hosts": "c[3-4]",
+            "node_repair_stages": ["local"],
+            "node_repair_partners": "c9",
+            **({"found": found} if found is not None else {}),
+        }
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        command = [program, "--connection=local", "-i", "localhost,", "-e", json.dumps(given), *more, "play.json"]
+        own = {
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_ROLES_PATH": str(self.folder / "roles"),
+            "HPCAI_REPORT_DIR": str(self.folder / "report"),
+            "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+        }
+        return subprocess.run(
+            command, cwd=self.folder, env={**os.environ, **own}, capture_output=True, text=True, check=False
+        )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    found = Site(tmp_path)
+    found.slurm({"c3": WHY, "c4": "Prolog error", "c9": ""})
+    return found
+
+
+def test_what_is_proved_is_given_back_and_the_rest_is_drained_again(site: Site) -> None:
+    done = site.repair({"c3": {"status": "cleared"}, "c4": {"status": "watched", "reason": "slow"}})
+    assert done.returncode != 0 and "c4 is watched: slow" in done.stdout, done.stdout
+    then = site.read("then.json")
+    assert (then["nodes"], next(iter(then["kept"].values()))["nodes"]) == ({"c3": "", "c4": "", "c9": ""}, "c[3-4,9]")
+    assert site.read("held.json")["holds"] == {"c3": WHY, "c4": "hpcai:slurm:Prolog error"}
+    now = site.read("slurm.json")
+    assert (now["nodes"], now["kept"]) == ({"c3": "", "c4": "hpcai:slurm:Prolog error", "c9": ""}, {})
+    memory = site.read("state/latches.json")
+    assert (memory["holds"], list(memory["releases"])) == ({"c4": "hpcai:slurm:Prolog error"}, ["c3"])
+    assert (site.folder / "asked").read_text().split()[0].startswith("20261121T213235-hpcai-repair-")
+
+
+def test_a_certification_that_breaks_down_proves_nothing_and_the_next_repair_may(site: Site) -> None:
+    """What was measured before another reservation is not taken for it."""
+    done = site.repair()
+    assert done.returncode != 0 and "certification broke down" in done.stdout, done.stdout
+    now = site.read("slurm.json")
+    assert (now["nodes"], now["kept"]) == ({"c3": WHY, "c4": "hpcai:slurm:Prolog error", "c9": ""}, {})
+    done = site.repair({name: {"status": "cleared"} for name in ("c3", "c4")})
+    assert done.returncode == 0, done.stdout
+    assert site.read("slurm.json")["nodes"] == {"c3": "", "c4": "", "c9": ""}
+    assert site.read("state/latches.json")["holds"] == {}
+
+
+def test_one_that_was_killed_goes_on_and_knows_what_its_nodes_were_drained_for(site: Site) -> None:
+    site.repair()
+    inside = site.read("then.json")
+    (site.folder / "slurm.json").write_text(json.dumps({**inside, "did": []}))
+    done = site.repair({"c4": {"status": "cleared"}})
+    assert done.returncode != 0, done.stdout
+    now = site.read("slurm.json")
+    assert (now["nodes"], now["kept"]) == ({"c3": WHY, "c4": "", "c9": ""}, {})
+    assert not any(line.startswith("create") for line in now["did"])
+
+
+def test_without_a_reconciler_there_is_nothing_to_forget(site: Site) -> None:
+    (site.folder / "reconcile.json").unlink()
+    (site.folder / "state/latches.json").touch()
+    assert site.repair({name: {"status": "cleared"} for name in ("c3", "c4")}).returncode == 0
+    assert site.read("slurm.json")["nodes"] == {"c3": "", "c4": "", "c9": ""}
+
+
+def test_check_mode_changes_nothing_and_a_person_s_drain_is_refused(site: Site) -> None:
+    before = site.read("slurm.json")
+    done = site.repair(None, "--check")
+    assert site.read("slurm.json") == before
+    assert "Certify | Let jobs of the reservation in" in done.stdout
+    site.slurm({**before["nodes"], "c4": "ops: cable swap"})
+    done = site.repair({"c3": {"status": "cleared"}})
+    assert done.returncode != 0 and "who alone gives it back: ops: cable swap" in done.stdout, done.stdout
+    assert site.read("slurm.json")["did"] == []
