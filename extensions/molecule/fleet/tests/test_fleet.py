@@ -54,7 +54,9 @@ def results(folder: Path) -> dict[str, str]:
 
 
 def test_coordinator_killed_at_random_moments_loses_nothing(sound: fleets.Fleet) -> None:
-    chance, name, kills, seen = random.Random(time.time()), "killed", 0, {}
+    seed = time.time_ns()
+    print(f"seed {seed}")  # so that a failure can be repeated
+    chance, name, kills, seen = random.Random(seed), "killed", 0, {}
     given: Json = {"hosts": ",".join(sound.idle()[:20]), "options": {"stages": ["reach", "pair"]}}
     command = sound.coordinator(run=name, **given)
     argv = sound.argv(["sh", "-c", command], fleets.USER)
