@@ -170,4 +170,4 @@ def _away(test: Json, known: t.Mapping[str, str]) -> str:
 
 
 def _dead(node: str) -> str:
-    return f"Slurm started it on {node}, and nothing came: its slurmd does not answer"
+    return f"Slurm started it on {node}, and nothing came: its slurmd does not answer, or has another munge key"
