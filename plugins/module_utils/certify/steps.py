@@ -24,10 +24,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import (
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective_request as torch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_measure import FABRIC_ONLY
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.mark import marked
 
-# NVLink SHARP reduces inside the node whatever is said of peer-to-peer.
-FABRIC_ONLY = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 PAIR, RAIL = "nccl_pair", "nccl_rail"
 _TORCH = {"all_reduce": "all_reduce", "alltoall": "all_to_all"}
 
