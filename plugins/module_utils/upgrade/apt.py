@@ -88,10 +88,11 @@ class Apt:
         with no_daemons():
             answer = self._run(_REPAIR)
             torn = packages.torn(self._ask(packages.HALF))
-            if torn:
-                self._do([*_APT, *_KEEP, "--fix-broken", "--reinstall", "install", *torn])
+            if torn and not self._run([*_APT, *_KEEP, "--fix-broken", "--reinstall", "install", *torn]).problem:
                 answer = self._run(_REPAIR)
-            if answer.problem:  # what was unpacked may lack others: apt brings them
+            # What was unpacked may lack others, and what is torn may not fit what is still old: without names apt
+            # unpacks the torn ones again and brings the others along.
+            if answer.problem or packages.torn(self._ask(packages.HALF)):
                 self._do([*_APT, *_KEEP, "--fix-broken", "install"])
 
     def daemons(self) -> dict[str, daemons.Daemon]:

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import contextlib
 import typing as t
 from pathlib import Path
 
@@ -43,6 +44,27 @@ def test_a_dpkg_that_was_killed() -> None:
     assert packages.torn("ii |slurmd\niHR|libze1:amd64\niU |slurm-client\n") == ["libze1:amd64"]
     plan = packages.host("26.05", [], dict.fromkeys(ALL, NEW), THERE)  # all unpacked, none configured
     assert (plan.version, plan.changes) == (NEW, False)
+
+
+def test_what_is_torn_may_not_fit_what_is_still_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """dpkg died over a library that another package, not yet exchanged, wants in its old version."""
+    calls: list[list[str]] = []
+    half = ["iHR|libhwloc15:amd64\n"]
+
+    def run(argv: t.Sequence[str], *dummy: t.Any, **more: t.Any) -> Outcome:
+        calls.append(list(argv))
+        if argv == packages.HALF:
+            return Outcome(0, half[0], "", 0.0)
+        if argv[0] == "apt-get" and argv[-1] == "install":
+            half[0] = "ii |libhwloc15:amd64\n"
+            return Outcome(0, "", "", 0.0)
+        return Outcome(100 if argv[0] == "apt-get" else 1, "", "E: Unmet dependencies.", 0.0)
+
+    monkeypatch.setattr(apt, "run", run)
+    monkeypatch.setattr(apt, "POLICY", tmp_path / "policy-rc.d")
+    monkeypatch.setattr(apt, "no_daemons", contextlib.nullcontext)
+    apt.Apt([], "26.05", -1, 1, False).repair()
+    assert [argv[-1] for argv in calls if argv[0] == "apt-get"] == ["libhwloc15:amd64", "install"]
 
 
 def test_what_is_offered() -> None:
