@@ -77,7 +77,7 @@ def test_a_training_without_a_scheduler_names_the_rank_that_failed(healthy: Lab)
     settings = {"ddp_launch_name": "broken", "ddp_launch_script": f"{folder}/broken.py"}
     code, output = launch(healthy, "--extra-vars", json.dumps(settings))
     assert code != 0
-    assert re.search(rf"run-1 failed: rank [01] on {bad} ended with 1\. Its last lines:", output), output[-3000:]
+    assert re.search(rf"run-1 failed: rank \d on {bad} ended with 1\. Its last lines:", output), output[-3000:]
     assert "ZeroDivisionError" in output
     said = healthy.run(f"cat {folder}/run-1/ranks/rank-*.txt").stdout
     assert said.count("hello from") == len(healthy.compute)
