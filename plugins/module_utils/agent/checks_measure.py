@@ -91,13 +91,16 @@ def infiniband_bandwidth(context: Context) -> list[Json]:
 
 
 def storage_bandwidth(context: Context) -> list[Json]:
-    """The node's own scratch; what all nodes share is not for each of them to load."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _scratch_task, _storage_bandwidth
+    """The node's own scratch, where it stands: gigabytes for it would else go to the disk of the system."""
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _scratch_use, _storage_bandwidth
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _storage_request as asked
 
     if not context.config.scratch:
         return [context.record("storage_bandwidth", verdict="skipped", reason="no scratch is configured")]
-    mount = context.config.scratch.get("mount") or _scratch_task.SPEC["mount"]["default"]
+    place = _scratch_use.use(_looked(context), idle=True, more=[])
+    if place["skipped"]:
+        return context.adopt([place["skipped"]])
+    mount = place["paths"][0]
     given = {"paths": [mount], "fio": _tool(context, "fio"), "runtime": 20, "timeout": 120.0}
     limits = [one for one in context.config.expect if one.get("path") in (None, mount)]
     return context.adopt(
@@ -105,14 +108,19 @@ def storage_bandwidth(context: Context) -> list[Json]:
     )
 
 
-def scratch(context: Context) -> list[Json]:
-    """Ask what nvme_scratch would change; that it would change anything means that scratch is not as it should be."""
+def _looked(context: Context) -> Json:
+    """Return what nvme_scratch says of the node in check mode."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _scratch_task
 
+    known = {**params(context, _scratch_task.SPEC), **(context.config.scratch or {})}
+    return _scratch_task.perform({**known, "node": context.config.node, "wait": 0.0}, True)
+
+
+def scratch(context: Context) -> list[Json]:
+    """Ask what nvme_scratch would change; that it would change anything means that scratch is not as it should be."""
     if not context.config.scratch:
         return [context.record("nvme_scratch", verdict="skipped", reason="no scratch is configured")]
-    known = params(context, _scratch_task.SPEC)
-    found = _scratch_task.perform({**known, **context.config.scratch, "node": context.config.node, "wait": 0.0}, True)
+    found = _looked(context)
     one = found["check"]
     if found["changed"] and one["verdict"] in ("pass", "unjudged"):
         steps = "; ".join(" ".join(map(str, command)) for command in found["commands"][:3])

@@ -141,8 +141,31 @@ def test_what_a_machine_does_not_have_is_skipped_with_a_reason(name: str) -> Non
     assert found[0]["reason"]
 
 
+@pytest.mark.parametrize(
+    ("verdict", "source", "commands"),
+    [
+        ("fail", "none", []),
+        ("pass", "none", [["mount", "/dev/md/scratch"]]),
+        ("pass", "fallback", []),
+        ("skipped", "none", []),
+    ],
+)
+def test_the_disk_of_the_system_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch, verdict: str, source: str, commands: list[list[str]]
+) -> None:
+    """Scratch that is not mounted is a directory there; the limits of a machine type are not about its speed."""
+    asked = answers(monkeypatch, _storage_bandwidth, {"checks": []})
+    one = record("nvme_scratch", "n1", time=1.0, verdict=verdict, reason="why")
+    answers(monkeypatch, _scratch_task, {"check": one, "commands": commands, "source": source, "path": "/scratch"})
+    (found,) = checks_measure.storage_bandwidth(context(8, (), scratch={"mount": "/scratch"}))
+    assert (asked, found["check"], found["verdict"]) == ([], "storage_bandwidth", "skipped")
+    assert found["reason"]
+
+
 def test_scratch_is_measured_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answers(monkeypatch, _storage_bandwidth, {"checks": []})
+    there = record("nvme_scratch", "n1", time=1.0, verdict="pass")
+    answers(monkeypatch, _scratch_task, {"check": there, "commands": [], "source": "array", "path": "/scratch"})
     limits = [{**FLOOR, "check": "storage_bandwidth", "path": path} for path in ("/scratch", "/shared")]
     checks_measure.storage_bandwidth(context(8, limits, scratch={"mount": "/scratch"}))
     assert (asked[0]["paths"], [one["path"] for one in asked[0]["expect"]]) == (["/scratch"], ["/scratch"])
