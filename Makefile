@@ -5,6 +5,7 @@ PYTHON ?= python3
 BUILD := .build
 VENV := $(BUILD)/venv
 BIN := $(VENV)/bin
+AZURE := $(BUILD)/azure
 TREE := $(BUILD)/collections/ansible_collections/hpcai/gpu_cluster
 LINKS := galaxy.yml meta playbooks plugins roles extensions tests README.md changelogs
 # The one that the venv was made with.
@@ -35,7 +36,7 @@ LAB_PACKAGES := $(HOST_PACKAGES) $(if $(filter vm,$(BACKEND)),$(MACHINE_PACKAGES
 INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
 PLAYBOOK := $(BIN)/ansible-playbook
 
-.PHONY: help host-packages test-packages missing-packages venv lock lock-pytorch format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell \
+.PHONY: help host-packages test-packages missing-packages venv azure-venv lock lock-pytorch format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell \
   agent integration test-gpu fuzz docs molecule-nodes molecule-machines molecule-containers
 
 help: ## show this list
@@ -71,6 +72,13 @@ $(VENV)/.done: requirements/dev.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@
 
+azure-venv: $(AZURE)/.done ## the same with Azure's SDKs, under .build/azure, for provision.yml and destroy.yml
+
+$(AZURE)/.done: requirements/azure.txt | venv
+	$(PYTHON) -m venv --without-pip $(AZURE)
+	$(BIN)/uv pip sync --quiet --require-hashes --python $(AZURE)/bin/python requirements/azure.txt
+	@touch $@
+
 $(TREE)/.done: Makefile
 	@mkdir -p $(TREE)
 	@for f in $(LINKS); do ln -sfn "$(CURDIR)/$$f" "$(TREE)/$$f"; done
@@ -89,7 +97,7 @@ missing-packages:
 
 lock: ## pin requirements/*.in with hashes
 	$(PYTHON) -m venv $(BUILD)/uv && $(BUILD)/uv/bin/pip install --quiet uv
-	cd requirements && for f in runtime dev; do \
+	cd requirements && for f in runtime dev azure; do \
 	  ../$(BUILD)/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -o $$f.txt $$f.in; done
 
 # Each build's lock, for the oldest Python that has wheels of all of it.
