@@ -1,0 +1,211 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Inventory of a CycleCloud cluster's nodes."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: cyclecloud
+author: [hpcai.gpu_cluster authors (@hpcai)]
+version_added: 0.1.0
+short_description: Nodes of a CycleCloud cluster, grouped by role, node array, machine type and state
+description:
+  - >-
+    Asks the documented REST interface of CycleCloud 8.7 or later. The file's name must end with C(cyclecloud.yml) or
+    C(cyclecloud.yaml). So far it has only met an emulator.
+  - >-
+    Groups are C(cyclecloud_cluster_<name>), C(cyclecloud_nodearray_<name>), C(cyclecloud_role_<role>),
+    C(cyclecloud_machine_type_<type>) and C(cyclecloud_state_<state>). Roles are those of Slurm, such as C(scheduler),
+    C(login) and C(execute).
+  - >-
+    Hosts have the names of CycleCloud's nodes, their private address and the variables C(cc_cluster), C(cc_node_id),
+    C(cc_nodearray), C(cc_state), C(cc_target_state), C(cc_machine_type), C(cc_placement_group), C(cc_role),
+    C(cc_gpu_count), C(cc_instance_id), C(cc_hostname) and C(cc_spot).
+  - Nodes that are about to go and nodes without an address are left out.
+extends_documentation_fragment: [ansible.builtin.constructed, ansible.builtin.inventory_cache]
+options:
+  plugin:
+    description: Marks the file as one for this plugin.
+    type: str
+    required: true
+    choices: [hpcai.gpu_cluster.cyclecloud]
+  url:
+    description:
+      - Address of CycleCloud. A redirect is not followed.
+      - Without one there are no hosts and a warning, so that the file may be there before CycleCloud is.
+    type: str
+    env: [{name: CYCLECLOUD_URL}]
+  username:
+    description: Who asks; required with O(url).
+    type: str
+    env: [{name: CYCLECLOUD_USERNAME}]
+  password:
+    description: The password, required with O(url); better in the variable than in the file.
+    type: str
+    env: [{name: CYCLECLOUD_PASSWORD}]
+  ca_path:
+    description: File with the CA of the server's certificate.
+    type: path
+    env: [{name: CYCLECLOUD_CA_PATH}]
+  validate_certs:
+    description: Whether the certificate is verified.
+    type: bool
+    default: true
+  timeout:
+    description: Seconds that one request may take.
+    type: float
+    default: 60
+  cluster:
+    description: Name of the cluster.
+    type: str
+    required: true
+  states:
+    description: Nodes in these states become hosts; V(Preparing) ones do not finish what they do at boot.
+    type: list
+    elements: str
+    default: [Ready]
+  user:
+    description: Who logs in on nodes.
+    type: str
+    default: cyclecloud
+  bastion:
+    description: Where SSH jumps through, as C(user@host), usually the CycleCloud server.
+    type: str
+    env: [{name: CYCLECLOUD_BASTION}]
+  group_prefix:
+    description: How the names of the groups begin; another one for each of several clusters.
+    type: str
+    default: cyclecloud
+  cache:
+    description: Keep what CycleCloud says.
+    type: bool
+    default: true
+  cache_timeout:
+    description: Seconds for which an answer is kept, to be used while CycleCloud does not answer.
+    type: int
+    default: 86400
+  refresh:
+    description: Seconds after which CycleCloud is asked again although there is a kept answer.
+    type: float
+    default: 60
+  stale:
+    description: Whether a kept answer serves, with a warning, while CycleCloud does not answer.
+    type: bool
+    default: true
+"""
+
+EXAMPLES = r"""
+# nd.cyclecloud.yml, with CYCLECLOUD_URL, CYCLECLOUD_USERNAME and CYCLECLOUD_PASSWORD in the environment
+plugin: hpcai.gpu_cluster.cyclecloud
+cluster: nd
+bastion: hpcadmin@cyclecloud.example.org
+cache_plugin: ansible.builtin.jsonfile
+cache_connection: ~/.cache/hpcai
+groups:
+  slurm_controller: cc_role == 'scheduler'
+  slurm_login: cc_role == 'login'
+  slurm_compute: cc_role == 'execute'
+  gpu: (cc_gpu_count or 0) > 0
+"""
+
+import time
+import typing as t
+
+from ansible.errors import AnsibleParserError
+from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
+from ansible.utils.unsafe_proxy import wrap_var
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.hosts import Host, to_hosts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import (
+    Client,
+    CycleCloudError,
+    UnknownOutcome,
+)
+
+
+class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
+    """What Ansible loads."""
+
+    NAME = "hpcai.gpu_cluster.cyclecloud"
+
+    def verify_file(self, path: str) -> bool:
+        return super().verify_file(path) and path.endswith(("cyclecloud.yml", "cyclecloud.yaml"))
+
+    def parse(self, inventory: t.Any, loader: t.Any, path: str, cache: bool = True) -> None:
+        super().parse(inventory, loader, path, cache)
+        self._read_config_data(path)
+        if not self._complete(path):
+            return
+        names = ("cluster", "states", "group_prefix")
+        cluster, states, prefix = (self.get_option(name) for name in names)
+        for host in to_hosts(self._nodes(path, cache), cluster, states, prefix):
+            self._add(host)
+
+    def _complete(self, path: str) -> bool:
+        """Whether there is a CycleCloud to ask yet."""
+        if not self.get_option("url"):
+            self.display.warning(f"{path} adds no nodes: neither option url nor CYCLECLOUD_URL names a CycleCloud")
+            return False
+        missing = [name for name in ("username", "password") if not self.get_option(name)]
+        if missing:
+            variables = " and ".join(f"CYCLECLOUD_{name.upper()}" for name in missing)
+            raise AnsibleParserError(f"{path} has no {' and no '.join(missing)}; set {variables}")
+        return True
+
+    def _nodes(self, path: str, cache: bool) -> list[dict[str, t.Any]]:
+        """What CycleCloud says, or what it said a moment ago, or what it said last while it is silent."""
+        key = self.get_cache_key(path)
+        kept = self._kept(key) if self.get_option("cache") else None
+        if kept and cache and time.time() - kept["time"] < self.get_option("refresh"):
+            return t.cast("list[dict[str, t.Any]]", kept["nodes"])
+        try:
+            nodes = facts.nodes(self._client().status(self.get_option("cluster")))
+        except UnknownOutcome as exc:
+            if not kept or not self.get_option("stale"):
+                raise self._failed(path, exc) from None
+            age = time.time() - kept["time"]
+            self.display.warning(f"Nodes as they were {age:.0f} seconds ago, since CycleCloud does not answer: {exc}")
+            return t.cast("list[dict[str, t.Any]]", kept["nodes"])
+        except CycleCloudError as exc:
+            raise self._failed(path, exc) from None
+        if self.get_option("cache"):
+            self._cache[key] = {"time": time.time(), "nodes": nodes, "of": self._identity()}
+        return nodes
+
+    def _kept(self, key: str) -> dict[str, t.Any] | None:
+        """What the cache has of this server and cluster; the file may have been edited since."""
+        try:
+            found = self._cache[key]
+        except KeyError:
+            return None
+        right = isinstance(found, dict) and found.get("of") == self._identity()
+        return found if right else None
+
+    def _identity(self) -> list[str]:
+        return [self.get_option("url"), self.get_option("cluster")]
+
+    def _failed(self, path: str, exc: CycleCloudError) -> AnsibleParserError:
+        return AnsibleParserError(f"Cannot read the nodes of cluster {self.get_option('cluster')} for {path}: {exc}")
+
+    def _client(self) -> Client:
+        given = {name: self.get_option(name) for name in ("ca_path", "validate_certs", "timeout")}
+        return Client(self.get_option("url"), self.get_option("username"), self.get_option("password"), **given)
+
+    def _add(self, host: Host) -> None:
+        """Nobody but the cluster decides what the strings hold, so that none may be a template."""
+        inventory: t.Any = self.inventory
+        inventory.add_host(host.name)
+        variables = {key: wrap_var(value) for key, value in host.remote.items()}
+        variables["ansible_user"] = self.get_option("user")
+        if self.get_option("bastion"):
+            variables["ansible_ssh_common_args"] = f"-o ProxyJump={self.get_option('bastion')}"
+        for key, value in variables.items():
+            inventory.set_variable(host.name, key, value)
+        for group in host.groups:
+            inventory.add_child(inventory.add_group(self._sanitize_group_name(group)), host.name)
+        strict = self.get_option("strict")
+        self._set_composite_vars(self.get_option("compose"), variables, host.name, strict=strict)
+        self._add_host_to_composed_groups(self.get_option("groups"), variables, host.name, strict=strict)
+        self._add_host_to_keyed_groups(self.get_option("keyed_groups"), variables, host.name, strict=strict)

@@ -1,0 +1,34 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stands in for ssh from the server to a head: answers `scontrol ping` and `azslurm scale` as a ready node would."""
+
+from __future__ import annotations
+
+import sys
+
+from .control import administer
+from .store import UserError
+
+ANSWERS = {"scontrol ping": "Slurmctld(primary) at {} is UP", "azslurm scale": ""}
+
+
+def main() -> int:
+    place = next((one.rpartition("@")[2] for one in sys.argv[1:] if "@" in one and not one.startswith("-")), "")
+    text = " ".join(sys.argv[1:])
+    command = next((one for one in ANSWERS if one in text), "")
+    try:
+        name = administer(command="ssh", address=place, what=command or text)
+    except UserError as exc:
+        sys.stderr.write(f"ssh: connect to host {place} port 22: {exc}\n")
+        return 255
+    if not command:
+        sys.stderr.write("only scontrol ping and azslurm scale are emulated\n")
+        return 127
+    if ANSWERS[command]:
+        print(ANSWERS[command].format(name))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
