@@ -1,0 +1,23 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Options of modules that run on the CycleCloud VM; the same as SPEC and CLI_SPEC of module_utils/cyclecloud/cli.py."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    DOCUMENTATION = r"""
+options:
+  home: {description: Where CycleCloud is installed., type: path, default: /opt/cycle_server}
+  state_dir:
+    description: Directory that only root reads, for what was set before.
+    type: path
+    default: /var/lib/hpcai/cyclecloud
+"""
+
+    CLI = r"""
+options:
+  program: {description: The command line., type: path, default: /usr/local/bin/cyclecloud}
+  config: {description: Its settings with the login., type: path, default: /root/.cycle/config.ini}
+"""

@@ -1,0 +1,373 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A cluster of CycleCloud: its template and parameters, and what is done when commands fail or nobody knows."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from pathlib import Path
+
+import jinja2
+import pytest
+import yaml
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import (
+    account_task,
+    cluster_task,
+    parameters,
+    ready,
+    template,
+    wish,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import Cli, CliError, Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.waiting import Waiter
+
+ROLE = Path(__file__).resolve().parents[5] / "roles/cyclecloud_cluster"
+IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:22.04.2026010100"
+ARRAYS = [
+    {"name": "ndv4", "machine_type": "Standard_ND96asr_v4", "image": IMAGE, "max_nodes": 4, "gpus": 8},
+    {
+        "name": "ndv5",
+        "machine_type": "Standard_ND96isr_H100_v5",
+        "image": IMAGE,
+        "max_nodes": 2,
+        "gpus": 8,
+        "spot": True,
+    },
+]
+SUBNET = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/v/subnets/c"
+
+
+def shipped(arrays: list[dict[str, t.Any]] = ARRAYS) -> str:
+    defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(ROLE / "templates"), trim_blocks=True)
+    environment.filters["bool"] = bool
+    values = {**defaults, "ansible_managed": "x", "cyclecloud_cluster_node_arrays": arrays}
+    return environment.get_template("slurm.txt.j2").render(**values)
+
+
+def want(**others: t.Any) -> Json:
+    base = {
+        "name": "ndv4",
+        "state": "started",
+        "template": shipped(),
+        "builtin": "",
+        "region": "eastus",
+        "subnet_id": SUBNET,
+        "credentials": "azure",
+        "node_arrays": ARRAYS,
+        "scheduler": {"machine_type": "Standard_D8ads_v5"},
+        "login": {},
+        "shared": {"size_gb": 10, "sched_size_gb": 5},
+        "slurm": {"version": "25.11.5", "node_prefix": "n-"},
+        "autoscale": True,
+        "node_identity": "",
+        "tags": {},
+        "max_scaleset_size": 100,
+        "parameters": {},
+        "secret_parameters": {},
+        "project": {},
+        "specs": [],
+        "locker": "azure-storage",
+        "drift": "correct",
+        "ssh": "ssh",
+        "wait": {"ready": 1, "slurm": 1, "poll": 0},
+        "home": "/nowhere",
+        "program": "/nowhere",
+        "config": "/nowhere",
+    }
+    return {**base, **others}
+
+
+def test_shipped_template_reads_only_what_it_declares() -> None:
+    text = shipped()
+    declared = template.declared(text)
+    assert template.used(text) <= set(declared)
+    assert set(declared) <= template.used(text)
+    assert template.clusters(text) == ["hpcai-slurm"]
+    assert declared["Region"].required and declared["ndv5Spot"].default == "false"
+
+
+def test_parameters_fit_the_shipped_template() -> None:
+    values = parameters.build(want())
+    declared = template.declared(shipped())
+    assert parameters.unknown(values, declared) == [] and parameters.lacking(values, declared) == []
+    assert values["SubnetId"] == "rg/v/c" and values["ndv5Spot"] is True and values["SchedulerImageName"] == IMAGE
+
+
+def test_parameters_fit_the_built_in_template() -> None:
+    arrays = [{**ARRAYS[0], "name": "gpu", "zone": "2"}]
+    values = parameters.build(want(builtin="slurm_template_4.0.9", node_arrays=arrays))
+    assert parameters.unknown(values, None) == []
+    assert values["GPUMachineType"] == "Standard_ND96asr_v4" and values["GPUAvailabilityZone"] == "2"
+
+
+def test_own_project_comes_first_and_only_on_compute_nodes() -> None:
+    project = {"name": "hpcai-node", "spec": "node", "version": "1.0.7"}
+    specs = [{"project": "site", "version": "1.0.0", "nodes": ["scheduler", "compute"]}]
+    values = parameters.build(want(project=project, specs=specs))
+    assert list(values["ndv4ClusterInitSpecs"]) == ["hpcai-node:node:1.0.7", "site:default:1.0.0"]
+    assert list(values["SchedulerClusterInitSpecs"]) == ["site:default:1.0.0"]
+    assert values["LoginClusterInitSpecs"] == {}
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        ({"name": "a b"}, "cluster name"),
+        ({"subnet_id": "x"}, "neither"),
+        ({"node_arrays": []}, "no node array"),
+        ({"node_arrays": [ARRAYS[0], ARRAYS[0]]}, "2 times"),
+        ({"node_arrays": [{**ARRAYS[0], "name": "ND-4"}]}, "small letters"),
+        ({"node_arrays": [{**ARRAYS[0], "name": "login"}]}, "is taken"),
+        ({"node_arrays": [{**ARRAYS[0], "max_nodes": 0}]}, "1 or more"),
+        ({"node_arrays": [{**ARRAYS[0], "image": "a:b:c:latest"}]}, "not pinned"),
+        ({"node_arrays": [{**ARRAYS[0], "machine_type": "ND96"}]}, "no VM size"),
+        ({"builtin": "slurm_template_4.0.9"}, "only hpc, htc and gpu"),
+        ({"scheduler": {"machine_type": "x", "image": "latest"}}, "scheduler: image"),
+    ],
+)
+def test_wrong_wishes(change: Json, text: str) -> None:
+    assert wish.problems(want()) == []
+    assert text in "; ".join(wish.problems(want(**change)))
+
+
+@pytest.mark.parametrize(
+    "wanted, have, same",
+    [(4, "4", True), (True, "true", True), ("", None, True), ({}, None, True), ("A", "a", False), (4, 5, False)],
+)
+def test_exported_values_are_compared_leniently(wanted: t.Any, have: t.Any, same: bool) -> None:
+    assert parameters.same(wanted, have) is same
+
+
+def test_secrets_are_hidden_in_a_diff() -> None:
+    assert parameters.lines({"a": 1, "b": "geheim"}, ["a", "b"], {"b"}) == "a = 1\nb = (hidden)\n"
+
+
+def node(name: str, role: str, status: str, **others: t.Any) -> Json:
+    told = {"Configuration": {"slurm": {"role": role}}, "TargetState": "Started", "PrivateIp": "10.0.0.4"}
+    return {"Name": name, "NodeId": name, "Status": status, **told, **others}
+
+
+def test_readiness() -> None:
+    heads = [node("scheduler", "scheduler", "Ready"), node("login-1", "login", "Preparing")]
+    seen = ready.look({"nodes": heads}, 2)
+    assert seen.waiting == ["login-1 is Preparing", "1 of 2 login nodes are there"] and not seen.failed
+    seen = ready.look({"nodes": [node("scheduler", "scheduler", "Failed", StatusMessage="quota")]}, 0)
+    assert seen.failed == ["scheduler failed: quota"]
+    assert ready.look({"nodes": []}, 0).waiting == ["there is no scheduler yet"]
+
+
+class Fake:
+    """A server and both commands over one state; ``faults`` maps a command to what becomes of its next call."""
+
+    def __init__(self) -> None:
+        self.there, self.on, self.values = False, False, {}
+        self.calls: list[str] = []
+        self.faults: dict[str, str] = {}
+        self.gpus = 8
+
+    def run(self, argv: list[str], *dummy: t.Any) -> Outcome:
+        words = argv[1:]
+        self.calls.append(words[0])
+        fault = self.faults.pop(words[0], "")
+        if fault == "before":
+            return Outcome(1, "", "Error: Connection reset by peer", 0.0)
+        if fault == "refused":
+            return Outcome(1, "", "Error: no such credentials", 0.0)
+        out = self.act(words)
+        return Outcome(1, "", "Error: Connection reset by peer", 0.0) if fault == "after" else Outcome(0, out, "", 0.0)
+
+    def act(self, words: list[str]) -> str:
+        if words[0] == "import_cluster":
+            self.there, self.values = True, json.loads(Path(words[words.index("-p") + 1]).read_text())
+        if words[0] == "start_cluster":
+            self.on = True
+        if words[0] == "terminate_cluster":
+            self.on = False
+        if words[0] == "delete_cluster":
+            self.there = False
+        return json.dumps(self.values) if words[0] == "export_parameters" else ""
+
+    def exists(self, dummy: str) -> bool:
+        return self.there
+
+    def started(self, dummy: str) -> bool:
+        return self.on
+
+    def status(self, dummy: str) -> Json:
+        machine = {
+            "definition": {"machineType": "Standard_ND96asr_v4"},
+            "availableCount": 4,
+            "activeCount": 0,
+            "virtualMachine": {"gpuCount": self.gpus, "vcpuCount": 96},
+        }
+        other = {**machine, "definition": {"machineType": "Standard_ND96isr_H100_v5"}}
+        arrays = [{"name": "ndv4", "buckets": [machine]}, {"name": "ndv5", "buckets": [other]}]
+        nodes = [node("scheduler", "scheduler", "Ready")] if self.on else []
+        return {"targetState": "Started" if self.on else "Off", "nodearrays": arrays, "nodes": nodes}
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    monkeypatch.setattr(cluster_task.Scheduler, "await_slurm", lambda *dummy: None)
+    monkeypatch.setattr("time.sleep", lambda dummy: None)
+    return Fake()
+
+
+def do(fake: Fake, tmp_path: Path, check: bool = False, **others: t.Any) -> Json:
+    wanted = want(state_dir=str(tmp_path), **others)
+    work = cluster_task.absent if wanted["state"] == "absent" else cluster_task.present
+    return work(Cli(wanted, fake.run), wanted, t.cast(t.Any, fake), check)
+
+
+def test_cluster_is_made_once(fake: Fake, tmp_path: Path) -> None:
+    assert do(fake, tmp_path, check=True)["changed"] and not fake.there
+    first = do(fake, tmp_path)
+    assert first["changed"] and first["cluster"]["state"] == "ready"
+    assert first["cluster"]["node_arrays"]["ndv4"]["gpus_per_node"] == 8
+    assert not do(fake, tmp_path)["changed"]
+    assert fake.calls.count("import_cluster") == fake.calls.count("start_cluster") == 1
+    assert not list(tmp_path.glob("ndv4.*"))
+
+
+@pytest.mark.parametrize("command", ["import_cluster", "start_cluster"])
+def test_success_that_nobody_heard_of_counts(fake: Fake, tmp_path: Path, command: str) -> None:
+    fake.faults[command] = "after"
+    assert do(fake, tmp_path)["cluster"]["state"] == "ready"
+    assert fake.calls.count(command) == 1 and not do(fake, tmp_path)["changed"]
+
+
+@pytest.mark.parametrize("command", ["import_cluster", "start_cluster"])
+@pytest.mark.parametrize("fault", ["before", "refused"])
+def test_next_run_completes_what_failed(fake: Fake, tmp_path: Path, command: str, fault: str) -> None:
+    fake.faults[command] = fault
+    with pytest.raises(CliError, match=command):
+        do(fake, tmp_path)
+    assert do(fake, tmp_path)["changed"] and not do(fake, tmp_path)["changed"]
+
+
+def killed(*dummy: t.Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_scale_is_made_good(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scaled: list[int] = []
+    do(fake, tmp_path)
+    monkeypatch.setattr(cluster_task.Scheduler, "scale", killed)
+    with pytest.raises(KeyboardInterrupt):
+        do(fake, tmp_path, max_scaleset_size=50)
+    monkeypatch.setattr(cluster_task.Scheduler, "scale", lambda dummy: scaled.append(1))
+    assert do(fake, tmp_path, max_scaleset_size=50)["changed"] and scaled == [1]
+    assert not do(fake, tmp_path, max_scaleset_size=50)["changed"] and scaled == [1]
+    assert fake.calls.count("import_cluster") == 2
+
+
+def test_drift(fake: Fake, tmp_path: Path) -> None:
+    do(fake, tmp_path)
+    fake.values["ndv4MaxNodes"] = 99
+    told = do(fake, tmp_path, drift="report")
+    assert not told["changed"] and "ndv4MaxNodes" in told["warnings"][0]
+    assert fake.values["ndv4MaxNodes"] == 99
+    monkey = do(fake, tmp_path, check=True)
+    assert monkey["changed"] and "ndv4MaxNodes = 99" in monkey["diff"][0]["before"]
+
+
+def test_secret_parameters(fake: Fake, tmp_path: Path) -> None:
+    secret = {"configuration_slurm_accounting_password": "geheim-123"}
+    do(fake, tmp_path, secret_parameters=secret)
+    assert fake.values["configuration_slurm_accounting_password"] == "geheim-123"
+    assert not do(fake, tmp_path, secret_parameters=secret)["changed"]
+    assert not any("geheim-123" in path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    other = do(fake, tmp_path, check=True, secret_parameters={"configuration_slurm_accounting_password": "x"})
+    assert other["changed"] and "geheim" not in str(other)
+
+
+def test_missing_gpus_stop_the_run(fake: Fake, tmp_path: Path) -> None:
+    fake.gpus = 0
+    with pytest.raises(CliError, match="sees 0 GPUs"):
+        do(fake, tmp_path)
+
+
+def test_cluster_goes(fake: Fake, tmp_path: Path) -> None:
+    do(fake, tmp_path)
+    assert do(fake, tmp_path, state="absent")["changed"] and not fake.there
+    assert not do(fake, tmp_path, state="absent")["changed"]
+
+
+def test_waiting_ends_with_what_is_missing(fake: Fake) -> None:
+    with pytest.raises(CliError, match="there is no scheduler yet"):
+        Waiter(t.cast(t.Any, fake), "x", {"ready": 0, "poll": 0}).nodes(0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Locker:
+    """cycle_server with a locker that fails until it is tried again."""
+
+    def __init__(self, clock: Clock, works: bool) -> None:
+        self.clock, self.works, self.state, self.tries = clock, works, "Failed", []
+
+    def query(self, text: str) -> list[Json]:
+        return [{"State": self.state, "Message": "HNS"}] if "Locker" in text else []
+
+    def server(self, *words: str) -> str:
+        self.tries.append(self.clock.now)
+        self.state = "Created" if self.works and "Retry:Cloud.Locker" in words else self.state
+        return ""
+
+
+def task(tmp_path: Path, works: bool) -> tuple[account_task.Task, Locker]:
+    clock = Clock()
+    cli = Locker(clock, works)
+    options = {
+        "name": "azure",
+        "subscription": "s",
+        "tenant": "t",
+        "environment": "public",
+        "location": "eastus",
+        "default": True,
+        "resource_group": "rg",
+        "storage_account": "store1",
+        "container": "c",
+        "locker_auth": "SharedAccessKey",
+        "locker_identity": "",
+        "accept_marketplace_terms": False,
+        "identity": "managed_identity",
+        "locker_timeout": 600,
+        "machine_types_timeout": 500,
+        "identity_timeout": 0,
+        "state_dir": str(tmp_path),
+    }
+    return account_task.Task(t.cast(t.Any, cli), options, clock), cli
+
+
+def test_failed_locker_is_tried_again_after_two_minutes(tmp_path: Path) -> None:
+    one, cli = task(tmp_path, works=True)
+    assert one.await_locker() and len(cli.tries) == 1 and cli.tries[0] >= 1120
+
+
+def test_locker_that_never_works_says_why(tmp_path: Path) -> None:
+    one, cli = task(tmp_path, works=False)
+    with pytest.raises(CliError, match=r"HNS.*hierarchical namespace"):
+        one.await_locker()
+    assert len(cli.tries) <= 5 and all(b - a >= 120 for a, b in zip(cli.tries, cli.tries[1:]))
+
+
+def test_machine_types_that_never_come(tmp_path: Path) -> None:
+    one, cli = task(tmp_path, works=False)
+    with pytest.raises(CliError, match="no machine type in"):
+        one.await_machine_types()
+    assert len(cli.tries) == 5

@@ -1,0 +1,127 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""CycleCloud's first user and command line, on a directory with stand-ins for both programs."""
+
+from __future__ import annotations
+
+import threading
+import time
+import typing as t
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import site
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import Cli, CliError, Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.package import Apt, Plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.records import Drop
+
+PASSWORD = "Sesam-0effne"
+# Answers queries with nothing until the records were taken in, and notes what it was called with.
+SERVER = """#!/bin/sh
+echo "$*" >> {home}/calls
+case "$*" in
+  execute*Application.Setting*initial_user*) [ ! -e {home}/taken ] || echo '[{{"Value": "admin"}}]' ;;
+  execute*Application.Setting*distribution*) [ ! -e {home}/taken ] || echo '[{{"Value": "hpcai.gpu_cluster"}}]' ;;
+  execute*Application.Setting*) [ ! -e {home}/taken ] || echo '[{{"Value": true}}]' ;;
+  execute*) [ ! -e {home}/taken ] || echo '[{{"Name": "admin"}}]' ;;
+esac
+"""
+LINE = """#!/bin/sh
+echo "$*" >> {home}/calls
+grep -q "password = Sesam-0effne" {home}/config.ini || {{ echo "Error: Invalid username or password" >&2; exit 1; }}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "config/data").mkdir(parents=True)
+    (tmp_path / "tools").mkdir()
+    _program(tmp_path / "cycle_server", SERVER.format(home=tmp_path))
+    (tmp_path / "line").write_text(LINE.format(home=tmp_path))
+    with zipfile.ZipFile(tmp_path / "tools/cyclecloud-cli.zip", "w") as archive:
+        text = f'[ "$1" = --system ] && cp {tmp_path}/line {tmp_path}/cyclecloud && chmod +x {tmp_path}/cyclecloud\n'
+        archive.writestr("cyclecloud-cli-installer/install.sh", text)
+    return tmp_path
+
+
+def _program(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def params(home: Path, **others: t.Any) -> Json:
+    places = {"home": str(home), "state_dir": str(home / "state"), "program": str(home / "cyclecloud")}
+    login = {"user": "admin", "password": PASSWORD, "ssh_public_key": "", "url": "https://localhost:8443", "timeout": 5}
+    return {**places, **login, "config": str(home / "config.ini"), **others}
+
+
+def taking(home: Path, suffix: str) -> threading.Thread:
+    """The server: it renames what appears, and must never see half a file or one that others read."""
+
+    def work() -> None:
+        for dummy in range(500):
+            for path in (home / "config/data").glob("*.json"):
+                assert path.read_text().endswith("]") and path.stat().st_mode & 0o077 == 0
+                path.rename(f"{path}{suffix}")
+                (home / "taken").touch()
+                return
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_first_user_and_login(home: Path) -> None:
+    assert site.bring(params(home), True)["changed"] and not (home / "config.ini").exists()
+    thread = taking(home, ".imported")
+    assert len(site.bring(params(home), False)["records"]) == 4
+    thread.join()
+    assert not list((home / "config/data").iterdir()), "the password would stay in it"
+    assert (home / "config.ini").stat().st_mode & 0o777 == 0o600
+    assert PASSWORD not in (home / "calls").read_text()
+    assert not site.bring(params(home), False)["changed"] and not site.bring(params(home), True)["changed"]
+
+
+def test_refused_login_does_not_replace_one_that_worked(home: Path) -> None:
+    (home / "taken").touch()
+    site.bring(params(home), False)
+    with pytest.raises(CliError, match="reset_access"):
+        site.bring(params(home, password="Another-Pass1"), False)
+    assert not site.bring(params(home), False)["changed"]
+
+
+def test_what_a_killed_run_left_is_removed(home: Path) -> None:
+    (home / "taken").touch()
+    site.bring(params(home), False)
+    left = [
+        home / "config/data/hpcai-1.json.imported",
+        home / "config/hpcai-2.json",
+        home / "config/.hpcai-3.json.x.tmp",
+    ]
+    for one in left:
+        one.write_text(PASSWORD)
+    assert site.bring(params(home), True)["changed"] and all(one.exists() for one in left)
+    assert site.bring(params(home), False)["changed"] and not any(one.exists() for one in left)
+
+
+@pytest.mark.parametrize("suffix, text", [(".failed", "did not take the records in"), ("", "within 0.2 s")])
+def test_records_that_are_not_taken_leave_nothing(home: Path, suffix: str, text: str) -> None:
+    thread = taking(home, suffix) if suffix else None
+    with pytest.raises(CliError, match=text):
+        Drop(Cli(params(home))).put([{"AdType": "x"}], 5 if suffix else 0.2)
+    if thread:
+        thread.join()
+    assert not list((home / "config/data").iterdir())
+
+
+def test_upgrade_stops_moves_and_starts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apt = Apt(Cli(params(home)), {"name": "cyclecloud8", "timeout": 5, "check": False})
+    monkeypatch.setattr(apt, "_do", lambda argv: (home / "calls").open("a").write(f"{argv[0]} {argv[-1]}\n"))
+    apt.carry_out(Plan("8.9.4-1", ["cyclecloud8=8.9.4-1"], True, True, False), 60)
+    calls = (home / "calls").read_text().splitlines()
+    wanted = ["stop", "apt-get cyclecloud8=8.9.4-1", "apt-mark cyclecloud8", "start --wait", "await_startup"]
+    assert calls == wanted
