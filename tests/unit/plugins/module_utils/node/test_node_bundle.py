@@ -1,0 +1,210 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The bundle: what is in it, that it is the same every time, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+import typing as t
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import content, make, others, pack
+
+ROOT = Path(__file__).resolve().parents[5]
+GIVEN: dict[str, t.Any] = {"cluster_name": "lab", "cluster_sku": "lab", "slurm_controller_hosts": ["ctl"]}
+
+
+def wheel(folder: Path, name: str, files: dict[str, str]) -> Path:
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(folder / name, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return folder
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> list[str]:
+    common = {"ansible/cli/playbook.py": "main = None", "ansible_test/x.py": "", "a-1.dist-info/WHEEL": "1"}
+    one = wheel(tmp_path / "py311", "a-1-cp311.whl", {**common, "yaml/_yaml.cpython-311.so": "11"})
+    two = {**common, "a-1.dist-info/WHEEL": "2", "yaml/_yaml.cpython-312.so": "12"}
+    return [str(one), str(wheel(tmp_path / "py312", "a-1-cp312.whl", two))]
+
+
+def wish(dest: Path, wheels: list[str], **changes: t.Any) -> make.Wish:
+    wanted: dict[str, t.Any] = {
+        "dest": str(dest),
+        "collection": str(ROOT),
+        "wheels": wheels,
+        "scripts": {"bootstrap.sh": "#!/bin/sh\n"},
+        "groups": ["slurm_compute"],
+        "variables": GIVEN,
+        "collections": [],
+        "places": [],
+        "budget": 900,
+    }
+    return make.Wish(**{**wanted, **changes})
+
+
+def test_what_the_playbook_calls_is_there_and_nothing_of_the_clouds() -> None:
+    found, roles = content.collection(ROOT)
+    assert {"nvme_scratch", "node_tuning", "gpu_clocks", "boot_order", "node_health_check", "slurm_compute"} <= {*roles}
+    assert {"munge", "shared_storage", "slurm"} <= {*roles}  # by dependencies as well
+    assert {"plugins/modules/nvme_scratch.py", "plugins/lookup/sku_profile.py", "plugins/filter/health_suites.py"} <= {
+        *found
+    }
+    assert "plugins/plugin_utils/profiles/lab.yml" in found
+    clouds = (
+        "plugins/module_utils/azure",
+        "plugins/module_utils/cyclecloud",
+        "plugins/modules/azure",
+        "plugins/inventory",
+    )
+    assert not [path for path in found if path.startswith(clouds)]
+    assert not [path for path in found if "__pycache__" in path]
+
+
+def test_every_import_of_the_collection_is_there(tmp_path: Path) -> None:
+    found, dummy = content.collection(ROOT)
+    for path, file in found.items():
+        if path.endswith(".py"):
+            missing = [
+                one
+                for one in content.imported(ROOT, file.data.decode())
+                if one.relative_to(ROOT).as_posix() not in found
+            ]
+            assert not missing, path
+
+
+def test_the_node_s_part_runs_from_the_bundle_alone(tmp_path: Path) -> None:
+    for path, file in content.collection(ROOT)[0].items():
+        place = tmp_path / "ansible_collections/hpcai/gpu_cluster" / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(file.data)
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.apply import options\n"
+        "print(options(['/b', 'd', '--budget', '5']).budget)"
+    )
+    done = subprocess.run([sys.executable, "-ISB", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "5\n"
+
+
+def test_the_same_inputs_make_the_same_bytes(tmp_path: Path, wheels: list[str]) -> None:
+    changed, first = make.keep(wish(tmp_path / "a", wheels), False)
+    assert changed
+    again, second = make.keep(wish(tmp_path / "a", wheels), False)
+    assert not again
+    assert second == first
+    dummy, third = make.keep(wish(tmp_path / "b", wheels), False)
+    assert Path(third["path"]).read_bytes() == Path(first["path"]).read_bytes()
+    assert first["name"] == f"hpcai-node-{first['digest'][:12]}.tar.gz"
+    assert first["version"] == f"1.0.{int(first['digest'][:8], 16)}"
+
+
+def test_other_variables_make_another_bundle(tmp_path: Path, wheels: list[str]) -> None:
+    digests = {
+        make.keep(wish(tmp_path, wheels, variables={**GIVEN, "cluster_user": user}), False)[1]["digest"]
+        for user in "ab"
+    }
+    assert len(digests) == 2
+
+
+def test_a_bundle_that_was_cut_off_is_written_again(tmp_path: Path, wheels: list[str]) -> None:
+    dummy, bundle = make.keep(wish(tmp_path, wheels), False)
+    path = Path(bundle["path"])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    changed, dummy = make.keep(wish(tmp_path, wheels), False)
+    assert changed
+    assert path.read_bytes() == whole
+
+
+def test_check_mode_writes_nothing_and_may_lack_wheels(tmp_path: Path, wheels: list[str]) -> None:
+    changed, told = make.keep(wish(tmp_path / "a", wheels), True)
+    assert changed
+    assert told["digest"] == make.keep(wish(tmp_path / "b", wheels), False)[1]["digest"]
+    assert make.keep(wish(tmp_path / "a", ["/nowhere"]), True)[0]
+    assert not (tmp_path / "a").exists()
+    with pytest.raises(make.BundleError, match="no wheels in /nowhere"):
+        make.keep(wish(tmp_path / "a", ["/nowhere"]), False)
+
+
+def test_the_archive_holds_what_it_says(tmp_path: Path, wheels: list[str]) -> None:
+    dummy, bundle = make.keep(wish(tmp_path, wheels, groups=["slurm_compute", "gpu"]), False)
+    with tarfile.open(bundle["path"]) as archive:
+        archive.extractall(tmp_path, filter="data")
+        assert {entry.mtime for entry in archive} == {0}
+        assert {(entry.uid, entry.uname) for entry in archive} == {(0, "")}
+    home = tmp_path / bundle["folder"]
+    done = subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=home, capture_output=True, check=False)
+    assert done.returncode == 0
+    assert json.loads((home / "vars.yml").read_text()) == GIVEN
+    assert {*json.loads((home / "inventory.yml").read_text())["all"]["children"]} == {"slurm_compute", "gpu"}
+    assert json.loads((home / "manifest.json").read_text())["packages"] == ["a-1"]
+    assert (home / "site/yaml/_yaml.cpython-311.so").is_file()
+    assert (home / "site/yaml/_yaml.cpython-312.so").is_file()
+    assert not (home / "site/ansible_test").exists()
+
+
+def test_wheels_for_two_pythons_have_to_agree(tmp_path: Path) -> None:
+    folders = [wheel(tmp_path / name, "a.whl", {"a.py": name}) for name in ("one", "two")]
+    with pytest.raises(content.BundleError, match=r"another a\.py"):
+        others.site(folders)
+
+
+def test_another_collection_comes_from_the_first_place_that_has_it(tmp_path: Path) -> None:
+    for place in ("one", "two"):
+        home = tmp_path / place / "ansible_collections/a/b"
+        (home / "tests").mkdir(parents=True)
+        (home / "tests/x.py").touch()
+        (home / "plugins").mkdir()
+        (home / "plugins/p.py").write_text(place)
+    assert others.whole("a.b", [str(tmp_path / "one"), str(tmp_path / "two")]) == {"plugins/p.py": content.File(b"one")}
+    with pytest.raises(content.BundleError, match=r"no collection a\.c"):
+        others.whole("a.c", [str(tmp_path)])
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path, wheels: list[str]) -> None:
+    bad = {"cluster_slurm": "ours", "shared_storage_mounts": [{"password": "x"}], "munge_key": "y"}
+    with pytest.raises(make.BundleError) as caught:
+        make.keep(wish(tmp_path, wheels, variables=bad, groups=["gpu"], budget=0), False)
+    said = str(caught.value)
+    for word in (
+        "shared_storage_mounts[0].password",
+        "munge_key looks",
+        "slurm_compute",
+        "cluster_name",
+        "cluster_sku",
+        "0 seconds",
+    ):
+        assert word in said
+    with pytest.raises(make.BundleError, match="accepted: ours, cyclecloud"):
+        make.keep(wish(tmp_path, wheels, variables={**GIVEN, "cluster_slurm": "theirs"}), False)
+
+
+def test_cyclecloud_s_slurm_needs_no_controller(tmp_path: Path, wheels: list[str]) -> None:
+    make.keep(wish(tmp_path, wheels, variables={"cluster_slurm": "cyclecloud", "cluster_sku": "lab"}), False)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ({"munge_key_host": "ctl", "munge_key_file": "/k", "ssh_public_key": "ssh-ed25519 A"}, []),
+        ({"a_token": "x", "b": [{"sas": "y"}], "c": {"Password": "z"}}, ["a_token", "b[0].sas", "c.Password"]),
+        ({"a_secret": "", "gpu_key": 3, "credentials_dir": "/x"}, []),
+    ],
+)
+def test_secrets_are_known_by_their_names(value: t.Any, found: list[str]) -> None:
+    assert pack.secrets(value) == found
+
+
+def test_names_that_sha256sum_would_escape_are_refused() -> None:
+    with pytest.raises(content.BundleError):
+        pack.sums({"a\nb": content.File(b"")})
