@@ -9,10 +9,12 @@ what compresses differs between versions of a library.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
 import tempfile
+import time
 import typing as t
 import zipfile
 from pathlib import Path
@@ -35,6 +37,7 @@ from {HOME}.{ENTRY} import main
 
 sys.exit(main(sys.argv[1:]))
 """
+_KEPT, _DAY = 4, 86400.0
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -95,7 +98,21 @@ def agent(cache: str | Path = CACHE, sources: Sources | None = None) -> Path:
         pass  # not built yet, or half removed
     path = store(build(sources), folder)
     put(path.name.encode(), stamp)
+    clean(folder)
     return path
+
+
+def clean(folder: Path, now: float | None = None) -> None:
+    """Remove what earlier sources made, but for the newest; another play may still be copying what is of today."""
+    moment = time.time() if now is None else now
+    for kind in ("*.pyz", "sources-*"):
+        dated = []
+        for path in folder.glob(kind):
+            with contextlib.suppress(OSError):
+                dated.append((path.stat().st_mtime, path))
+        for made, path in sorted(dated)[:-_KEPT]:
+            if moment - made > _DAY:
+                path.unlink(missing_ok=True)
 
 
 def fingerprint(sources: Sources) -> str:

@@ -109,7 +109,7 @@ class Fleet:
         (self.home / "bin").mkdir()
         (self.home / "kept").mkdir()
         (self.home / "kept").chmod(0o1777)
-        for file in ("certify.py", "emulate", "faults.py", "room.py", "tool.py"):
+        for file in ("certify.py", "emulate", "faults.py", "room.py", "shifted", "tool.py"):
             shutil.copy(HOME / file, self.home / file)
         self._write("fleet.json", {"nodes": names, "gpus": gpus, "leaf": leaf})
         profile = small(_profiles.load(SKU), gpus)

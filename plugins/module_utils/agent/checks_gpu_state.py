@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, metric
@@ -16,6 +17,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_gpu import Gpu
 
 Field = t.Callable[[Gpu], t.Any]
+# GH200, GB200, GB300: their memory is a node of the machine's, and Linux caches files in it.
+_COHERENT = re.compile(r"G[BH]\d")
 _COUNTS = [
     f"{memory}_{kind}_{period}"
     for memory in ("sram", "dram")
@@ -75,10 +78,9 @@ def idle(context: Context) -> list[Json]:
     limit = limits(context, "gpu_idle")
     sure = context.suite == "boot" or context.kept("gpu_idle") is True
     expect = limit if sure else [{**one, "verdict": "warn"} for one in limit]
-    fields: list[tuple[str, str, Field]] = [
-        ("memory_used", "MiB", lambda gpu: gpu.memory_used_mib),
-        ("processes", "processes", lambda gpu: len(gpu.processes)),
-    ]
+    fields: list[tuple[str, str, Field]] = [("processes", "processes", lambda gpu: len(gpu.processes))]
+    if not _COHERENT.match(str((context.config.profile.get("gpu") or {}).get("model"))):
+        fields.insert(0, ("memory_used", "MiB", lambda gpu: gpu.memory_used_mib))
     one = _measured(context, "gpu_idle", fields, Finding(blame="software", expect=expect))
     context.keep("gpu_idle", one["verdict"] in ("fail", "warn"))
     names = sorted({f"{p.pid} {p.name or ''}".strip() for gpu in seen.gpus.values() for p in gpu.processes})

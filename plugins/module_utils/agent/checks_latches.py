@@ -13,6 +13,6 @@ def latches(context: Context) -> list[Json]:
     """Return what is latched as it was found; a state that cannot be read may have held anything."""
     found = list(context.latched.values())
     if context.problem:
-        reason = f"{context.config.spool}/state.json: {context.problem}; faults of this boot may be forgotten"
+        reason = f"{context.config.home}/state.json: {context.problem}; faults of this boot may be forgotten"
         return [*found, context.record("latches", verdict="error", reason=reason)]
     return found or [context.record("latches", verdict="pass", reason="nothing is latched")]

@@ -48,12 +48,18 @@ class Config(t.NamedTuple):
     proc: str = "/proc"
     kernel_log: str | t.Sequence[str] = KERNEL_LOG
     spool: str = "/var/lib/hpcai/agent"
+    # Where what is known of this boot is kept: in memory, as a full disk must not silence the node that it is found on.
+    state: str = ""
     mailbox: str = ""
     mailbox_user: str = ""
     tools: t.Mapping[str, str] = {}
     environment: t.Mapping[str, str] = {}
     suites: t.Mapping[str, Suite] = {}
     checks: t.Mapping[str, Json] = {}
+
+    @property
+    def home(self) -> str:
+        return self.state or self.spool
 
     @property
     def expect(self) -> list[Json]:
@@ -77,6 +83,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "proc": (str,),
     "kernel_log": (str, list),
     "spool": (str,),
+    "state": (str,),
     "mailbox": (str,),
     "mailbox_user": (str,),
     "tools": (dict,),
@@ -123,8 +130,8 @@ def _values(given: Json) -> None:
         _texts(name, given.get(name, []))
     for name in ("tools", "environment"):
         _texts(name, list(given.get(name, {}).values()))
-    for name in ("sysfs", "proc", "spool"):
-        if not given.get(name, "/").startswith("/"):
+    for name in ("sysfs", "proc", "spool", "state"):
+        if not (given.get(name) or "/").startswith("/"):
             raise ConfigError(f"{name} is {given[name]!r}, an absolute path is needed")
     other = sorted(set(given.get("tools", {})) - set(TOOLS))
     if other:

@@ -28,12 +28,12 @@ def main(argv: t.Sequence[str]) -> int:
         found = config.load(asked.config)
         if asked.clear:
             return clear(found, asked.clear)
-        state, problem = spool.load(found.spool, found.node, host(found.proc))
+        state, problem = spool.load(found.home, found.node, host(found.proc))
     except (config.ConfigError, OSError) as exc:
         sys.stderr.write(f"hpcai-agent latch: {exc}\n")
         return 1
     if problem:
-        sys.stderr.write(f"hpcai-agent latch: {spool.state_path(found.spool)}: {problem}\n")
+        sys.stderr.write(f"hpcai-agent latch: {spool.state_path(found.home)}: {problem}\n")
     for key, one in sorted(state["latched"].items()):
         sys.stdout.write(f"{json.dumps({'key': key, 'time': one['time'], 'reason': one['reason']})}\n")
     return 1 if problem else 0
@@ -41,8 +41,8 @@ def main(argv: t.Sequence[str]) -> int:
 
 def clear(found: config.Config, key: str) -> int:
     """Forget one latched fault or all of them."""
-    with spool.locked(found.spool):
-        state, dummy = spool.load(found.spool, found.node, host(found.proc))
+    with spool.locked(found.home):
+        state, dummy = spool.load(found.home, found.node, host(found.proc))
         if key not in (ALL, *state["latched"]):
             sys.stderr.write(f"hpcai-agent latch: {key!r} is not latched\n")
             return 1
@@ -52,7 +52,7 @@ def clear(found: config.Config, key: str) -> int:
         # Else the controller would be told of it until every suite has run again.
         suites = {name: {**one, "records": _without(one["records"], key)} for name, one in state["suites"].items()}
         spool.write(
-            spool.state_path(found.spool), json.dumps({**state, "latched": left, "suites": suites, "kept": kept})
+            spool.state_path(found.home), json.dumps({**state, "latched": left, "suites": suites, "kept": kept})
         )
     return 0
 

@@ -43,8 +43,8 @@ def main(argv: t.Sequence[str]) -> int:
     if not found.mailbox:
         return _told("mailbox is not set")
     with contextlib.suppress(OSError):  # only root can have it, and only root is asked to
-        spool.private(Path(found.spool, LOCK))
-        file = Path(found.spool, LOCK).open("a")  # noqa: SIM115 - the child holds it as long as it hangs
+        spool.private(Path(found.home, LOCK))
+        file = Path(found.home, LOCK).open("a")  # noqa: SIM115 - the child holds it as long as it hangs
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -60,7 +60,7 @@ def _told(problem: str) -> int:
 
 def publish(found: config.Config) -> None:
     """Be the child: read the state, become the mailbox's owner, write."""
-    state, problem = spool.load(found.spool, found.node, host(found.proc))
+    state, problem = spool.load(found.home, found.node, host(found.proc))
     letter = compose(state, time.time(), problem)
     _become(found.mailbox_user)
     path = Path(found.mailbox, f"{found.node}.json")

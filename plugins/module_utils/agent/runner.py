@@ -14,8 +14,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check impo
 
 # What is kept of the budget: starting Python before it, killing what hangs and writing the state after it.
 MARGIN = 0.7
-# Reading the state takes milliseconds; a disk that takes longer must not cost all checks their time.
-SETUP = 0.4
+# Reading the state takes milliseconds; a disk that takes longer must not cost all checks their time, but a busy machine
+# may take longer where there is time: this, or its share of the budget.
+SETUP, SHARE = 0.4, 0.02
 
 
 class Run(t.NamedTuple):
@@ -82,7 +83,7 @@ class _Turn:
         return self._result
 
     def _limit(self) -> float:
-        own = checks.CHECKS[self._ahead[0]].limit if self.ready else SETUP
+        own = checks.CHECKS[self._ahead[0]].limit if self.ready else max(SETUP, SHARE * self._run.plan.budget)
         return max(0.0, min(own, self._run.deadline - time.monotonic()))
 
     def _hear(self, one: Json) -> bool:
@@ -108,7 +109,7 @@ def _work(run: Run, names: t.Sequence[str], blind: str, say: watchdog.Say) -> No
     here = host.host(run.config.proc)
     say({"host": list(here)})
     node = run.config.node
-    state, problem = (latch.fresh(node, here), blind) if blind else spool.load(run.config.spool, node, here)
+    state, problem = (latch.fresh(node, here), blind) if blind else spool.load(run.config.home, node, here)
     say({"ready": True})
     context = Context(run.config, run.suite, host=here, state=state, run=run.name, problem=problem)
     for name in names:

@@ -23,14 +23,21 @@ KEPT = 60
 LARGEST = 8 << 20
 
 
-def state_path(spool: str) -> Path:
-    return Path(spool, "state.json")
+class Places(t.NamedTuple):
+    """Where the state is, and where the records of many runs are."""
+
+    home: str
+    spool: str
 
 
-def load(spool: str, node: str, host: Host) -> tuple[Json, str]:
+def state_path(home: str) -> Path:
+    return Path(home, "state.json")
+
+
+def load(home: str, node: str, host: Host) -> tuple[Json, str]:
     """Return the state and what is wrong with it."""
     try:
-        with state_path(spool).open("rb") as file:
+        with state_path(home).open("rb") as file:
             data = file.read(LARGEST + 1)
     except FileNotFoundError:
         return latch.read(None, node, host)
@@ -42,11 +49,11 @@ def load(spool: str, node: str, host: Host) -> tuple[Json, str]:
 
 
 @contextlib.contextmanager
-def locked(spool: str) -> t.Iterator[None]:
-    """Hold the lock of a spool, which is made if need be; whoever may read a file may keep its lock for ever."""
-    Path(spool).mkdir(mode=0o755, parents=True, exist_ok=True)
-    private(Path(spool, "lock"))
-    with _lock.lock(Path(spool, "lock")):
+def locked(home: str) -> t.Iterator[None]:
+    """Hold the lock of the state, which is made if need be; whoever may read a file may keep its lock for ever."""
+    Path(home).mkdir(mode=0o755, parents=True, exist_ok=True)
+    private(Path(home, "lock"))
+    with _lock.lock(Path(home, "lock")):
         yield
 
 
@@ -56,16 +63,17 @@ def private(path: Path) -> None:
     path.chmod(0o600)
 
 
-def save(spool: str, node: str, host: Host, suite: str, records: t.Sequence[Json], kept: Json) -> None:
-    """Add what a suite found, one suite at a time."""
-    with locked(spool):
+def save(places: Places, node: str, host: Host, suite: str, records: t.Sequence[Json], kept: Json) -> None:
+    """Add what a suite found, one suite at a time; the state first, as the disk of the records may be full."""
+    folder = Path(places.spool, "records")
+    with locked(places.home):
         # Whoever was killed while writing left these; with the lock nobody else writes.
-        for left in (*Path(spool).glob(".state.json.*"), *Path(spool, "records").glob(".*.jsonl.*")):
+        for left in (*Path(places.home).glob(".state.json.*"), *folder.glob(".*.jsonl.*")):
             left.unlink()
-        state, dummy = load(spool, node, host)
+        state, dummy = load(places.home, node, host)
         moment = time.time()
-        write(state_path(spool), json.dumps(latch.merge(state, suite, moment, records, kept)))
-        _log(Path(spool, "records"), suite, moment, records)
+        write(state_path(places.home), json.dumps(latch.merge(state, suite, moment, records, kept)))
+        _log(folder, suite, moment, records)
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
@@ -83,7 +91,7 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def _log(folder: Path, suite: str, moment: float, records: t.Sequence[Json]) -> None:
-    folder.mkdir(mode=0o755, exist_ok=True)
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     lines = "".join(f"{json.dumps(one)}\n" for one in records)
     write(folder / f"{suite}-{int(moment * 1e9)}.jsonl", lines)
     for old in sorted(folder.glob(f"{suite}-*.jsonl"))[:-KEPT]:

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import sys
 import time
 import typing as t
+
+if t.TYPE_CHECKING:
+    import argparse
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
@@ -30,6 +32,8 @@ CALM = ("prolog", "epilog")
 
 def main(argv: t.Sequence[str]) -> int:
     """Run a suite and return what Slurm goes by: 1 is a fault that jobs would suffer from, 2 a broken agent."""
+    import argparse
+
     parser = argparse.ArgumentParser(prog="hpcai-agent suite")
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--config", default=config.PATH)
@@ -37,17 +41,21 @@ def main(argv: t.Sequence[str]) -> int:
     parser.add_argument("--check", action="append", default=[], help="run this check instead of the suite's own")
     parser.add_argument("--budget", type=float, help="seconds after which the suite has ended")
     parser.add_argument("--run", help="the name of the run, for the records")
-    asked, begin = parser.parse_args(argv), time.monotonic()
+    asked = parser.parse_args(argv)
     try:
-        found = config.load(asked.config)
-        plan = checks.plan(found, asked.suite, asked.check, asked.budget)
-        records = _all(Run(found, asked.suite, plan, begin, asked.run))
+        found = records(asked.config, asked.suite, asked.budget, asked.run, asked.check)
     except config.ConfigError as exc:
         return _broken(asked, str(exc))
     except Exception as exc:  # no process left, no memory: the agent's trouble, not the node's
         return _broken(asked, f"{type(exc).__name__}: {exc}")
-    show(records, asked.json)
-    return status(asked.suite, records)
+    show(found, asked.json)
+    return status(asked.suite, found)
+
+
+def records(path: str, suite: str, budget: float | None, run: str | None, only: t.Sequence[str] = ()) -> list[Json]:
+    """Run a suite and return what its checks found; raises ConfigError, or whatever there is no process for."""
+    begin, found = time.monotonic(), config.load(path)
+    return _all(Run(found, suite, checks.plan(found, suite, only, budget), begin, run))
 
 
 def _all(run: Run) -> list[Json]:
@@ -57,7 +65,7 @@ def _all(run: Run) -> list[Json]:
     if not problem:
         return result.records
     about = Context(run.config, run.suite, host=result.host, run=run.name)
-    return [*result.records, about.record("spool", verdict="error", reason=f"{run.config.spool}: {problem}")]
+    return [*result.records, about.record("spool", verdict="error", reason=problem)]
 
 
 def _broken(asked: argparse.Namespace, reason: str) -> int:
@@ -71,7 +79,8 @@ def _save(run: Run, result: Result) -> str:
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import spool
 
     def work(say: watchdog.Say) -> None:
-        spool.save(run.config.spool, run.config.node, result.host, run.suite, result.records, result.kept)
+        places = spool.Places(run.config.home, run.config.spool)
+        spool.save(places, run.config.node, result.host, run.suite, result.records, result.kept)
 
     left = min(run.deadline + SAVING - time.monotonic(), PATIENCE if run.suite in CALM else LONGEST)
     return watchdog.bounded(work, max(SAVING, left))

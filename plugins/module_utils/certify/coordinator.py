@@ -14,12 +14,13 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import judge, metric, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json, finite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import BUILT_IN
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import batch as batches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.batch import Job
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import SILENT, stamp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal, store
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.local import HOLD, OPEN
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import RefusedError, Slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.watch import Clock, Watch
 
 FRUITLESS = 2  # attempts one after the other that came to nothing
@@ -115,15 +116,15 @@ class Coordinator:
         jobs = [Job(*job) for job in state["jobs"]] if state.get("open") else []
         if not ids & {test["id"] for job in jobs for test in job.tests}:
             state["attempt"] += 1
-            sizes = {"array": self.how["array"], "allocation": self.how["allocation"], "stragglers": STRAGGLERS}
+            sizes = {name: self.how[name] for name in ("array", "allocation")}
+            sizes.update(stragglers=STRAGGLERS, fan=batches.FAN)
             jobs = batches.jobs(self.request["run"], batch, left, state["attempt"], sizes)
             # The first time stays: what an earlier attempt did may come late, and is no sign of a clock that is slow.
             state.update(open=True, jobs=jobs, submitted=state.get("submitted", self.clock.wall()))
             self._save(batch, state)
-        prefix = batches.job_name(self.request["run"], batch["id"], f"{state['attempt']}.")
-        self._submit(batch, jobs, prefix)
+        self._submit(batch, jobs)
         watch = Watch(self.journal, self.slurm, self.how, batch["id"], self.clock, lively=state["attempt"] > 1)
-        over = watch.follow(jobs, prefix, lambda answered: self._take(campaign, batch, state, answered))
+        over = watch.follow(jobs, lambda answered: self._take(campaign, batch, state, answered))
         state["open"] = False
         empty = len(over) == len(left) and not any(over.values())
         state["fruitless"] = state.get("fruitless", 0) + 1 if empty else 0
@@ -131,20 +132,24 @@ class Coordinator:
         state["given_up"].update({name: why or lost for name, why in over.items() if why or lost})
         self._save(batch, state)
 
-    def _submit(self, batch: Json, jobs: t.Sequence[Job], prefix: str) -> None:
+    def _submit(self, batch: Json, jobs: t.Sequence[Job]) -> None:
         """Submit what Slurm does not have; whoever was killed right after sbatch left jobs that have these names."""
         begin = self.clock.now()
         while True:
             try:
                 begun = self.journal.read("jobs", jobs[0].name) is not None
-                there = {row.name: row.job_id for row in self.slurm.queue(prefix)} if begun else {}
+                names = {job.name for job in jobs}
+                there = {row.name: row.job_id for row in self.slurm.queue(names)} if begun else {}
+                done = self.journal.answered() if begun else set()
                 last: int | None = None
                 for job in jobs:
+                    if {test["id"] for test in job.tests} <= done:
+                        continue  # Slurm has it no more: it ended while nobody led
                     sent = self.journal.read("jobs", f"{job.name}.sent") or there.get(job.name)
                     last = sent or self._send(batch, job, last)
                 return
-            except SlurmError:
-                if self.clock.now() - begin > _AWAY:
+            except SlurmError as exc:
+                if isinstance(exc, RefusedError) or self.clock.now() - begin > _AWAY:
                     raise
                 self.clock.sleep(5.0)
 
@@ -169,7 +174,9 @@ class Coordinator:
         if one is None or moment is None or test["stage"] != "reach":
             return []
         off = max(0.0, state["submitted"] - moment, moment - state["seen"][test["id"]])
-        metrics = judge("clock_skew", [metric("skew", off, "s")], self.request["fleet"]["profile"].get("expect") or [])
+        told = [one for one in self.request["fleet"]["profile"].get("expect") or [] if one["check"] == "clock_skew"]
+        expect = told or [one for one in BUILT_IN if one["check"] == "clock_skew"]
+        metrics = judge("clock_skew", [metric("skew", off, "s")], expect)
         about = {"tool": "certification", "how": "outside of the time from the job's submission to its result"}
         context = {**about, "physical_host": (one.get("context") or {}).get("physical_host", "")}
         rest: Json = {"metrics": metrics, "blame": "config", "run": self.request["run"], "context": context}

@@ -1,9 +1,10 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""hpcai-agent local FILE: one node tests itself, as one task of an array. Private, stdlib only.
+"""hpcai-agent local FILE: one node tests itself, as one task of a step or of an array. Private, stdlib only.
 
-The array decides how many tasks there are, not who gets which node: a task does the test of the node that it is on, and
+All that is imported here is imported by hundreds of nodes at once, so what only the suite needs is imported there.
+An array decides how many tasks there are, not who gets which node: a task does the test of the node that it is on, and
 keeps the node until all tasks have one, so that no second task lands here while another node still waits.
 """
 
@@ -13,22 +14,21 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 import time
 import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.host import host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.mark import marked
 
 HOLD, OPEN = "hold", "open"
-STATE = "/var/lib/hpcai/agent/state.json"
+STATE = "/run/hpcai/agent/state.json"
 # How old a finding of the node's own health check may be and still be told: a few of its intervals.
 _RECENT = 3600.0
-_MARGIN = 10.0  # seconds that the agent has to end by itself when its budget is spent
+# Of a step's variables whoever looks for a scheduler sees that the job has other nodes: mpirun would use them.
+_OWN = ("SLURM_JOB_ID", "SLURMD_NODENAME")
 
 
 def main(argv: t.Sequence[str]) -> int:
@@ -79,26 +79,30 @@ def _reached(name: str) -> Json:
 
 
 def _suite(job: Json, name: str) -> list[Json]:
-    """Run the agent's suite in a process of its own: whatever happens to it, there is an answer."""
-    how, begin = job["how"], time.time()
+    """Run the agent's suite, whose checks run in processes of their own: whatever happens there is an answer."""
+    import tempfile
+
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import suite
+
+    how = job["how"]
+    _alone(os.environ)
     with tempfile.TemporaryDirectory(prefix="hpcai-") as folder:
         told = {**how["agent"], "schema": 1, "node": name, "spool": f"{folder}/spool"}
         told["sysfs"] = str(told.get("sysfs") or "/sys").replace("{node}", name)
         Path(folder, "spool").mkdir()
         Path(folder, "agent.json").write_text(json.dumps(told))
-        argv = [sys.executable, "-IS", job["agent"], "suite", how["suite"], "--json", "--run", job["run"]]
-        argv += ["--config", f"{folder}/agent.json", "--budget", str(how["suite_timeout"])]
-        return said(run(argv, how["suite_timeout"] + _MARGIN, None, {"TMPDIR": folder}), name, begin)
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        try:
+            found = suite.records(f"{folder}/agent.json", how["suite"], float(how["suite_timeout"]), job["run"])
+        finally:
+            os.environ.pop("TMPDIR", None)
+            tempfile.tempdir = None
+    return found or [record("suite", name, time=time.time(), verdict="error", reason="the suite gave no record")]
 
 
-def said(outcome: Outcome, name: str, begin: float) -> list[Json]:
-    """Return the records that the agent printed; silence and a bad end are errors, whatever it printed before."""
-    found = journals.records(outcome.out)
-    broken = outcome.rc is None or outcome.rc > 1
-    if found and not broken:
-        return found
-    reason = f"the agent's suite: {outcome.problem or 'no record was printed'}"
-    return [*found, record("suite", name, time=begin, verdict="error", reason=reason)]
+def _alone(environment: t.MutableMapping[str, str]) -> None:
+    for name in [name for name in environment if name.startswith(("SLURM", "PMI")) and name not in _OWN]:
+        del environment[name]
 
 
 def own(state: t.Any, name: str, now: float) -> list[Json]:

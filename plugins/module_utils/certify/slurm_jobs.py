@@ -16,7 +16,17 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_read impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SEPARATOR, SlurmError, text_or_none
 
 Run = t.Callable[[t.List[str]], t.Tuple[int, str, str]]
+# What sbatch says when it would take the same job later; whatever else it says it will say again.
+_LATER = re.compile(
+    r"contact slurm controller|timed out|temporarily|connection|transport endpoint|zero bytes|try again"
+    r"|Max(?:Submit|Job)|backup controller|in standby",
+    re.I,
+)
 _ARRAY_SIZE = re.compile(r"^MaxArraySize\s*=\s*(\d+)", re.M)
+
+
+class RefusedError(SlurmError):
+    """Slurm will never take this job."""
 
 
 class Row(t.NamedTuple):
@@ -59,17 +69,19 @@ class Slurm:
     def submit(self, options: t.Sequence[str], script: Path) -> int:
         rc, out, err = self._run(["sbatch", *options, str(script)])
         if rc:
-            raise SlurmError(f"sbatch refused {script.stem}: {(err or out).strip()}")
+            said = (err or out).strip()
+            kind = SlurmError if _LATER.search(said) or not said else RefusedError
+            raise kind(f"sbatch refused {script.stem}: {said}")
         return submitted_id(out)
 
-    def queue(self, prefix: str) -> list[Row]:
-        """Return our jobs whose names begin so, array tasks that wait as one row; ``host`` has a job's first task."""
+    def queue(self, names: t.Container[str]) -> list[Row]:
+        """Return our jobs of these names, array tasks that wait as one row; ``host`` has a job's first task."""
         argv = ["squeue", "-h", "-a", "--me", "-o", SEPARATOR.join(["%A", "%F", "%T", "%B", "%j"])]
         rc, out, err = self._run(argv)
         if rc:
             raise SlurmError(f"squeue failed: {(err or out).strip()}")
         rows = [line.split(SEPARATOR, 4) for line in out.splitlines()]
-        return [_row(cells) for cells in rows if len(cells) == 5 and cells[4].startswith(prefix)]
+        return [_row(cells) for cells in rows if len(cells) == 5 and cells[4] in names]
 
     def cancel(self, job_id: int, waiting: bool = False) -> None:
         """End a job, or those of its tasks that have not begun; one that has ended already is no trouble."""

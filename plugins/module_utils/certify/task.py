@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import time
 import typing as t
 from pathlib import Path
@@ -20,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import j
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request as asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import slurm_fleet
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import Campaign
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.compiled import compiled
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import RequestError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Slurm
@@ -77,6 +77,11 @@ def _request(params: Json, slurm: Slurm, base: Path, check_mode: bool) -> Json:
                     f"run {params['run']} was begun with other options; name another one, or remove"
                     f" {base / params['run']}"
                 )
+            if not (_recent(base / params["run"]) or (base / params["run"] / CERTIFICATE).exists()):
+                raise RequestError(
+                    f"run {params['run']} was begun more than {RESUMABLE / 3600:g} hours ago and never ended: what its"
+                    f" nodes said then is no proof of today. Name another one, or remove {base / params['run']}"
+                )
             return dict(there)
     else:
         there = _unfinished(base, asked.fingerprint(params, told))
@@ -95,11 +100,15 @@ def _unfinished(base: Path, fingerprint: str) -> Json | None:
     folders = sorted(base.iterdir(), reverse=True) if base.is_dir() else []
     for folder in folders:
         file = folder / "request.json"
-        recent = file.is_file() and time.time() - file.stat().st_mtime < RESUMABLE
-        there = journals.load(file) if recent else None
+        there = journals.load(file) if _recent(folder) else None
         if there and there.get("fingerprint") == fingerprint and not (folder / CERTIFICATE).exists():
             return dict(there)
     return None
+
+
+def _recent(folder: Path) -> bool:
+    file = folder / "request.json"
+    return file.is_file() and time.time() - file.stat().st_mtime < RESUMABLE
 
 
 def _fleet(params: Json, slurm: Slurm, base: Path) -> tuple[Json, list[str]]:
@@ -132,7 +141,7 @@ def _lead(request: Json, folder: Path, agent: Path, slurm: Slurm, campaign: Camp
         if not (folder / "request.json").exists() and journal.answered():
             raise RequestError(f"{folder} holds results, and nothing says of what run; name another one, or remove it")
         if not (folder / "agent.pyz").exists():
-            shutil.copyfile(agent, folder / ".agent.pyz")
+            (folder / ".agent.pyz").write_bytes(compiled(agent.read_bytes()))
             (folder / ".agent.pyz").replace(folder / "agent.pyz")
         plan = campaign.plan()
         for name, value in (("plan", plan), ("request", request)):
@@ -147,6 +156,9 @@ def _lead(request: Json, folder: Path, agent: Path, slurm: Slurm, campaign: Camp
         digests = {**request["digests"], "records_sha256": sha256(folder / RECORDS)}
         certificate = campaign.certificate(**digests)
         journals.store(folder / CERTIFICATE, json.dumps(certificate, indent=1, sort_keys=True))
+    # Whoever fetches them need not be root: as root Ansible takes a whole file into memory, twice.
+    for path, mode in ((folder, 0o755), (folder / RECORDS, 0o644), (folder / CERTIFICATE, 0o644)):
+        path.chmod(mode)
     return Result(request["run"], str(folder), plan, certificate, records, True)
 
 

@@ -52,7 +52,7 @@ class Watch:
         self.progress = (0, 0)
         self.opened: set[str] = set()
 
-    def follow(self, jobs: t.Sequence[Job], prefix: str, take: t.Callable[[set[str]], None]) -> dict[str, str]:
+    def follow(self, jobs: t.Sequence[Job], take: t.Callable[[set[str]], None]) -> dict[str, str]:
         """Return why each test that is left has no result; an empty reason is worth another attempt."""
         tests = {test["id"]: test for job in jobs for test in job.tests}
         pause = 0.1
@@ -63,18 +63,18 @@ class Watch:
             if not left:
                 self._open(jobs)
                 return {}
-            rows = self._queue(prefix)
+            rows = self._queue({job.name for job in jobs})
             over = self._over(jobs, left, rows) if rows is not None else None
             if over is not None:
                 self._end(jobs, rows or [])
                 return over
             self.clock.sleep(pause)
-            pause = min(pause * 1.3, float(self.how["poll"]))
+            pause = min(pause * 1.15, float(self.how["poll"]))
 
-    def _queue(self, prefix: str) -> list[Row] | None:
+    def _queue(self, names: t.Container[str]) -> list[Row] | None:
         """A controller that is away is waited for: the jobs go on without it."""
         try:
-            return self.slurm.queue(prefix)
+            return self.slurm.queue(names)
         except SlurmError:
             if self.clock.now() - self.alive > _AWAY:
                 raise
@@ -118,7 +118,10 @@ class Watch:
             if mine and hosts and signs & started:
                 return {}
             if mine and hosts and self.clock.now() - self.moved > self._patience(job, started):
-                heads = {test["id"]: hosts & set(test["nodes"]) for test in mine}
+                # With its head silent nothing of a fan has begun, and nothing is known of the rest of it.
+                reached = {test["id"] for test in job.tests} - set(left) if job.kind == "fan" else set()
+                given = set(job.nodes) if reached else hosts
+                heads = {test["id"]: given & set(test["nodes"]) for test in mine}
                 found.update({name: _dead(min(head)) if head else "" for name, head in heads.items()})
         return found
 

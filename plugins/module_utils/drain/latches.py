@@ -47,6 +47,9 @@ def read(document: object) -> Memory:
         words = [item.get(name) if isinstance(item, dict) else None for name in ("place", "node", "check", "cause")]
         if not all(isinstance(word, str) and word for word in words) or finite(item.get("last")) is None:
             raise ValueError(f"latch {key!r} is incomplete")
+        beside = item.get("neighbours", [])
+        if not isinstance(beside, list) or not all(isinstance(name, str) for name in beside):
+            raise ValueError(f"latch {key!r} has neighbours that are no names")
     if any(finite(value) is None for value in releases.values()):
         raise ValueError("a release is not a time")
     holds = document.get("holds", {})
@@ -71,13 +74,16 @@ def index(memory: Memory) -> Index:
 def hits(known: Index, report: Report, others: t.Mapping[str, Report]) -> list[Fault]:
     """Faults that nothing shows now; a node that has lost the name of its host is taken to be where it was.
 
-    A neighbour on the same host is not to blame while the machine that had the fault still reports from there.
+    A neighbour on the same host is not to blame while the machine that had the fault still reports from there, nor
+    when it is gone: it had another part of the host.
     """
     here = [place(report.node, ""), place(report.node, report.host) if report.host else f"last:{report.node}"]
     items = {id(item): item for key in here for item in known.get(key, [])}
     found = []
     for item in items.values():
         mine = item["node"] == report.node
+        if not mine and report.node in item.get("neighbours", []):
+            continue
         if mine or item["node"] not in others or place("", others[item["node"]].host) != item["place"]:
             text = item["cause"] if mine else f"{item['cause']}, found on {item['node']}"
             blame = item["class"] if item.get("class") in _PHYSICAL else "hardware"
@@ -85,17 +91,21 @@ def hits(known: Index, report: Report, others: t.Mapping[str, Report]) -> list[F
     return found
 
 
-def latched(memory: Memory, found: t.Iterable[Fault], now: float) -> Memory:
-    """Remember faults of nodes that are being drained, or are drained and show them still."""
+def latched(memory: Memory, found: t.Iterable[Fault], now: float, reports: t.Mapping[str, Report]) -> Memory:
+    """Remember faults of nodes that are being drained, or are drained and show them still; and who was there, too."""
     latches = dict(memory.latches)
+    there: dict[str, set[str]] = {}
+    for one in reports.values():
+        there.setdefault(place(one.node, one.host), set()).add(one.node)
     for fault in found:
         if fault.blame not in _PHYSICAL or fault.record is None:
             continue
         where = place(fault.node, fault.host)
         key = f"{where}|{fault.check}"
         first = latches.get(key, {}).get("first", now)
+        beside = {*latches.get(key, {}).get("neighbours", []), *there.get(where, set())} - {fault.node}
         same = {"place": where, "node": fault.node, "check": fault.check, "class": fault.blame, "cause": fault.cause}
-        latches[key] = {**same, "first": first, "last": now}
+        latches[key] = {**same, "neighbours": sorted(beside), "first": first, "last": now}
     return memory._replace(latches=latches)
 
 

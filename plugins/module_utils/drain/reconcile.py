@@ -122,13 +122,14 @@ class _Pass:
             self.problems.append(str(exc))
         drained = self._taken({fault.node: fault.reason for fault in ordered}, view.nodes)
         outcome = self._outcome(first, decision, commands, drained, list(view.nodes), [wrong] if wrong else [])
-        memory = latches.latched(self.memory, [*decision.drained, *ordered], self.now)
+        memory = latches.latched(self.memory, [*decision.drained, *ordered], self.now, self.reports)
         self._save(outcome, latches.settled(memory, view.nodes))
         return outcome
 
     def _keep(self, kept: list[Fault], faults: list[Fault]) -> list[Fault]:
         """Remember and keep the evidence first, so that nothing is lost if the order is the last thing we do."""
-        state.remember(self.settings.state_dir, latches.latched(self.memory, [*kept, *faults], self.now))
+        memory = latches.latched(self.memory, [*kept, *faults], self.now, self.reports)
+        state.remember(self.settings.state_dir, memory)
         state.log(self.settings.state_dir, [{"time": self.now, "reason": f.reason, **f._asdict()} for f in faults])
         return faults
 

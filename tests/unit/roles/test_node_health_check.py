@@ -78,7 +78,7 @@ class Node:
             "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin": str(self.bin),
             "/usr/local/sbin/hpcai-agent": str(self.bin / "hpcai-agent"),
             "/usr/local/lib/hpcai/nhc": str(self.bin),
-            "/var/lib/hpcai/agent": str(folder),
+            "/run/hpcai/agent": str(folder),
             "/run/hpcai": str(self.run),
         }
         for old, new in changes.items():

@@ -16,7 +16,7 @@ DAEMONS = (("ctl", "slurmctld"), ("c1", "slurmd"), ("ctl", "slurmdbd"), ("c1", "
 
 
 def configure(lab: Lab, **variables: t.Any) -> None:
-    run = lab.playbook("configure.yml", "--extra-vars", json.dumps(variables))
+    run = lab.playbook("configure.yml", "--tags", "slurm", "--extra-vars", json.dumps(variables))
     output = run.communicate(timeout=300)[0]
     assert run.returncode == 0, output[-3000:]
 

@@ -103,3 +103,23 @@ def test_one_hung_node_costs_little(sound: fleets.Fleet) -> None:
     assert set(status(found, set(hosts) - {hosts[7]}).values()) == {"cleared"}
     # The machine may be busy with something else; what must not happen is waiting for Slurm to give it up (300 s).
     assert more < 1.3 * without + 2 * PATIENCE, (without, more)
+
+
+def test_a_clock_that_is_off_is_named(sound: fleets.Fleet) -> None:
+    """All nodes here share one clock: the Python of one is told to be off, as if nobody kept its time."""
+    hosts, place = sound.idle()[:4], "/var/lib/hpcai/shift"
+    quick: Json = {"suites": {"full": {"checks": ["infiniband_ports"], "budget": 60}}}
+    given: Json = {
+        "hosts": ",".join(hosts),
+        "options": {"stages": ["reach", "local"]},
+        "node": {**sound.options()["node"], **quick},
+        "interpreter": f"{fleets.INSIDE}/shifted",
+    }
+    sound.room("enter", hosts[2], "sh", "-c", f"echo -400 > {place}")
+    try:
+        sound.certify(run="clock", **given)
+    finally:
+        sound.room("enter", hosts[2], "rm", place)
+    found = sound.certificate("clock")
+    assert status(found, hosts) == {**dict.fromkeys(hosts, "cleared"), hosts[2]: "watched"}
+    assert "clock_skew" in found["nodes"][hosts[2]]["reason"]

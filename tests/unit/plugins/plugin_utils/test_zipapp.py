@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -132,3 +133,17 @@ def test_an_import_that_a_node_does_not_have_is_refused_here(tmp_path: Path) -> 
     (tmp_path / "agent/main.py").write_text("import yaml\n")
     with pytest.raises(ProgramError, match="yaml"):
         build(Sources(tmp_path))
+
+
+def test_what_old_sources_made_is_removed_but_for_the_newest(tmp_path: Path) -> None:
+    for day in range(8):
+        for name in (f"{day}.pyz", f"sources-{day}"):
+            (tmp_path / name).touch()
+            os.utime(tmp_path / name, (day * 86400, day * 86400))
+    _zipapp.clean(tmp_path, 4.5 * 86400)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *[f"{day}.pyz" for day in range(4, 8)],
+        *[f"sources-{day}" for day in range(4, 8)],
+    ]
+    _zipapp.clean(tmp_path, 8 * 86400)
+    assert len(list(tmp_path.iterdir())) == 8

@@ -89,6 +89,13 @@ def test_memory_that_nobody_uses_warns_once_and_then_fails(world: World) -> None
     assert world.one("gpu_idle")["verdict"] == "pass"
 
 
+def test_files_that_linux_caches_in_the_memory_of_a_gpu_are_no_finding(world: World) -> None:
+    smi(world, changes={4: {"used": "30000 MiB"}})
+    assert world.one("gpu_idle")["verdict"] == "warn"
+    world.profile["gpu"] = {**world.profile["gpu"], "model": "GB200"}
+    assert world.one("gpu_idle")["verdict"] == "pass"
+
+
 def test_a_process_on_an_idle_gpu_is_named(world: World) -> None:
     smi(world, changes={1: {"processes": machines.process_xml(4242)}})
     found = world.one("gpu_idle")

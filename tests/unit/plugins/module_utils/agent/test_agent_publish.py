@@ -47,7 +47,7 @@ class Node:
         self.path.write_text(json.dumps({**self._known, **more}))
 
     def save(self, suite: str, *records: Json) -> None:
-        spool.save(str(self.spool), "n1", Host("first", "host-7"), suite, records, {})
+        spool.save(spool.Places(str(self.spool), str(self.spool)), "n1", Host("first", "host-7"), suite, records, {})
 
     def publish(self, limit: float = 20) -> int:
         return publish.main(["--config", str(self.path), "--limit", str(limit)])
@@ -179,9 +179,8 @@ def test_what_was_cleared_is_no_fault_again_before_it_happens_again(node: Node) 
     """The kernel's log still has the old message, and its window the old counts."""
     xid = one("gpu_xid", "fail", latched=True)
     kept = {"infiniband_flaps": {"mlx5_0": [[1.0, 9]]}, "gpu_idle": True}
-    spool.save(
-        str(node.spool), "n1", Host("first", ""), "periodic", [xid, one("infiniband_flaps", "fail", latched=True)], kept
-    )
+    places = spool.Places(str(node.spool), str(node.spool))
+    spool.save(places, "n1", Host("first", ""), "periodic", [xid, one("infiniband_flaps", "fail", latched=True)], kept)
     assert latch_command.main(["--config", str(node.path), "--clear", "all"]) == 0
     now = spool.load(str(node.spool), "n1", Host("first", ""))[0]["kept"]
     assert sorted(now) == [latch.FORGIVEN, "gpu_idle"]
@@ -225,7 +224,8 @@ def test_the_number_of_latches_is_bounded() -> None:
 def test_suites_that_end_at_the_same_moment_lose_nothing_of_each_other(node: Node) -> None:
     def saver(number: int) -> t.Callable[[watchdog.Say], None]:
         found = one(f"check-{number}", "fail", latched=True)
-        place = (str(node.spool), "n1", Host("first", "host-7"), f"suite-{number}", [found], {f"kept-{number}": number})
+        places = spool.Places(str(node.spool), str(node.spool))
+        place = (places, "n1", Host("first", "host-7"), f"suite-{number}", [found], {f"kept-{number}": number})
         return lambda say: [spool.save(*place) for _again in range(5)] and None
 
     children = [watchdog.Child(saver(number)) for number in range(8)]

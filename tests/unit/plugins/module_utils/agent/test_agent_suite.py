@@ -266,6 +266,16 @@ def test_a_spool_that_cannot_be_written_is_told(agent: Agent) -> None:
     assert ("spool", "error", "infra") in verdicts(records)
 
 
+def test_a_full_disk_silences_no_node(agent: Agent, tmp_path: Path) -> None:
+    """What is known of this boot lies in memory, and only the records of many runs beside the disk's other files."""
+    agent.write(state=str(tmp_path / "run"))
+    agent.spool.write_text("no room for a directory")
+    status, records, _seconds = agent.run("prolog", "good")
+    assert (status, ("spool", "error", "infra") in verdicts(records)) == (0, True)
+    state, problem = spool.load(str(tmp_path / "run"), "n1", Host("", ""))
+    assert (problem, list(state["suites"])) == ("", ["prolog"])
+
+
 def test_a_spool_that_hangs_does_not_hold_the_prolog(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "save", lambda *dummy: time.sleep(60))
     status, records, seconds = agent.run("prolog", "good", budget=1.5)

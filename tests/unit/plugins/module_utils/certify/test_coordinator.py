@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request as asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import task
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import Campaign
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.replay import replay
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Slurm
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.certify.slurm_world import (
+    START,
     FakeSlurm,
     Json,
     Killed,
@@ -88,6 +91,15 @@ def test_node_that_never_answered_is_not_asked_again(tmp_path: Path) -> None:
     assert (again["untested"], len(again["rounds"])) == (certificate["untested"], 1)
 
 
+def test_first_node_of_a_step_that_hangs_takes_no_other_with_it(tmp_path: Path) -> None:
+    """Its batch script never starts the step: the others are asked again, by their names."""
+    world = World(NODES, n1="hung")
+    certificate = certify(world, tmp_path, request(options={"stages": ["reach", "local"]}))[0].certificate()
+    assert [one["node"] for one in certificate["untested"]] == ["n1"]
+    assert "does not answer" in certificate["nodes"]["n1"]["reason"]
+    assert certificate["reached"] == len(NODES) - 1
+
+
 def test_slow_start_of_everybody_is_not_silence_of_anybody(tmp_path: Path) -> None:
     world = World(NODES)
     world.late = 20.0
@@ -149,6 +161,20 @@ def test_clock_is_judged_by_submission_and_sight(tmp_path: Path) -> None:
     assert all(85 <= found[name]["metrics"][0]["value"] <= 90 for name in ("n3", "n5"))
 
 
+@pytest.mark.parametrize(("skew", "verdict", "status"), [(90.0, "warn", "cleared"), (200.0, "fail", "watched")])
+def test_clock_that_is_off_needs_no_limit_of_the_profile(
+    tmp_path: Path, skew: float, verdict: str, status: str
+) -> None:
+    world = World(NODES)
+    world.skew = {"n3": skew}
+    campaign, records = certify(world, tmp_path)
+    found = {one["node"]: one["verdict"] for one in records if one["check"] == "clock_skew"}
+    assert found == {**dict.fromkeys(NODES, "pass"), "n3": verdict}
+    nodes = campaign.certificate()["nodes"]
+    assert {name: one["status"] for name, one in nodes.items()} == {**dict.fromkeys(NODES, "cleared"), "n3": status}
+    assert status == "cleared" or "clock_skew" in nodes["n3"]["reason"]
+
+
 class Hostile(World):
     """Its nodes write what they like, or nothing at all."""
 
@@ -173,11 +199,12 @@ class Late(World):
     """What n2 wrote in the first attempt is seen in the second one: a shared file system may take that long."""
 
     def work(self, task: t.Any) -> None:
-        if task.node != "n2":
+        mine = [test for test in task.tests if test["nodes"] == ["n2"]]
+        if not mine:
             super().work(task)
         elif "-reach-1." in task.name:
-            self.kept = self.answer(task.tests[0])
-            task.state = "GONE"
+            self.kept = self.answer(mine[0])
+            task.tests.remove(mine[0])
         else:
             Journal(self.folder).answer(task.tests[0]["id"], self.kept)
             task.state = "GONE"
@@ -283,6 +310,36 @@ def test_task_goes_on_with_what_was_cut_short_unless_that_is_old(
         task.perform({**params, "run": done.run, "timeout": 5.0}, _slurm(world), check_mode=False)
     monkeypatch.setattr(task, "RESUMABLE", -1.0)
     assert task.perform(params, _slurm(world), check_mode=True).resumed is False
+    with pytest.raises(asked.RequestError, match="no proof of today"):
+        task.perform({**params, "run": done.run}, _slurm(world), check_mode=False)
+
+
+class Refusing(FakeSlurm):
+    """Says no to every job, with these words."""
+
+    said = ""
+
+    def submit(self, options: t.Sequence[str], script: Path) -> int:
+        return Slurm(lambda argv: (1, "", self.said)).submit(options, script)
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified", 0),
+        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", 300),
+        ("sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying", 300),
+        ("sbatch: error: AssocMaxSubmitJobLimit", 300),
+    ],
+)
+def test_what_slurm_will_never_take_is_not_asked_for_again(tmp_path: Path, said: str, seconds: float) -> None:
+    world, journal, wanted = World(NODES), Journal(tmp_path), request()
+    journal.create()
+    slurm: t.Any = Refusing(world, tmp_path)
+    slurm.said = said
+    with pytest.raises(SlurmError, match="sbatch refused"):
+        Coordinator(journal, wanted, slurm, world.clock()).run(Campaign(wanted["fleet"], wanted["options"]))
+    assert seconds <= world.now - START <= seconds + 10
 
 
 def _slurm(world: World) -> t.Any:

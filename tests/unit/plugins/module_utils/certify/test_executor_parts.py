@@ -4,27 +4,31 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import json
 import os
 import random
 import subprocess
 import sys
 import typing as t
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SEPARATOR, SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import suite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import batch as batches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import local, slurm_fleet, steps, task
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request as asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import round as rounds
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.compiled import compiled
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Row, Slurm
 
 Json = t.Dict[str, t.Any]
-SIZES = {"array": 4, "allocation": 4, "stragglers": 2}
+SIZES = {"array": 4, "allocation": 4, "stragglers": 2, "fan": 3}
 # scontrol show topology of Slurm 22.05 with topology/tree.
 TOPOLOGY = """\
 SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=n[1-2]
@@ -116,9 +120,10 @@ def test_queue_of_ours() -> None:
     answer = "\n".join(SEPARATOR.join(line) for line in lines)
     slurm = Slurm(lambda argv: (0, answer, ""))
     name = "hpcai-cert-r-0-1.0"
-    assert slurm.queue("hpcai-cert-r") == [Row(20, name, "PENDING", ""), Row(20, name, "RUNNING", "n2")]
+    assert slurm.queue({"hpcai-cert-r"}) == [], "a run whose name begins like another's"
+    assert slurm.queue({name}) == [Row(20, name, "PENDING", ""), Row(20, name, "RUNNING", "n2")]
     with pytest.raises(SlurmError, match="squeue failed"):
-        Slurm(lambda argv: (1, "", "no")).queue("x")
+        Slurm(lambda argv: (1, "", "no")).queue({"x"})
 
 
 def test_jobs_take_so_many_nodes_and_no_more() -> None:
@@ -126,21 +131,22 @@ def test_jobs_take_so_many_nodes_and_no_more() -> None:
     tests = [*single(*"abcde"), pair("f", "g"), pair("h", "i", "j"), pair("k", "l")]
     found = batches.jobs("r", batch, tests, 1, SIZES)
     assert [(job.kind, list(job.nodes)) for job in found] == [
-        ("array", list("abcd")),
-        ("node", ["e"]),
+        ("fan", list("abc")),
+        ("fan", list("de")),
         ("round", ["f", "g"]),
         ("round", ["h", "i", "j"]),
         ("round", ["k", "l"]),
     ]
     assert len({job.name for job in found}) == len(found)
-    again = batches.jobs("r", batch, single("a", "b"), 2, SIZES)
-    assert [job.kind for job in again] == ["node", "node"]
+    again = batches.jobs("r", batch, single(*"abcde"), 2, SIZES)
+    assert [(job.kind, len(job.nodes)) for job in again] == [("array", 4), ("node", 1)]
+    assert [job.kind for job in batches.jobs("r", batch, single("a", "b"), 3, SIZES)] == ["node", "node"]
     assert not {job.name for job in again} & {job.name for job in found}
 
 
 def test_options_of_an_array_and_of_a_round() -> None:
     how = asked.how(parameters(nodes_at_once=3, gpus=8, sbatch_options={"account": "ops"}), 1000)
-    array, dummy, wide = batches.jobs("r", {"id": "b"}, [*single(*"abcde"), pair("f", "g")], 1, SIZES)
+    array, dummy, wide = batches.jobs("r", {"id": "b"}, [*single(*"abcde"), pair("f", "g")], 2, SIZES)
     options = batches.arguments(array, how, ["e", "f"], 630.0, "/log")
     assert {"--array=0-3", "--exclude=e,f", "--no-requeue", "--exclusive", "--gpus-per-node=8", "--account=ops"} <= {
         *options
@@ -246,15 +252,56 @@ def test_task_of_every_node_starts_without_what_only_measurements_need() -> None
     assert not heavy
 
 
-def test_silent_or_broken_suite_is_an_error_whatever_it_printed_before() -> None:
-    line = json.dumps({"check": "memory", "verdict": "pass"})
-    assert [one["verdict"] for one in local.said(Outcome(0, line, "", 1.0), "n", 1.0)] == ["pass"]
-    assert [one["verdict"] for one in local.said(Outcome(1, line, "", 1.0), "n", 1.0)] == ["pass"]
-    torn = local.said(Outcome(0, f'{line}\n{{"check": "xid", "verd', "", 1.0), "n", 1.0)
-    assert [one["verdict"] for one in torn] == ["pass", "error"], "the line that was lost may be a failure"
-    for outcome in (Outcome(0, "", "", 1.0), Outcome(2, line, "broken", 1.0), Outcome(None, line, "late", 1.0)):
-        last = local.said(outcome, "n", 1.0)[-1]
+def test_silent_or_broken_suite_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    node: Json = {"suites": {"full": {"checks": ["memory"]}}}
+    job = {"run": "r", "how": {"agent": node, "suite": "full", "suite_timeout": 20}}
+    measured = {**single("n1")[0], "stage": "local"}
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-16]")
+    assert [one["check"] for one in local.perform(measured, job, "n1")][:2] == ["reach", "memory"]
+    assert "SLURM_JOB_NODELIST" not in os.environ, "mpirun would use the other nodes of the step"
+
+    def broken(*dummy: t.Any) -> t.NoReturn:
+        raise MemoryError
+
+    for bad in (broken, lambda *dummy: []):
+        monkeypatch.setattr(suite, "records", bad)
+        last = local.perform(measured, job, "n1")[1]
         assert (last["check"], last["verdict"], last["class"]) == ("suite", "error", "infra")
+
+
+def test_step_of_many_nodes_gives_each_all_of_itself() -> None:
+    how = asked.how(parameters(), 1000)
+    found = batches.jobs("r", {"id": "b"}, single(*"abc"), 1, SIZES)
+    options = batches.arguments(found[0], how, [], 60.0, "/log")
+    assert {"--no-kill", "--nodes=3", "--nodelist=a,b,c", "--deadline=now+1441minutes"} <= {*options}
+    script = batches.script(found[0], how, "/agent.pyz", "/job.json")
+    assert script.startswith("#!/bin/sh\nexec srun --ntasks-per-node=1 --whole --mem=0 ")
+    assert script.endswith(" --nodes=3 --ntasks=3 /usr/bin/python3 -IS /agent.pyz local /job.json\n")
+
+
+def test_compiled_agent_does_the_same_in_any_python(tmp_path: Path) -> None:
+    plain = io.BytesIO()
+    with zipfile.ZipFile(plain, "w") as archive:
+        archive.writestr("__main__.py", "import other\nprint(other.__file__.rpartition('.')[2], other.VALUE)\n")
+        archive.writestr("other.py", "VALUE = 7\n")
+    assert compiled(b"no zip") == b"no zip"
+    data = compiled(plain.getvalue())
+    foreign = _rewritten(data, importlib.util.MAGIC_NUMBER)
+    for name, content, suffix in (("same", data, "pyc"), ("foreign", foreign, "py")):
+        file = tmp_path / f"{name}.pyz"
+        file.write_bytes(content)
+        done = subprocess.run([sys.executable, "-IS", file], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [suffix, "7"]
+
+
+def _rewritten(data: bytes, magic: bytes) -> bytes:
+    """The same with bytecode of another Python."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as given, zipfile.ZipFile(out, "w") as made:
+        for entry in given.infolist():
+            text = given.read(entry)
+            made.writestr(entry, b"\0\0\r\n" + text[4:] if text.startswith(magic) else text)
+    return out.getvalue()
 
 
 def test_whatever_goes_wrong_on_a_node_it_answers() -> None:

@@ -313,6 +313,17 @@ def test_a_neighbour_on_the_host_is_not_to_blame(world: World) -> None:
     assert set(world.reasons()) == {"n3"}
 
 
+def test_a_neighbour_is_not_to_blame_when_the_bad_machine_is_gone(world: World) -> None:
+    """n4 has always had another part of H3; n7 is made on H3 after n3 was deleted."""
+    world.say("n3", XID, host="H3")
+    world.say("n4", host="H3")
+    world.reconcile()
+    world.say("n3", host="H9")
+    world.say("n4", host="H3")
+    world.say("n7", host="H3")
+    assert set(world.reconcile(max_share=1.0).drained) == {"n7"}
+
+
 def test_a_node_that_lost_the_name_of_its_host_is_where_it_was(world: World) -> None:
     world.say("n3", XID, host="H3")
     world.reconcile()
