@@ -1,0 +1,147 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The emulated subscription, and playbooks that are run on it as a user would run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import ssl
+import subprocess
+import threading
+import time
+import typing as t
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[4]
+SCENARIO = Path(__file__).parents[1]
+STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/molecule-azure")))
+LAB = {**yaml.safe_load((SCENARIO / "vars/lab.yml").read_text()), **json.loads(os.environ.get("LAB_VARS", "{}"))}
+BIN = Path(os.environ.get("AZURE_BIN", str(ROOT / ".build/azure/bin")))
+CLUSTER = "train"
+PASSWORD = "Rehearse-7f3kQ9zW-only"  # of the emulated CycleCloud's first user
+MACHINE = f"hpcai-{LAB['lab_name']}-ctl"
+
+
+class Run(t.NamedTuple):
+    """What a playbook said."""
+
+    rc: int
+    output: str
+    seconds: float
+
+    @property
+    def changed(self) -> int:
+        return sum(int(found) for found in re.findall(r"^\S+\s+: ok=.* changed=(\d+)", self.output, re.MULTILINE))
+
+    @property
+    def tail(self) -> str:
+        return "\n".join(line[:400] for line in self.output.splitlines()[-40:])
+
+
+class Cloud:
+    """Azure as the emulator has it."""
+
+    def __init__(self) -> None:
+        self.place = STATE / "azure"
+        self.told = json.loads((self.place / "azure.json").read_text())
+        self.environment: dict[str, str] = json.loads((self.place / "environment.json").read_text())
+        self.trust = ssl.create_default_context(cafile=self.told["ca"])
+        self.seen: dict[str, str] = {}  # every command line of a process that was seen while playbooks ran
+
+    def ask(self, what: str, body: t.Any = None) -> t.Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"X-Emulator": "1", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.told['url']}/_emulator/{what}", data, headers)
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self.trust)
+        )
+        with opener.open(request, timeout=30) as answer:
+            text = answer.read()
+        return json.loads(text) if text.strip() else None
+
+    @property
+    def leftovers(self) -> list[str]:
+        """Return the identifiers of all that was made and is there still."""
+        return sorted(self.ask("state")["leftovers"])
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        return {"client secret": self.environment["AZURE_SECRET"], "password of CycleCloud": PASSWORD}
+
+    def start(self, playbook: str, *options: str, **variables: t.Any) -> tuple[subprocess.Popen[bytes], Path]:
+        """Start a playbook; what it says goes into the file."""
+        place = f"{BIN}:{os.environ['PATH']}"
+        packages = next((ROOT / ".build/venv/lib").glob("*/site-packages"))  # has azure.azcollection
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "MOLECULE_"))}
+        argv = [str(BIN / "ansible-playbook"), f"--inventory={ROOT}/inventories/azure_ndv4"]
+        given = {**LAB, "lab_state_dir": str(STATE), **variables}
+        argv += [f"--extra-vars=@{SCENARIO}/vars/site.yml", f"--extra-vars={json.dumps(given)}"]
+        log = STATE / "outputs" / f"{time.time():.1f}-{Path(playbook).name}.txt"
+        log.parent.mkdir(exist_ok=True)
+        environment = {
+            **clean,
+            **self.environment,
+            "ANSIBLE_COLLECTIONS_PATH": f"{ROOT}/.build/collections:{packages}",
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "CYCLECLOUD_PASSWORD": PASSWORD,
+            "HPCAI_REPORT_DIR": str(STATE / "report"),
+            "PATH": place,
+        }
+        argv = [*argv, *options, str(ROOT / "playbooks" / playbook)]
+        with log.open("wb") as out:
+            run = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=out, stderr=out, start_new_session=True)
+        return run, log
+
+    def play(self, playbook: str, *options: str, timeout: float = 600, **variables: t.Any) -> Run:
+        """Run a playbook to its end, and watch the command lines of all processes meanwhile."""
+        begin = time.monotonic()
+        run, log = self.start(playbook, *options, **variables)
+        done = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(done,))
+        watch.start()
+        try:
+            run.wait(timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+        finally:
+            done.set()
+            watch.join()
+        return Run(run.returncode, log.read_text(errors="replace"), time.monotonic() - begin)
+
+    def _watch(self, done: threading.Event) -> None:
+        """Look at all processes four times a second; those of the container are processes of this machine, too."""
+        while not done.wait(0.25):
+            for place in Path("/proc").glob("[0-9]*"):
+                try:
+                    argv = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                except OSError:
+                    continue
+                if any(secret in argv for secret in self.secrets.values()):
+                    self.seen[place.name] = argv
+
+    def provision(self, *options: str, **variables: t.Any) -> Run:
+        return self.play("provision.yml", *options, **variables)
+
+    def destroy(self, *options: str, **variables: t.Any) -> Run:
+        return self.play("destroy.yml", *options, **{"confirm": CLUSTER, **variables})
+
+
+def machine(command: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell command as root on the machine that plays the CycleCloud machine."""
+    return subprocess.run(
+        ["podman", "exec", MACHINE, "sh", "-c", command], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.fixture(scope="session")
+def cloud() -> Cloud:
+    return Cloud()

@@ -1,0 +1,102 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From nothing to a started cluster and back to nothing; each test goes on where the last one ended."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import faults
+from conftest import CLUSTER, STATE, Cloud
+
+
+def test_check_from_nothing_tells_everything_and_makes_nothing(cloud: Cloud) -> None:
+    run = cloud.provision("--check")
+    assert run.rc == 0, run.tail
+    assert cloud.leftovers == []
+    said = set(re.findall(r"would be made: (\S+?)\"?,?$", run.output, re.MULTILINE))
+    for name in ("train-rg", "train-vnet", "train-nat", "train-server-nsg", "train-cyclecloud"):
+        assert any(found.endswith(f"/{name}") for found in said), (name, said)
+
+
+def test_a_fault_on_the_way_is_explained_and_the_next_run_goes_on(cloud: Cloud) -> None:
+    """The whole matrix is `make azure-faults`; here is one whose answer is lost after its effect."""
+    lost = faults.FAULTS["reset after the network was made"]
+    cloud.ask("faults", [lost.rule])
+    run = cloud.play("provision_steps/azure.yml", "--tags=azure_infra")
+    cloud.ask("faults", [])
+    # The libraries repeat what can be repeated: then nothing stops, and nothing is there twice.
+    assert run.rc == 0 or re.search(lost.told, run.output), run.tail
+
+
+def test_from_nothing_to_a_started_cluster(cloud: Cloud) -> None:
+    run = cloud.provision()
+    assert run.rc == 0, run.tail
+    assert re.search(r"Cluster train is ready: scheduler [\d.]+, .* 4 x Standard_ND96asr_v4 with 8 GPUs", run.output), (
+        run.tail
+    )
+    # What CycleCloud made is in the subscription, too, and goes with the rest.
+    assert any("virtualMachines/train-scheduler" in found for found in cloud.leftovers), cloud.leftovers
+
+
+def test_a_second_run_changes_nothing(cloud: Cloud) -> None:
+    before = cloud.leftovers
+    run = cloud.provision()
+    assert (run.rc, run.changed) == (0, 0), run.tail
+    assert cloud.leftovers == before
+
+
+def test_nothing_is_there_twice(cloud: Cloud) -> None:
+    names = [found.rsplit("/providers/", 1)[-1] for found in cloud.leftovers if "roleAssignments" not in found]
+    assert len(names) == len(set(names))
+    assert faults.duplicates(cloud) == []
+
+
+def test_destroy_lists_first_and_deletes_only_what_is_confirmed(cloud: Cloud) -> None:
+    before = cloud.leftovers
+    run = cloud.destroy(confirm="")
+    assert run.rc == 0, run.tail
+    assert run.changed == 0
+    assert "Nothing was deleted. To delete everything in this list: -e confirm=train" in run.output
+    assert "train-cyclecloud" in run.output
+    assert cloud.destroy(confirm="other").rc != 0
+    assert cloud.leftovers == before
+
+
+def test_what_an_administrator_locked_is_refused(cloud: Cloud) -> None:
+    with faults.locked(cloud, "production, ask Anna"):
+        run = cloud.destroy()
+        assert run.rc != 0
+        assert "production, ask Anna" in run.output and "az lock delete --ids" in run.output, run.tail
+        assert any(found.endswith("/train-cyclecloud") for found in cloud.leftovers)
+
+
+def test_nothing_that_is_not_due_is_swept(cloud: Cloud) -> None:
+    before = cloud.leftovers
+    run = cloud.play("expire.yml", azure_teardown_days=7)
+    assert run.rc == 0, run.tail
+    run = cloud.play("destroy.yml", azure_teardown_due_only=True)
+    assert run.rc == 0 and "train stays until" in run.output, run.tail
+    assert cloud.leftovers == before
+
+
+def test_destroy_leaves_nothing(cloud: Cloud) -> None:
+    run = cloud.destroy()
+    assert run.rc == 0, run.tail
+    assert cloud.leftovers == []
+    report = json.loads((STATE / f"report/teardown-{CLUSTER}.json").read_text())
+    assert report["left"] == []
+    assert any(found.endswith("/resourceGroups/train-rg") for found in report["deleted"])
+
+
+def test_destroying_nothing_changes_nothing(cloud: Cloud) -> None:
+    run = cloud.destroy()
+    assert (run.rc, run.changed) == (0, 0), run.tail
+
+
+def test_no_secret_is_seen_anywhere(cloud: Cloud) -> None:
+    """In outputs, in files of either machine that are not for root alone, on command lines while playbooks ran."""
+    assert cloud.seen == {}
+    assert faults.secrets_in_files(cloud) == []

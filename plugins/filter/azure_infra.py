@@ -1,0 +1,48 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filters of role azure_infra; documented in the YAML files beside this one."""
+
+from __future__ import annotations
+
+import datetime
+import typing as t
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import failure, infra, infra_check
+
+
+def azure_infra_plan(inputs: t.Any) -> dict[str, t.Any]:
+    """Return what is to be made, what is wrong with the inputs, and what should be known."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    refused = infra_check.refusals(_checked(inputs), now)
+    warnings = [] if refused else infra_check.warnings(inputs, now)
+    return {**infra.plan(inputs), "refused": refused, "warnings": warnings}
+
+
+def azure_infra_roles(inputs: t.Any, principal: t.Any, locker: t.Any) -> list[dict[str, t.Any]]:
+    """Return who needs which role where."""
+    return infra.roles(_checked(inputs), str(principal or ""), str(locker or ""))
+
+
+def azure_failure(text: t.Any) -> str:
+    """Return an error of Azure with what to do."""
+    return failure.explain(str(text))
+
+
+def _checked(inputs: t.Any) -> t.Mapping[str, t.Any]:
+    if not isinstance(inputs, t.Mapping):
+        raise AnsibleFilterError("takes the inputs of role azure_infra as a dictionary")
+    return inputs
+
+
+class FilterModule:
+    """What this file offers to templates."""
+
+    def filters(self) -> dict[str, t.Callable[..., t.Any]]:
+        return {
+            "azure_failure": azure_failure,
+            "azure_infra_plan": azure_infra_plan,
+            "azure_infra_roles": azure_infra_roles,
+        }

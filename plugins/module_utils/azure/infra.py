@@ -1,0 +1,199 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a cluster stands on in Azure: names, rules and roles, which follow from the inputs. No I/O. Private."""
+
+from __future__ import annotations
+
+import hashlib
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import assignments
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.preflight import region
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import CLUSTER_TAG, CREATOR, CREATOR_TAG
+
+Json = t.Dict[str, t.Any]
+SECRET_TAG = "hpcai-secret-expires"  # noqa: S105
+EXPIRY_TAG = "expires-on"
+SSH, CLUSTER_PORT = 22, 9443
+_DIGEST, _ACCOUNT = 8, 24
+_VERSIONS = {
+    "group": "2021-04-01",
+    "network": "2024-07-01",
+    "storage": "2023-05-01",
+    "identity": "2024-11-30",
+    "compute": "2024-07-01",
+}
+
+
+def account_name(subscription: str, cluster: str) -> str:
+    """Return a name that nobody else is likely to have, and always the same one."""
+    digest = hashlib.sha256(f"{subscription.lower()}{cluster}".encode()).hexdigest()[:_DIGEST]
+    return "".join(sign for sign in cluster.lower() if sign.isalnum())[: _ACCOUNT - _DIGEST] + digest
+
+
+def plan(inputs: t.Mapping[str, t.Any]) -> Json:
+    """Return names, identifiers and contents of all resources."""
+    cluster, group = str(inputs["cluster"]), str(inputs["resource_group"])
+    base = f"/subscriptions/{inputs['subscription']}/resourceGroups/{group}"
+    network = not inputs["existing_subnet_id"]
+    names = _names(inputs, cluster)
+    ids = _ids(inputs, base, names, network)
+    return {
+        "base": base,
+        "location": region(str(inputs["location"])),
+        "own_network": network,
+        "names": names,
+        "ids": ids,
+        "resources": _resources(inputs, ids, network),
+        "tags": tags(inputs),
+        "group_tags": {**tags(inputs), **_secret_tag(inputs)},
+        "rules": rules(inputs),
+        "server_subnet": subnet(ids["server_subnet"]),
+    }
+
+
+def _names(inputs: t.Mapping[str, t.Any], cluster: str) -> Json:
+    return {
+        "vnet": f"{cluster}-vnet",
+        "server_nsg": f"{cluster}-server-nsg",
+        "compute_nsg": f"{cluster}-compute-nsg",
+        "nat": f"{cluster}-nat",
+        "nat_address": f"{cluster}-nat-ip",
+        "account": str(inputs["storage_account"] or account_name(str(inputs["subscription"]), cluster)),
+        "locker_identity": f"{cluster}-locker",
+        "address": f"{cluster}-cyclecloud-ip",
+        "nic": f"{cluster}-cyclecloud-nic",
+        "server": f"{cluster}-cyclecloud",
+    }
+
+
+def _ids(inputs: t.Mapping[str, t.Any], base: str, names: Json, network: bool) -> Json:
+    inside = f"{base}/providers/Microsoft."
+    vnet = f"{inside}Network/virtualNetworks/{names['vnet']}"
+    identity = f"{inside}ManagedIdentity/userAssignedIdentities/{names['locker_identity']}"
+    account = str(inputs["existing_storage_account_id"] or f"{inside}Storage/storageAccounts/{names['account']}")
+    own = {
+        "vnet": vnet,
+        "server_nsg": f"{inside}Network/networkSecurityGroups/{names['server_nsg']}",
+        "compute_nsg": f"{inside}Network/networkSecurityGroups/{names['compute_nsg']}",
+        "nat": f"{inside}Network/natGateways/{names['nat']}",
+        "nat_address": f"{inside}Network/publicIPAddresses/{names['nat_address']}",
+        "compute_subnet": f"{vnet}/subnets/compute",
+        "server_subnet": f"{vnet}/subnets/server",
+    }
+    theirs = {
+        "compute_subnet": str(inputs["existing_subnet_id"]),
+        "server_subnet": str(inputs["existing_server_subnet_id"] or inputs["existing_subnet_id"]),
+    }
+    return {
+        "group": base,
+        **(own if network else theirs),
+        "account": account,
+        "container": f"{account}/blobServices/default/containers/{inputs['container']}",
+        "locker_identity": str(inputs["existing_locker_identity_id"] or identity),
+        **({"address": f"{inside}Network/publicIPAddresses/{names['address']}"} if inputs["public_address"] else {}),
+        "nic": f"{inside}Network/networkInterfaces/{names['nic']}",
+        "server": f"{inside}Compute/virtualMachines/{names['server']}",
+    }
+
+
+def _resources(inputs: t.Mapping[str, t.Any], ids: Json, network: bool) -> Json:
+    """Return what is looked at, by name, each with the version of its interface; `own` is what is made here."""
+    kinds = {
+        "account": "storage",
+        "container": "storage",
+        "locker_identity": "identity",
+        "server": "compute",
+        "group": "group",
+    }
+    theirs = {
+        "compute_subnet": not network,
+        "server_subnet": not network,
+        "account": bool(inputs["existing_storage_account_id"]),
+        "locker_identity": bool(inputs["existing_locker_identity_id"]),
+    }
+    look = {name: {"id": one, "api_version": _VERSIONS[kinds.get(name, "network")]} for name, one in ids.items()}
+    return {
+        "look": look,
+        "own": [name for name in ids if not theirs.get(name)],
+        "theirs": sorted(k for k in theirs if theirs[k]),
+    }
+
+
+def tags(inputs: t.Mapping[str, t.Any]) -> Json:
+    """Return the tags of every resource."""
+    expires = str(inputs["expires_on"])
+    ours = {CLUSTER_TAG: str(inputs["cluster"]), CREATOR_TAG: CREATOR}
+    return {**(inputs["tags"] or {}), **ours, **({EXPIRY_TAG: expires} if expires else {})}
+
+
+def _secret_tag(inputs: t.Mapping[str, t.Any]) -> Json:
+    expires = (inputs["service_principal"] or {}).get("secret_expires")
+    used = inputs["orchestration"] == "service_principal"
+    return {SECRET_TAG: str(expires)} if expires and used else {}
+
+
+def subnet(place: str) -> Json:
+    """Take the identifier of a subnet apart."""
+    parts = place.split("/")
+    return {"resource_group": parts[4], "vnet": parts[8], "name": parts[10]} if len(parts) == 11 else {}
+
+
+def rules(inputs: t.Mapping[str, t.Any]) -> Json:
+    """Return the inbound rules of both groups. Azure's own rules let a whole network in, so the last one closes."""
+    sources = list(inputs["allowed_sources"])
+    clusters = sorted(str(prefix) for name, prefix in (inputs["subnets"] or {}).items() if name != "server")
+    server = [_rule("cyclecloud-from-nodes", 100, clusters, [CLUSTER_PORT])]
+    compute = [_rule("ssh-from-cyclecloud", 100, [str((inputs["subnets"] or {}).get("server", ""))], [SSH])]
+    if sources:
+        server += [_rule("ssh", 110, sources, [SSH]), _rule("https", 120, sources, inputs["https_ports"])]
+        compute.append(_rule("ssh", 110, sources, [SSH]))
+    compute.append(_rule("cluster", 200, clusters, ["*"], "*"))
+    closed = _rule("closed", 4096, ["*"], ["*"], "*", "Deny")
+    return {"server": [*server, closed], "compute": [*compute, closed]}
+
+
+def _rule(
+    name: str,
+    priority: int,
+    sources: t.Sequence[str],
+    ports: t.Iterable[t.Any],
+    protocol: str = "Tcp",
+    access: str = "Allow",
+) -> Json:
+    listed = [str(port) for port in ports]
+    return {
+        "name": name,
+        "priority": priority,
+        "direction": "Inbound",
+        "access": access,
+        "protocol": protocol,
+        "source_address_prefix": sources[0] if len(sources) == 1 else list(sources),
+        "destination_port_range": listed[0] if len(listed) == 1 else listed,
+    }
+
+
+def roles(inputs: t.Mapping[str, t.Any], principal: str, locker: str) -> list[Json]:
+    """Return who needs which role where."""
+    made = plan(inputs)
+    above = f"/subscriptions/{inputs['subscription']}"
+    narrow = inputs["role_scope"] == "resource_group"
+    scope = made["base"] if narrow else above
+    wishes = [(scope, "Contributor", principal), (scope, "Storage Blob Data Contributor", principal)]
+    if narrow:
+        wishes.append((above, "Reader", principal))
+        outside = (
+            sorted({made["ids"]["compute_subnet"], made["ids"]["server_subnet"]}) if not made["own_network"] else []
+        )
+        wishes += [(place, "Network Contributor", principal) for place in outside]
+        account = made["ids"]["account"]
+        if not account.lower().startswith(made["base"].lower() + "/"):
+            wishes.append((account, "Storage Blob Data Contributor", principal))
+        identity = made["ids"]["locker_identity"]
+        if not identity.lower().startswith(made["base"].lower() + "/"):
+            wishes.append((identity, assignments.OPERATOR, principal))
+    wishes.append((made["ids"]["account"], "Storage Blob Data Reader", locker))
+    # By these words a teardown finds it even when its principal is gone.
+    words = f"{CREATOR} {inputs['cluster']}"
+    return [{"scope": place, "role": role, "principal": who, "description": words} for place, role, who in wishes]

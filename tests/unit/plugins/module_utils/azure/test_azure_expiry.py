@@ -1,0 +1,74 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""When a cluster is due."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import expiry
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import TeardownError, Thing
+
+NOW = datetime.datetime(2026, 6, 15, 12, 0, tzinfo=datetime.timezone.utc)
+
+
+@pytest.mark.parametrize(
+    "text, written",
+    [
+        ("2026-12-01", "2026-12-01T00:00:00Z"),
+        (" 2026-12-01T18:00:00Z ", "2026-12-01T18:00:00Z"),
+        ("2026-12-01T18:00:00+01:00", "2026-12-01T17:00:00Z"),
+        ("2026-12-01T18:00Z", "2026-12-01T18:00:00Z"),
+        ("2026-12-01 18:00:00+0000", "2026-12-01T18:00:00Z"),
+    ],
+)
+def test_times_as_people_and_yaml_write_them(text: str, written: str) -> None:
+    assert expiry.write(expiry.read(text)) == written
+
+
+@pytest.mark.parametrize("text", ["", "tomorrow", "2026-13-01", "2026-12-01T18:00:00", "1796144400"])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(TeardownError, match="is no time"):
+        expiry.read(text)
+
+
+@pytest.mark.parametrize(
+    "before, expires_on, days, after",
+    [
+        ("", "2026-07-01", 0, "2026-07-01T00:00:00Z"),
+        ("", "", 7, "2026-06-22T12:00:00Z"),
+        ("2026-06-16T00:00:00Z", "", 0.5, "2026-06-16T00:00:00Z"),
+        ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", 0, "2026-01-01T00:00:00Z"),  # due already, and stays so
+    ],
+)
+def test_the_tag_wanted(before: str, expires_on: str, days: float, after: str) -> None:
+    assert expiry.wanted(before, NOW, expires_on, days) == after
+
+
+def test_a_time_that_is_past_is_refused() -> None:
+    with pytest.raises(TeardownError, match=r"is past already .* destroy.yml"):
+        expiry.wanted("", NOW, "2026-06-01", 0)
+
+
+def group(name: str, cluster: str | None, expires: str | None, creator: str = "hpcai.gpu_cluster") -> Thing:
+    tags = {"created-by": creator, "hpcai-cluster": cluster, "expires-on": expires}
+    return Thing(f"/subscriptions/s/resourceGroups/{name}", "", {key: value for key, value in tags.items() if value})
+
+
+def test_clusters_that_are_due() -> None:
+    groups = [
+        group("a-rg", "a", "2026-06-15T11:59:59Z"),
+        group("b-rg", "b", "2026-06-15T12:00:01Z"),
+        group("c-rg", "c", None),
+        group("d-rg", "d", "2026-06-01", creator="somebody"),
+        group("e-rg", "e", "soon"),
+        group("f-rg", "f", "2026-07-01"),
+        group("f2-rg", "f", "2026-06-01"),
+        group("g-rg", None, "2026-06-01"),
+    ]
+    found = {due.cluster: due for due in expiry.clusters(groups, NOW)}
+    assert {name: due.due for name, due in found.items()} == {"a": True, "b": False, "e": False, "f": True}
+    assert "expires-on of e: 'soon' is no time" in found["e"].problem

@@ -1,0 +1,157 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What belongs to a cluster, what goes with it, what forbids it."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import teardown
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import Asked, Seen, Thing
+
+SUB = "/subscriptions/s"
+RG = f"{SUB}/resourceGroups/gpu-rg"
+THEIRS = f"{SUB}/resourceGroups/network-rg"
+TAGS = {"created-by": "hpcai.gpu_cluster", "hpcai-cluster": "gpu"}
+GROUP = Thing(RG, "Microsoft.Resources/resourceGroups", TAGS)
+ASKED = Asked("gpu", "gpu")
+
+
+def resource(kind: str, name: str, tags: t.Mapping[str, str] = TAGS, group: str = RG, managed_by: str = "") -> Thing:
+    return Thing(f"{group}/providers/{kind}/{name}", kind, tags, managed_by)
+
+
+def lock(scope: str, notes: str | None = None, level: str = "CanNotDelete") -> dict[str, t.Any]:
+    properties = {"level": level, **({"notes": notes} if notes else {})}
+    return {"id": f"{scope}/providers/Microsoft.Authorization/locks/keep", "properties": properties}
+
+
+def assignment(name: str, principal: str, description: str | None = None, scope: str = SUB) -> dict[str, t.Any]:
+    properties = {"principalId": principal, "description": description}
+    return {"id": f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name}", "properties": properties}
+
+
+VM = resource("Microsoft.Compute/virtualMachines", "gpu-cyclecloud")
+
+
+def seen(**more: t.Any) -> Seen:
+    return Seen(**{"subscription": "s", "groups": [GROUP], "resources": [VM], **more})
+
+
+@pytest.mark.parametrize(
+    "tags, answer",
+    [
+        (TAGS, True),
+        ({"Created-By": "hpcai.gpu_cluster", "HPCAI-Cluster": "gpu"}, True),  # names of tags have no case
+        ({"created-by": "hpcai.gpu_cluster", "hpcai-cluster": "gpu-2"}, False),
+        ({"created-by": "hpcai.gpu_cluster"}, False),
+        ({"created-by": "me", "hpcai-cluster": "gpu"}, False),
+        (None, False),
+    ],
+)
+def test_both_tags_make_it_ours(tags: dict[str, str] | None, answer: bool) -> None:
+    assert teardown.ours(teardown.thing({"id": RG, "tags": tags}), "gpu") is answer
+
+
+@pytest.mark.parametrize(
+    "text, answer",
+    [
+        ("hpcai.gpu_cluster gpu", True),
+        ("made by hpcai.gpu_cluster, for gpu; do not touch", True),
+        ("hpcai.gpu_cluster gpu-2", False),
+        ("gpu", False),
+        ("", False),
+    ],
+)
+def test_a_note_names_collection_and_cluster(text: str, answer: bool) -> None:
+    assert teardown.marked(text, "gpu") is answer
+
+
+@pytest.mark.parametrize(
+    "one, scope, answer",
+    [
+        (RG, SUB, True),
+        (RG, RG, True),
+        (f"{RG}-2", RG, False),
+        (RG.upper(), RG, True),
+        (SUB, RG, False),
+    ],
+)
+def test_below(one: str, scope: str, answer: bool) -> None:
+    assert teardown.below(one, scope) is answer
+
+
+def test_a_group_of_ours_goes_with_everything_in_it() -> None:
+    plan = teardown.plan(seen(), ASKED)
+    assert (plan.groups, plan.resources, plan.refusals) == ([RG], [], [])
+    assert plan.contents == {"gpu-rg": ["Microsoft.Compute/virtualMachines gpu-cyclecloud"]}
+
+
+def test_of_a_group_that_was_brought_along_only_ours_goes_and_in_order() -> None:
+    made = [
+        resource("Microsoft.ManagedIdentity/userAssignedIdentities", "gpu-locker", group=THEIRS),
+        resource("Microsoft.Network/virtualNetworks", "gpu-vnet", group=THEIRS),
+        resource("Microsoft.Network/virtualNetworks", "corporate", {}, group=THEIRS),
+        resource("Microsoft.Network/networkInterfaces", "gpu-nic", group=THEIRS),
+        resource("Microsoft.Compute/virtualMachines", "gpu-cyclecloud", group=THEIRS),
+        resource("Microsoft.Compute/virtualMachines", "gpu-cyclecloud/extensions/x", group=THEIRS),
+    ]
+    plan = teardown.plan(seen(groups=[], resources=made), ASKED)
+    names = [found.rsplit("/", 1)[-1] for found in plan.resources]
+    assert names == ["gpu-cyclecloud", "gpu-nic", "gpu-vnet", "gpu-locker"]
+    assert plan.groups == []
+
+
+@pytest.mark.parametrize(
+    "stranger, also, refused",
+    [
+        (resource("Microsoft.Sql/servers", "theirs", {}), [], True),
+        (resource("Microsoft.Sql/servers", "theirs", {}), [f"{RG}/providers/microsoft.sql/servers/THEIRS"], False),
+        (resource("Microsoft.Compute/virtualMachines", "n1", {"clustername": "gpu"}), [], False),
+        (resource("Microsoft.Compute/virtualMachines", "n1", {"clustername": "other"}), [], True),
+        (resource("Microsoft.Compute/disks", "os", {}, managed_by=VM.id.upper()), [], False),
+        (resource("Microsoft.Compute/virtualMachines", "gpu-cyclecloud/extensions/x", {}), [], False),
+        (resource("Microsoft.Sql/servers", "theirs", {}, group=THEIRS), [], False),
+    ],
+)
+def test_what_others_made_in_our_group_stops_it(stranger: Thing, also: list[str], refused: bool) -> None:
+    plan = teardown.plan(seen(resources=[VM, stranger]), ASKED._replace(also=also))
+    assert bool(plan.refusals) is refused
+    assert all(stranger.id in text and "azure_teardown_also" in text for text in plan.refusals)
+
+
+@pytest.mark.parametrize("scope", [SUB, RG, VM.id])
+def test_a_lock_of_an_administrator_stops_it(scope: str) -> None:
+    plan = teardown.plan(seen(locks=[lock(scope, "production, ask Anna")]), ASKED)
+    assert plan.locks == []
+    assert "production, ask Anna" in plan.refusals[0]
+    assert f"az lock delete --ids {scope}/providers" in plan.refusals[0]
+
+
+def test_our_locks_go_and_those_elsewhere_do_not_matter() -> None:
+    mine = lock(RG, "hpcai.gpu_cluster gpu")
+    plan = teardown.plan(seen(locks=[mine, lock(THEIRS), lock(f"{RG}-2")]), ASKED)
+    assert (plan.locks, plan.refusals) == ([mine["id"]], [])
+
+
+def test_assignments_by_principal_by_mark_and_by_record() -> None:
+    there = [
+        assignment("by-principal", "p1"),
+        assignment("by-mark", "brought", "hpcai.gpu_cluster gpu"),
+        assignment("recorded", "brought"),
+        assignment("theirs", "brought"),
+        assignment("theirs-too", "brought", "hpcai.gpu_cluster gpu-2"),
+    ]
+    asked = ASKED._replace(principals=["p1"], recorded=[there[2]["id"].upper()])
+    plan = teardown.plan(seen(assignments=[*there, there[0]]), asked)
+    assert [found.rsplit("/", 1)[-1] for found in plan.assignments] == ["by-mark", "by-principal", "recorded"]
+
+
+def test_nothing_is_empty_and_what_cyclecloud_left_elsewhere_is_told() -> None:
+    left = resource("Microsoft.Compute/disks", "sched", {"clustername": "gpu"}, group=THEIRS)
+    plan = teardown.plan(seen(groups=[], resources=[left]), ASKED)
+    assert not (plan.groups or plan.resources or plan.locks or plan.assignments)
+    assert left.id in plan.notes[0]
