@@ -10,6 +10,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_elastic as elastic
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_lines as lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_health as health
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError
@@ -45,6 +46,20 @@ def slurm_nodes(hosts: object, hostvars: t.Mapping[str, t.Any], headroom: float 
         facts, override = known.get("ansible_facts", {}), known.get("slurm_node", {})
         found.append(_guard("slurm_nodes", lambda: lines.node(host, facts, override, float(headroom))))  # noqa: B023
     return found
+
+
+def slurm_elastic_nodes(entries: object) -> list[dict[str, t.Any]]:
+    """Describe the nodes that Slurm creates and removes by itself."""
+    name = "slurm_elastic_nodes"
+    given = [_dict(entry, name) for entry in _list(entries, name)]
+    return _guard(name, lambda: elastic.elastic(given))
+
+
+def slurm_power_settings(nodes: object, power: object, version: str = "", base: str = "") -> dict[str, str]:
+    """Return what slurm.conf says of power saving in a release."""
+    name = "slurm_power_settings"
+    given, how = _list(nodes, name), _dict(power, name)
+    return _guard(name, lambda: elastic.settings(given, how, str(version or ""), str(base or "")))
 
 
 def slurm_node_lines(nodes: object) -> list[str]:
@@ -94,6 +109,7 @@ class FilterModule:
 
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
         return {
+            "slurm_elastic_nodes": slurm_elastic_nodes,
             "slurm_gres_lines": slurm_gres_lines,
             "slurm_gres_names": slurm_gres_names,
             "slurm_health_settings": slurm_health_settings,
@@ -101,5 +117,6 @@ class FilterModule:
             "slurm_node_lines": slurm_node_lines,
             "slurm_nodes": slurm_nodes,
             "slurm_partition_lines": slurm_partition_lines,
+            "slurm_power_settings": slurm_power_settings,
             "slurm_setting_lines": slurm_setting_lines,
         }

@@ -55,13 +55,14 @@ def node_lines(nodes: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
     for item in nodes:
         parts = [f"{label}={value(item[field])}" for field, label in _FIELDS if item.get(field)]
         parts += [f"{key}={value(text)}" for key, text in item.get("options", {}).items()]
-        kinds.setdefault(" ".join([*parts, "addressed" if item.get("address") else ""]), []).append(item)
+        parts += [f"State={item.get('state', 'UNKNOWN')}", "addressed" if item.get("address") else ""]
+        kinds.setdefault(" ".join(parts), []).append(item)
     lines = []
     for key, members in kinds.items():
         line = f"NodeName={compress([m['name'] for m in members])}"
         if key.endswith(" addressed"):
             line += f" NodeAddr={compress([m['address'] for m in members])}"
-        lines.append(f"{line} {key.rsplit(' ', 1)[0]} State=UNKNOWN")
+        lines.append(f"{line} {key.rsplit(' ', 1)[0]}")
     return lines
 
 

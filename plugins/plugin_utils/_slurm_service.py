@@ -8,16 +8,18 @@ from __future__ import annotations
 import typing as t
 
 Record = t.Mapping[str, t.Any]
+_SWITCHED = {"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP"}
 ENOUGH = 2  # one job over two nodes reaches slurmd, munge, accounting and the network between nodes
 
 
 def service(cluster: Record) -> dict[str, t.Any]:
     """Judge what slurm_info read.
 
-    A node that somebody drained is out of service on purpose and does not count. Any other has to be usable. The
-    default partition, where jobs go, then has idle nodes for a proof, or jobs keep it busy and prove it better.
+    A node that somebody drained is out of service on purpose and does not count, nor does one that power saving has
+    switched off. Any other has to be usable. The default partition, where jobs go, then has idle nodes for a proof, or
+    jobs keep it busy and prove it better.
     """
-    nodes = [node for node in cluster["nodes"] if not node["drained"]]
+    nodes = [node for node in cluster["nodes"] if not node["drained"] and not _switched(node)]
     broken = [_say(node) for node in nodes if not node["available"]]
     home = {name for part in cluster["partitions"] if part["default"] for name in part["nodes"]}
     usable = [node for node in nodes if node["available"] and node["name"] in home]
@@ -29,6 +31,11 @@ def service(cluster: Record) -> dict[str, t.Any]:
         "broken": broken,
         "proof": provable * wanted,
     }
+
+
+def _switched(node: Record) -> bool:
+    """Whether power saving has the node switched off, or is about to switch it."""
+    return bool(_SWITCHED & set(node["flags"]))
 
 
 def _say(node: Record) -> str:

@@ -43,7 +43,9 @@ def cluster(inputs: Inputs) -> list[str]:
 def groups(inputs: Inputs) -> list[str]:
     found = []
     for variable, group, problem in _GROUPS:
-        if not inputs.get(variable):
+        # Nodes that Slurm creates by itself are in no inventory.
+        elastic = group == "slurm_compute" and bool(inputs.get("slurm_elastic_nodes"))
+        if not inputs.get(variable) and not elastic:
             found.append(say(variable, [], problem, f"at least one host in inventory group {group}"))
         for host in twice(inputs.get(variable) or []):
             found.append(say(variable, host, "listed twice", "each host once"))

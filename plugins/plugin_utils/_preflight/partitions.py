@@ -19,11 +19,12 @@ Inputs = t.Mapping[str, t.Any]
 
 
 def members(inputs: Inputs) -> set[str]:
-    """Inventory names and Slurm names of the nodes."""
+    """Inventory names and Slurm names of the nodes, and of those that Slurm may create."""
     computes = inputs.get("preflight_compute_hosts") or []
+    elastic = unknown((str(item.get("names") or "") for item in inputs.get("slurm_elastic_nodes") or []), set())[0]
     if inputs.get("slurm_nodes"):
-        return {str(item.get(key)) for item in inputs["slurm_nodes"] for key in ("host", "name")}
-    return {*computes, *(str(inputs.get("hosts", {}).get(host, {}).get("node")) for host in computes)}
+        return {*elastic, *(str(item.get(key)) for item in inputs["slurm_nodes"] for key in ("host", "name"))}
+    return {*elastic, *computes, *(str(inputs.get("hosts", {}).get(host, {}).get("node")) for host in computes)}
 
 
 def unknown(names: t.Iterable[str], known: set[str]) -> tuple[list[str], str]:

@@ -41,6 +41,10 @@ def test_nodes_come_from_facts_and_inventory() -> None:
         lambda: slurm_config.slurm_health_settings(
             {"program": "x", "interval": 1, "states": ["ANY"], "suspend_exc_states": []}
         ),
+        lambda: slurm_config.slurm_elastic_nodes("e1"),
+        lambda: slurm_config.slurm_elastic_nodes(["e1"]),
+        lambda: slurm_config.slurm_elastic_nodes([{"names": "e1"}]),
+        lambda: slurm_config.slurm_power_settings([{"name": "e1", "state": "CLOUD"}], {}),
         lambda: preflight.preflight_findings([]),
     ],
 )
@@ -51,6 +55,7 @@ def test_wrong_input_is_refused(call: t.Callable[[], t.Any]) -> None:
 
 def test_filters_are_documented() -> None:
     assert set(slurm_config.FilterModule().filters()) == {
+        "slurm_elastic_nodes",
         "slurm_gres_lines",
         "slurm_gres_names",
         "slurm_health_settings",
@@ -58,6 +63,7 @@ def test_filters_are_documented() -> None:
         "slurm_node_lines",
         "slurm_nodes",
         "slurm_partition_lines",
+        "slurm_power_settings",
         "slurm_setting_lines",
     }
 

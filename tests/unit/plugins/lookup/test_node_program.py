@@ -17,11 +17,10 @@ from ansible.errors import AnsibleLookupError
 from ansible_collections.hpcai.gpu_cluster.plugins.lookup.node_program import LookupModule
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _node_program as program
 
-EVERY = sorted(
-    ".".join(path.relative_to(program.SOURCES).with_suffix("").parts)
-    for path in program.SOURCES.rglob("*.py")
-    if path.name != "__init__.py"
-)
+# They only ever run under Ansible: they need Azure's SDKs, or its way to read options.
+UNDER_ANSIBLE = {"azure.client", "azure.preflight_ask", "cyclecloud.options"}
+FOUND = (path.relative_to(program.SOURCES) for path in program.SOURCES.rglob("*.py") if path.name != "__init__.py")
+EVERY = sorted({".".join(path.with_suffix("").parts) for path in FOUND} - UNDER_ANSIBLE)
 UTILS = program.HOME.replace(".", "/")
 
 

@@ -275,3 +275,13 @@ def test_secrets_are_not_shown(specs: dict[str, t.Any]) -> None:
     mounts = [{"path": "/x", "type": "cifs", "typ": 1, "credentials": {"password": "geheim"}}]
     change = {"shared_storage_mounts": mounts, "slurm_database_storage_password": None}
     assert "geheim" not in " ".join(findings({**GOOD, **change}, specs))
+
+
+def test_nodes_that_slurm_creates_are_in_no_inventory() -> None:
+    elastic = [{"names": "e[1-4]"}]
+    parts = [{"name": "cloud", "nodes": "e[1-4]", "default": True}]
+    alone = {**GOOD, "preflight_compute_hosts": [], "slurm_elastic_nodes": elastic, "slurm_partitions": parts}
+    alone.pop("slurm_memory_headroom", None)
+    assert findings(alone) == []
+    wrong = findings({**alone, "slurm_partitions": [{**parts[0], "nodes": "e[1-5]"}]})
+    assert len(wrong) == 1 and "e5" in wrong[0]

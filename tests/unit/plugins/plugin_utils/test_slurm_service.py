@@ -12,6 +12,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._slurm_service i
 
 LOST = {"state": "DOWN", "flags": ["NOT_RESPONDING"], "available": False, "reason": "Not responding"}
 HELD = {"flags": ["DRAIN"], "available": False, "drained": True, "reason": "ops: cable"}
+OFF = {"flags": ["CLOUD", "POWERED_DOWN"], "available": False}
+COMING = {"state": "ALLOCATED", "flags": ["CLOUD", "POWERING_UP"], "available": False}
 BUSY = {"state": "ALLOCATED"}
 
 
@@ -35,6 +37,8 @@ def cluster(*nodes: dict[str, t.Any], home: str = "c1 c2 c3") -> dict[str, t.Any
         (cluster({}, {}, LOST), False, 2),
         (cluster({}, {}, {}, LOST), False, 2),
         (cluster(LOST, LOST, LOST), False, 0),
+        (cluster({}, OFF, COMING), True, 1),
+        (cluster(OFF, OFF, OFF), True, 0),
     ],
 )
 def test_service(seen: dict[str, t.Any], settled: bool, proof: int) -> None:

@@ -1,0 +1,98 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The bundle by hand, on the node that stays: what it refuses, what a failure leaves, what a reboot repairs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import typing as t
+
+import pytest
+from conftest import LAB, STATE, ElasticLab, eventually
+
+NODE = "c1"
+KEY = LAB["cluster_munge_key_file"]
+
+
+@pytest.fixture(scope="module")
+def bundle(lab: ElasticLab) -> str:
+    """Return where the bundle lies on the node."""
+    (file,) = (STATE / "bundle/project/blobs").iterdir()
+    lab.root(f"mkdir -p /shared/hpcai && rm -rf /root/{file.name[:-7]}")
+    (STATE / "shared/hpcai" / file.name).write_bytes(file.read_bytes())
+    lab.root(f"tar -xzf /shared/hpcai/{file.name} -C /root", NODE)
+    return f"/root/{file.name[:-7]}"
+
+
+def apply(lab: ElasticLab, bundle: str, *words: str) -> t.Any:
+    return lab.host(NODE).run(" ".join(["sh", f"{bundle}/bootstrap.sh", *words]))
+
+
+def result(lab: ElasticLab) -> dict[str, t.Any]:
+    return t.cast("dict[str, t.Any]", json.loads(lab.root("cat /var/lib/hpcai/node/result.json", NODE)))
+
+
+def open_for_jobs(lab: ElasticLab) -> tuple[bool, bool]:
+    """Whether the gate is open, and whether slurmd runs."""
+    host = lab.host(NODE)
+    return host.run("test -e /run/hpcai/node-ready").rc == 0, host.run("systemctl is-active slurmd").rc == 0
+
+
+def restart() -> None:
+    argv = ["podman", "restart", "--time=5", f"hpcai-{LAB['lab_name']}-{NODE}"]
+    subprocess.run(argv, check=True, capture_output=True)
+
+
+def test_a_damaged_bundle_changes_nothing(lab: ElasticLab, bundle: str) -> None:
+    lab.root(f"cp -r {bundle} /root/bad && echo >>/root/bad/site/ansible/release.py", NODE)
+    before = lab.root("find /etc /var/lib/hpcai /run/hpcai -newer /root/bad/SHA256SUMS -type f || true", NODE)
+    done = apply(lab, "/root/bad")
+    assert (done.rc, "site/ansible/release.py: FAILED" in done.stderr) == (2, True)
+    assert lab.root("find /etc /var/lib/hpcai /run/hpcai -newer /root/bad/SHA256SUMS -type f || true", NODE) == before
+    assert open_for_jobs(lab)[1]
+
+
+def test_it_is_applied_and_a_second_run_changes_nothing(lab: ElasticLab, bundle: str) -> None:
+    done = apply(lab, bundle)
+    assert done.rc == 0, done.stdout
+    first = result(lab)
+    assert first["status"] == "ok"
+    assert open_for_jobs(lab) == (True, True)
+    assert "is applied" in apply(lab, bundle).stdout
+    assert result(lab) == first
+    apply(lab, bundle, "--force")
+    assert (result(lab)["status"], result(lab)["changed"]) == ("ok", 0)
+
+
+def test_a_task_that_fails_is_named_and_no_job_is_taken(lab: ElasticLab, bundle: str) -> None:
+    lab.root(f"chmod 0444 {KEY}")
+    try:
+        assert apply(lab, bundle, "--force").rc == 1
+    finally:
+        lab.root(f"chmod 0400 {KEY}")
+    told = result(lab)
+    assert told["status"] == "failed"
+    assert told["failed_task"].endswith("Kept | Refuse one that others can read")
+    assert "mode 0444" in told["message"]
+    assert open_for_jobs(lab) == (False, False)
+    assert lab.host(NODE).run("systemctl start slurmd").rc != 0
+
+
+def test_one_that_takes_too_long_is_ended(lab: ElasticLab, bundle: str) -> None:
+    assert apply(lab, bundle, "--force", "--budget", "2").rc == 3
+    assert result(lab)["status"] == "late"
+    assert open_for_jobs(lab) == (False, False)
+    assert not lab.host(NODE).run("pgrep -f ansible.cli.playbook").stdout
+
+
+def test_a_reboot_repairs_it_and_the_next_one_is_quick(lab: ElasticLab, bundle: str) -> None:
+    restart()
+    eventually(lambda: open_for_jobs(lab) == (True, True), 240, "the node applies its bundle at boot")
+    eventually(lambda: result(lab)["status"] == "ok", 30)
+    known = result(lab)
+    restart()
+    eventually(lambda: open_for_jobs(lab) == (True, True), 60, "the node is open again")
+    assert result(lab) == known
+    eventually(lambda: lab.run(f"sinfo -h -n {NODE} -o %t").stdout.strip() in ("idle", "mix"), 90)

@@ -1,0 +1,220 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Google Cloud by its command line, against the strict stand-in for gcloud in tests/emulators/google."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google import instances as compute
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.gcloud import Gcloud, GcloudError, said, spelt
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.resources import perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import Node, PowerError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.providers.google import Google
+
+ROOT = Path(__file__).resolve().parents[2]
+GCLOUD = str(ROOT / "tests/emulators/google/gcloud")
+PROJECT = "example-1"
+MACHINE = {
+    "machine_type": "n1-standard-16",
+    "image_family": "debian-12",
+    "image_project": "debian-cloud",
+    "boot_disk_gb": 200,
+    "subnet": "train-subnet",
+    "tags": ["train"],
+    "accelerator": {"type": "nvidia-tesla-v100", "count": 1},
+    "spot": True,
+}
+
+
+class World:
+    """The emulated project."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @property
+    def state(self) -> dict[str, t.Any]:
+        path = self.directory / "state.json"
+        return json.loads(path.read_text()) if path.is_file() else {}
+
+    def left(self) -> dict[str, t.Any]:
+        """What is there, without empty tables and roles that nobody has."""
+        bindings = {
+            role: members for roles in self.state.get("bindings", {}).values() for role, members in roles.items()
+        }
+        tables = {name: table for name, table in self.state.items() if table and name != "bindings"}
+        return {**tables, **({"bindings": bindings} if any(bindings.values()) else {})}
+
+    def faults(self, **what: t.Any) -> None:
+        (self.directory / "faults.json").write_text(json.dumps(what))
+
+    def log(self) -> list[list[str]]:
+        return [json.loads(line) for line in (self.directory / "log").read_text().splitlines()]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    directory = tmp_path / "google"
+    directory.mkdir()
+    monkeypatch.setenv("GCLOUD_EMULATOR_DIR", str(directory))
+    return World(directory)
+
+
+@pytest.fixture
+def network(world: World) -> World:
+    gcloud = Gcloud(PROJECT, GCLOUD)
+    perform(gcloud, "network", "train-net", {"subnet-mode": "custom"}, "present", False)
+    place = {"network": "train-net", "region": "us-central1", "range": "10.0.0.0/20"}
+    perform(gcloud, "subnet", "train-subnet", place, "present", False)
+    return world
+
+
+def google() -> Google:
+    return Google({"project": PROJECT, "zone": "us-central1-b", "gcloud": GCLOUD}, "train")
+
+
+def nodes(*names: str, **more: t.Any) -> list[Node]:
+    return [Node(name, {**MACHINE, **more}, "/etc/hpcai/power/user-data-1") for name in names]
+
+
+def test_flags_are_spelt_as_gcloud_wants_them() -> None:
+    given = {"a": True, "b": False, "c": "", "d": ["x", "y"], "e": {"k": 1, "l": "m"}, "f": 3, "g": None}
+    assert spelt(given) == ["--a", "--d=x,y", "--e=k=1,l=m", "--f=3"]
+
+
+def test_an_error_is_said_without_gcloud_s_frame() -> None:
+    text = "WARNING: x\nERROR: (gcloud.compute.instances.bulk.create) Could not fetch resource:\n"
+    text += " - Quota 'CPUS' exceeded.\n"
+    assert said(text) == "(gcloud.compute.instances.bulk.create) Could not fetch resource: Quota 'CPUS' exceeded."
+    assert said("no such thing") == ""
+
+
+@pytest.mark.parametrize(
+    ("machine", "wrong"),
+    [
+        ({}, "machine_type is missing"),
+        ({"machine_type": "x", "image": "a", "image_family": "b"}, "either image or image_family"),
+        ({"machine_type": "x", "image": "a", "gpus": 8}, "gpus is unknown"),
+        ({"machine_type": "x", "image": "a", "accelerator": "v100"}, "accelerator is no dictionary"),
+    ],
+)
+def test_a_machine_that_makes_no_sense_is_refused(machine: dict[str, t.Any], wrong: str) -> None:
+    assert any(wrong in text for text in compute.faults(machine))
+
+
+def test_nodes_are_created_in_bulk_listed_and_deleted(network: World) -> None:
+    cloud = google()
+    assert cloud.create(nodes("train-1", "train-2")) == {"train-1": "", "train-2": ""}
+    assert cloud.instances() == {"train-1": "running", "train-2": "running"}
+    bulk = [words for words in network.log() if "bulk" in words]
+    assert len(bulk) == 1
+    assert {"--predefined-names=train-1,train-2", "--provisioning-model=SPOT", "--no-address"} <= set(bulk[0])
+    assert "--metadata-from-file=startup-script=/etc/hpcai/power/user-data-1" in bulk[0]
+    assert network.state["instances"]["train-1"]["labels"] == {"hpcai-cluster": "train"}
+    assert cloud.create(nodes("train-1")) == {"train-1": ""}
+    assert cloud.delete(["train-1", "train-9"]) == {"train-1": "", "train-9": ""}
+    assert list(cloud.instances()) == ["train-2"]
+
+
+def test_what_google_has_no_room_for_does_not_keep_the_others_from_coming(network: World) -> None:
+    network.faults(no_room=["train-2"])
+    found = google().create(nodes("train-1", "train-2"))
+    assert (found["train-1"], bool(found["train-2"])) == ("", True)
+    network.faults(quota=1)
+    assert "Quota 'CPUS' exceeded" in google().create(nodes("train-3"))["train-3"]
+
+
+def test_a_failure_after_the_work_is_done_is_no_failure(network: World) -> None:
+    network.faults(fail=["compute instances bulk create", "compute instances delete"])
+    assert google().create(nodes("train-1")) == {"train-1": ""}
+    assert google().delete(["train-1"]) == {"train-1": ""}
+
+
+def test_another_cluster_s_instance_is_never_deleted(network: World) -> None:
+    google().create(nodes("train-1"))
+    other = Google({"project": PROJECT, "zone": "us-central1-b", "gcloud": GCLOUD}, "other")
+    assert other.instances() == {}
+    other.delete(["train-1"])
+    assert "train-1" in network.state["instances"]
+
+
+def test_a_node_whose_old_instance_stands_still_is_tried_again_later(network: World) -> None:
+    google().create(nodes("train-1"))
+    state = network.state
+    state["instances"]["train-1"]["status"] = "TERMINATED"
+    (network.directory / "state.json").write_text(json.dumps(state))
+    assert google().instances() == {"train-1": "stopped"}
+    assert google().create(nodes("train-1")) == {"train-1": "its old instance is stopped"}
+
+
+def test_without_a_login_nothing_is_known(network: World) -> None:
+    network.faults(logged_out=True)
+    with pytest.raises(PowerError, match="active account"):
+        google().instances()
+
+
+def test_the_emulator_knows_no_other_flags(network: World) -> None:
+    with pytest.raises(GcloudError, match="unrecognized arguments"):
+        Gcloud(PROJECT, GCLOUD).ask(["compute", "instances", "list"], {"filter": "labels.a=b", "zone": "us-central1-b"})
+    with pytest.raises(GcloudError, match="not found"):
+        Gcloud(PROJECT, GCLOUD).ask(["compute", "networks", "describe", "nothing"], {})
+
+
+@pytest.mark.parametrize("kind", ["firewall_rule", "subnet"])
+def test_a_resource_with_unknown_properties_is_refused(world: World, kind: str) -> None:
+    with pytest.raises(GcloudError, match="alow is no property"):
+        perform(Gcloud(PROJECT, GCLOUD), kind, "x", {"alow": "all"}, "present", False)
+    assert not (world.directory / "log").exists()
+
+
+def play(world: World, name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    argv = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(ROOT / "inventories/google"), *options]
+    variables = {
+        "google_infra_project": PROJECT,
+        "google_infra_gcloud": GCLOUD,
+        "google_infra_allowed_sources": ["203.0.113.7/32"],
+        "google_infra_inventory_file": str(world.directory / "hosts.yml"),
+        "google_infra_ssh_key": "ansible:ssh-ed25519 AAAA",
+    }
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "HPCAI_REPORT_DIR": str(world.directory / "report"),
+        "ANSIBLE_FORCE_COLOR": "false",
+    }
+    argv += ["-e", json.dumps(variables), str(ROOT / "playbooks" / name)]
+    return subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def changes(done: subprocess.CompletedProcess[str]) -> int:
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    return sum(int(word[len("changed=") :]) for word in done.stdout.split() if word.startswith("changed="))
+
+
+def test_a_cluster_is_made_once_and_removed_with_all_that_slurm_created(world: World) -> None:
+    assert changes(play(world, "provision_google.yml", "--check")) >= 2
+    assert world.left() == {}
+    assert changes(play(world, "provision_google.yml")) >= 2
+    assert sorted(world.state["instances"]) == ["slurm-job-controller", "slurm-job-login1"]
+    assert world.state["firewalls"]["slurm-job-ssh"]["sourceRanges"] == ["203.0.113.7/32"]
+    hosts = yaml.safe_load((world.directory / "hosts.yml").read_text())["all"]["children"]
+    assert hosts["slurm_controller"]["hosts"]["slurm-job-controller"]["ansible_host"]
+    assert changes(play(world, "provision_google.yml")) == 0
+
+    cloud = Google({"project": PROJECT, "zone": "us-central1-b", "gcloud": GCLOUD}, "slurm-job")
+    assert cloud.create(nodes("slurm-job-gpu-0", subnet="slurm-job-subnet")) == {"slurm-job-gpu-0": ""}
+    refused = play(world, "destroy_google.yml")
+    assert refused.returncode != 0 and "-e confirm=slurm-job" in refused.stdout
+    assert changes(play(world, "destroy_google.yml", "-e", "confirm=slurm-job")) >= 2
+    assert world.left() == {}
+    assert changes(play(world, "destroy_google.yml", "-e", "confirm=slurm-job")) == 0
