@@ -36,8 +36,8 @@ LAB_PACKAGES := $(HOST_PACKAGES) $(if $(filter vm,$(BACKEND)),$(MACHINE_PACKAGES
 INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
 PLAYBOOK := $(BIN)/ansible-playbook
 
-.PHONY: help host-packages test-packages missing-packages venv azure-venv lock lock-pytorch format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell \
-  agent integration test-gpu fuzz docs molecule-nodes molecule-machines molecule-containers
+.PHONY: help host-packages test-packages missing-packages venv azure-venv azure-newest-venv lock lock-pytorch format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell \
+  agent integration test-gpu fuzz docs molecule-nodes molecule-clouds molecule-machines molecule-containers azure-faults
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,15 @@ azure-venv: $(AZURE)/.done ## the same with Azure's SDKs, under .build/azure, fo
 $(AZURE)/.done: requirements/azure.txt | venv
 	$(PYTHON) -m venv --without-pip $(AZURE)
 	$(BIN)/uv pip sync --quiet --require-hashes --python $(AZURE)/bin/python requirements/azure.txt
+	@# A module writes no bytecode, and reading the SDKs' sources takes ten seconds a task.
+	$(AZURE)/bin/python -m compileall -q -j 0 -x /ansible_collections/ $(AZURE)/lib
+	@touch $@
+
+azure-newest-venv: $(AZURE)-newest/.done ## the newest azure-mgmt-compute, for the tests of the preflight
+
+$(AZURE)-newest/.done: requirements/azure-newest.txt | venv
+	$(PYTHON) -m venv --without-pip $(AZURE)-newest
+	$(BIN)/uv pip sync --quiet --require-hashes --python $(AZURE)-newest/bin/python requirements/azure-newest.txt
 	@touch $@
 
 $(TREE)/.done: Makefile
@@ -97,7 +106,7 @@ missing-packages:
 
 lock: ## pin requirements/*.in with hashes
 	$(PYTHON) -m venv $(BUILD)/uv && $(BUILD)/uv/bin/pip install --quiet uv
-	cd requirements && for f in runtime dev azure; do \
+	cd requirements && for f in runtime dev azure azure-newest; do \
 	  ../$(BUILD)/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -o $$f.txt $$f.in; done
 
 # Each build's lock, for the oldest Python that has wheels of all of it.
@@ -123,7 +132,7 @@ types: venv ## mypy
 unit: venv ## unit tests
 	$(BIN)/pytest -n auto tests/unit
 
-integration: venv ## the measuring modules against emulated tools
+integration: venv azure-venv azure-newest-venv ## modules and roles against emulated tools and services
 	$(BIN)/pytest -n auto tests/integration
 
 test-gpu: venv ## the measuring modules on this machine's GPUs; changes no clocks (see tests/gpu/README.md)
@@ -141,15 +150,22 @@ sanity: venv ## ansible-test sanity and units, on a copy of the tree
 
 # Containers mostly wait, for Slurm to notice things; machines mostly compute. So they go side by side.
 molecule: venv ## the whole way on systemd nodes and on virtual machines, then what happens when things break
-	$(MAKE) --no-print-directory -j 2 --output-sync=target molecule-nodes molecule-machines
+	$(MAKE) --no-print-directory -j 3 --output-sync=target molecule-nodes molecule-clouds molecule-machines
 	@if extensions/molecule/containers/sources.sh; then $(MAKE) --no-print-directory molecule-containers; fi
 
-molecule-nodes: SCENARIOS := default gpu fleet upgrade
+molecule-nodes: SCENARIOS := default upgrade
+molecule-clouds: SCENARIOS := elastic azure fleet gpu
 molecule-machines: SCENARIOS := nvme_scratch node_tuning vm
 molecule-containers: SCENARIOS := containers # enroot and pyxis; needs their sources
-molecule-nodes molecule-machines molecule-containers: venv
+molecule-clouds: azure-venv
+molecule-nodes molecule-clouds molecule-machines molecule-containers: venv
 	set -e; for scenario in $(SCENARIOS); do \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --scenario-name $$scenario; done
+
+azure-faults: venv azure-venv ## faults at each step into Azure, then what is left of them (hours; FAULT: part of a name)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule create --scenario-name azure
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule prepare --scenario-name azure
+	$(BIN)/python extensions/molecule/azure/tests/faults.py $(FAULT)
 
 benchmark: venv ## configure.yml beside a bare shell script, as ratios (HOSTS)
 	$(BIN)/python benchmarks/configure.py --hosts $(HOSTS)
