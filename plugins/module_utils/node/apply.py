@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lock import lock
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import result
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import result, size
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.host import Host
 
 BUDGET = 900
@@ -115,6 +115,9 @@ def inventory(home: Path, host: Host) -> None:
     text = (home / "inventory.yml").read_text(encoding="utf-8")
     groups = json.loads(text)["all"]["children"]
     local = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
+    machine = size.size(host.root)
+    if machine:  # over what the bundle says: one bundle serves node arrays of several sizes
+        local["cluster_sku"] = machine
     hosts = {group: {"hosts": {host.name(): local}} for group in groups}
     folder = host.run / "node-inventory"
     (folder / "group_vars").mkdir(parents=True, exist_ok=True)
