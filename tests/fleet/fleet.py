@@ -109,7 +109,7 @@ class Fleet:
         (self.home / "bin").mkdir()
         (self.home / "kept").mkdir()
         (self.home / "kept").chmod(0o1777)
-        for file in ("certify.py", "emulate", "faults.py", "room.py", "shifted", "tool.py"):
+        for file in ("certify.py", "emulate", "faults.py", "room.py", "shifted", "shifted.py", "tool.py"):
             shutil.copy(HOME / file, self.home / file)
         self._write("fleet.json", {"nodes": names, "gpus": gpus, "leaf": leaf})
         profile = small(_profiles.load(SKU), gpus)
@@ -184,8 +184,9 @@ class Fleet:
         return found
 
     def idle(self) -> list[str]:
-        """The nodes that wait for work."""
-        return self.sh("sinfo -h -N -t idle -o %N", check=False).split()
+        """The nodes that wait for work; Slurm calls idle* who does not answer."""
+        lines = self.sh("sinfo -h -N -t idle -o '%N %T'", check=False).splitlines()
+        return [line.split()[0] for line in lines if line.endswith(" idle")]
 
     def wait(self, question: t.Callable[[], t.Any], limit: float, what: str) -> t.Any:
         """Ask until the answer is true."""

@@ -19,22 +19,8 @@ PREFIX = "hpcai-cert"
 ARRAY = 100
 # One srun for each step lives on one node.
 ALLOCATION = 256
-# Nodes of one step that test themselves. Up to its TreeWidth (16 or more) Slurm tells each node by itself: beyond that
-# it has nodes tell others, and one that hangs holds up those behind it.
-FAN = 16
 # Seconds that a job may wait for its turn, or for that of all others if only so many nodes may be used at once.
 _LONGEST = (86400.0, 7 * 86400.0)
-# A node that tests itself has all of itself, and ends with nobody else.
-_STEP: Json = {
-    "ntasks_per_node": 1,
-    "whole": True,
-    "mem": 0,
-    "cpu_bind": "none",
-    "mpi": "none",
-    "input": "none",
-    "kill_on_bad_exit": 0,
-    "no_kill": True,
-}
 _SAFE = re.compile(r"[^A-Za-z0-9_.-]")
 # Ours alone, or with them sbatch does something else than to submit the script once and to say its number.
 RESERVED = frozenset(
@@ -44,15 +30,12 @@ RESERVED = frozenset(
 
 
 class Job(t.NamedTuple):
-    """One submission: an array of one-node tasks, or one allocation in which steps run.
-
-    ``fan`` is one allocation, too, with one step: every node of it does its own test.
-    """
+    """One submission: an array of one-node tasks, or one allocation in which steps run."""
 
     name: str
     tests: t.Sequence[Json]
     nodes: t.Sequence[str]
-    kind: str  # "fan", "array", "node" (a straggler) or "round"
+    kind: str  # "array", "node" (an array's straggler) or "round"
 
 
 def job_name(run: str, batch: str, part: str) -> str:
@@ -64,13 +47,11 @@ def jobs(run: str, batch: Json, tests: t.Sequence[Json], attempt: int, sizes: t.
     alone = [test for test in tests if len(test["nodes"]) == 1]
     several = [test for test in tests if len(test["nodes"]) > 1]
     found: list[Job] = []
-    # A step costs a third of an array's task, but one node that is taken holds up all of its job. So whoever was not
-    # reached by it is asked by an array, or by name when they are few.
-    kind = "fan" if attempt == 1 else "array"
-    most = min(sizes["fan"], sizes["array"]) if attempt == 1 else sizes["array"]
+    # Nodes that test themselves share no job, though one step of many costs a fifth less: where one node hangs Slurm
+    # ends the step for all, and keeps them for up to a minute after. Whoever no task reached is asked by name.
     single = attempt > 1 and len(alone) <= sizes["stragglers"]
-    for part in _chunks(alone, lambda test: 1, 1 if single else most):
-        found.append(_job(run, batch["id"], f"{attempt}.{len(found)}", part, "node" if len(part) == 1 else kind))
+    for part in _chunks(alone, lambda test: 1, 1 if single else sizes["array"]):
+        found.append(_job(run, batch["id"], f"{attempt}.{len(found)}", part, "node" if len(part) == 1 else "array"))
     for part in _chunks(several, lambda test: len(test["nodes"]), sizes["allocation"]):
         found.append(_job(run, batch["id"], f"{attempt}.{len(found)}", part, "round"))
     return found
@@ -106,7 +87,7 @@ def arguments(
         "parsable": True,
         "no_requeue": True,
         "exclusive": True,
-        "no_kill": job.kind in ("fan", "round"),
+        "no_kill": job.kind == "round",
         "chdir": "/",
         # What still waits when nobody leads any more must not run some day.
         "deadline": f"now+{math.ceil((_LONGEST[bool(how['at_once'])] + seconds) / 60)}minutes",
@@ -126,8 +107,6 @@ def arguments(
 def script(job: Job, how: Json, agent: str, file: str) -> str:
     """Return the batch script: the agent, and no shell of anybody's."""
     command = [how["interpreter"], "-IS", agent, "round" if job.kind == "round" else "local", file]
-    if job.kind == "fan":
-        command = ["srun", *flags({**_STEP, "nodes": len(job.nodes), "ntasks": len(job.nodes)}), *command]
     return f"#!/bin/sh\nexec {' '.join(shlex.quote(word) for word in command)}\n"
 
 

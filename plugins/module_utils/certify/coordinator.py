@@ -117,7 +117,7 @@ class Coordinator:
         if not ids & {test["id"] for job in jobs for test in job.tests}:
             state["attempt"] += 1
             sizes = {name: self.how[name] for name in ("array", "allocation")}
-            sizes.update(stragglers=STRAGGLERS, fan=batches.FAN)
+            sizes["stragglers"] = STRAGGLERS
             jobs = batches.jobs(self.request["run"], batch, left, state["attempt"], sizes)
             # The first time stays: what an earlier attempt did may come late, and is no sign of a clock that is slow.
             state.update(open=True, jobs=jobs, submitted=state.get("submitted", self.clock.wall()))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""hpcai-agent local FILE: one node tests itself, as one task of a step or of an array. Private, stdlib only.
+"""hpcai-agent local FILE: one node tests itself, as one task of an array. Private, stdlib only.
 
 All that is imported here is imported by hundreds of nodes at once, so what only the suite needs is imported there.
 An array decides how many tasks there are, not who gets which node: a task does the test of the node that it is on, and

@@ -25,7 +25,7 @@ SETTLE = 3.0  # seconds without a new task before an array that still waits is t
 LOOK = 5.0  # seconds that a job may wait before its nodes are looked at
 _ENDED = 5.0  # seconds after the end of a job in which its last files may still arrive
 _AWAY = 3600.0  # seconds that a controller may be away while jobs run
-# A node that did not begin is given a part of the time that the others took, if that is more than the patience.
+# Whoever has had its patience is still given a part of the time that the others took.
 _SHARE = 0.25
 
 
@@ -51,6 +51,7 @@ class Watch:
         self.looked, self.lively = 0.0, lively
         self.progress = (0, 0)
         self.opened: set[str] = set()
+        self.given: dict[tuple[str, str], float] = {}  # when Slurm first said that a job runs on a node
 
     def follow(self, jobs: t.Sequence[Job], take: t.Callable[[set[str]], None]) -> dict[str, str]:
         """Return why each test that is left has no result; an empty reason is worth another attempt."""
@@ -89,6 +90,9 @@ class Watch:
             self.alive = now
         if any(not row.waits for row in rows):
             self.ran = now
+        for row in rows:
+            if not row.waits:
+                self.given.setdefault((row.name, row.host), now)
         for job in jobs:
             self._gate(job, rows, left, now)
         if not rows:
@@ -117,19 +121,27 @@ class Watch:
             signs = {job.name} if job.kind == "round" else {f"{self.batch}.{test['nodes'][0]}" for test in mine}
             if mine and hosts and signs & started:
                 return {}
-            if mine and hosts and self.clock.now() - self.moved > self._patience(job, started):
-                # With its head silent nothing of a fan has begun, and nothing is known of the rest of it.
-                reached = {test["id"] for test in job.tests} - set(left) if job.kind == "fan" else set()
-                given = set(job.nodes) if reached else hosts
-                heads = {test["id"]: given & set(test["nodes"]) for test in mine}
+            if mine and hosts and self.clock.now() > self._patience(job, started, self._given(job, hosts, mine), rows):
+                heads = {test["id"]: hosts & set(test["nodes"]) for test in mine}
                 found.update({name: _dead(min(head)) if head else "" for name, head in heads.items()})
         return found
 
-    def _patience(self, job: Job, started: set[str]) -> float:
-        """As long as none of a job has begun, it may be Slurm that is slow, or its prologs: silence says nothing."""
+    def _given(self, job: Job, hosts: set[str], mine: t.Sequence[Json]) -> float:
+        """Return when the last of those that are silent was given what it has not begun."""
+        silent = hosts & {name for test in mine for name in test["nodes"]}
+        return max(self.given[job.name, name] for name in silent or hosts)
+
+    def _patience(self, job: Job, started: set[str], given: float, rows: t.Sequence[Row]) -> float:
+        """Return until when to wait for nodes that were given something and have not begun.
+
+        As long as none of a job has begun, it may be Slurm that is slow, or its prologs: silence says nothing. A node's
+        patience runs while the others work, so that a long stage costs no more for it.
+        """
         if not self.lively and not any(f"{self.batch}.{node}" in started for node in job.nodes):
-            return float(self.how["wait"])
-        return max(float(self.how["patience"]), _SHARE * (self.moved - self.begun))
+            return self.moved + float(self.how["wait"])
+        patience = float(self.how["patience"])
+        quiet = patience if any(row.waits for row in rows) else min(SETTLE, patience)
+        return max(given + patience, self.moved + max(quiet, _SHARE * (self.moved - self.begun)))
 
     def _gate(self, job: Job, rows: t.Sequence[Row], left: t.Mapping[str, Json], now: float) -> None:
         """Let nodes go when every task has one, or when no more will start as long as the others keep theirs."""

@@ -94,11 +94,9 @@ class World:
         job = journals.load(self.folder / "jobs" / f"{task.name}.json")
         book = journals.Journal(self.folder)
         alone = all(len(test["nodes"]) == 1 for test in task.tests)
-        # In a step of many nodes one that hangs holds up nobody else.
-        able = [test for test in task.tests if not alone or self.moods[test["nodes"][0]] != "hung"]
-        for name in [f"{job['batch']}.{test['nodes'][0]}" for test in able] if alone else [task.name]:
+        for name in [f"{job['batch']}.{test['nodes'][0]}" for test in task.tests] if alone else [task.name]:
             book.start(name)
-        for test in able:
+        for test in task.tests:
             if (
                 self.now - task.began - self.late >= self.seconds.get(test["stage"], 2.0)
                 and book.results(test["id"]) is None

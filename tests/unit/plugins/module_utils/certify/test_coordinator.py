@@ -76,6 +76,19 @@ def test_one_hung_slurmd_costs_its_patience_and_no_result_of_others(tmp_path: Pa
     assert hung.now - well.now < 8
 
 
+def test_patience_runs_while_the_others_work(tmp_path: Path) -> None:
+    """A hung node costs a quarter of a long stage and no more, and one that was given its task late is waited for."""
+    wanted = request(options={"stages": ["local"]})
+    wanted["how"]["patience"] = 10.0
+    worlds = [World(NODES), World(NODES, n4="hung")]
+    for number, world in enumerate(worlds):
+        world.seconds = {"local": 40.0}
+        certify(world, tmp_path / str(number), wanted)
+    well, hung = (world.now - START for world in worlds)
+    assert well > 40
+    assert hung < 1.3 * well
+
+
 def test_node_that_never_answered_is_not_asked_again(tmp_path: Path) -> None:
     alone = {"stages": ["local"]}
     well, hung = World(NODES), World(NODES, n4="hung")
@@ -91,8 +104,7 @@ def test_node_that_never_answered_is_not_asked_again(tmp_path: Path) -> None:
     assert (again["untested"], len(again["rounds"])) == (certificate["untested"], 1)
 
 
-def test_first_node_of_a_step_that_hangs_takes_no_other_with_it(tmp_path: Path) -> None:
-    """Its batch script never starts the step: the others are asked again, by their names."""
+def test_first_node_that_hangs_takes_no_other_with_it(tmp_path: Path) -> None:
     world = World(NODES, n1="hung")
     certificate = certify(world, tmp_path, request(options={"stages": ["reach", "local"]}))[0].certificate()
     assert [one["node"] for one in certificate["untested"]] == ["n1"]

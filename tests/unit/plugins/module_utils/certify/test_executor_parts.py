@@ -28,7 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.compiled
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Row, Slurm
 
 Json = t.Dict[str, t.Any]
-SIZES = {"array": 4, "allocation": 4, "stragglers": 2, "fan": 3}
+SIZES = {"array": 4, "allocation": 4, "stragglers": 2}
 # scontrol show topology of Slurm 22.05 with topology/tree.
 TOPOLOGY = """\
 SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=n[1-2]
@@ -131,8 +131,8 @@ def test_jobs_take_so_many_nodes_and_no_more() -> None:
     tests = [*single(*"abcde"), pair("f", "g"), pair("h", "i", "j"), pair("k", "l")]
     found = batches.jobs("r", batch, tests, 1, SIZES)
     assert [(job.kind, list(job.nodes)) for job in found] == [
-        ("fan", list("abc")),
-        ("fan", list("de")),
+        ("array", list("abcd")),
+        ("node", ["e"]),
         ("round", ["f", "g"]),
         ("round", ["h", "i", "j"]),
         ("round", ["k", "l"]),
@@ -146,12 +146,13 @@ def test_jobs_take_so_many_nodes_and_no_more() -> None:
 
 def test_options_of_an_array_and_of_a_round() -> None:
     how = asked.how(parameters(nodes_at_once=3, gpus=8, sbatch_options={"account": "ops"}), 1000)
-    array, dummy, wide = batches.jobs("r", {"id": "b"}, [*single(*"abcde"), pair("f", "g")], 2, SIZES)
+    array, dummy, wide = batches.jobs("r", {"id": "b"}, [*single(*"abcde"), pair("f", "g")], 1, SIZES)
     options = batches.arguments(array, how, ["e", "f"], 630.0, "/log")
     assert {"--array=0-3", "--exclude=e,f", "--no-requeue", "--exclusive", "--gpus-per-node=8", "--account=ops"} <= {
         *options
     }
     assert not [option for option in options if option.startswith("--nodelist")]
+    assert "--deadline=now+10091minutes" in options
     assert "--time=60" in batches.arguments(wide, {**how, "longest": 3600}, [], 1e6, "/log")
     options = batches.arguments(wide, how, [], 30.0, "/log", after=7)
     assert {"--nodes=2", "--nodelist=f,g", "--no-kill", "--time=2", "--dependency=afterany:7"} <= {*options}
@@ -267,16 +268,6 @@ def test_silent_or_broken_suite_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(suite, "records", bad)
         last = local.perform(measured, job, "n1")[1]
         assert (last["check"], last["verdict"], last["class"]) == ("suite", "error", "infra")
-
-
-def test_step_of_many_nodes_gives_each_all_of_itself() -> None:
-    how = asked.how(parameters(), 1000)
-    found = batches.jobs("r", {"id": "b"}, single(*"abc"), 1, SIZES)
-    options = batches.arguments(found[0], how, [], 60.0, "/log")
-    assert {"--no-kill", "--nodes=3", "--nodelist=a,b,c", "--deadline=now+1441minutes"} <= {*options}
-    script = batches.script(found[0], how, "/agent.pyz", "/job.json")
-    assert script.startswith("#!/bin/sh\nexec srun --ntasks-per-node=1 --whole --mem=0 ")
-    assert script.endswith(" --nodes=3 --ntasks=3 /usr/bin/python3 -IS /agent.pyz local /job.json\n")
 
 
 def test_compiled_agent_does_the_same_in_any_python(tmp_path: Path) -> None:
