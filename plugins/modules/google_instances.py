@@ -84,16 +84,7 @@ def bring(given: t.Mapping[str, t.Any], compute: google.Instances, check: bool) 
         if failed:
             raise GcloudError("; ".join(failed))
     after = compute.listed() if todo and not check else before
-    found = [
-        {
-            "public_address": google.address(item, True),
-            "name": name,
-            "state": google.state(item),
-            "address": google.address(item, False),
-        }
-        for name, item in after.items()
-        if name in wanted
-    ]
+    found = [google.described(name, item) for name, item in after.items() if name in wanted]
     key, other = ("created", "deleted") if present else ("deleted", "created")
     return {"changed": bool(todo), key: todo, other: [], "instances": found}
 

@@ -120,10 +120,21 @@ def test_nodes_are_created_in_bulk_listed_and_deleted(network: World) -> None:
     assert len(bulk) == 1
     assert {"--predefined-names=train-1,train-2", "--provisioning-model=SPOT", "--no-address"} <= set(bulk[0])
     assert "--metadata-from-file=startup-script=/etc/hpcai/power/user-data-1" in bulk[0]
-    assert network.state["instances"]["train-1"]["labels"] == {"hpcai-cluster": "train"}
+    assert network.state["instances"]["train-1"]["labels"] == {"hpcai-cluster": "train", "hpcai-kind": "elastic"}
     assert cloud.create(nodes("train-1")) == {"train-1": ""}
     assert cloud.delete(["train-1", "train-9"]) == {"train-1": "", "train-9": ""}
     assert list(cloud.instances()) == ["train-2"]
+
+
+def test_controller_and_login_nodes_are_none_of_the_power_programs(network: World) -> None:
+    """The sweep deletes what no node of Slurm's stands for."""
+    all_of_it = compute.Instances(Gcloud(PROJECT, GCLOUD), "train", "us-central1-b")
+    all_of_it.create(["train-controller"], MACHINE)
+    google().create(nodes("train-1"))
+    assert list(google().instances()) == ["train-1"]
+    google().delete(["train-controller"])
+    assert sorted(all_of_it.listed()) == ["train-1", "train-controller"]
+    assert "train-controller" in network.state["instances"]
 
 
 def test_what_google_has_no_room_for_does_not_keep_the_others_from_coming(network: World) -> None:

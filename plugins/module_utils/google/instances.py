@@ -11,6 +11,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.gcloud im
 
 Record = t.Mapping[str, t.Any]
 LABEL = "hpcai-cluster"
+KIND = "hpcai-kind"
 # What a machine may say, each with whether it has to.
 MACHINE = {
     "machine_type": True,
@@ -53,7 +54,7 @@ def faults(machine: Record) -> list[str]:
     return found
 
 
-def flags(machine: Record, cluster: str, zone: str, script: str = "") -> dict[str, t.Any]:
+def flags(machine: Record, cluster: str, zone: str, script: str = "", kind: str = "") -> dict[str, t.Any]:
     """Return the flags of ``gcloud compute instances bulk create`` but the names."""
     spot = bool(machine.get("spot"))
     return {
@@ -69,7 +70,7 @@ def flags(machine: Record, cluster: str, zone: str, script: str = "") -> dict[st
         "service-account": machine.get("service_account"),
         "scopes": machine.get("scopes"),
         "tags": machine.get("tags"),
-        "labels": {**(machine.get("labels") or {}), LABEL: cluster},
+        "labels": {**(machine.get("labels") or {}), LABEL: cluster, **({KIND: kind} if kind else {})},
         "metadata": machine.get("metadata"),
         "metadata-from-file": {"startup-script": script} if script else {},
         "accelerator": machine.get("accelerator"),
@@ -81,15 +82,16 @@ def flags(machine: Record, cluster: str, zone: str, script: str = "") -> dict[st
 
 
 class Instances:
-    """The instances of one cluster in one zone."""
+    """The instances of one cluster in one zone; with a kind only those that were created as such."""
 
-    def __init__(self, gcloud: Gcloud, cluster: str, zone: str) -> None:
-        self.gcloud, self.cluster, self.zone = gcloud, cluster, zone
+    def __init__(self, gcloud: Gcloud, cluster: str, zone: str, kind: str = "") -> None:
+        self.gcloud, self.cluster, self.zone, self.kind = gcloud, cluster, zone, kind
 
     def listed(self) -> dict[str, Record]:
-        """Every instance that carries the cluster's label, as Google describes it."""
+        """Every instance that carries the cluster's label, and the kind's, as Google describes it."""
         wanted = {"filter": f"labels.{LABEL}={self.cluster}", "zones": self.zone}
-        return {item["name"]: item for item in self.gcloud.ask([*_WORDS, "list"], wanted) or []}
+        found = self.gcloud.ask([*_WORDS, "list"], wanted) or []
+        return {item["name"]: item for item in found if not self.kind or _kind(item) == self.kind}
 
     def create(self, names: t.Sequence[str], machine: Record, script: str = "") -> dict[str, str]:
         """Create instances in bulk; what Google has no room for does not keep the others from coming."""
@@ -98,7 +100,8 @@ class Instances:
             raise GcloudError("; ".join(wrong))
         for start in range(0, len(names), _AT_ONCE):
             some = names[start : start + _AT_ONCE]
-            bulk = {"predefined-names": some, "min-count": "1", **flags(machine, self.cluster, self.zone, script)}
+            wanted = flags(machine, self.cluster, self.zone, script, self.kind)
+            bulk = {"predefined-names": some, "min-count": "1", **wanted}
             try:
                 self.gcloud.ask([*_WORDS, "bulk", "create"], bulk)
             except GcloudError as exc:
@@ -120,6 +123,10 @@ class Instances:
         return {name: why if name in left else "" for name in names}
 
 
+def _kind(item: Record) -> str:
+    return str((item.get("labels") or {}).get(KIND) or "")
+
+
 def state(item: Record) -> str:
     """What an instance does, in the words of `power.provider`."""
     return STATES.get(str(item.get("status")), "stopped")
@@ -130,3 +137,9 @@ def address(item: Record, public: bool) -> str:
     first: Record = next(iter(item.get("networkInterfaces") or []), {})
     access: Record = next(iter(first.get("accessConfigs") or []), {})
     return str((access.get("natIP") if public else first.get("networkIP")) or "")
+
+
+def described(name: str, item: Record) -> dict[str, str]:
+    """What the module returns of an instance."""
+    found = {"address": address(item, public=False), "public_address": address(item, public=True)}
+    return {"name": name, "state": state(item), **found}

@@ -52,8 +52,10 @@ def _worth_a_try(node: Record, now: float) -> bool:
 
 def decide(nodes: t.Sequence[Record], instances: t.Mapping[str, str], mine: t.Container[str], now: float) -> Decision:
     """Compare; ``mine`` are the nodes that we may create, and ``retry`` of a node is when it may be tried again."""
-    known = {node["name"]: node for node in nodes if node["name"] in mine}
-    stray = [name for name, state in instances.items() if state != STOPPING and _unwanted(known.get(name), now)]
+    every = {node["name"]: node for node in nodes}
+    known = {name: node for name, node in every.items() if name in mine}
+    # A node that left the configuration may have a job still.
+    stray = [name for name, state in instances.items() if state != STOPPING and _unwanted(every.get(name), now)]
     gone = {
         name: f"its instance is {instances.get(name, 'gone')}"
         for name, node in known.items()

@@ -137,8 +137,8 @@ def read_by_shellcheck(tmp_path: Path, *texts: str) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("", "bundle=/d/hpcai-node-0123456789ab.tar.gz"),
-        ("/shared/of all/", "bundle='/shared/of all/hpcai-node-0123456789ab.tar.gz'"),
+        ("", 'cp /d/hpcai-node-0123456789ab.tar.gz "$bundle"'),
+        ("/shared/of all/", "cp '/shared/of all/hpcai-node-0123456789ab.tar.gz' \"$bundle\""),
         ("https://host/b/", "https://host/b/hpcai-node-0123456789ab.tar.gz"),
         ("gs://bucket/x.tar.gz", "gcloud storage cp gs://bucket/x.tar.gz"),
     ],
@@ -153,6 +153,8 @@ def test_the_doors_do_the_same(tmp_path: Path, source: str, said: str) -> None:
     # The gate is closed before anything is fetched, and what comes after is the same.
     assert script.index("\nhpcai_close_gate\n") < script.index("mount /shared") < script.index(said)
     assert script.partition('echo "ef')[2] == init.partition('echo "ef')[2] != ""
+    # What is checked is what is unpacked: nobody who can write to a shared directory comes in between.
+    assert 'bundle="$work"/hpcai-node' in script and script.count("bundle=") == 1
     assert f"version = {BUNDLE['version']}" in doors["project.ini"]
     cloud = yaml.safe_load(doors["cloud-config.yml"])
     assert doors["cloud-config.yml"].startswith("#cloud-config\n")

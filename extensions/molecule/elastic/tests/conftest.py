@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[4]
 SCENARIO = Path(__file__).parents[1]
 STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/elastic")))
 LAB = yaml.safe_load((SCENARIO / "vars/lab.yml").read_text())
+# An upper bound for a machine that is busy with other things; nothing is measured by it.
+WAIT = 900
 
 # By its path: the file beside this one has the same name.
 _SPEC = importlib.util.spec_from_file_location("default_lab", SCENARIO.parent / "default/tests/conftest.py")
@@ -86,6 +88,14 @@ class ElasticLab(default_lab.Lab):  # type: ignore[misc]
         context = ssl.create_default_context(cafile=str(STATE / "cloud/certificate.pem"))
         urllib.request.urlopen(request, timeout=60, context=context).close()
 
+    def result(self, name: str) -> dict[str, t.Any]:
+        """How the bundle ended in an instance or on a node."""
+        return t.cast("dict[str, t.Any]", json.loads(self.instance(name, "cat", "/var/lib/hpcai/node/result.json")))
+
+    def log(self) -> str:
+        """What the power programs did."""
+        return t.cast("str", self.root("cat /var/log/slurm/hpcai-power.log"))
+
     def converge(self) -> subprocess.Popen[str]:
         """Start the scenario's converge once more."""
         return self.playbook("../extensions/molecule/elastic/converge.yml", f"--extra-vars=@{SCENARIO}/vars/lab.yml")
@@ -98,6 +108,7 @@ def lab() -> ElasticLab:
 
 @pytest.fixture(scope="session")
 def jobs(lab: ElasticLab) -> dict[str, str]:
-    """A job for every elastic node; the cloud refuses the second, and the third never boots."""
+    """A job for every elastic node, and one that stays; the cloud refuses the second, and the third never boots."""
     lab.faults(refuse={"e2": "Quota 'CPUS' exceeded"}, never_boot=["e3"])
-    return {name: lab.start(name) for name in ("e1", "e2", "e3", "e4")}
+    short = {name: lab.start(name) for name in ("e1", "e2", "e3")}
+    return {**short, "long": lab.start("e1", "sleep 3600"), "e4": lab.start("e4", "sleep 3600")}

@@ -1,34 +1,28 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes that Slurm creates come, work and go; what fails costs no job and says so. In this order, to save time."""
+"""Nodes that Slurm creates come and work; what fails costs no job and says so.
+
+In this order, so that one waits while the others work. test_off.py is the end of it.
+"""
 
 from __future__ import annotations
 
-import json
 import re
 
-from conftest import LAB, ElasticLab, eventually
-
-SUSPEND = LAB["slurm_elastic_suspend_time"] + LAB["slurm_elastic_suspend_timeout"]
-
-
-def release(lab: ElasticLab) -> tuple[int, int]:
-    found = re.search(r"(\d+)\.(\d+)", lab.root("sinfo -V"))
-    assert found
-    return int(found[1]), int(found[2])
-
-
-def reasoned(lab: ElasticLab, node: str, start: str) -> bool:
-    states, reason = lab.node(node)
-    return "DOWN" in states and reason.startswith(start)
+from conftest import WAIT, ElasticLab, eventually
 
 
 def finished(lab: ElasticLab, node: str, job: str) -> bool:
-    """Whether a job is done; on a busy machine a node may come too late, and its job is in the queue once more."""
+    """Whether a job is done; Slurm would have a requeued one wait two minutes."""
     if lab.account(job, "State") == "PENDING":
         lab.retry(job)
     return lab.account(job, "State,NodeList") == f"COMPLETED|{node}"
+
+
+def waits(lab: ElasticLab, job: str) -> bool:
+    """Whether a job is in the queue once more; after two minutes Slurm tries it again."""
+    return lab.job(job, "JobState") in ("PENDING", "CONFIGURING") and int(lab.job(job, "Restarts")) >= 1
 
 
 def test_nothing_was_there_before(lab: ElasticLab) -> None:
@@ -38,81 +32,65 @@ def test_nothing_was_there_before(lab: ElasticLab) -> None:
 
 def test_a_node_that_the_cloud_refuses_says_so_and_its_job_waits(lab: ElasticLab, jobs: dict[str, str]) -> None:
     what = "the reason that the cloud gave"
-    eventually(lambda: reasoned(lab, "e2", "hpcai:power:not created: Quota CPUS exceeded"), 60, what)
-    assert (lab.job(jobs["e2"], "JobState"), lab.job(jobs["e2"], "Restarts")) == ("PENDING", "1")
+    eventually(lambda: lab.told("e2", "hpcai:power:not created: Quota CPUS exceeded"), WAIT, what)
+    assert waits(lab, jobs["e2"])
     assert not lab.exists("e2")
+    lab.faults(never_boot=["e3"])
 
 
 def test_a_node_configures_itself_without_a_route_out_and_runs_the_job(lab: ElasticLab, jobs: dict[str, str]) -> None:
-    eventually(lambda: lab.account(jobs["e1"], "State,NodeList") == "COMPLETED|e1", 180, "the job done on e1")
-    result = json.loads(lab.instance("e1", "cat", "/var/lib/hpcai/node/result.json"))
-    assert result["status"] == "ok"
+    eventually(lambda: lab.account(jobs["e1"], "State,NodeList") == "COMPLETED|e1", WAIT, "the job done on e1")
+    assert lab.result("e1")["status"] == "ok"
     routes = lab.instance("e1", "ip", "route")
     assert routes and "default" not in routes
+
+
+def test_the_bundle_once_more_changes_nothing_and_leaves_the_job(lab: ElasticLab, jobs: dict[str, str]) -> None:
+    bootstrap = ("sh", "/var/lib/hpcai/node/current/bootstrap.sh")
+    known = lab.result("e1")
+    assert "is applied" in lab.instance("e1", *bootstrap)
+    assert lab.result("e1") == known
+    lab.instance("e1", *bootstrap, "--force")
+    again = lab.result("e1")
+    assert (again["status"], again["changed"]) == ("ok", 0)
+    assert again["started"] != known["started"]
     assert lab.instance("e1", "systemctl", "is-active", "slurmd").strip() == "active"
-
-
-def test_an_instance_that_is_taken_away_is_noticed(lab: ElasticLab, jobs: dict[str, str]) -> None:
-    assert lab.account(jobs["e1"], "State") == "COMPLETED"
-    job = lab.start("e1", "sleep 600")
-    eventually(lambda: lab.job(job, "JobState") == "RUNNING", 60, "the job on e1")
-    lab.take("e1")
-    eventually(lambda: lab.told("e1", "hpcai:power:its instance is gone"), 90, "e1 down, and why")
-    assert lab.job(job, "JobState") == "PENDING"
-    lab.root(f"scancel {job}")
+    assert (lab.job(jobs["long"], "JobState"), lab.job(jobs["long"], "Restarts")) == ("RUNNING", "0")
 
 
 def test_a_drained_node_is_its_administrator_s(lab: ElasticLab, jobs: dict[str, str]) -> None:
-    eventually(lambda: lab.account(jobs["e4"], "State,NodeList") == "COMPLETED|e4", 180, "the job done on e4")
+    eventually(lambda: lab.job(jobs["e4"], "JobState") == "RUNNING", WAIT, "the job on e4")
     lab.root("scontrol update nodename=e4 state=drain reason='ops: cable swap'")
+    lab.root(f"scancel {jobs['e4']}")
     assert ("DRAIN" in lab.node("e4")[0], lab.node("e4")[1]) == (True, "ops: cable swap")
 
 
 def test_a_node_that_never_boots_says_so_and_its_job_waits(lab: ElasticLab, jobs: dict[str, str]) -> None:
-    again = lab.converge()  # meanwhile: nothing of this is a change to the roles
-    said, dummy = again.communicate(timeout=400)
-    assert not [line for line in said.splitlines() if re.search(r"changed=[1-9]|failed=[1-9]", line)], said[-4000:]
-    what = "ResumeTimeout, and our reason"
     reason = "hpcai:power:not ready within ResumeTimeout, its instance was running"
-    eventually(lambda: lab.told("e3", reason), 240, what)
-    eventually(lambda: not lab.exists("e3"), 20, "its instance removed")
-    assert lab.job(jobs["e3"], "JobState") == "PENDING"
-
-
-def test_both_are_tried_again_and_the_jobs_run(lab: ElasticLab, jobs: dict[str, str]) -> None:
+    eventually(lambda: lab.told("e3", reason), WAIT, "ResumeTimeout, and our reason")
+    eventually(lambda: not lab.exists("e3"), WAIT, "its instance removed")
+    assert waits(lab, jobs["e3"])
+    lab.root(f"scancel {jobs['e3']}")
     lab.faults()
-    for name in ("e2", "e3"):
-        eventually(lambda: finished(lab, name, jobs[name]), 300, f"the job done on {name}")  # noqa: B023
+    eventually(lambda: re.search(r"sweep: tries .*\be3\b", lab.log()), WAIT, "e3 given back to the scheduler")
 
 
-def test_the_drain_survives(lab: ElasticLab, jobs: dict[str, str]) -> None:
-    states, reason = lab.node("e4")
-    assert ("DRAIN" in states, reason) == (True, "ops: cable swap")
-    keeps = release(lab) >= (23, 2)
-    assert ("SuspendExcStates" in lab.root("cat /etc/slurm/slurm.conf")) == keeps
-    if not keeps:
-        eventually(lambda: not lab.exists("e4"), SUSPEND + 60, "switched off, for this Slurm cannot leave it running")
-    assert lab.exists("e4") == keeps
+def test_an_instance_that_is_taken_away_is_noticed(lab: ElasticLab, jobs: dict[str, str]) -> None:
+    again = lab.converge()  # meanwhile: nothing of this is a change to the roles
+    assert lab.job(jobs["long"], "JobState") == "RUNNING"
+    lab.take("e1")
+    eventually(lambda: lab.told("e1", "hpcai:power:its instance is gone"), WAIT, "e1 down, and why")
+    assert waits(lab, jobs["long"])
+    lab.root(f"scancel {jobs['long']}")
+    said, dummy = again.communicate(timeout=WAIT)
+    assert again.returncode == 0, said[-4000:]
+    assert not [line for line in said.splitlines() if re.search(r"changed=[1-9]|failed=[1-9]", line)], said[-4000:]
 
 
-def test_idle_nodes_are_gone(lab: ElasticLab, jobs: dict[str, str]) -> None:
-    for name in ("e1", "e2", "e3"):
-        eventually(lambda: not lab.exists(name), SUSPEND + 60, f"{name} removed")  # noqa: B023
-        eventually(lambda: "POWERED_DOWN" in lab.node(name)[0], SUSPEND + 30, f"{name} off")  # noqa: B023
-    assert "removed e2" in lab.root("cat /var/log/slurm/hpcai-power.log")
-    assert lab.node("c1")[0] == {"IDLE"}
+def test_a_node_that_was_refused_is_tried_again_and_its_job_runs(lab: ElasticLab, jobs: dict[str, str]) -> None:
+    eventually(lambda: finished(lab, "e2", jobs["e2"]), WAIT, "the job done on e2")
 
 
-def test_a_stray_instance_is_removed_and_a_foreign_one_is_not(lab: ElasticLab) -> None:
-    cluster = "lab"  # cluster_name of the lab's inventory
-    eventually(lambda: lab.node("e2")[0] >= {"IDLE", "POWERED_DOWN"}, 60, "e2 off")
-    lab.cloud("POST", "e2", "other")
-    lab.cloud("POST", "e3", cluster)
-    eventually(lambda: not lab.exists("e3"), 40, "the stray instance removed")
-    assert lab.exists("e2")
-    lab.cloud("DELETE", "e2", "other")
-
-
-def test_the_token_is_slurm_s_alone(lab: ElasticLab) -> None:
+def test_the_secrets_are_slurm_s_or_root_s_alone(lab: ElasticLab) -> None:
     assert lab.root("stat -c %a:%U /etc/hpcai/power/token") == "400:slurm"
     assert lab.root("stat -c %a:%U /shared/hpcai/secret/munge.key") == "400:root"

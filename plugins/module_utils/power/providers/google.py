@@ -30,7 +30,8 @@ class Google(Provider):
     def __init__(self, settings: Settings, cluster: str) -> None:
         super().__init__(settings, cluster)
         gcloud = Gcloud(str(settings["project"]), str(settings.get("gcloud") or "gcloud"))
-        self._compute = compute.Instances(gcloud, cluster, str(settings["zone"]))
+        # Controller and login nodes are the cluster's as well, and no node of Slurm's stands for them.
+        self._compute = compute.Instances(gcloud, cluster, str(settings["zone"]), "elastic")
 
     def create(self, nodes: t.Sequence[Node]) -> dict[str, str]:
         there = self.instances()

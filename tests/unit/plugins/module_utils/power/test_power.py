@@ -178,6 +178,11 @@ def test_an_instance_that_no_node_stands_for_is_a_stray() -> None:
     assert decide.decide([], {"e9": "running"}, {"e1"}, NOW).stray == ["e9"]
 
 
+def test_a_node_that_left_the_configuration_keeps_its_job() -> None:
+    nodes = nodes_from_text("NodeName=e9 State=ALLOCATED+CLOUD")
+    assert decide.decide(nodes, {"e9": "running"}, {"e1"}, NOW).stray == []
+
+
 def test_one_wrong_answer_of_a_cloud_costs_no_job(cloud: Cloud, tmp_path: Path) -> None:
     ctld = Ctld(e1="ALLOCATED+CLOUD")
     act, dummy = actions(cloud, ctld, tmp_path)
