@@ -166,6 +166,8 @@ azure-faults: venv azure-venv ## faults at each step into Azure, then what is le
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule create --scenario-name azure
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule prepare --scenario-name azure
 	$(BIN)/python extensions/molecule/azure/tests/faults.py $(FAULT)
+	HPCAI_TEST_SLOW=1 $(BIN)/pytest tests/integration/test_azure_infra.py tests/integration/test_azure_modules.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule destroy --scenario-name azure
 
 benchmark: venv ## configure.yml beside a bare shell script, as ratios (HOSTS)
 	$(BIN)/python benchmarks/configure.py --hosts $(HOSTS)

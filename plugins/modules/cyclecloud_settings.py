@@ -49,6 +49,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import SPEC, Cli, CliError, Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server import Server, wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.settings import shown
 
 TLS = {
     "certificate": {"type": "str"},
@@ -70,7 +71,7 @@ def bring(module: AnsibleModule) -> Json:
     if changed and not module.check_mode:
         server.bring(found, tls, params["startup"])
     name = str(server.file)
-    diff = {"before_header": name, "after_header": name, "before": found["before"], "after": found["after"]}
+    diff = {"before_header": name, "after_header": name, **{key: shown(found[key]) for key in ("before", "after")}}
     return {"changed": changed, "ca": server.authority(), "diff": diff}
 
 

@@ -32,6 +32,8 @@ except ImportError:
 
 Json = t.Dict[str, t.Any]
 POLL = 5
+# Groups with machines take up to an hour.
+PATIENCE = 7200
 
 
 def credential(settings: Settings, authority: str) -> t.Any:
@@ -171,9 +173,12 @@ class Arm:
         self._good(method, path, response.status_code, _document(response))
         try:
             polling = ARMPolling(timeout=POLL)
-            done = LROPoller(self._client, answer, lambda last: _document(last.http_response), polling).result()
+            poller = LROPoller(self._client, answer, lambda last: _document(last.http_response), polling)
+            done = poller.result(PATIENCE)
         except LibraryError as exc:
             raise AzureError(failure.explain(f"{method} {path} was accepted and failed: {exc}")) from exc
+        if not poller.done():
+            raise AzureError(f"{method} {path} was accepted, and Azure works on it still after {PATIENCE / 60:.0f} min")
         return t.cast(Json, done)
 
     @staticmethod

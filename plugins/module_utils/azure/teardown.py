@@ -158,9 +158,7 @@ def _strangers(inside: t.Sequence[Thing], asked: Asked) -> list[str]:
 
 
 def _belongs(found: Thing, asked: Asked) -> bool:
-    # azure.azcollection 3.12 makes gateways without the tags that it is given.
-    gateway = found.type.lower() == "microsoft.network/natgateways" and found.name == f"{asked.cluster}-nat"
-    return gateway or ours(found, asked.cluster) or found.tags.get("clustername") == asked.nodes_cluster
+    return ours(found, asked.cluster) or found.tags.get("clustername") == asked.nodes_cluster
 
 
 def _owner(found: Thing) -> set[str]:

@@ -171,7 +171,7 @@ class Cluster:
 
     def _hidden(self, text: str) -> str:
         for value in self.secret.values():
-            text = text.replace(str(value), "********")
+            text = text.replace(str(value), "********") if str(value) else text
         return self.cli.hidden(text)
 
     def done(self, what: str) -> None:

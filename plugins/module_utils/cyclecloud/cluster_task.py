@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import ready
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import ready, wish
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import (
     CLI_SPEC,
     Cli,
@@ -72,7 +72,8 @@ def missing(want: Json) -> list[str]:
 
 def refuse(want: Json, problems: list[str]) -> None:
     if problems:
-        raise CliError(f"cluster {want['name']} is not sent: " + "; ".join(problems))
+        what = "deleted" if want["state"] == "absent" else "sent"
+        raise CliError(f"cluster {want['name']} is not {what}: " + "; ".join(problems))
 
 
 def present(cli: Cli, want: Json, server: Server, check: bool) -> Json:
@@ -155,6 +156,7 @@ def finish(cli: Cli, want: Json, server: Server, cluster: Cluster, result: Json,
 def absent(cli: Cli, want: Json, server: Server, check: bool) -> Json:
     """Terminate, wait until nothing of it runs, delete; what is gone already is done."""
     name = want["name"]
+    refuse(want, wish.name_problems(name))
     there = server.exists(name)
     result = {"changed": there, "diff": [], "warnings": [], "cluster": {"name": name, "state": "absent"}}
     if not there or check:

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 Json = t.Dict[str, t.Any]
+# A node says its host name itself, and ssh takes one that begins with a dash for an option.
+_ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:_-]*")
 # Field of a node -> variable.
 VARIABLES = {
     "id": "cc_node_id",
@@ -35,16 +38,19 @@ class Host(t.NamedTuple):
 def to_hosts(nodes: list[Json], cluster: str, states: list[str], prefix: str) -> list[Host]:
     """Hosts of the nodes that are in one of the states, stay, and can be reached."""
     chosen = [
-        node
-        for node in nodes
-        if node["state"] in states and node["target_state"] != "Terminated" and (node["address"] or node["hostname"])
+        node for node in nodes if node["state"] in states and node["target_state"] != "Terminated" and _address(node)
     ]
     return [Host(node["name"], _variables(node, cluster), _groups(node, cluster, prefix)) for node in chosen]
 
 
 def _variables(node: Json, cluster: str) -> dict[str, t.Any]:
     found = {variable: node[field] for field, variable in VARIABLES.items()}
-    return {**found, "cc_cluster": cluster, "ansible_host": node["address"] or node["hostname"]}
+    return {**found, "cc_cluster": cluster, "ansible_host": _address(node)}
+
+
+def _address(node: Json) -> str:
+    found = str(node["address"] or node["hostname"] or "")
+    return found if _ADDRESS.fullmatch(found) else ""
 
 
 def _groups(node: Json, cluster: str, prefix: str) -> list[str]:

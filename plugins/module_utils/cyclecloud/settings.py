@@ -35,6 +35,11 @@ def with_properties(text: str, values: t.Mapping[str, t.Any]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def shown(text: str) -> str:
+    """For a diff: passwords, such as that of the keystore, are only told to be there."""
+    return re.sub(r"(?im)^(\s*[\w.]*(?:pass|secret|token)[\w.]*\s*=\s*)\S.*$", r"\1(hidden)", text)
+
+
 def with_section(text: str, name: str, values: t.Mapping[str, t.Any]) -> str:
     """Set keys of one section of an INI file; other sections, which the command line writes, stay as they are."""
     lines = text.splitlines()

@@ -71,11 +71,16 @@ def subnet(value: str) -> str:
     return "/".join(match.groups()) if match else value
 
 
+def name_problems(name: str) -> list[str]:
+    """A name that begins with a dash would be an option, and an empty one no cluster."""
+    if _CLUSTER.fullmatch(name):
+        return []
+    return [f"cluster name {name!r}: letters, digits and _ . -, beginning with a letter or digit"]
+
+
 def problems(want: t.Mapping[str, t.Any]) -> list[str]:
     """Everything that is wrong with the wish itself, all at once."""
-    found = []
-    if not _CLUSTER.fullmatch(want["name"]):
-        found.append(f"cluster name {want['name']!r}: letters, digits and _ . -, beginning with a letter or digit")
+    found = name_problems(want["name"])
     if subnet(want["subnet_id"]).count("/") != 2 or subnet(want["subnet_id"]).startswith("/"):
         found.append(f"subnet {want['subnet_id']!r} is neither group/network/subnet nor the resource ID of a subnet")
     names = [str(one.get("name", "")) for one in want["node_arrays"]]

@@ -11,7 +11,7 @@ $ErrorActionPreference = 'Stop'
 Connect-AzAccount -Identity -Subscription $Subscription | Out-Null
 
 function Test-Mine($Tags) {
-    return $Tags -and $Tags['created-by'] -eq 'hpcai.gpu_cluster' -and $Tags['hpcai-cluster'] -eq $Cluster
+    return $Tags -and $Tags['created-by'] -ceq 'hpcai.gpu_cluster' -and $Tags['hpcai-cluster'] -ceq $Cluster
 }
 
 $groups = @(Get-AzResourceGroup | Where-Object { Test-Mine $_.Tags })
@@ -25,7 +25,7 @@ foreach ($group in $groups) {
     $locks = @(Get-AzResourceLock -ResourceGroupName $group.ResourceGroupName)
     if ($locks.Count -gt 0) { throw "$($group.ResourceGroupName) is locked by $($locks[0].Name): remove the lock, or run destroy.yml" }
     foreach ($found in Get-AzResource -ResourceGroupName $group.ResourceGroupName) {
-        $known = (Test-Mine $found.Tags) -or $found.ManagedBy -or ($found.Tags -and $found.Tags['ClusterName'] -eq $Cluster)
+        $known = (Test-Mine $found.Tags) -or $found.ManagedBy -or ($found.Tags -and $found.Tags['ClusterName'] -ceq $Cluster)
         if (-not $known -and $found.ResourceType -notmatch '/.*/') { throw "$($found.ResourceId) is not of $Cluster" }
     }
 }

@@ -23,11 +23,12 @@ def _child(name: str, options: dict[str, t.Any], out: int) -> None:
     basic = importlib.import_module("ansible.module_utils.basic")
     basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": options}).encode()
     basic._ANSIBLE_PROFILE = "legacy"
-    sys.stdout = io.StringIO()
+    printed, text = io.StringIO(), ""
+    sys.stdout = printed
     try:
         importlib.import_module(PACKAGE + name).main()
     except SystemExit:
-        text = sys.stdout.getvalue().strip().splitlines()[-1]
+        text = printed.getvalue().strip().splitlines()[-1]
     except BaseException as problem:
         text = json.dumps({"failed": True, "msg": repr(problem)})
     os.write(out, text.encode())

@@ -47,7 +47,7 @@ class Azure:
         self.process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not ready.is_file():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.process.kill()

@@ -54,6 +54,7 @@ class Cloud:
         self.told = json.loads((self.place / "azure.json").read_text())
         self.environment: dict[str, str] = json.loads((self.place / "environment.json").read_text())
         self.trust = ssl.create_default_context(cafile=self.told["ca"])
+        self.planned: set[str] = set()  # what --check said would be made
         self.seen: dict[str, str] = {}  # every command line of a process that was seen while playbooks ran
 
     def ask(self, what: str, body: t.Any = None) -> t.Any:
@@ -129,7 +130,9 @@ class Cloud:
                     self.seen[place.name] = argv
 
     def provision(self, *options: str, **variables: t.Any) -> Run:
-        return self.play("provision.yml", *options, **variables)
+        """Run the whole way on the machines that are real here: emulated nodes cannot be configured."""
+        here = ("--tags=provision", "--limit=azure_control:cyclecloud_server")
+        return self.play("site.yml", *here, *options, **variables)
 
     def destroy(self, *options: str, **variables: t.Any) -> Run:
         return self.play("destroy.yml", *options, **{"confirm": CLUSTER, **variables})

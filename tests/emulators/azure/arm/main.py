@@ -49,8 +49,11 @@ def environment(origin: str, authority: Path, proxy: str, metadata: str) -> dict
 
 
 def _write(path: Path, data: object) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    """In one step: whoever waits for the file reads it as soon as it is there."""
+    aside = path.with_name(f".{path.name}")
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(data, file, indent=1)
+    aside.replace(path)
 
 
 def main() -> int:

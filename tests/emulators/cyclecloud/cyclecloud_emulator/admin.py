@@ -32,7 +32,7 @@ def _reset(store: Store, request: Json) -> str:
     users = store.find("AuthenticatedUser", Name=request["user"])
     if not users:
         raise UserError(f"No user {request['user']}")
-    password = "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(16)) + "-aA1"
+    password = "".join(secrets.choice(string.ascii_letters + string.digits) for dummy in range(16)) + "-aA1"
     store.set_password(users[0], password)
     users[0]["ForcePasswordReset"] = True
     return password

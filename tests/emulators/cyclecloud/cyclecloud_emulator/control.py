@@ -110,7 +110,7 @@ def stop(dummy: argparse.Namespace) -> None:
         subprocess.run(["systemctl", "stop", UNIT], check=True)
     elif _pid():
         os.kill(_pid(), signal.SIGTERM)
-    for _ in range(100):
+    for dummy in range(100):
         if not _pid():
             print("CycleServer stopped")
             return

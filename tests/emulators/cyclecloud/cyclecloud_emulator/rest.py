@@ -154,7 +154,7 @@ def _known(given: t.Any, allowed: set[str], what: str) -> Json:
 def _wanted(cluster: Json, given: t.Any) -> Json:
     one = _known(given, SET, "set")
     array = cluster["arrays"].get(one.get("nodearray"))
-    if array is None or type(one.get("count")) is not int or one["count"] < 1:
+    if array is None or isinstance(one.get("count"), bool) or not isinstance(one.get("count"), int) or one["count"] < 1:
         raise Refused(409, f"set needs count and the name of a node array: {one}")
     definition = _known(one.get("definition") or {}, {"machineType"}, "definition")
     if definition.get("machineType", limits.types(array)[0]) not in limits.types(array):

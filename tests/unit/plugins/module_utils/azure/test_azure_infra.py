@@ -301,6 +301,8 @@ def test_unknown_roles_are_refused() -> None:
         ({"a": [{"b": 1}]}, {"a": [{"b": 1, "c": 2}]}, True),
         ({"location": "South Central US"}, {"location": "southcentralus"}, True),
         ({"a": 1}, {}, False),
+        ({"id": "/subscriptions/s/resourceGroups/g"}, {"id": "/subscriptions/s/resourcegroups/G"}, True),
+        ({"name": "g"}, {"name": "G"}, False),
     ],
 )
 def test_comparing(wanted: dict[str, t.Any], there: dict[str, t.Any], same: bool) -> None:

@@ -20,8 +20,10 @@ GROUP = Thing(RG, "Microsoft.Resources/resourceGroups", TAGS)
 ASKED = Asked("gpu", "gpu")
 
 
-def resource(kind: str, name: str, tags: t.Mapping[str, str] = TAGS, group: str = RG, managed_by: str = "") -> Thing:
-    return Thing(f"{group}/providers/{kind}/{name}", kind, tags, managed_by)
+def resource(
+    kind: str, name: str, tags: t.Mapping[str, str] | None = None, group: str = RG, managed_by: str = ""
+) -> Thing:
+    return Thing(f"{group}/providers/{kind}/{name}", kind, TAGS if tags is None else tags, managed_by)
 
 
 def lock(scope: str, notes: str | None = None, level: str = "CanNotDelete") -> dict[str, t.Any]:

@@ -41,11 +41,15 @@ ARRAYS = [
 SUBNET = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/v/subnets/c"
 
 
-def shipped(arrays: list[dict[str, t.Any]] = ARRAYS) -> str:
+def shipped(arrays: t.Sequence[dict[str, t.Any]] | None = None) -> str:
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(ROLE / "templates"), trim_blocks=True)
     environment.filters["bool"] = bool
-    values = {**defaults, "ansible_managed": "x", "cyclecloud_cluster_node_arrays": arrays}
+    values = {
+        **defaults,
+        "ansible_managed": "x",
+        "cyclecloud_cluster_node_arrays": ARRAYS if arrays is None else arrays,
+    }
     return environment.get_template("slurm.txt.j2").render(**values)
 
 
@@ -284,6 +288,14 @@ def test_secret_parameters(fake: Fake, tmp_path: Path) -> None:
     assert not any("geheim-123" in path.read_text() for path in tmp_path.rglob("*") if path.is_file())
     other = do(fake, tmp_path, check=True, secret_parameters={"configuration_slurm_accounting_password": "x"})
     assert other["changed"] and "geheim" not in str(other)
+
+
+@pytest.mark.parametrize("name", ["", "--force", "a b"])
+def test_what_is_no_name_is_not_deleted(fake: Fake, tmp_path: Path, name: str) -> None:
+    fake.there = True
+    with pytest.raises(CliError, match="is not deleted"):
+        do(fake, tmp_path, state="absent", name=name)
+    assert fake.calls == []
 
 
 def test_missing_gpus_stop_the_run(fake: Fake, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import facts, nodes_task
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import facts, hosts, nodes_task
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.nodes import Plan, plan, progress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import Client, CycleCloudError
 
@@ -49,6 +49,13 @@ def test_nodes_in_our_words() -> None:
     one = found["gpu-1"]
     assert (one["gpus"], one["cores"], one["placement_group"], one["state"]) == (8, 96, "pg0", "Ready")
     assert found["scheduler"]["gpus"] is None and found["htc-1"]["message"] == "Timeout awaiting system boot-up"
+
+
+@pytest.mark.parametrize("name, kept", [("gpu-1.internal", True), ("-oProxyCommand=x", False), ("a b", False)])
+def test_a_host_name_that_ssh_would_take_for_an_option_is_no_address(name: str, kept: bool) -> None:
+    one = facts.node({"Name": "gpu-1", "Template": "gpu", "Status": "Ready", "Hostname": name})
+    found = hosts.to_hosts([one], "c1", ["Ready"], "")
+    assert [host.remote["ansible_host"] for host in found] == ([name] if kept else [])
 
 
 def test_roles_without_configuration_follow_the_template() -> None:

@@ -34,6 +34,11 @@ OFFERED = ["8.9.4-3600", "8.9.3-3500", "8.10.0-4000"]
 HERE = package.Package("8.9.3-3500", True, True)
 
 
+def test_a_diff_of_settings_shows_no_password() -> None:
+    text = "webServerPort=8080\nwebServerKeystorePass = geheim\n# a password = b\n"
+    assert settings.shown(text) == "webServerPort=8080\nwebServerKeystorePass = (hidden)\n# a password = b\n"
+
+
 def test_dpkg_and_apt_are_read() -> None:
     found = package.installed(DPKG)
     assert found["cyclecloud8"] == HERE
