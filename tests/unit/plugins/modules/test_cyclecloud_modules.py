@@ -9,13 +9,13 @@ from types import ModuleType
 
 import pytest
 from ansible.module_utils import basic
-from module_process import documented
 
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import (
     cyclecloud_cluster_info,
     cyclecloud_nodes,
     cyclecloud_nodes_info,
 )
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import documented
 
 MODULES = [cyclecloud_cluster_info, cyclecloud_nodes, cyclecloud_nodes_info]
 Json = t.Dict[str, t.Any]
