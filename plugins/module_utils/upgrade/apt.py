@@ -25,6 +25,7 @@ _ENVIRONMENT = {
 }
 _APT = ["apt-get", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"]
 _KEEP = ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
+_CHECK = ["apt-get", "check"]
 _REPAIR = ["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"]
 
 
@@ -90,9 +91,9 @@ class Apt:
             torn = packages.torn(self._ask(packages.HALF))
             if torn and not self._run([*_APT, *_KEEP, "--fix-broken", "--reinstall", "install", *torn]).problem:
                 answer = self._run(_REPAIR)
-            # What was unpacked may lack others, and what is torn may not fit what is still old: without names apt
-            # unpacks the torn ones again and brings the others along.
-            if answer.problem or packages.torn(self._ask(packages.HALF)):
+            # What was unpacked may lack others, and what is torn, or new by now, may not fit what is still old (dpkg
+            # configures it all the same): without names apt unpacks the torn ones again and brings the others along.
+            if answer.problem or packages.torn(self._ask(packages.HALF)) or self._run(_CHECK).problem:
                 self._do([*_APT, *_KEEP, "--fix-broken", "install"])
 
     def daemons(self) -> dict[str, daemons.Daemon]:

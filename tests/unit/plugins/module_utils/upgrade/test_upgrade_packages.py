@@ -67,6 +67,25 @@ def test_what_is_torn_may_not_fit_what_is_still_old(monkeypatch: pytest.MonkeyPa
     assert [argv[-1] for argv in calls if argv[0] == "apt-get"] == ["libhwloc15:amd64", "install"]
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_what_is_configured_may_not_fit_what_is_still_old(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fits: bool
+) -> None:
+    """dpkg died between two packages: it finishes the first without complaint, and apt refuses all that follows."""
+    calls: list[list[str]] = []
+
+    def run(argv: t.Sequence[str], *dummy: t.Any, **more: t.Any) -> Outcome:
+        calls.append(list(argv))
+        broken = argv == ["apt-get", "check"] and not fits
+        said = "E: Unmet dependencies. Try 'apt --fix-broken install' with no packages" if broken else ""
+        return Outcome(100 if broken else 0, "", said, 0.0)
+
+    monkeypatch.setattr(apt, "run", run)
+    monkeypatch.setattr(apt, "no_daemons", contextlib.nullcontext)
+    apt.Apt([], "26.05", -1, 1, False).repair()
+    assert [argv[-1] for argv in calls if argv[0] == "apt-get"] == (["check"] if fits else ["check", "install"])
+
+
 def test_what_is_offered() -> None:
     assert packages.offered((FIXTURES / "madison-26.05.txt").read_text())["slurmd"] == [NEW]
     text = "slurmd | 2 | http://a b Packages\nslurmd | 1 | http://a b Packages\nslurmd | 2 | http://a b Sources\n"
