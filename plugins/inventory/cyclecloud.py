@@ -113,19 +113,19 @@ import time
 import typing as t
 
 from ansible.errors import AnsibleParserError
-from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
-from ansible.utils.unsafe_proxy import wrap_var
+from ansible.plugins.inventory import Cacheable
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.hosts import Host, to_hosts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.hosts import to_hosts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import (
     Client,
     CycleCloudError,
     UnknownOutcome,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._inventory import ConstructedInventory
 
 
-class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
+class InventoryModule(ConstructedInventory, Cacheable):
     """What Ansible loads."""
 
     NAME = "hpcai.gpu_cluster.cyclecloud"
@@ -141,7 +141,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         names = ("cluster", "states", "group_prefix")
         cluster, states, prefix = (self.get_option(name) for name in names)
         for host in to_hosts(self._nodes(path, cache), cluster, states, prefix):
-            self._add(host)
+            self.add(host.name, host.remote, host.groups, **self._access())
 
     def _complete(self, path: str) -> bool:
         """Whether there is a CycleCloud to ask yet."""
@@ -193,19 +193,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         given = {name: self.get_option(name) for name in ("ca_path", "validate_certs", "timeout")}
         return Client(self.get_option("url"), self.get_option("username"), self.get_option("password"), **given)
 
-    def _add(self, host: Host) -> None:
-        """Nobody but the cluster decides what the strings hold, so that none may be a template."""
-        inventory: t.Any = self.inventory
-        inventory.add_host(host.name)
-        variables = {key: wrap_var(value) for key, value in host.remote.items()}
-        variables["ansible_user"] = self.get_option("user")
+    def _access(self) -> dict[str, str]:
+        """How hosts are reached."""
+        access = {"ansible_user": self.get_option("user")}
         if self.get_option("bastion"):
-            variables["ansible_ssh_common_args"] = f"-o ProxyJump={self.get_option('bastion')}"
-        for key, value in variables.items():
-            inventory.set_variable(host.name, key, value)
-        for group in host.groups:
-            inventory.add_child(inventory.add_group(self._sanitize_group_name(group)), host.name)
-        strict = self.get_option("strict")
-        self._set_composite_vars(self.get_option("compose"), variables, host.name, strict=strict)
-        self._add_host_to_composed_groups(self.get_option("groups"), variables, host.name, strict=strict)
-        self._add_host_to_keyed_groups(self.get_option("keyed_groups"), variables, host.name, strict=strict)
+            access["ansible_ssh_common_args"] = f"-o ProxyJump={self.get_option('bastion')}"
+        return access

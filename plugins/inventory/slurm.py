@@ -67,16 +67,16 @@ keyed_groups:
 import typing as t
 
 from ansible.errors import AnsibleParserError
-from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
-from ansible.utils.unsafe_proxy import wrap_var
+from ansible.plugins.inventory import Cacheable
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_hosts import Host, to_hosts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_hosts import to_hosts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_read import Reader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._inventory import ConstructedInventory
 
 
-class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
+class InventoryModule(ConstructedInventory, Cacheable):
     """What Ansible loads."""
 
     NAME = "hpcai.gpu_cluster.slurm"
@@ -88,7 +88,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)
         for host in to_hosts(self._nodes(path, cache), self.get_option("group_prefix")):
-            self._add(host)
+            self.add(host.name, host.variables, host.groups)
 
     def _nodes(self, path: str, cache: bool) -> list[dict[str, t.Any]]:
         """What Slurm says, or what it said when the cache was filled."""
@@ -116,17 +116,3 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         if found.rc is None:
             raise SlurmError(f"{' '.join(argv)}: {found.problem}")
         return found.rc, found.out, found.err
-
-    def _add(self, host: Host) -> None:
-        """Nobody but the cluster decides what the strings hold, so that none may be a template."""
-        inventory: t.Any = self.inventory
-        inventory.add_host(host.name)
-        variables = {key: wrap_var(value) for key, value in host.variables.items()}
-        for key, value in variables.items():
-            inventory.set_variable(host.name, key, value)
-        for group in host.groups:
-            inventory.add_child(inventory.add_group(self._sanitize_group_name(group)), host.name)
-        strict = self.get_option("strict")
-        self._set_composite_vars(self.get_option("compose"), variables, host.name, strict=strict)
-        self._add_host_to_composed_groups(self.get_option("groups"), variables, host.name, strict=strict)
-        self._add_host_to_keyed_groups(self.get_option("keyed_groups"), variables, host.name, strict=strict)

@@ -9,13 +9,12 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import re
 import tarfile
-import tempfile
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _managed_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.content import BundleError, File
 
 NAME = "hpcai-node"
@@ -76,16 +75,7 @@ def intact(path: Path, name: str, told: str) -> bool:
 def put(data: bytes, path: Path) -> None:
     """Write a file in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=str(path.parent), prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            os.fsync(file.fileno())
-        Path(aside).chmod(0o644)
-        Path(aside).replace(path)
-    except BaseException:
-        Path(aside).unlink()
-        raise
+    _managed_file.replace(path, data, "", 0o644)
 
 
 def document(value: t.Any) -> File:
