@@ -10,7 +10,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import (
     DEFAULT_LIMIT,
     HostlistError,
     compress,

@@ -9,8 +9,8 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology import TopologyError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp, places
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import TopologyError
 
 
 def profile_topology(profile: object) -> dict[str, t.Any]:

@@ -9,7 +9,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _node_repair as repair
 
 

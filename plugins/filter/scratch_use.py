@@ -46,7 +46,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_use import use
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.use import use
 
 
 def scratch_use(found: t.Any, idle: bool = True, more: t.Sequence[str] = ()) -> dict[str, t.Any]:

@@ -10,11 +10,10 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_elastic as elastic
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_lines as lines
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_health as health
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import elastic, health
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import node_lines as lines
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 
 def _list(value: object, name: str) -> list[t.Any]:

@@ -9,8 +9,8 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology import TopologyError, from_facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology_binding import Binding, binding
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import Binding, binding
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import TopologyError, from_facts
 
 _FORMS: dict[str, t.Callable[[Binding], t.Any]] = {
     "masks": lambda bound: bound.masks,

@@ -70,9 +70,9 @@ from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import Cacheable
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_hosts import to_hosts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_read import Reader
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hosts import to_hosts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._inventory import ConstructedInventory
 
 

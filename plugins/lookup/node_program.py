@@ -36,7 +36,7 @@ EXAMPLES = r"""
     name: hpcai-gpu-clocks
     files: "{{ program + unit }}"
   vars:
-    program: "{{ lookup('hpcai.gpu_cluster.node_program', '_gpu_clocks_host', library='/usr/local/lib/hpcai/gpu_clocks',
+    program: "{{ lookup('hpcai.gpu_cluster.node_program', 'gpu.clocks_host', library='/usr/local/lib/hpcai/gpu_clocks',
       program='/usr/local/sbin/hpcai-gpu-clocks', arguments=['/etc/hpcai/gpu_clocks.json']) }}"
     unit:
       - path: /etc/systemd/system/hpcai-gpu-clocks.service

@@ -78,9 +78,9 @@ drains:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import TIME_FORMAT
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request, task
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 
 
 def main() -> None:

@@ -73,10 +73,10 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective as collective
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective_request as asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import request as asked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import result as collective
 
 
 def main() -> None:

@@ -82,12 +82,12 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import expand
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_read import Reader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_job import Cluster, Tools, publish
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_plan import sentence
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_request import ARGUMENTS, read
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import Staging
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
 
 
 def main() -> None:

@@ -93,13 +93,14 @@ tool: {type: str, returned: success, description: Program that measured, sample:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_bandwidth, _gpu_bandwidth_run, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth, bandwidth_run
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={**_launch.SPEC, **_gpu_bandwidth.SPEC}, supports_check_mode=True)
+    module = AnsibleModule(argument_spec={**_launch.SPEC, **bandwidth.SPEC}, supports_check_mode=True)
     try:
-        result = _gpu_bandwidth_run.perform(module.params, module.check_mode)
+        result = bandwidth_run.perform(module.params, module.check_mode)
     except ValueError as exc:
         module.fail_json(msg=f"Cannot measure GPUs: {exc}")
     module.exit_json(changed=False, **result)

@@ -85,7 +85,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks_task import Options, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_task import Options, perform
 
 
 def main() -> None:

@@ -88,9 +88,9 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_info as info
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_request as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_read import read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import request as asked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.read import read
 
 
 def main() -> None:

@@ -92,13 +92,14 @@ environment: {type: dict, returned: success, description: "Variables that were s
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hpl, _hpl_run, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem, run
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={**_launch.SPEC, **_hpl.SPEC}, supports_check_mode=True)
+    module = AnsibleModule(argument_spec={**_launch.SPEC, **problem.SPEC}, supports_check_mode=True)
     try:
-        result = _hpl_run.perform(module.params, module.check_mode, module.tmpdir)
+        result = run.perform(module.params, module.check_mode, module.tmpdir)
     except ValueError as exc:
         module.fail_json(msg=f"Cannot run HPL: {exc}")
     module.exit_json(changed=False, **result)

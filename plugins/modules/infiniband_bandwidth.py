@@ -92,17 +92,14 @@ environment: {type: dict, returned: success, description: "Variables that were s
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import (
-    _infiniband_bandwidth,
-    _infiniband_request,
-    _launch,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import bandwidth, request
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={**_launch.SPEC, **_infiniband_request.SPEC}, supports_check_mode=True)
+    module = AnsibleModule(argument_spec={**_launch.SPEC, **request.SPEC}, supports_check_mode=True)
     try:
-        result = _infiniband_bandwidth.perform(module.params, module.check_mode)
+        result = bandwidth.perform(module.params, module.check_mode)
     except ValueError as exc:
         module.fail_json(msg=f"Cannot measure InfiniBand: {exc}")
     module.exit_json(changed=False, **result)

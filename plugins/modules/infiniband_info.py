@@ -73,13 +73,13 @@ environment: {type: dict, returned: success, description: "Variables that were s
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _infiniband_read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import read
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=_infiniband_read.SPEC, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=read.SPEC, supports_check_mode=True)
     try:
-        result = _infiniband_read.perform(module.params)
+        result = read.perform(module.params)
     except ValueError as exc:
         module.fail_json(msg=f"Cannot judge the InfiniBand ports: {exc}")
     module.exit_json(changed=False, **result)

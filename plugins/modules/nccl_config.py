@@ -63,9 +63,9 @@ variables:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import FileError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nccl_conf import NcclError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nccl_config_task import perform
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import RecordError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.conf import NcclError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.config_task import perform
 
 
 def main() -> None:

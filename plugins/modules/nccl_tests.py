@@ -101,13 +101,14 @@ environment: {type: dict, returned: success, description: "Variables that were s
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch, _nccl_request, _nccl_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request, run
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={**_launch.SPEC, **_nccl_request.SPEC}, supports_check_mode=True)
+    module = AnsibleModule(argument_spec={**_launch.SPEC, **request.SPEC}, supports_check_mode=True)
     try:
-        result = _nccl_run.perform(module.params, module.check_mode, module.tmpdir)
+        result = run.perform(module.params, module.check_mode, module.tmpdir)
     except ValueError as exc:
         module.fail_json(msg=f"Cannot run nccl-tests: {exc}")
     module.exit_json(changed=False, **result)

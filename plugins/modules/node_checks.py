@@ -62,7 +62,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError, validate_expectation
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_checks import CHECKS, Node, Options, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import CHECKS, Node, Options, perform
 
 
 def main() -> None:

@@ -72,10 +72,10 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError, expand
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_nodes import short
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import reconcile
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import DEFAULT_CONFIG, DrainError, load
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import short
 
 NO_PASS: dict[str, t.Any] = {"drained": {}, "findings": [], "left_alone": [], "commands": []}
 

@@ -75,9 +75,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import FileError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import RecordError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._tuning_files import SettingError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._tuning_host import ApplyError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._tuning_task import perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.files import SettingError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.host import ApplyError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.task import perform
 
 
 def main() -> None:

@@ -86,8 +86,8 @@ settings: {type: dict, returned: success, description: "What the boot program re
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_apply_files import ApplyError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._scratch_task import SPEC, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.apply_files import ApplyError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.task import SPEC, perform
 
 
 def main() -> None:

@@ -64,14 +64,14 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shared_mount import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount import (
     MountError,
     Wanted,
     fstab_line,
     hidden,
     plan,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shared_mount_host import FSTAB, Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount_host import FSTAB, Host
 
 
 def bring(module: AnsibleModule) -> dict[str, t.Any]:

@@ -58,8 +58,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _accounting as acct
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._accounting_client import read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import accounting as acct
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.accounting_client import read
 
 CONF = """ClusterName={cluster}
 SlurmctldHost=localhost

@@ -50,9 +50,9 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_conf_change as change
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import replace
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_conf import problems, problems_beside
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import conf_change as change
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.conf import problems, problems_beside
 
 
 def parse_with_slurm(module: AnsibleModule, files: t.Mapping[str, str]) -> list[str]:

@@ -80,10 +80,10 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError, expand
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_nodes import pick
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_read import Reader
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import TIME_FORMAT, SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import pick
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
 PARTS = ["version", "ping", "nodes", "partitions", "jobs"]
 

@@ -88,10 +88,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_job import Spec, arguments
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_job_client import Client, JobTimeoutError, tail
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_job_flow import Wish, ensure, remove, report
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import TIME_FORMAT, SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job import Spec, arguments
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job_client import Client, JobTimeoutError, tail
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job_flow import Wish, ensure, remove, report
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
 ARGUMENTS = {
     "name": {"type": "str", "required": True},

@@ -45,8 +45,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import replace
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_read import Reader
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import TIME_FORMAT, SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import jobs
 
 _PAUSE = 2.0

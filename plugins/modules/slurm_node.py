@@ -77,8 +77,8 @@ commands: {description: What was run or would be in check mode., returned: alway
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError, expand
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_nodes import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import (
     after,
     check_reason,
     commands,
@@ -87,8 +87,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_nodes imp
     plan,
     short,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_read import Reader
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import TIME_FORMAT, SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
 
 def main() -> None:

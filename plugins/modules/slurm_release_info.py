@@ -35,8 +35,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_parse import version
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.parse import version
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 LEAST = "ClusterName=nobody\nSlurmctldHost=nobody\n"
 

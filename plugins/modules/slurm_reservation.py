@@ -64,9 +64,9 @@ command: {description: What was run or would be in check mode., returned: always
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_reservation import perform
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import TIME_FORMAT, SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.reservation import perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
 
 def main() -> None:

@@ -92,13 +92,13 @@ environment: {type: dict, returned: success, description: "Variables that were s
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _storage_bandwidth, _storage_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth, request
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=_storage_request.SPEC, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=request.SPEC, supports_check_mode=True)
     try:
-        result = _storage_bandwidth.perform(module.params, module.check_mode)
+        result = bandwidth.perform(module.params, module.check_mode)
     except ValueError as exc:
         module.fail_json(msg=f"Cannot measure storage: {exc}")
     module.exit_json(changed=False, **result)

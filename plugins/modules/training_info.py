@@ -56,7 +56,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _training as training
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import training
 
 
 def main() -> None:

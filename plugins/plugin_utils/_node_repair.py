@@ -8,8 +8,8 @@ from __future__ import annotations
 import types
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import compress, expand
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_nodes import OWNED, SLURMS_OWN
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import OWNED, SLURMS_OWN
 
 Record = t.Mapping[str, t.Any]
 # What only meetings with other nodes showed, only meetings can prove gone.

@@ -11,10 +11,10 @@ import os
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_access import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import table_measured, table_others, table_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import SUITES, Check, Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.config import Config, ConfigError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
 
 HOME = "ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent"
 CHECKS: dict[str, Check] = {**table_state.CHECKS, **table_measured.CHECKS, **table_others.CHECKS}

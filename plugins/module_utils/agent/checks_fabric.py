@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _infiniband_read
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import read
 
 TIMEOUT = 3.0
 
@@ -27,4 +27,4 @@ def ports(context: Context) -> list[Json]:
         "run": context.run,
         "profile": config.profile.get("profile"),
     }
-    return context.adopt(_infiniband_read.perform(params)["checks"])
+    return context.adopt(read.perform(params)["checks"])

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, metric
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import compare
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_access import BrokenError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology_sysfs import pci_gpus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import jobs_here
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import pci_gpus
 
 # nvidia-smi is asked three times. It tells of 8 GPUs within two seconds, without persistence mode within ten; who
 # waits for an epilog does not wait that long.
@@ -43,9 +43,9 @@ def unstuck(context: Context) -> None:
 
 
 def _read(context: Context) -> Gpus:
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_info as info
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_request as asked
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_read import read as ask
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import request as asked
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.read import read as ask
 
     config, profile = context.config, context.config.profile
     unstuck(context)
@@ -69,7 +69,7 @@ def _read(context: Context) -> Gpus:
 
 def inventory(context: Context) -> list[Json]:
     """Judge what nvidia-smi says."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_info as info
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info
 
     seen, options, begin, seconds = read(context)
     return context.adopt(info.result(seen, options, list(info.CHECKS), begin, seconds)["checks"])

@@ -9,11 +9,11 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, metric
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_seen import Seen
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import jobs_here
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_gpu import read
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import Finding, limits, report
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.seen import Seen
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_gpu import Gpu
 
 Field = t.Callable[[Gpu], t.Any]

@@ -13,13 +13,13 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_access import BrokenError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology import address
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology_sysfs import pci_gpus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import latch, reach, xid_policy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import Finding, report
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import xid as parser
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import address
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import pci_gpus
 
 CHECK = "gpu_xid"
 # Times from two clocks that were set meanwhile can differ a little.

@@ -8,10 +8,10 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, metric
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._infiniband_ports import names
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import window
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import Finding, report
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband.ports import names
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import infiniband
 
 Counters = t.Dict[str, t.Dict[str, int]]

@@ -9,11 +9,11 @@ import re
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_facts as facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, metric
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import limits, reach
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import Finding, report
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import facts
 
 _POISONED = re.compile(r"^HardwareCorrupted:\s+(\d+) kB$", re.MULTILINE)
 

@@ -37,11 +37,11 @@ def _tool(context: Context, name: str) -> str | None:
 
 def gpu_bandwidth(context: Context) -> list[Json]:
     """Copy to and from every GPU, one after the other."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_bandwidth, _gpu_bandwidth_run
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth, bandwidth_run
 
     given = {"gpus": context.config.gpus or None, "path": _tool(context, "nvbandwidth")}
-    asked = params(context, _gpu_bandwidth.SPEC, tool="auto", **given)
-    return context.adopt(_gpu_bandwidth_run.perform(asked, False)["checks"])
+    asked = params(context, bandwidth.SPEC, tool="auto", **given)
+    return context.adopt(bandwidth_run.perform(asked, False)["checks"])
 
 
 def nccl(context: Context) -> list[Json]:
@@ -58,11 +58,11 @@ def nccl_loopback(context: Context) -> list[Json]:
 
 def _nccl(context: Context, check: str, variables: t.Mapping[str, str]) -> list[Json]:
     """Run nccl-tests in one process; limits for one check are never held against the other."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nccl_request, _nccl_run
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request, run
 
     profile = context.config.profile
     limits = [one for one in context.config.expect if one["check"] == check and one.get("min_nodes", 1) < 2]
-    given: Json = {"expect": [{**one, "check": _nccl_request.CHECK} for one in limits]}
+    given: Json = {"expect": [{**one, "check": request.CHECK} for one in limits]}
     given.update(path=_tool(context, "nccl"), infiniband=bool(variables))
     nccl_of = profile.get("nccl") or {}
     sizes = [one["size"] for one in limits if one.get("size")]
@@ -73,47 +73,47 @@ def _nccl(context: Context, check: str, variables: t.Mapping[str, str]) -> list[
     given["topology_file"] = nccl_of.get("topology_file")
     given["environment"] = {**(nccl_of.get("environment") or {}), **context.config.environment, **variables}
     with tempfile.TemporaryDirectory(prefix="hpcai-nccl-") as folder:
-        found = _nccl_run.perform(params(context, _nccl_request.SPEC, **given), False, folder)
+        found = run.perform(params(context, request.SPEC, **given), False, folder)
     return context.adopt({**one, "check": check} for one in found["checks"])
 
 
 def infiniband_bandwidth(context: Context) -> list[Json]:
     """Every adapter to itself."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _infiniband_bandwidth, _infiniband_request
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import bandwidth as ib_bandwidth
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import request as infiniband_request
 
     fabric = context.config.profile.get("infiniband") or {}
     if not fabric.get("count"):
         reason = "no InfiniBand is known of this machine type"
         return [context.record("infiniband_bandwidth", verdict="skipped", reason=reason)]
     given = {"path": _tool(context, "perftest"), "devices": list(fabric.get("devices") or []), "timeout": 280.0}
-    asked = params(context, _infiniband_request.SPEC, **given)
-    return context.adopt(_infiniband_bandwidth.perform(asked, False)["checks"])
+    asked = params(context, infiniband_request.SPEC, **given)
+    return context.adopt(ib_bandwidth.perform(asked, False)["checks"])
 
 
 def storage_bandwidth(context: Context) -> list[Json]:
     """The node's own scratch, where it stands: gigabytes for it would else go to the disk of the system."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _scratch_use, _storage_bandwidth
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _storage_request as asked
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import use
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth as fio
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import request as asked
 
     if not context.config.scratch:
         return [context.record("storage_bandwidth", verdict="skipped", reason="no scratch is configured")]
-    place = _scratch_use.use(_looked(context), idle=True, more=[])
+    place = use.use(_looked(context), idle=True, more=[])
     if place["skipped"]:
         return context.adopt([place["skipped"]])
     mount = place["paths"][0]
     given = {"paths": [mount], "fio": _tool(context, "fio"), "runtime": 20, "timeout": 120.0}
     limits = [one for one in context.config.expect if one.get("path") in (None, mount)]
-    return context.adopt(
-        _storage_bandwidth.perform(params(context, asked.SPEC, expect=limits, **given), False)["checks"]
-    )
+    return context.adopt(fio.perform(params(context, asked.SPEC, expect=limits, **given), False)["checks"])
 
 
 def _looked(context: Context) -> Json:
     """Return what nvme_scratch says of the node in check mode."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _scratch_task
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import task
 
-    known = {**params(context, _scratch_task.SPEC), **(context.config.scratch or {})}
-    return _scratch_task.perform({**known, "node": context.config.node, "wait": 0.0}, True)
+    known = {**params(context, task.SPEC), **(context.config.scratch or {})}
+    return task.perform({**known, "node": context.config.node, "wait": 0.0}, True)
 
 
 def scratch(context: Context) -> list[Json]:
@@ -131,9 +131,10 @@ def scratch(context: Context) -> list[Json]:
 
 def hpl(context: Context) -> list[Json]:
     """One rank per GPU, bound to the CPUs and memory that are near to it."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hpl, _hpl_run
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology import facts
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_gpu import read
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run as hpl_run
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import facts
 
     path = _tool(context, "hpl")
     if not path:
@@ -146,5 +147,5 @@ def hpl(context: Context) -> list[Json]:
     given["gpu_memory_mib"] = (context.config.profile.get("gpu") or {}).get("memory_mib")
     with tempfile.TemporaryDirectory(prefix="hpcai-hpl-") as folder:
         given["directory"] = folder
-        found = _hpl_run.perform(params(context, _hpl.SPEC, **given), False, folder)
+        found = hpl_run.perform(params(context, problem.SPEC, **given), False, folder)
     return context.adopt(found["checks"])

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_checks as checks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_access import Node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.config import Config
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import checks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import Node
 
 # Longer than any of these programs takes, shorter than the time that the check is given.
 TIMEOUT = 4.0

@@ -10,13 +10,13 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, metric
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_read import PLACES
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology_sysfs import pci_gpus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import window
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_gpu import unstuck
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import Finding, report
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.read import PLACES
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi, nvlink_errors
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import pci_gpus
 
 CHECK = "gpu_nvlink_errors"
 TIMEOUT = 6.0

@@ -12,13 +12,13 @@ import os
 import re
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_facts as facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, metric
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_access import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import controller, reach
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import Finding, report
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
 
 # The key was right: it is looked at before the receiver, the time, and whether the credential was seen before.
 _PROVED = ("Success", "Replayed", "Unauthorized")

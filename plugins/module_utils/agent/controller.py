@@ -13,9 +13,9 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import finite
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_access import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import probe, reach
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
 
 NAME = "controller.json"
 STALE = 900.0

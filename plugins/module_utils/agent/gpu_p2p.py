@@ -23,7 +23,7 @@ def p2p(context: Context) -> list[Json]:
     """Copy from each GPU to each other one."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_bandwidth_argv import PLACES
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_argv import PLACES
 
     config = context.config
     if config.gpus == 1 or not (config.gpus or _expected(context)):

@@ -12,8 +12,8 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_access import BrokenError, Node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError, Node
 
 TIMEOUT = 5.0
 # A kernel log or a file of sysfs that is larger than this is none.

@@ -11,8 +11,8 @@ import shlex
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import compress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch_argv import flags
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 
 PREFIX = "hpcai-cert"
 # Slurm looks at 100 jobs of a queue at a time (default_queue_depth): a longer array starts in several goes.

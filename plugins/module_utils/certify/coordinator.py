@@ -13,7 +13,6 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import judge, metric, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json, finite
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import BUILT_IN
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import batch as batches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.batch import Job
@@ -22,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.local import HOLD, OPEN
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import RefusedError, Slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.watch import Clock, Watch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 FRUITLESS = 2  # attempts one after the other that came to nothing
 STRAGGLERS = 16  # nodes that are asked for one by one

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hostlist
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import ladder as rungs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import standing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.guards import finding
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS, Ledger
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import hostlist
 
 
 def findings(ledger: Ledger, now: standing.Standing) -> list[Json]:
@@ -93,7 +93,7 @@ def ladder(ledger: Ledger) -> list[Json]:
             outcome = ledger.outcome(test)
             value = outcome.value if outcome else None
             verdict = "fail" if test.id in bad else "pass" if outcome and outcome.kind == "ok" else "error"
-            about: Json = {"nodes": len(test.nodes), "hostlist": _hostlist.compress(test.nodes, sort=True)}
+            about: Json = {"nodes": len(test.nodes), "hostlist": hostlist.compress(test.nodes, sort=True)}
             about.update(collective=test.collective, value=value, unit=outcome.unit if outcome else "")
             about.update(expected=outcome.expected if outcome else "", verdict=verdict)
             found.append({**about, "ratio": value / best if value is not None and best else None})

@@ -8,8 +8,8 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError, compress, expand
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError, fields
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, compress, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError, fields
 
 # Ours inside its own reservation; anybody else's node in one is not free.
 _RESERVED = {"RESERVED", "MAINTENANCE", "MAINT"}

@@ -11,9 +11,9 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_job import submitted_id
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_read import Reader
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SEPARATOR, SlurmError, text_or_none
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job import submitted_id
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SEPARATOR, SlurmError, text_or_none
 
 Run = t.Callable[[t.List[str]], t.Tuple[int, str, str]]
 # What sbatch says when it would take the same job later; whatever else it says it will say again.

@@ -14,18 +14,15 @@ import socket
 import time
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import (
-    _collective,
-    _find,
-    _launch,
-    _nccl_request,
-    _nccl_run,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _collective_request as torch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_measure import FABRIC_ONLY
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.mark import marked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import request as torch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import result
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request as nccl_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import run as nccl_run
 
 PAIR, RAIL = "nccl_pair", "nccl_rail"
 _TORCH = {"all_reduce": "all_reduce", "alltoall": "all_to_all"}
@@ -49,9 +46,9 @@ def paired(test: Json) -> bool:
 def _nccl(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
     alone, found = paired(test) and how["gpus"] > 1, []
     # The first value is the one by which pairs are compared.
-    for name in (PAIR, _nccl_request.CHECK) if alone else (_nccl_request.CHECK,):
+    for name in (PAIR, nccl_request.CHECK) if alone else (nccl_request.CHECK,):
         params = nccl_params(test, how, run_name, name, f"{folder}/{test['id']}.{name}")
-        found += [{**one, "check": name} for one in _nccl_run.perform(params, False, folder)["checks"]]
+        found += [{**one, "check": name} for one in nccl_run.perform(params, False, folder)["checks"]]
     return found + (_rails(test, how, run_name, folder) if test.get("rails") and alone else [])
 
 
@@ -60,7 +57,7 @@ def _rails(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
     params, found = nccl_params(test, how, run_name, PAIR, folder), []
     if params["container_image"]:
         return []
-    program = _nccl_request.program(_nccl_request.read(params), params["collectives"][0], _find.find)
+    program = nccl_request.program(nccl_request.read(params), params["collectives"][0], _find.find)
     for rail in range(how["gpus"]):
         path = Path(folder, f"{test['id']}.{rail}_perf")
         # Slurm sets the variable itself, and does not bind a step's only task of a node to one of its GPUs.
@@ -73,7 +70,7 @@ def _rails(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
             "expect": [],
             "log": f"{folder}/{test['id']}.{rail}",
         }
-        rows = _nccl_run.perform({**params, **one}, False, folder)["checks"]
+        rows = nccl_run.perform({**params, **one}, False, folder)["checks"]
         found += [{**row, "check": RAIL, "scope": {**row["scope"], "rail": rail}} for row in rows]
     return found
 
@@ -82,8 +79,8 @@ def nccl_params(test: Json, how: Json, run_name: str, name: str, log: str) -> Js
     """Return the options of the module nccl_tests for a test."""
     given = how["nccl"]
     variables = {**given.get("environment", {}), **how["environment"], **(FABRIC_ONLY if name == PAIR else {})}
-    blank = {key: one.get("default") for key, one in {**_launch.SPEC, **_nccl_request.SPEC}.items()}
-    limits = [{**one, "check": _nccl_request.CHECK} for one in how["expect"] if one["check"] == name]
+    blank = {key: one.get("default") for key, one in {**_launch.SPEC, **nccl_request.SPEC}.items()}
+    limits = [{**one, "check": nccl_request.CHECK} for one in how["expect"] if one["check"] == name]
     mine = {name: given[name] for name in ("path", "topology_file", "container_image") if given.get(name)}
     largest = given.get("max_size") or "8G"
     return {
@@ -96,7 +93,7 @@ def nccl_params(test: Json, how: Json, run_name: str, name: str, log: str) -> Js
         "ranks_per_node": how["gpus"],
         "cpu_masks": given.get("cpu_masks") or [],
         "collectives": [test["collective"] or "all_reduce"],
-        "min_size": str(max(8, _nccl_request.to_bytes(str(largest)) // 8)) if paired(test) else "8",
+        "min_size": str(max(8, nccl_request.to_bytes(str(largest)) // 8)) if paired(test) else "8",
         "max_size": str(largest),
         "infiniband": bool(how["infiniband"]),
         "environment": variables,
@@ -128,7 +125,7 @@ def _torch(test: Json, how: Json, run_name: str) -> list[Json]:
     argv = torch.command("srun", given["python"], request, {**job, **how["step_options"]}, how["timeout"])
     context = {"time": time.time(), "run": run_name, "profile": how["profile"], "argv": argv, "busy": []}
     outcome = run(argv, how["timeout"], torch.source(), {**_here(), **how["environment"]})
-    return list(_collective.result(outcome, request, how["expect"], context)["checks"])
+    return list(result.result(outcome, request, how["expect"], context)["checks"])
 
 
 def _here() -> dict[str, str]:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import compress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._pinned_source import sha256
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request as asked
@@ -23,6 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.compiled
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import RequestError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 
 CERTIFICATE, RECORDS = "certificate.json", "records.jsonl"
 # Above this Ansible is told of what is not well, and the rest stays in the run's directory.

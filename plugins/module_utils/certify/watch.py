@@ -14,12 +14,12 @@ import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.batch import Job
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.local import OPEN
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_fleet import state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Row, Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 SETTLE = 3.0  # seconds without a new task before an array that still waits is taken to have started all it can
 LOOK = 5.0  # seconds that a job may wait before its nodes are looked at

@@ -19,9 +19,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _child, _lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import compress, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch_argv import flags
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_read import Reader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._source import text_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import (
     image_files,
@@ -38,6 +36,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image
     answers,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import BusyError, RevokedError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
 
 _HEAD = (
     "#!/usr/bin/env python3\n# Made of the collection hpcai.gpu_cluster; see the README of its role container_images.\n"

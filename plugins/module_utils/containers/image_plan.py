@@ -9,10 +9,10 @@ import json
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import expand
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_nodes import pick
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_node import UNPROVED
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_stage import GOOD, MARK
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import pick
 
 Record = t.Dict[str, t.Any]
 # srun's words; the nodes that it then ends the others on are named as well, and are not to blame.

@@ -9,9 +9,9 @@ import argparse
 import json
 import sys
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError, compress, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import reconcile
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import DEFAULT_CONFIG, DrainError, load
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, compress, expand
 
 _WHAT = "Drain the nodes whose health checks found a fault. Nothing is ever resumed."
 

@@ -9,8 +9,8 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_nodes import OWNED
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.report import Report
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import OWNED
 
 # The worst first; an error of the infrastructure is a finding and says nothing about the node.
 _BLAMES = ("hardware", "fabric", "software", "config")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_nodes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import faults
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.faults import Fault, words
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.guards import Finding, finding
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import Settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import nodes as slurm_nodes
 
 if t.TYPE_CHECKING:
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.plan import Node, View
@@ -31,7 +31,7 @@ def all_of(
 
 
 def _left_alone(node: Node, seen: Seen) -> Finding:
-    where = "drained" if _slurm_nodes.out_of_service(node) else "still takes jobs"
+    where = "drained" if slurm_nodes.out_of_service(node) else "still takes jobs"
     fault = seen[node["name"]][0]
     held = f"is left as it is ({where}): its reason {node['reason']!r} is not ours"
     return finding("left_alone", f"{fault.check}: {fault.cause}; {held}", [node["name"]], check=fault.check)
@@ -79,7 +79,7 @@ def _quiet(nodes: t.Sequence[Node], seen: Seen, view: View, settings: Settings) 
     names = [
         node["name"]
         for node in nodes
-        if node["drained"] and node["reason"].startswith(_slurm_nodes.OWNED) and node["name"] in view.reports
+        if node["drained"] and node["reason"].startswith(slurm_nodes.OWNED) and node["name"] in view.reports
         if view.now - view.reports[node["name"]].written <= settings.stale
         if not any(fault.record for fault in seen.get(node["name"], []))
     ]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import compress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.faults import Fault
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 
 Finding = t.Dict[str, t.Any]
 Go = t.Tuple[t.Dict[str, Fault], t.List[Finding]]

@@ -12,10 +12,10 @@ from __future__ import annotations
 import types
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_nodes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json, finite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.faults import Fault
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.report import Report
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import nodes as slurm_nodes
 
 _PHYSICAL = ("hardware", "fabric")  # a wrong key or a full disk is no property of a host
 _DAY = 86400.0
@@ -121,7 +121,7 @@ def held(memory: Memory, nodes: t.Iterable[Json]) -> Memory:
     ours = {
         node["name"]: node["reason"]
         for node in nodes
-        if node["drained"] and node["reason"].startswith(_slurm_nodes.OWNED)
+        if node["drained"] and node["reason"].startswith(slurm_nodes.OWNED)
     }
     return memory._replace(holds={**memory.holds, **ours})
 
@@ -134,7 +134,7 @@ def settled(memory: Memory, nodes: t.Iterable[Json]) -> Memory:
 
 def unproved(memory: Memory, node: str, host: str) -> list[Fault]:
     """What a node was drained for that a repair resumed and did not prove."""
-    check, dummy, cause = memory.holds.get(node, "")[len(_slurm_nodes.OWNED) :].partition(":")
+    check, dummy, cause = memory.holds.get(node, "")[len(slurm_nodes.OWNED) :].partition(":")
     return [Fault(node, check, "hardware", cause, host)] if check else []
 
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_nodes
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import TIME_FORMAT
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import faults, findings, latches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.faults import Fault
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.guards import Finding, Limits, guard
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.report import Report
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import Settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import nodes as slurm_nodes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 
 Node = t.Dict[str, t.Any]
 # Off or on the way there: the next report tells, and the machine behind the name may be another one by then.
@@ -41,7 +41,7 @@ class Decision(t.NamedTuple):
     """What to do and to say; ``drained`` are the faults of nodes that were drained by us before."""
 
     wanted: dict[str, Fault]
-    changes: list[_slurm_nodes.Change]
+    changes: list[slurm_nodes.Change]
     left_alone: list[Node]
     findings: list[Finding]
     drained: list[Fault]
@@ -59,7 +59,7 @@ def decide(view: View, settings: Settings) -> Decision:
     back = {name: fault for name, fault in wanted.items() if name in view.memory.holds}
     go, held = guard({name: fault for name, fault in wanted.items() if name not in back}, limits)
     go = {**faults.merge(go.values()), **back}
-    changes = [_slurm_nodes.Change(name, "drain", go[name].reason) for name in sorted(go)]
+    changes = [slurm_nodes.Change(name, "drain", go[name].reason) for name in sorted(go)]
     return Decision(go, changes, left, [*held, *findings.all_of(nodes, seen, left, view, settings)], drained)
 
 
@@ -87,11 +87,11 @@ def _sort(
         found = seen.get(node["name"], [])
         if not found or _REPAIR & set(node["flags"]):
             continue
-        if node["drained"] and node["reason"].startswith(_slurm_nodes.OWNED):
+        if node["drained"] and node["reason"].startswith(slurm_nodes.OWNED):
             drained += found
             continue
         own = [fault for fault in found if fault.suite == _SLURMS_OWN.get(node["reason"])]
-        foreign = _slurm_nodes.plan([node], "drained", found[0].reason).left_alone
+        foreign = slurm_nodes.plan([node], "drained", found[0].reason).left_alone
         if own or not foreign:
             wanted[node["name"]] = (own or found)[0]
         else:
@@ -103,7 +103,7 @@ def _recent(nodes: t.Sequence[Node], now: float, settings: Settings) -> dict[str
     """What we have drained so lately that it belongs to the same go."""
     found = {}
     for node in nodes:
-        if node["drained"] and node["reason"].startswith(_slurm_nodes.OWNED):
+        if node["drained"] and node["reason"].startswith(slurm_nodes.OWNED):
             moment = _moment(node["reason_time"])
             if moment is not None and now - moment <= settings.window:
                 found[node["name"]] = node["reason"].split(":")[1]

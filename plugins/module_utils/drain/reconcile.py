@@ -13,12 +13,12 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_nodes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import latches, mailbox, plan, slurm, state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.faults import Fault
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.guards import Finding, finding
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import DrainError, Settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import nodes as slurm_nodes
 
 
 class Outcome(t.NamedTuple):
@@ -88,9 +88,9 @@ class _Pass:
 
     def dry(self, wrong: t.Sequence[str] = ()) -> Outcome:
         view, decision = self.look()
-        after = _slurm_nodes.after(list(view.nodes), decision.changes)
+        after = slurm_nodes.after(list(view.nodes), decision.changes)
         drained = {change.name: change.reason for change in decision.changes}
-        return self._outcome(view, decision, _slurm_nodes.commands(decision.changes), drained, after, wrong)
+        return self._outcome(view, decision, slurm_nodes.commands(decision.changes), drained, after, wrong)
 
     def only_say(self) -> Outcome:
         """A controller that is to drain nothing is alive all the same, and nodes look for its sign."""
@@ -133,8 +133,8 @@ class _Pass:
         state.log(self.settings.state_dir, [{"time": self.now, "reason": f.reason, **f._asdict()} for f in faults])
         return faults
 
-    def _order(self, group: list[_slurm_nodes.Change]) -> list[list[str]]:
-        commands = _slurm_nodes.commands(group)
+    def _order(self, group: list[slurm_nodes.Change]) -> list[list[str]]:
+        commands = slurm_nodes.commands(group)
         for argv in commands:
             done = self.run(argv)
             if done.problem:

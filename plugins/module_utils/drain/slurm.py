@@ -11,9 +11,9 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_parse as parse
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import TIME_FORMAT, SlurmError, fields
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import DrainError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import parse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError, fields
 
 Run = t.Callable[[t.Sequence[str]], _command.Outcome]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import (
     GpuPlace,
     NumaNode,
     Topology,

@@ -10,11 +10,11 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import TIME_FORMAT
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power import decide
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.config import Config
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import PowerError, Provider
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.slurm import Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 
 Say = t.Callable[[str], None]
 

@@ -9,8 +9,8 @@ import json
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import Node, PowerError, Provider
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
 
 _KEYS = {"cluster": str, "settings": dict, "groups": list, "state_dir": str, "retry_after": int, "log": str}
 _GROUP = {"nodes", "machine", "user_data"}

@@ -15,11 +15,11 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power import config as settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.actions import Actions
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import PowerError, Provider
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.slurm import Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
 
 _USAGE = "usage: hpcai-power resume|suspend|resume-fail HOSTLIST, or hpcai-power sweep|status\n"
 _ON_NODES = ("resume", "suspend", "resume-fail")

@@ -11,10 +11,10 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_parse as parse
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import compress
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import TIME_FORMAT, SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import PowerError, Run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import parse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
 _TIMEOUT = 60.0
 

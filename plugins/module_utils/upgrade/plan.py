@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import compress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.versions import VersionError, problem, upstream
 
 ROLES = ("database", "controller", "compute", "login")

@@ -15,7 +15,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_conf import parse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.conf import parse
 
 _TIMEOUT = re.compile(r"^[ \t]*slurmdtimeout[ \t]*=[ \t]*(\d+).*$", re.IGNORECASE | re.MULTILINE)
 _OURS = re.compile(r"^SlurmdTimeout=\d+ # upgrade_slurm.yml, before: (\d+|unset), file of (\d+\.\d+)\n", re.MULTILINE)

@@ -11,7 +11,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_conf import parse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.conf import parse
 
 _PLUGIN = re.compile(r"([a-z_]+)/([a-z0-9_]+)")
 _BY_KIND = re.compile(r".*(type|plugin|plugins)$")

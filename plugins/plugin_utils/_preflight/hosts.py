@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_lines import NodeError, node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.node_lines import NodeError, node
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import say, twice
 
 _CLUSTER = re.compile(r"[a-z][a-z0-9_-]{0,39}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import HostlistError, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.slurm import pair
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import one_of, say, twice
 

@@ -20,7 +20,7 @@ SCENARIO = Path(__file__).parents[1]
 STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/molecule-tuning")))
 sys.path.insert(0, str(ROOT / ".build/collections"))
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lab_machine import Machine  # noqa: E402
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.machine import Machine  # noqa: E402
 
 VALUES = (
     "/proc/sys/vm/zone_reclaim_mode",

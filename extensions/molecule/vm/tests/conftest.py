@@ -21,7 +21,7 @@ SCENARIO = Path(__file__).parents[1]
 STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/molecule-vm")))
 sys.path.insert(0, str(ROOT / ".build/collections"))
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lab_machine import Machine  # noqa: E402
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.machine import Machine  # noqa: E402
 
 # By its path: the file beside this one has the same name.
 _SPEC = importlib.util.spec_from_file_location("default_lab", SCENARIO.parent / "default/tests/conftest.py")

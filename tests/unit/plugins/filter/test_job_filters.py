@@ -8,8 +8,8 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.filter.jobs import FilterModule
 from ansible_collections.hpcai.gpu_cluster.plugins.filter.topology import cpu_masks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._topology import TopologyError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs.places import topology
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import TopologyError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
 
 

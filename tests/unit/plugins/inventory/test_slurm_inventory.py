@@ -15,8 +15,8 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.doc_fragments import constructed, inventory_cache
 
 from ansible_collections.hpcai.gpu_cluster.plugins.inventory import slurm
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _slurm_hosts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_parse import nodes_from_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import hosts as slurm_hosts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.parse import nodes_from_text
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
 CAPTURED = FIXTURES / "scontrol-nodes-24.11.txt"
@@ -161,12 +161,12 @@ def test_file_names(tmp_path: Path, name: str, ours: bool) -> None:
     ],
 )
 def test_states_are_those_of_sinfo(change: dict[str, t.Any], states: list[str]) -> None:
-    groups = _slurm_hosts.to_hosts([{**NODE, **change}], "slurm")[0].groups
+    groups = slurm_hosts.to_hosts([{**NODE, **change}], "slurm")[0].groups
     assert [group.replace("slurm_state_", "") for group in groups if "_state_" in group] == states
 
 
 @pytest.mark.parametrize(("address", "given"), [("10.0.0.5", True), ("c1", False)])
 def test_an_address_that_repeats_the_name_is_left_out(address: str, given: bool) -> None:
-    variables = _slurm_hosts.to_hosts([{**NODE, "address": address}], "slurm")[0].variables
+    variables = slurm_hosts.to_hosts([{**NODE, "address": address}], "slurm")[0].variables
     assert ("ansible_host" in variables) is given
     assert "slurm_node_name" not in variables

@@ -51,7 +51,7 @@ def test_every_file_can_go_to_a_node(name: str) -> None:
     assert name in program.closure(name, program.Sources())
 
 
-@pytest.mark.parametrize("name", ["_gpu_clocks_host", "_hpl_run", "_infiniband_request", "parsers.mdadm"])
+@pytest.mark.parametrize("name", ["gpu.clocks_host", "hpl.run", "infiniband.request", "parsers.mdadm"])
 def test_the_files_are_those_that_are_loaded(name: str, tmp_path: Path) -> None:
     """With nothing else on the path the module loads, and loads all of them."""
     files = program.files(name, options(tmp_path / "library"))
@@ -79,8 +79,8 @@ def test_the_program_calls_its_function(tmp_path: Path) -> None:
 
 def test_order_and_modes(tmp_path: Path) -> None:
     wanted = options(Path("/l/"), program="/sbin/p")
-    files = program.files("_gpu_clocks_host", wanted)
-    assert files == program.files("_gpu_clocks_host", wanted)
+    files = program.files("gpu.clocks_host", wanted)
+    assert files == program.files("gpu.clocks_host", wanted)
     paths = [file["path"] for file in files]
     assert paths == [*sorted(paths[:-1]), "/sbin/p"], "what needs the others is written last"
     assert [file["mode"] for file in files] == ["0644"] * (len(files) - 1) + ["0755"]
@@ -158,8 +158,8 @@ def lookup(monkeypatch: pytest.MonkeyPatch) -> LookupModule:
 
 
 def test_lookup_returns_the_files_of_one_program(lookup: LookupModule) -> None:
-    (files,) = lookup.run(["_gpu_clocks_host"], None)
-    assert {f"/l/{UTILS}/_gpu_clocks_host.py", "/sbin/p"} <= {file["path"] for file in files}
+    (files,) = lookup.run(["gpu.clocks_host"], None)
+    assert {f"/l/{UTILS}/gpu/clocks_host.py", "/sbin/p"} <= {file["path"] for file in files}
 
 
 @pytest.mark.parametrize("terms", [[], ["_a", "_b"], ["_none"]])

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hpl, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import hpl
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import (
     Emulated,
@@ -30,7 +31,7 @@ exec "$@"
 class Machine(Emulated):
     module = "hpl"
     prepare = (  # this machine may have a real one
-        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _hpl_run as run;"
+        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run as run;"
         " run.PLACES = ('/nowhere/bin',)"
     )
 
@@ -78,7 +79,7 @@ def test_slow_and_wrong(machine: Machine) -> None:
 
 def test_a_given_file_and_a_log(machine: Machine) -> None:
     dat, log = machine.shared / "HPL.dat", machine.shared / "out.log"
-    dat.write_text(_hpl.Problem(50176, 256, 1, 1).dat)
+    dat.write_text(problem.Problem(50176, 256, 1, 1).dat)
     got = machine(dat=str(dat), log=str(log))
     assert (got["rows"][0]["n"], got["problem"], got["dat"]) == (50176, None, None)
     assert "End of Tests." in log.read_text()
@@ -176,4 +177,4 @@ def test_options_that_make_no_sense_fail(machine: Machine, params: dict[str, t.A
 
 
 def test_documentation_and_options_agree() -> None:
-    assert documented(hpl) == {**_launch.SPEC, **_hpl.SPEC}
+    assert documented(hpl) == {**_launch.SPEC, **problem.SPEC}

@@ -9,16 +9,16 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_info import see
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_read import read
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_seen import Options
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_access import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context, Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_gpu import Gpus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.config import Config
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.latch import merge
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.reach import Reach
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.info import see
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.read import read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.seen import Options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 

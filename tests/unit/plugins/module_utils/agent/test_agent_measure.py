@@ -9,11 +9,13 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nccl_run, _scratch_task, _storage_bandwidth
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_measure, config, gpu_p2p
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context, Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import task
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth
 
 Json = t.Dict[str, t.Any]
 FLOOR = {"check": "gpu_p2p", "metric": "read", "op": ">=", "value": 235, "unit": "GB/s", "source": "s"}
@@ -117,7 +119,7 @@ NCCL_FLOORS = [
 def test_limits_of_the_loopback_are_not_those_of_nvlink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are nccl-tests; a limit of 228 GB/s for adapters would drain every sound node."""
     one = record("nccl_tests", "n1", time=1.0, verdict="pass")
-    asked = answers(monkeypatch, _nccl_run, {"checks": [one]})
+    asked = answers(monkeypatch, run, {"checks": [one]})
     about = context(8, NCCL_FLOORS, profile={"infiniband": {"count": 8}, "nccl": {"environment": {"A": "b"}}})
     found = [*checks_measure.nccl(about), *checks_measure.nccl_loopback(about)]
     assert [record["check"] for record in found] == ["nccl_tests", "nccl_loopback"]
@@ -154,18 +156,18 @@ def test_the_disk_of_the_system_is_not_measured(
     monkeypatch: pytest.MonkeyPatch, verdict: str, source: str, commands: list[list[str]]
 ) -> None:
     """Scratch that is not mounted is a directory there; the limits of a machine type are not about its speed."""
-    asked = answers(monkeypatch, _storage_bandwidth, {"checks": []})
+    asked = answers(monkeypatch, bandwidth, {"checks": []})
     one = record("nvme_scratch", "n1", time=1.0, verdict=verdict, reason="why")
-    answers(monkeypatch, _scratch_task, {"check": one, "commands": commands, "source": source, "path": "/scratch"})
+    answers(monkeypatch, task, {"check": one, "commands": commands, "source": source, "path": "/scratch"})
     (found,) = checks_measure.storage_bandwidth(context(8, (), scratch={"mount": "/scratch"}))
     assert (asked, found["check"], found["verdict"]) == ([], "storage_bandwidth", "skipped")
     assert found["reason"]
 
 
 def test_scratch_is_measured_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = answers(monkeypatch, _storage_bandwidth, {"checks": []})
+    asked = answers(monkeypatch, bandwidth, {"checks": []})
     there = record("nvme_scratch", "n1", time=1.0, verdict="pass")
-    answers(monkeypatch, _scratch_task, {"check": there, "commands": [], "source": "array", "path": "/scratch"})
+    answers(monkeypatch, task, {"check": there, "commands": [], "source": "array", "path": "/scratch"})
     limits = [{**FLOOR, "check": "storage_bandwidth", "path": path} for path in ("/scratch", "/shared")]
     checks_measure.storage_bandwidth(context(8, limits, scratch={"mount": "/scratch"}))
     assert (asked[0]["paths"], [one["path"] for one in asked[0]["expect"]]) == (["/scratch"], ["/scratch"])
@@ -179,9 +181,7 @@ def test_scratch_that_would_be_changed_is_not_as_it_should_be(
     monkeypatch: pytest.MonkeyPatch, verdict: str, changed: bool, want: str
 ) -> None:
     one = record("nvme_scratch", "n1", time=1.0, verdict=verdict, reason="why")
-    asked = answers(
-        monkeypatch, _scratch_task, {"check": one, "changed": changed, "commands": [["mount", "/dev/md/scratch"]]}
-    )
+    asked = answers(monkeypatch, task, {"check": one, "changed": changed, "commands": [["mount", "/dev/md/scratch"]]})
     (found,) = checks_measure.scratch(context(8, (), scratch={"count": 8, "wait": 600}))
     assert found["verdict"] == want
     assert verdict != "pass" or not changed or "mount /dev/md/scratch" in found["reason"]

@@ -10,12 +10,12 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import expand
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.mark import marked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Row
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.watch import Clock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 Json = t.Dict[str, t.Any]
 START = 1_700_000_000.0

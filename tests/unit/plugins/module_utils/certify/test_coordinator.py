@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request as asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import task
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import Campaign
@@ -19,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordina
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.replay import replay
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.certify.slurm_world import (
     START,
     FakeSlurm,

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SEPARATOR, SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import suite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import batch as batches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
@@ -26,6 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import r
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import round as rounds
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.compiled import compiled
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Row, Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SEPARATOR, SlurmError
 
 Json = t.Dict[str, t.Any]
 SIZES = {"array": 4, "allocation": 4, "stragglers": 2}
@@ -245,11 +245,10 @@ def test_task_of_every_node_starts_without_what_only_measurements_need() -> None
     argv = [sys.executable, "-c", code]
     paths = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(argv, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": paths})
-    names = {name.rpartition(".")[2] for name in done.stdout.split() if "gpu_cluster" in name}
-    assert "local" in names
-    heavy = {
-        name for name in names if name == "steps" or name.startswith(("_nccl", "_collective", "_launch", "checks"))
-    }
+    names = {name.rpartition(".module_utils.")[2] for name in done.stdout.split()}
+    assert "certify.local" in names
+    slow = ("nccl.", "collective.", "_launch", "agent.checks")
+    heavy = {name for name in names if name == "certify.steps" or name.startswith(slow)}
     assert not heavy
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_parse import nodes_from_text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_plan as plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_node import UNPROVED
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_stage import MARK
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.parse import nodes_from_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 CAPTURED = Path(__file__).parents[3] / "fixtures/slurm/scontrol-nodes-24.11.txt"
 NODE = {**nodes_from_text(CAPTURED.read_text(encoding="utf-8"))[0], "partitions": ["batch"]}

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._hostlist import compress, expand
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_text import TIME_FORMAT
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import reconcile
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import Settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 
 NOW = 1.8e9
 HUNG = Outcome(None, "", "scontrol did not end within 30 s", 30.0)

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._slurm_parse import nodes_from_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power import config, decide, program
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.actions import Actions
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import Node, PowerError, Provider
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.providers.lab import Lab
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.slurm import Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.parse import nodes_from_text
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _node_program
 
 NOW = time.mktime((2026, 11, 22, 1, 0, 0, 0, 0, -1))

@@ -1,0 +1,130 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""collective_test: what came back, and the check records. Pure, private."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import (
+    Json,
+    judge,
+    metric,
+    overall,
+    record,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective.payload import MARK
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective.request import CollectiveError, Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.srun_busy import busy
+
+CHECK = "collective_test"
+
+
+def parse(text: str) -> Json:
+    """Read the line that rank 0 printed."""
+    lines = [line[len(MARK) :] for line in text.splitlines() if line.startswith(MARK)]
+    if len(lines) != 1:
+        raise CollectiveError(f"{len(lines)} results were printed instead of one: {text.strip()[-300:]!r}")
+    try:
+        found = json.loads(lines[0])
+        rows, ranks, version = found["rows"], found["ranks"], found["torch"]
+        seen = [{"rank": int(r["rank"]), "host": str(r["host"]), "machine": str(r["machine"])} for r in ranks]
+        return {"rows": [dict(row) for row in rows], "ranks": seen, "torch": str(version)}
+    except (ValueError, KeyError, TypeError) as exc:
+        raise CollectiveError(f"the result cannot be read: {exc!r}") from exc
+
+
+def distrust(found: Json, request: Request) -> None:
+    """Refuse results of another experiment than the one asked for."""
+    ranks, wanted = found["ranks"], request.nodes * request.ntasks_per_node
+    if sorted(r["rank"] for r in ranks) != list(range(wanted)):
+        raise CollectiveError(f"{wanted} ranks were asked for, {len(ranks)} took part")
+    machines = {r["machine"] for r in ranks}
+    if len(machines) != request.nodes:
+        raise CollectiveError(f"{request.nodes} nodes were asked for, all ranks ran on {', '.join(sorted(machines))}")
+    missing = set(request.operations) - {row["collective"] for row in found["rows"]}
+    if missing:
+        raise CollectiveError(f"nothing was measured for {', '.join(sorted(missing))}")
+
+
+def read(outcome: Outcome, request: Request) -> tuple[Json | None, str]:
+    """Return the result, and why there is none or why it is not believed."""
+    if outcome.problem:
+        return None, f"srun: {outcome.problem}"
+    try:
+        found = parse(outcome.out)
+        distrust(found, request)
+    except CollectiveError as exc:
+        return None, str(exc)
+    return found, ""
+
+
+def peak(rows: t.Iterable[Json]) -> float | None:
+    """Return the highest busbw of the rows."""
+    return max((row["busbw"] for row in rows), default=None)
+
+
+def checks(request: Request, found: Json, expectations: t.Sequence[Json], common: t.Mapping[str, t.Any]) -> list[Json]:
+    """Return one judged record per collective."""
+    records = []
+    for name in request.operations:
+        rows = [row for row in found["rows"] if row["collective"] == name]
+        metrics = [metric("busbw", row["busbw"], "GB/s", collective=name, size=row["size"]) for row in rows]
+        metrics.append(metric("busbw_peak", peak(rows), "GB/s", collective=name))
+        metrics.append(metric("wrong", sum(row["wrong"] for row in rows), "values", collective=name))
+        judged = judge(CHECK, metrics, [_exact(name), *expectations], nodes=request.nodes)
+        verdict = overall(judged)
+        # Right values at a speed nobody compared with anything are no pass.
+        if verdict == "pass" and {m["verdict"] for m in judged if m["name"] != "wrong"} == {"unjudged"}:
+            verdict = "unjudged"
+        more = _context(common, name)
+        records.append(record(CHECK, None, metrics=judged, samples=rows, blame="fabric", verdict=verdict, **more))
+    return records
+
+
+def result(outcome: Outcome, request: Request, expectations: t.Sequence[Json], context: t.Mapping[str, t.Any]) -> Json:
+    """Return what the module returns; without a believable result the records are errors and hold no numbers."""
+    found, problem = read(outcome, request)
+    rows, ranks = (found["rows"], found["ranks"]) if found else ([], [])
+    about = {"tool": "torch.distributed", "version": found and found["torch"], "backend": request.backend}
+    about["busy"] = context.get("busy", [])
+    common = {
+        "time": context["time"],
+        "run": context["run"],
+        "seconds": outcome.seconds,
+        "evidence": outcome.err[-2000:],
+        "scope": {"group": sorted({r["host"] for r in ranks})},
+        "context": {**about, "argv": context["argv"], "profile": context["profile"]},
+    }
+    if found:
+        records = checks(request, found, expectations, common)
+    else:
+        error: Json = {"verdict": "skipped" if busy(outcome.err) else "error", "reason": problem}
+        records = [record(CHECK, None, **error, **_context(common, name)) for name in request.operations]
+    peaks = {name: peak(row for row in rows if row["collective"] == name) for name in request.operations}
+    return {"checks": records, "rows": rows, "peak": peaks, "ranks": ranks}
+
+
+def skip(request: Request, context: t.Mapping[str, t.Any]) -> Json:
+    """Return what the module returns for a single rank: nothing to measure, and a record that says so."""
+    taken = context.get("busy", [])
+    known = {"profile": context["profile"], "busy": taken}
+    about = {"time": context["time"], "run": context["run"], "context": known}
+    reason = "one rank has nobody to exchange anything with"
+    if taken:
+        reason = f"too few nodes are idle; busy with jobs: {compress(taken)}"
+    records = [record(CHECK, None, verdict="skipped", reason=reason, **_context(about, n)) for n in request.operations]
+    return {"checks": records, "rows": [], "peak": dict.fromkeys(request.operations), "ranks": []}
+
+
+def _context(common: t.Mapping[str, t.Any], name: str) -> Json:
+    return {**common, "context": {**common["context"], "collective": name}}
+
+
+def _exact(name: str) -> Json:
+    limit = {"op": "==", "value": 0, "unit": "values", "source": "a collective moves or adds numbers exactly"}
+    return {"check": CHECK, "metric": "wrong", "collective": name, **limit}

@@ -1,0 +1,84 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The file that remembers which clocks were set since the last boot, because the driver does not tell. Private.
+
+It lies under /run, which a boot empties as it does the clocks; the boot's id and the driver's version are in it, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks import Entry, Setting
+
+PATH = "/run/hpcai/gpu_clocks.json"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_PATIENCE = 2.0
+
+
+class Record:
+    """What is remembered of all GPUs, by UUID. Jobs' hooks may write at the same time."""
+
+    def __init__(self, path: str = PATH, boot_id: str = BOOT_ID) -> None:
+        self.path = Path(path)
+        try:
+            self.boot = Path(boot_id).read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            self.boot = ""
+
+    def load(self, driver: str) -> dict[str, Entry]:
+        """Return what this boot and driver left; nothing when the file is absent, older or no record at all."""
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            if (found["boot"], found["driver"]) != (self.boot, driver):
+                return {}
+            return {uuid: _entry(item) for uuid, item in found["gpus"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+
+    def save(self, driver: str, changes: t.Mapping[str, Entry]) -> None:
+        """Put entries in place of the old ones; an empty entry is forgotten."""
+        if not changes:
+            return
+        self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with self._alone():
+            before = self.load(driver)
+            kept = {uuid: entry for uuid, entry in {**before, **changes}.items() if entry != Entry()}
+            if kept != before or not self.path.exists():
+                self._write({"boot": self.boot, "driver": driver, "gpus": {u: _plain(e) for u, e in kept.items()}})
+
+    def _write(self, content: dict[str, t.Any]) -> None:
+        new = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        new.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
+        new.replace(self.path)
+
+    @contextlib.contextmanager
+    def _alone(self) -> t.Iterator[None]:
+        """Wait for another writer, but no longer than it could take one: a hook must never hang."""
+        until = time.monotonic() + _PATIENCE
+        with self.path.with_name(f".{self.path.name}.lock").open("w", encoding="ascii") as handle:
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    if time.monotonic() > until:
+                        break
+                    time.sleep(0.02)
+            yield
+
+
+def _plain(entry: Entry) -> dict[str, t.Any]:
+    return {name: value._asdict() if isinstance(value, Setting) else value for name, value in entry._asdict().items()}
+
+
+def _entry(item: t.Mapping[str, t.Any]) -> Entry:
+    settings = {name: Setting(**item[name]) if item.get(name) else None for name in ("graphics", "memory")}
+    return Entry(settings["graphics"], settings["memory"], bool(item.get("persistence")))

@@ -1,0 +1,183 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program that infiniband_bandwidth runs on the nodes: private, stdlib only.
+
+It is passed to ``python -`` behind the text of ``_infiniband_place``, so it may import nothing else of the collection.
+On one node it starts server and client, of two nodes the first is the server and the second the client. Servers are
+its children and end with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband.place import Json, numbers, place, plan
+
+MARK = "HPCAI_INFINIBAND "
+# perftest gives up at once when nobody listens: the server is not ready yet.
+NOT_READY = "Couldn't connect to"
+LONGEST = 6000
+# Seconds by which one node may be behind the other.
+PATIENCE = 5
+
+
+def first_host(hostlist: str) -> str:
+    """Return the first name of a Slurm host list."""
+    first = re.split(r",(?![^\[]*\])", hostlist)[0]
+    return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", first)
+
+
+def arguments(task: Json, nic: str, port: int, host: str = "") -> list[str]:
+    """Return the command line of the server, or with a host of the client."""
+    device, dummy, number = nic.partition(":")
+    gpu = task["gpus"].get(nic)
+    cuda = [] if gpu is None else [f"--use_cuda={gpu}"]
+    own = ["-d", device, "-i", number or "1", "-p", str(port), *task["options"], *cuda]
+    return [task["program"], *own, *([host] if host else [])]
+
+
+def shorten(text: str) -> str:
+    """Keep both ends: a wrong option is told first and followed by pages of help."""
+    half = LONGEST // 2
+    return text if len(text) <= LONGEST else f"{text[:half]}\n...\n{text[-half:]}"
+
+
+class Process:
+    """A program on the CPUs of a NUMA node; its memory follows, as it is the first to touch it."""
+
+    def __init__(self, argv: t.Sequence[str], cpus: str) -> None:
+        self.argv, self.begin = list(argv), time.monotonic()
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, numbers(cpus) & before or before)
+        try:
+            self.child = subprocess.Popen(
+                self.argv, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT
+            )
+        finally:
+            os.sched_setaffinity(0, before)
+
+    def wait(self, limit: float) -> Json:
+        """Wait, end it after the limit or when nobody is left to report to, and return what it did."""
+        parent, end = os.getppid(), time.monotonic() + limit
+        while self.child.poll() is None and time.monotonic() < end and os.getppid() == parent:
+            time.sleep(0.05)
+        rc = self.child.poll()
+        if rc is None:
+            self.child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.child.wait(2)
+            self.child.kill()
+        self.log.seek(0)
+        text = self.log.read().decode(errors="replace")
+        seconds = round(time.monotonic() - self.begin, 3)
+        return {"argv": self.argv, "rc": rc, "out": shorten(text), "seconds": seconds}
+
+
+def refusal(task: Json, nic: str, at: Json) -> str:
+    """Say why a port is not measured; another link layer must never pass for the one that is meant."""
+    if not at["link_layer"]:
+        return f"{nic} is not there"
+    if at["link_layer"] != task["link_layer"]:
+        return f"{nic}: link layer is {at['link_layer']}, not {task['link_layer']}"
+    return "" if shutil.which(task["program"]) else f"{task['program']} is not installed (package perftest)"
+
+
+def client(task: Json, nic: str, cpus: str, port: int, host: str, server: Process | None = None) -> Json:
+    """Start the client until the server listens, which may still be busy with the port before."""
+    end = time.monotonic() + task["window"] + task["limit"]
+    while True:
+        done = Process(arguments(task, nic, port, host), cpus).wait(task["limit"])
+        again = done["rc"] and NOT_READY in done["out"] and (server is None or server.child.poll() is None)
+        if not again or time.monotonic() > end:
+            break
+        time.sleep(0.2)
+    if done["rc"] != 0 and server is None:
+        knock(host, port)
+    return done
+
+
+def knock(host: str, port: int) -> None:
+    """A server that waits in vain ends when somebody connects and leaves; perhaps it only begins to wait."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            socket.create_connection((host, port), 1).close()
+            return
+        time.sleep(0.1)
+
+
+def stand_in(port: int, limit: float) -> None:
+    """Let a client that cannot be served fail now instead of trying on."""
+    with contextlib.suppress(OSError), socket.create_server(("", port)) as waiting:
+        waiting.settimeout(limit)
+        waiting.accept()[0].close()
+
+
+def report(**found: t.Any) -> None:
+    sys.stdout.write(f"{MARK}{json.dumps({'host': socket.gethostname(), **found})}\n")
+    sys.stdout.flush()
+
+
+def loopback(task: Json, nics: t.Sequence[str]) -> None:
+    """Measure each port against itself, or against the next one of this node."""
+    for index, nic in enumerate(nics):
+        other = nics[(index + 1) % len(nics)] if task["partner"] == "next" else nic
+        places = {name: place(task["sysfs"], name) for name in (nic, other)}
+        problem = next(filter(None, (refusal(task, name, at) for name, at in places.items())), "")
+        if problem:
+            report(nic=nic, partner=other, role="client", problem=problem, **places[nic])
+            continue
+        with socket.create_server(("", 0)) as probe:
+            port = probe.getsockname()[1]  # free now, and perftest takes it at once
+        server = Process(arguments(task, other, port), places[other]["cpus"])
+        done = client(task, nic, places[nic]["cpus"], port, "localhost", server)
+        report(nic=nic, partner=other, role="client", **done, **places[nic])
+        report(nic=nic, partner=other, role="server", **server.wait(3), **places[other])
+
+
+def between(task: Json, nics: t.Sequence[str], rank: int, host: str) -> None:
+    """Be the server or the client of two nodes; a port has the same index on both."""
+    for index, nic in enumerate(nics):
+        port, at, role = task["port"] + index, place(task["sysfs"], nic), "client" if rank else "server"
+        problem = refusal(task, nic, at)
+        if problem:
+            report(nic=nic, role=role, problem=problem, **at)
+            if rank:
+                knock(host, port)
+            else:
+                stand_in(port, task["window"])
+        elif rank:
+            report(nic=nic, role=role, **client(task, nic, at["cpus"], port, host), **at)
+        else:
+            server = Process(arguments(task, nic, port), at["cpus"])
+            report(nic=nic, role=role, **server.wait(task["window"] + task["limit"]), **at)
+
+
+def main() -> None:
+    """Measure, and print one marked line of JSON for what is planned and for each program that ran."""
+    task = json.loads(sys.argv[1])
+    nics = plan(task)
+    rank = int(os.environ.get("SLURM_PROCID", "0")) if task["nodes"] > 1 else None
+    if rank != 0:
+        report(plan=nics)
+    if rank is None:
+        loopback(task, nics)
+    else:
+        nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST") or ""
+        between(task, nics, rank, first_host(nodes))
+
+
+if __name__ == "__main__":
+    main()

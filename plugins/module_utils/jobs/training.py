@@ -1,0 +1,113 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read what a training job left behind and judge whether it learned. Pure, private."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, finite, judge, metric, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import cpus as cpulist
+
+CHECK = "training"
+GOOD_STATE = "COMPLETED"
+
+
+class TrainingError(ValueError):
+    """The result cannot be used; the text is fit for the user."""
+
+
+def parse(text: str) -> Json:
+    """Read result.json; numbers that are not finite become null and are found by the judge."""
+    try:
+        found = json.loads(text)
+        return {
+            **{key: found.get(key) for key in ("model", "backend", "torch", "steps", "batch_size", "samples")},
+            "world_size": int(found["world_size"]),
+            "ranks": [_rank(one) for one in found["ranks"]],
+            "loss": [finite(value) for value in found["loss"]],
+            "samples_per_second": finite(found["samples_per_second"]),
+            "seconds": finite(found["seconds"]),
+            "restarts": int(found.get("restarts") or 0),
+            "resumed_from": None if found.get("resumed_from") is None else int(found["resumed_from"]),
+            "lost_steps": int(found.get("lost_steps") or 0),
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise TrainingError(f"the result cannot be read: {exc!r}") from exc
+
+
+def _rank(one: Json) -> Json:
+    cpus = one.get("cpus")
+    bound = {} if cpus is None else {"cpus": cpulist.write(int(cpu) for cpu in cpus)}
+    return {"rank": int(one["rank"]), "host": str(one["host"]), **bound}
+
+
+def describe(result: Json | None, job: t.Mapping[str, t.Any]) -> Json:
+    """Join what the job wrote with what Slurm says about it."""
+    about = {key: job.get(key) for key in ("name", "job_id", "state", "exit_code", "signal", "nodes", "start", "end")}
+    none: Json = {"ranks": [], "loss": [], "world_size": None, "samples_per_second": None, "seconds": None}
+    starts: Json = {"restarts": 0, "resumed_from": None, "lost_steps": 0}
+    return {**about, "output": job.get("output"), **starts, **(result or none)}
+
+
+def loss_ratio(loss: t.Sequence[float | None]) -> float | None:
+    """Return last / first, both taken over a tenth of the history so that one lucky batch decides nothing."""
+    if len(loss) < 2 or any(value is None for value in loss):
+        return None
+    values = [value for value in loss if value is not None]
+    tenth = max(1, len(values) // 10)
+    first, last = sum(values[:tenth]) / tenth, sum(values[-tenth:]) / tenth
+    return last / first if first else None
+
+
+def expectations(max_loss_ratio: float, nodes: int) -> list[Json]:
+    """Return what is always expected of a training job."""
+    return [
+        _expect("loss_ratio", "<=", max_loss_ratio, "ratio", "the task is learnable: the loss must fall this far"),
+        _expect("silent_nodes", "==", 0, "nodes", "every node of the allocation must hold ranks"),
+        _expect("missing_ranks", "==", 0, "ranks", "every rank of the process group must report"),
+        _expect("nodes", "==", nodes, "nodes", "the number of nodes that was asked for"),
+    ]
+
+
+def _expect(name: str, op: str, value: float, unit: str, source: str) -> Json:
+    return {"check": CHECK, "metric": name, "op": op, "value": value, "unit": unit, "source": source}
+
+
+def measure(training: Json) -> list[Json]:
+    """Return the metrics of a training that has a result."""
+    hosts = {one["host"].split(".", 1)[0] for one in training["ranks"]}
+    allocated = {str(name).split(".", 1)[0] for name in training["nodes"] or []}
+    return [
+        metric("loss_ratio", loss_ratio(training["loss"]), "ratio"),
+        metric("silent_nodes", len(allocated - hosts) if allocated else None, "nodes"),
+        metric("missing_ranks", training["world_size"] - len({one["rank"] for one in training["ranks"]}), "ranks"),
+        metric("nodes", len(hosts), "nodes"),
+        metric("samples_per_second", training["samples_per_second"], "samples/s"),
+        metric("restarts", training["restarts"], "restarts"),
+        metric("lost_steps", training["lost_steps"], "steps"),
+    ]
+
+
+def check(training: Json, problem: str, expected: t.Sequence[Json], *, time: float, run: str | None = None) -> Json:
+    """Return the record of one training job."""
+    about: Json = {
+        "time": time,
+        "run": run,
+        "seconds": training["seconds"],
+        "scope": {"group": training["nodes"] or []},
+        "context": {"tool": "training_job", "job_id": training["job_id"], "version": training.get("torch")},
+    }
+    if training["state"] != GOOD_STATE:
+        reason = f"job {training['job_id']} ended as {training['state']}, exit code {training['exit_code']}"
+        return record(CHECK, None, verdict="fail", blame="software", reason=reason, **about)
+    if problem:
+        return record(CHECK, None, verdict="error", reason=problem, **about)
+    return record(CHECK, None, metrics=judge(CHECK, measure(training), expected), blame="software", **about)
+
+
+def learned(found: Json) -> bool:
+    """Say whether the record shows that the loss fell far enough."""
+    return any(one["name"] == "loss_ratio" and one["verdict"] == "pass" for one in found["metrics"])

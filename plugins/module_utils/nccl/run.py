@@ -1,0 +1,140 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""nccl_tests: run one collective after another and collect what came back. Private."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run_to_file
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import checks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request as asked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.network import Network
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.request import NcclError, Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.trust import Measured
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nccl_tests, text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
+
+_TAIL = 2000
+
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Json:
+    """Measure and return what the module returns; raises ValueError for options that make no sense."""
+    try:
+        request = asked.read(params)
+    except _find.NotFound as exc:
+        return _without(params, None, "error", str(exc))
+    reason = _needless(request, params, check_mode)
+    if reason:
+        return _without(params, request, "skipped", reason)
+    watch = users.Watch(request.launch, params, users.visible(request.launch))
+    if watch.refusal:
+        return _without(params, request, "skipped", watch.refusal)
+    folder = params["log"] or folder
+    _clear(folder, request.collectives)
+    measured, about, commands = {}, {}, {}
+    for collective in request.collectives:
+        measured[collective], about[collective], argv = _one(request, collective, _log(folder, collective), params)
+        commands[collective] = argv
+    result = checks.result(measured, request, watch.limits(params["expect"]), about)
+    result["checks"] = [watch.noted(one) for one in result["checks"]]
+    return {**result, "argv": commands, "environment": dict(request.launch.environment)}
+
+
+def _clear(folder: str, collectives: t.Sequence[str]) -> None:
+    """What an earlier run left must never be read as the result of this one."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for collective in collectives:
+            _log(folder, collective).write_bytes(b"")
+    except OSError as exc:
+        raise NcclError(f"log {folder} cannot be written: {exc.strerror}") from exc
+
+
+def _log(folder: str, collective: str) -> Path:
+    return Path(folder) / f"{collective}.log"
+
+
+def _one(
+    request: Request, collective: str, log: Path, params: t.Mapping[str, t.Any]
+) -> tuple[Measured, Json, list[str]]:
+    common = _about(params, request, collective)
+    try:
+        program = asked.program(request, collective, _find.find)
+    except _find.NotFound as exc:
+        return Measured(None, str(exc), nccl_tests.parse(""), Network()), common, []
+    argv, environment = command(request.launch, asked.argv(request, program))
+    outcome = run_to_file(argv, params["timeout"], log, environment)
+    with text.opened(log) as lines:
+        parsed = nccl_tests.parse(lines)
+    with text.opened(log) as lines:
+        network = Network().read(lines)
+    measured = Measured(outcome.rc, outcome.problem, parsed, network)
+    run = parsed.runs[0] if parsed.runs else None
+    common["context"].update(
+        network.facts(), argv=argv, version=run and run.version, log=str(log) if params["log"] else None
+    )
+    common["context"]["nccl_version"] = run and run.nccl_version
+    common.update(seconds=outcome.seconds, evidence=outcome.out[-_TAIL:])
+    common["node"] = common["node"] or _only_host(request, run)
+    return measured, common, argv
+
+
+def _about(params: t.Mapping[str, t.Any], request: Request | None, collective: str) -> Json:
+    """Return what a record says of itself before anything ran."""
+    context = {"tool": "nccl-tests", "version": None, "argv": [], "profile": params["profile"]}
+    more = {"collective": collective, "launcher": params["launcher"]}
+    found: Json = {"time": time.time(), "run": params["run"], "context": {**context, **more}}
+    found["node"] = _node(params, request.launch) if request else params["name"]
+    return found
+
+
+def _node(params: t.Mapping[str, t.Any], launch: Launch) -> str | None:
+    """Several nodes are a group, not a node."""
+    if launch.nodes > 1:
+        return None
+    here = launch.kind == "local" or (launch.kind == "mpirun" and not launch.hostfile and not launch.in_job)
+    own = socket.gethostname().partition(".")[0] if here else None
+    return params["name"] or (launch.hosts[0] if launch.hosts else own)
+
+
+def _only_host(request: Request, run: nccl_tests.Run | None) -> str | None:
+    hosts = {device.host for device in run.devices} if run else set()
+    return hosts.pop() if request.launch.nodes == 1 and len(hosts) == 1 else None
+
+
+def _needless(request: Request, params: t.Mapping[str, t.Any], check_mode: bool) -> str:
+    """Say why nothing is measured."""
+    if check_mode:
+        return "check mode"
+    if request.launch.nodes < params["min_nodes"]:
+        busy = f"; busy with jobs: {compress(params['busy'])}" if params["busy"] else ""
+        return f"fewer than {params['min_nodes']} nodes are fit and idle{busy}"
+    if request.gpus == 1:
+        return "one rank has nobody to exchange anything with"
+    expected = any(one["check"] == asked.CHECK for one in params["expect"])
+    if request.launch.kind == "local" and not expected and not _has_gpu():
+        return "no GPU"
+    return ""
+
+
+def _has_gpu() -> bool:
+    return any(Path("/dev").glob("nvidia[0-9]*")) or shutil.which("nvidia-smi") is not None
+
+
+def _without(params: t.Mapping[str, t.Any], request: Request | None, verdict: str, reason: str) -> Json:
+    names = params["collectives"]
+    records = [record(asked.CHECK, verdict=verdict, reason=reason, **_about(params, request, name)) for name in names]
+    empty: Json = {"runs": [], "rows": [], "ranks": [], "nodes": [], "argv": {}}
+    each = {key: dict.fromkeys(names) for key in ("peak", "average", "correct")}
+    environment = dict(request.launch.environment) if request else {}
+    return {"checks": records, **empty, **each, "environment": environment}

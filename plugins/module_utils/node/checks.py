@@ -1,0 +1,163 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks that make sense on any node: private, stdlib only, also packed into the node agent.
+
+Each check measures one thing and returns one record. A tool that is absent, hangs or prints nonsense gives an error
+of the infrastructure; only what was really seen becomes a fail.
+"""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, judge, metric, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError, Node
+
+_IDLE_ALL_THE_SAME = {"CLOUD", "COMPLETING", "DYNAMIC_NORM"}
+
+
+class Options(t.NamedTuple):
+    """What the checks need to know about the node; ``run`` is the identifier of the run, for the record."""
+
+    node: str
+    expect: t.Sequence[Json] = ()
+    paths: t.Sequence[str] = ("/",)
+    controller_epoch: float | None = None
+    timeout: float = 20.0
+    run: str | None = None
+    profile: str | None = None
+    credential: str | None = None
+
+
+class Finding(t.NamedTuple):
+    """What one check saw; without a verdict the expectations decide."""
+
+    metrics: t.Sequence[Json] = ()
+    verdict: str | None = None
+    reason: str = ""
+    evidence: str = ""
+    context: t.Mapping[str, t.Any] = {}
+
+
+def cpu_count(node: Node, options: Options) -> Finding:
+    """Count what the kernel has online, not what this process may use."""
+    return Finding([metric("cpus", facts.cpus(node.read("/sys/devices/system/cpu/online")), "cpus")])
+
+
+def memory(node: Node, options: Options) -> Finding:
+    found = facts.memory(node.read("/proc/meminfo"))
+    return Finding([metric(name, value, "bytes") for name, value in found.items()])
+
+
+def disk_space(node: Node, options: Options) -> Finding:
+    """Ask df and not statvfs: a hanging network mount must not take the check with it."""
+    metrics: list[Json] = []
+    for path in options.paths:
+        if not node.exists(path):
+            return Finding(metrics, "fail", f"{path} does not exist")
+        found = facts.disk(node.get(["df", "-P", "--block-size=1", path]))
+        metrics += [metric(name, value, "bytes", path=path) for name, value in found.items()]
+    return Finding(metrics)
+
+
+def clock_skew(node: Node, options: Options) -> Finding:
+    """Compare with the cluster's clock; the way of the task to the node counts as skew, so the limit is seconds."""
+    if options.controller_epoch is None:
+        return Finding(verdict="skipped", reason="no controller_epoch was given")
+    skew = node.now() - options.controller_epoch
+    return Finding([metric("skew", abs(skew), "s")], evidence=f"node minus reference: {skew:.3f} s")
+
+
+def munge(node: Node, options: Options) -> Finding:
+    """Decode a credential of this node, and one of another host: only the cluster's key opens that."""
+    made = node.ask(["munge", "-n"])
+    if made.problem:
+        return Finding(verdict="fail", reason=f"munge: {made.problem}")
+    own, seconds = _decode(node, made.out)
+    took = [metric("round_trip", made.seconds + seconds, "s")]
+    if own:
+        return Finding(took, "fail", f"unmunge: {own}")
+    if options.credential is None:
+        return Finding(took, "pass")
+    if not options.credential:
+        return Finding(took, "error", "the host that compares munge keys made no credential")
+    foreign = _decode(node, options.credential)[0]
+    if foreign.startswith("Expired"):
+        return Finding(took, "error", f"unmunge: {foreign}: it was made too long ago, or the clocks differ")
+    hint = "its munge key is not the cluster's (or the clocks differ): run configure.yml, or copy /etc/munge/munge.key"
+    return Finding(took, "fail" if foreign else "pass", f"unmunge: {foreign}; {hint}" if foreign else "")
+
+
+def _decode(node: Node, credential: str) -> tuple[str, float]:
+    """Return what is wrong with a credential, nothing when it is good, and how long the answer took."""
+    answer = node.ask(["unmunge"], credential)
+    status = facts.credential(answer.out) if answer.out else answer.problem
+    return "" if answer.rc == 0 and status.startswith("Success") else status, answer.seconds
+
+
+def slurmd(node: Node, options: Options) -> Finding:
+    """Ask systemd for the daemon and the controller, from here, for what it thinks of this node."""
+    active = node.ask(["systemctl", "is-active", "slurmd"]).out.strip()
+    if active != "active":
+        return Finding(verdict="fail", reason=f"slurmd is {active or 'unknown to systemd'}")
+    found = facts.node_state(node.get(["scontrol", "show", "node", options.node, "--oneliner"]))
+    verdict, state = facts.usable(found["state"]), found["state"]
+    reason = f"node is {state}{': ' if found['reason'] else ''}{found['reason']}"
+    known = {"state": state, "idle": idle(state)}
+    said = "" if verdict == "pass" else reason
+    return Finding(verdict=verdict, reason=said, evidence=f"slurmd active, node {state}", context=known)
+
+
+def idle(state: str) -> bool:
+    """No job has the node or is about to get it; one that is COMPLETING has ended."""
+    base, *flags = state.split("+")
+    return base == "IDLE" and not set(flags) - _IDLE_ALL_THE_SAME
+
+
+class Check(t.NamedTuple):
+    """A check and what is to blame when it fails."""
+
+    measure: t.Callable[[Node, Options], Finding]
+    blame: str
+
+
+CHECKS: dict[str, Check] = {
+    "cpu_count": Check(cpu_count, "hardware"),
+    "memory": Check(memory, "hardware"),
+    "disk_space": Check(disk_space, "config"),
+    "clock_skew": Check(clock_skew, "config"),
+    "munge": Check(munge, "config"),
+    "slurmd": Check(slurmd, "software"),
+}
+
+
+def perform(names: t.Sequence[str], options: Options, node: Node) -> list[Json]:
+    """Run the checks one after the other; every one of them leaves a record."""
+    return [_one(name, options, node) for name in names]
+
+
+def _one(name: str, options: Options, node: Node) -> Json:
+    begin, start = node.now(), time.monotonic()
+    try:
+        found = CHECKS[name].measure(node, options)
+    except (BrokenError, OSError, facts.FactError) as exc:
+        found = Finding(verdict="error", reason=str(exc))
+    metrics = judge(name, found.metrics, options.expect) if found.verdict in (None, "pass") else found.metrics
+    # A check that judged itself can still miss an expectation, and never gains by one.
+    worse = next((m["verdict"] for m in metrics if m["verdict"] in ("fail", "error")), None)
+    return record(
+        name,
+        options.node,
+        time=begin,
+        verdict=worse or found.verdict,
+        metrics=metrics,
+        blame=CHECKS[name].blame,
+        reason=found.reason,
+        run=options.run,
+        seconds=time.monotonic() - start,
+        evidence=found.evidence,
+        context={"tool": "node_checks", "profile": options.profile, **found.context},
+    )

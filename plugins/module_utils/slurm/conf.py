@@ -1,0 +1,145 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""slurm.conf and the files beside it: text to settings, and what is wrong with them. No I/O; private."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
+
+_PAIR = re.compile(r'([A-Za-z][A-Za-z0-9_]*)\s*[-+*/]?=\s*("[^"]*"|[^\s"]*)(?=\s|$)')
+_RECORDS = ("nodename", "partitionname", "nodeset", "downnodes", "frontendname")
+_REPEATED = ("slurmctldhost", "include")
+_REQUIRED = (("clustername", "ClusterName"), ("slurmctldhost", "SlurmctldHost"))
+_MAX_NODES = 1 << 20
+
+# A plugin is named by its kind; Slurm itself says so only when the daemon is already stopped.
+_PLUGIN_KINDS = {
+    "accountingstoragetype": "accounting_storage",
+    "authtype": "auth",
+    "credtype": "cred",
+    "jobacctgathertype": "jobacct_gather",
+    "prioritytype": "priority",
+    "proctracktype": "proctrack",
+    "schedulertype": "sched",
+    "selecttype": "select",
+    "switchtype": "switch",
+    "taskplugin": "task",
+    "topologyplugin": "topology",
+}
+
+
+class Conf(t.NamedTuple):
+    """Keys are lower case; ``records`` are the node, partition and node set lines in their order."""
+
+    settings: list[tuple[str, str]]
+    records: list[dict[str, str]]
+    unread: list[str]
+
+
+def lines(text: str) -> list[str]:
+    """What Slurm reads of a file: without comments and empty lines, continued lines joined, single blanks."""
+    bare = (re.sub(r"(?<!\\)#.*", "", line) for line in re.sub(r"\\\n", " ", text).splitlines())
+    return [" ".join(line.split()) for line in bare if line.strip()]
+
+
+def parse(text: str) -> Conf:
+    """Read a file as Slurm does: comments and continued lines out, several settings per line allowed."""
+    settings: list[tuple[str, str]] = []
+    records: list[dict[str, str]] = []
+    unread: list[str] = []
+    for bare in lines(text):
+        if re.match(r"include\s+\S+$", bare, re.IGNORECASE):
+            settings.append(("include", bare.split(None, 1)[1]))
+            continue
+        pairs = _pairs(bare)
+        if _PAIR.sub("", bare).strip():
+            unread.append(bare)
+        elif pairs and pairs[0][0] in _RECORDS:
+            records.append(dict(pairs))
+        else:
+            settings.extend(pairs)
+    return Conf(settings, records, unread)
+
+
+def problems(text: str) -> list[str]:
+    """Say what keeps Slurm from working with this slurm.conf; each text is fit for the user."""
+    conf = parse(text)
+    found = [f"line {line!r} is not made of Name=value" for line in conf.unread]
+    keys = [key for key, dummy in conf.settings]
+    found += [f"{name} is missing" for key, name in _REQUIRED if key not in keys]
+    twice = sorted({key for key in keys if keys.count(key) > 1 and key not in _REPEATED})
+    found += [f"{key} is set more than once" for key in twice]
+    for key, value in conf.settings:
+        kind = _PLUGIN_KINDS.get(key)
+        bad = [v for v in value.split(",") if kind and not v.startswith(f"{kind}/")]
+        found += [f"{key}={value}: {v!r} is not a plugin; it must look like {kind}/<name>" for v in bad]
+    return found + _record_problems(conf.records)
+
+
+def _record_problems(records: list[dict[str, str]]) -> list[str]:
+    found: list[str] = []
+    nodes: list[str] = []
+    sets = {record["nodeset"] for record in records if "nodeset" in record}
+    for record in records:
+        nodes += _names(record.get("nodename", ""), found)
+    found += [f"node {name} is defined twice" for name in sorted({n for n in nodes if nodes.count(n) > 1})]
+    if not nodes and "nodeset" not in {key for record in records for key in record}:
+        found.append("no node is defined")
+    partitions = [record for record in records if record.get("partitionname", "DEFAULT").upper() != "DEFAULT"]
+    titles = [record["partitionname"] for record in partitions]
+    found += [f"partition {name} is defined twice" for name in sorted({n for n in titles if titles.count(n) > 1})]
+    defaults = [r["partitionname"] for r in partitions if r.get("default", "no").lower() in ("yes", "true", "1")]
+    if len(defaults) > 1:
+        found.append(f"only one partition can be the default, not {', '.join(defaults)}")
+    known = {*nodes, *sets, "ALL"}
+    for record in partitions:
+        strange = [name for name in _names(record.get("nodes", ""), found) if name not in known]
+        if strange:
+            found.append(f"partition {record['partitionname']} names unknown nodes: {', '.join(strange)}")
+    return found
+
+
+def _names(text: str, found: list[str]) -> list[str]:
+    if text.upper() in ("DEFAULT", ""):
+        return []
+    try:
+        return expand(text, _MAX_NODES)
+    except HostlistError as exc:
+        found.append(str(exc))
+        return []
+
+
+def problems_beside(files: t.Mapping[str, str]) -> list[str]:
+    """The same for cgroup.conf, gres.conf and topology.conf, which no Slurm command reads."""
+    found: list[str] = []
+    known = {name for record in parse(files["slurm.conf"]).records for name in _names(record.get("nodename", ""), [])}
+    lists = {"gres.conf": ("nodename", "file"), "topology.conf": ("nodes", "switches")}
+    switches = {dict(_pairs(line)).get("switchname", "") for line in lines(files.get("topology.conf", ""))}
+    for name in ("cgroup.conf", "gres.conf", "topology.conf"):
+        for line in lines(files.get(name, "")):
+            about: list[str] = []
+            pairs = dict(_pairs(line))
+            if line.lower().startswith("include "):
+                continue
+            if _PAIR.sub("", line).strip():
+                about.append("is not made of Name=value")
+            elif name == "gres.conf" and not {"name", "autodetect", "include"} & set(pairs):
+                about.append("has no Name")
+            elif name == "topology.conf" and "switchname" not in pairs:
+                about.append("has no SwitchName")
+            for key in lists.get(name, ()):
+                members = _names(pairs.get(key, ""), about)
+                there = {"file": set(members), "switches": switches}.get(key, {*known, "ALL"})
+                strange = [one for one in members if one not in there]
+                if strange:
+                    about.append(f"{key} names what is not defined: {', '.join(strange)}")
+            found += [f"{name}: line {line!r}: {text}" for text in about]
+    return found
+
+
+def _pairs(line: str) -> list[tuple[str, str]]:
+    return [(key.lower(), value.strip('"')) for key, value in _PAIR.findall(line)]

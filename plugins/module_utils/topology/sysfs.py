@@ -1,0 +1,137 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read a machine's topology from sysfs, or from a copy of it. Private.
+
+A file that is missing or unreadable is an unknown, never an error: virtual machines lack half of them.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import cpus as cpulist
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import (
+    Address,
+    GpuPlace,
+    NicPlace,
+    NumaNode,
+    Topology,
+    TopologyError,
+    address,
+    bus_id,
+)
+
+_NVIDIA = "0x10de"
+# VGA and 3D controllers; NVSwitches (0x0680) have the same vendor.
+_GPU_CLASSES = ("0x0300", "0x0302")
+
+
+def read_sysfs(root: str = "/sys", bus_ids: t.Sequence[str] | None = None) -> Topology:
+    """Return NUMA nodes, adapters and the places of the GPUs; without ``bus_ids`` of all that are on the PCI bus.
+
+    Which adapters are nearest to a GPU is decided by ``_topology_merge``.
+    """
+    base = Path(root)
+    numa = _numa(base)
+    wanted = pci_gpus(root) if bus_ids is None else bus_ids
+    gpus = [_gpu(base, index, text, numa) for index, text in enumerate(wanted)]
+    return Topology(numa, gpus, _nics(base))
+
+
+def pci_gpus(root: str = "/sys") -> list[str]:
+    """Return the bus ids of all NVIDIA GPUs that the kernel sees, in the order in which nvidia-smi counts."""
+    found = []
+    for path in _entries(Path(root, "bus/pci/devices")):
+        where = address(path.name)
+        if where and _read(path / "vendor") == _NVIDIA and _read(path / "class")[:6] in _GPU_CLASSES:
+            found.append(where)
+    return [bus_id(where) for where in sorted(found)]
+
+
+def _numa(base: Path) -> list[NumaNode]:
+    found = []
+    for path in _entries(base / "devices/system/node"):
+        match = re.fullmatch(r"node(\d{1,9})", path.name)
+        if match:
+            found.append(NumaNode(int(match.group(1)), _cpus(_read(path / "cpulist"))))
+    return sorted(found, key=lambda item: item.node)
+
+
+def _gpu(base: Path, index: int, text: str, numa: t.Sequence[NumaNode]) -> GpuPlace:
+    """Place a GPU. Without a NUMA node the kernel lists all CPUs as local, which says nothing."""
+    where = address(text)
+    if where is None:
+        return GpuPlace(index, text.strip())
+    path = base / "bus/pci/devices" / sysfs_name(where)
+    local, node = _cpus(_read(path / "local_cpulist")), _number(_read(path / "numa_node"))
+    everything = {cpu for item in numa for cpu in cpulist.parse(item.cpus)}
+    if node is None and local and set(cpulist.parse(local)) < everything:
+        node = node_of(local, numa)
+    own = next((item.cpus for item in numa if item.node == node), "")
+    return GpuPlace(index, bus_id(where), node, own or (local if node is not None else ""))
+
+
+def sysfs_name(where: Address) -> str:
+    """Write an address as the kernel does: a domain above 16 bits takes more than its 4 digits."""
+    return f"{where[0]:04x}:{where[1]:02x}:{where[2]:02x}.{where[3]}"
+
+
+def node_of(cpus: str, numa: t.Sequence[NumaNode]) -> int | None:
+    """Return the one NUMA node that holds all of the CPUs."""
+    wanted = set(cpulist.parse(cpus))
+    holders = [item.node for item in numa if wanted and wanted <= set(cpulist.parse(item.cpus))]
+    return holders[0] if len(holders) == 1 else None
+
+
+def _nics(base: Path) -> list[NicPlace]:
+    found = [_nic(path) for path in _entries(base / "class/infiniband")]
+    return sorted(found, key=lambda nic: (address(nic.bus_id) or (0, 0, 0, 0), _natural(nic.name)))
+
+
+def _nic(path: Path) -> NicPlace:
+    """Place an adapter; a copy of sysfs may have lost the link to the device, but not the file that names its slot."""
+    slot = re.search(r"^PCI_SLOT_NAME=(\S+)$", _read(path / "device/uevent"), re.MULTILINE)
+    try:
+        where = address(slot.group(1) if slot else (path / "device").resolve().name)
+    except (OSError, RuntimeError):
+        where = None
+    layers = [_read(port / "link_layer") for port in _entries(path / "ports")]
+    return NicPlace(
+        path.name,
+        bus_id(where) if where else "",
+        _number(_read(path / "device/numa_node")),
+        next((layer for layer in layers if layer), ""),
+    )
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]{1,9})", name)]
+
+
+def _entries(path: Path) -> list[Path]:
+    try:
+        return sorted(path.iterdir())
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _number(text: str) -> int | None:
+    """Read a NUMA node; the kernel writes -1 for none."""
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
+def _cpus(text: str) -> str:
+    try:
+        return cpulist.write(cpulist.parse(text))
+    except TopologyError:
+        return ""

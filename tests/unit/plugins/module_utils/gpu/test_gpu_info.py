@@ -1,0 +1,602 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+import os
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info, request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import expected
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.read import Reading, read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.seen import Options, listing
+from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
+from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi.machines import A100_R470, Card
+
+IDS = machines.bus_ids(machines.NDV4_DOMAINS)
+PLACES = expected(machines.NDV4_PROFILE)
+NICS = [f"mlx5_ib{index}" for index in range(8)]
+FULL = Options("n1", 8, "A100-SXM4-40GB", PLACES)
+NOTHING = Options("n1")
+DRIVER_GONE = (
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+    "Make sure that the latest NVIDIA driver is installed and running.\n"
+)
+
+
+class Smi:
+    """Answers as nvidia-smi does; None hangs."""
+
+    def __init__(self, query: str | None, topo: str | None = None, nvlink: str | None = None, rc: int = 0) -> None:
+        self.answers = {"-q": query, "topo": topo, "nvlink": nvlink}
+        self.asked: list[list[str]] = []
+        self.rc = rc
+
+    def __call__(self, argv: t.Sequence[str], timeout: float, data: t.Any, environment: t.Any) -> Outcome:
+        self.asked.append(list(argv))
+        out = self.answers[argv[1]]
+        if out is None:
+            return Outcome(None, "", f"{argv[0]} did not end within {timeout:g} s", timeout)
+        return Outcome(self.rc, out, "", 0.1)
+
+    def read(self) -> Reading:
+        return read(None, 5, None, self, lambda *words, **options: "/usr/bin/nvidia-smi")
+
+
+def ndv4(card: Card = A100_R470, **changes: t.Any) -> Smi:
+    """Return the nvidia-smi of a sound ND96asr_v4, with what is broken about it."""
+    affinity = [(f"{24 * node}-{24 * node + 23}", str(node), "N/A") for node in machines.NDV4_NUMA]
+    return Smi(
+        changes.get("before", "")
+        + machines.document(card, IDS, changes.get("values"), changes.get("attached"), changes.get("lost", ())),
+        machines.matrix(changes.get("links", {}), affinity, NICS, renamed=True),
+        machines.nvlink(card, 8, 12, down=changes.get("down", ())),
+    )
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> str:
+    return machines.ndv4_sysfs(tmp_path / "sys")
+
+
+def judged(
+    smi: Smi | Reading,
+    root: str,
+    options: Options = FULL,
+    users: t.Any = None,
+    proc: str = "/nowhere",
+    split: bool = False,
+) -> dict[str, t.Any]:
+    reading = smi if isinstance(smi, Reading) else smi.read()
+    seen = info.see(reading, options, root, users, proc)
+    found = info.result(seen, options, list(info.CHECKS), 1.0, 2.0, split)
+    json.dumps(found, allow_nan=False)
+    return {**found, "checks": {check["check"]: check for check in found["checks"]}}
+
+
+def limit(check: str, metric: str, op: str, value: float, unit: str) -> dict[str, t.Any]:
+    return {"check": check, "metric": metric, "op": op, "value": value, "unit": unit, "source": "test"}
+
+
+# A sound machine
+
+
+def test_a_sound_machine(sysfs: str) -> None:
+    smi = ndv4()
+    found = judged(smi, sysfs)
+    verdicts = {name: check["verdict"] for name, check in found["checks"].items()}
+    asked = {"gpu_count": "pass", "gpu_model": "pass", "gpu_topology": "pass", "gpu_pinning": "skipped"}
+    assert verdicts == {**dict.fromkeys(info.CHECKS, "unjudged"), **asked}
+    assert (
+        [argv[1:] for argv in smi.asked]
+        == [["-q", "-x"], ["topo", "-m"], ["nvlink", "-s"]]
+        == [argv[1:] for argv in found["argv"]]
+    )
+    assert (found["driver"], found["cuda"], found["missing"]) == ("470.82.01", "11.4", [])
+    assert found["checks"]["gpu_temperature"]["reason"] == "nothing is expected of it"
+    assert [gpu["index"] for gpu in found["gpus"]] == list(range(8))
+    assert found["gpus"][4]["bus_id"] == "0000000B:00:00.0"
+    assert found["cpu_masks"][:3] == ["ffffff000000", "ffffff000000", "ffffff"]
+    assert found["binding"]["visible_devices"] == [2, 3, 0, 1, 6, 7, 4, 5]
+    assert found["binding"]["environment"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    record = found["checks"]["gpu_topology"]
+    assert (record["node"], record["time"], record["seconds"]) == ("n1", 1.0, 2.0)
+    assert record["context"]["argv"] == found["argv"] and record["context"]["driver"] == "470.82.01"
+    row = record["samples"][4]
+    assert {key: row[key] for key in ("gpu", "numa_node", "cpus", "nics")} == {
+        "gpu": 4,
+        "numa_node": 3,
+        "cpus": "72-95",
+        "nics": ["mlx5_ib4"],
+    }
+    assert row["links"]["GPU0"] == "NV12" and row["links"]["mlx5_ib0"] == "SYS"
+
+
+def test_every_planned_gpu_has_its_metrics(sysfs: str) -> None:
+    found = judged(ndv4(), sysfs)
+    labels = {
+        name: sorted({metric["gpu"] for metric in check["metrics"] if "gpu" in metric})
+        for name, check in found["checks"].items()
+    }
+    one = ("gpu_count", "gpu_topology", "gpu_pinning")
+    assert labels == {name: [] if name in one else list(range(8)) for name in info.CHECKS}
+
+
+def test_split_masks(sysfs: str) -> None:
+    assert judged(ndv4(), sysfs, split=True)["cpu_masks"][:2] == ["fff000000", "fff000000000"]
+
+
+# What one GPU says of itself
+
+
+@pytest.mark.parametrize(
+    "check, values, expectation, verdict, reason",
+    [
+        ("gpu_ecc", {"sram_uncorrectable": "1"}, ("volatile_uncorrected", "==", 0, "errors"), "fail", "1 errors"),
+        (
+            "gpu_remap",
+            {"remapped_row_failure": "Yes"},
+            ("remap_failed", "==", 0, "flags"),
+            "fail",
+            "remap_failed (gpu=3): 1",
+        ),
+        (
+            "gpu_remap",
+            {"remapped_row_pending": "Yes"},
+            ("remap_pending", "==", 0, "flags"),
+            "fail",
+            "remap_pending (gpu=3)",
+        ),
+        ("gpu_remap", {"remapped_row_unc": "600"}, ("remapped_uncorrectable", "<=", 512, "rows"), "fail", "600 rows"),
+        ("gpu_remap", {"remapped_rows": "N/A"}, ("remap_failed", "==", 0, "flags"), "error", "(gpu=3): not measured"),
+        ("gpu_pcie", {"current_link_width": "8x"}, ("width", "==", 16, "lanes"), "fail", "width (gpu=3): 8 lanes"),
+        ("gpu_pcie", {"max_link_gen": "3"}, ("generation_max", "==", 4, "generation"), "fail", "3 generation"),
+        ("gpu_pcie", {"current_link_gen": "1"}, ("generation_max", "==", 4, "generation"), "pass", ""),
+        ("gpu_temperature", {"gpu_temp": "95 C"}, ("temperature", "<=", 93, "C"), "fail", "95 C"),
+        ("gpu_temperature", {"gpu_temp": "N/A"}, ("temperature", "<=", 93, "C"), "error", "not measured"),
+        (
+            "gpu_throttle",
+            {"clocks_throttle_reason_hw_thermal_slowdown": "Active"},
+            ("throttle_faults", "==", 0, "bits"),
+            "fail",
+            "64 bits",
+        ),
+        (
+            "gpu_throttle",
+            {"clocks_throttle_reason_sw_power_cap": "Active"},
+            ("throttle_faults", "==", 0, "bits"),
+            "pass",
+            "",
+        ),
+        ("gpu_model", {"total": "32510 MiB"}, ("memory", ">=", 40536, "MiB"), "fail", "32510 MiB"),
+    ],
+)
+def test_one_gpu_misses_what_is_expected(
+    sysfs: str, check: str, values: dict[str, str], expectation: t.Any, verdict: str, reason: str
+) -> None:
+    options = FULL._replace(expect=[limit(check, *expectation)])
+    found = judged(ndv4(values={3: values}), sysfs, options)["checks"][check]
+    assert (found["verdict"], reason in found["reason"]) == (verdict, True), found["reason"]
+    assert found["scope"] == ({} if verdict == "pass" else {"gpu": [3]})
+    assert found["class"] == {"pass": None, "error": "infra", "fail": "hardware"}[verdict]
+
+
+def test_a_field_that_no_gpu_of_the_kind_has_is_not_missed(sysfs: str) -> None:
+    def names(found: t.Any) -> set[str]:
+        return {metric["name"] for metric in found["checks"]["gpu_remap"]["metrics"]}
+
+    assert names(judged(ndv4(), sysfs)) >= {"remap_failed"} and "retired_pages" not in names(judged(ndv4(), sysfs))
+    old = judged(ndv4(machines.V100_R440), sysfs)
+    assert names(old) == {"retired_pages"}
+
+
+@pytest.mark.parametrize(
+    "values, verdict, kind, reason, gpus",
+    [
+        (
+            {2: {"product_name": "NVIDIA A100-PCIE-40GB"}},
+            "fail",
+            "config",
+            "GPU 2: NVIDIA A100-PCIE-40GB, expected",
+            [2],
+        ),
+        ({2: {"product_name": "ERR!"}}, "error", "infra", "no name of GPU 2", []),
+        ({}, "pass", None, "", []),
+    ],
+)
+def test_models(sysfs: str, values: t.Any, verdict: str, kind: str | None, reason: str, gpus: list[int]) -> None:
+    found = judged(ndv4(values=values), sysfs)["checks"]["gpu_model"]
+    assert (found["verdict"], found["class"], found["scope"].get("gpu", [])) == (verdict, kind, gpus)
+    assert reason in found["reason"]
+
+
+def test_a_corrupt_inforom_is_a_finding_about_a_gpu_that_answers(sysfs: str) -> None:
+    found = judged(ndv4(before="WARNING: infoROM is corrupted at gpu 000B:00:00.0\n"), sysfs)
+    assert (found["missing"], found["checks"]["gpu_count"]["verdict"]) == ([], "pass")
+    check = found["checks"]["gpu_model"]
+    assert (check["verdict"], check["class"], check["scope"]) == ("fail", "hardware", {"gpu": [4]})
+    assert "infoROM" in check["reason"] and "infoROM" in check["evidence"]
+
+
+# GPUs that are missing
+
+
+def test_a_lost_gpu_keeps_its_index(sysfs: str) -> None:
+    found = judged(ndv4(before=machines.lost_line(4, IDS[4]), lost=[4]), sysfs)
+    assert [gpu["index"] for gpu in found["gpus"]] == [0, 1, 2, 3, 5, 6, 7]
+    assert found["gpus"][4]["bus_id"] == "0000000C:00:00.0"
+    assert [(gone["index"], gone["bus_id"], gone["numa_node"]) for gone in found["missing"]] == [
+        (4, "0000000B:00:00.0", 3)
+    ]
+    check = found["checks"]["gpu_count"]
+    assert (check["verdict"], check["class"], check["scope"]) == ("fail", "hardware", {"gpu": [4]})
+    assert "7 of 8 GPUs answer" in check["reason"] and "GPU is lost" in check["reason"]
+    assert found["checks"]["gpu_temperature"]["reason"] == "7 of 8 GPUs answer (see gpu_count)"
+    values = {metric["gpu"]: metric["value"] for metric in found["checks"]["gpu_temperature"]["metrics"]}
+    assert values == {**dict.fromkeys(range(8), 31), 4: None}
+    assert found["topology"]["gpus"][4]["index"] == 5
+    assert found["binding"]["map_by"] is None and "unevenly" in found["binding"]["reason"]
+
+
+@pytest.mark.parametrize(
+    "bus, why",
+    [(True, "on the PCI bus, but the driver does not show it"), (False, "there is no GPU in PCI domain 000b")],
+)
+def test_a_gpu_that_the_driver_does_not_know_is_named_by_bus_and_profile(tmp_path: Path, bus: bool, why: str) -> None:
+    root = machines.ndv4_sysfs(tmp_path, missing=[] if bus else [4])
+    found = judged(ndv4(lost=[4], attached=7), root)
+    # Then nvidia-smi and CUDA count without it.
+    assert [gpu["index"] for gpu in found["gpus"]] == list(range(7))
+    assert [(gone["index"], gone["bus_id"], gone["numa_node"]) for gone in found["missing"]] == [
+        (4, "0000000B:00:00.0", 3)
+    ]
+    assert why in found["checks"]["gpu_count"]["reason"]
+    assert found["checks"]["gpu_count"]["scope"] == {"gpu": [4]}
+
+
+def test_a_gpu_that_the_driver_counts_without_a_word_keeps_its_index(sysfs: str) -> None:
+    found = judged(ndv4(lost=[4], attached=8), sysfs, NOTHING)
+    assert [gpu["index"] for gpu in found["gpus"]] == [0, 1, 2, 3, 5, 6, 7]
+    assert found["checks"]["gpu_count"]["verdict"] == "fail"
+
+
+def test_a_gpu_without_values_does_not_answer(sysfs: str) -> None:
+    found = judged(ndv4(values={6: {"product_name": "GPU is lost", "gpu_temp": "GPU is lost"}}), sysfs)
+    assert [gone["index"] for gone in found["missing"]] == [6]
+    assert [gpu["index"] for gpu in found["gpus"]] == [0, 1, 2, 3, 4, 5, 7]
+
+
+def test_a_complaint_that_gives_only_an_index(sysfs: str) -> None:
+    text = "Unable to determine the device handle for GPU2: Unknown Error\n"
+    found = judged(ndv4(before=text, lost=[2]), sysfs, NOTHING)
+    assert [gpu["index"] for gpu in found["gpus"]] == [0, 1, 3, 4, 5, 6, 7]
+    assert found["checks"]["gpu_count"]["scope"] == {"gpu": [2]}
+
+
+def test_what_is_missing_may_be_unknown(tmp_path: Path) -> None:
+    found = judged(ndv4(lost=[4, 5], attached=6), str(tmp_path), Options("n1", 8))
+    assert [gone["index"] for gone in found["missing"]] == [None, None]
+    check = found["checks"]["gpu_count"]
+    assert (check["verdict"], check["scope"]) == ("fail", {})
+    assert check["reason"].count("which one it is cannot be told") == 2
+
+
+def test_a_part_of_the_hosts_gpus_in_a_container_is_all_there_is(sysfs: str) -> None:
+    smi = ndv4(lost=[2, 3, 4, 5, 6, 7], attached=2)
+    for options in (Options("n1", 2), NOTHING):
+        found = judged(smi, sysfs, options)
+        assert found["missing"] == []
+        assert found["checks"]["gpu_count"]["verdict"] == ("pass" if options.gpus else "unjudged")
+
+
+def test_another_machine_type_is_not_eight_missing_gpus(sysfs: str) -> None:
+    other = [{"pci_domain": f"00{number}0", "numa_node": 0} for number in range(1, 9)]
+    found = judged(ndv4(), sysfs, FULL._replace(places=expected(other)))
+    assert (found["missing"], found["checks"]["gpu_count"]["verdict"]) == ([], "pass")
+    check = found["checks"]["gpu_topology"]
+    assert (check["verdict"], check["class"], check["metrics"][0]["value"]) == ("fail", "config", 8)
+
+
+def test_more_gpus_than_expected(sysfs: str) -> None:
+    check = judged(ndv4(), sysfs, Options("n1", 4))["checks"]["gpu_count"]
+    assert (check["verdict"], check["class"]) == ("fail", "config")
+
+
+@pytest.mark.parametrize("count, verdict", [(8, "pass"), (16, "fail")])
+def test_the_profile_counts_too(sysfs: str, count: int, verdict: str) -> None:
+    options = NOTHING._replace(expect=[limit("gpu_count", "gpus", "==", count, "GPUs")])
+    assert judged(ndv4(), sysfs, options)["checks"]["gpu_count"]["verdict"] == verdict
+
+
+# No GPU, and no nvidia-smi
+
+
+def verdicts(found: dict[str, t.Any]) -> set[tuple[str, str | None]]:
+    return {(check["verdict"], check["class"]) for check in found["checks"].values()}
+
+
+@pytest.mark.parametrize("said", ["No devices were found\n", DRIVER_GONE])
+def test_no_gpu_where_none_is_expected_is_skipped(tmp_path: Path, said: str) -> None:
+    found = judged(Smi(said, rc=9), str(tmp_path), NOTHING)
+    assert verdicts(found) == {("skipped", None)}
+    assert {check["reason"] for check in found["checks"].values()} == {"no GPU"}
+
+
+@pytest.mark.parametrize(
+    "options", [FULL, Options("n1", 8), NOTHING._replace(expect=[limit("gpu_count", "gpus", "==", 8, "GPUs")])]
+)
+@pytest.mark.parametrize("said, kind", [("No devices were found\n", "hardware"), (DRIVER_GONE, "software")])
+def test_no_gpu_where_some_are_expected_is_a_fail(tmp_path: Path, options: Options, said: str, kind: str) -> None:
+    found = judged(Smi(said, rc=9), str(tmp_path), options)
+    count = found["checks"].pop("gpu_count")
+    assert (count["verdict"], count["class"]) == ("fail", kind)
+    assert verdicts(found) == {("error", "infra")}
+
+
+def test_gpus_on_the_bus_without_a_driver_are_not_skipped(sysfs: str) -> None:
+    found = judged(Smi(DRIVER_GONE, rc=9), sysfs, NOTHING)
+    assert found["checks"]["gpu_count"]["class"] == "software"
+    # Where they are is known all the same.
+    assert found["cpu_masks"][:3] == ["ffffff000000", "ffffff000000", "ffffff"]
+
+
+def nowhere(*words: t.Any, **options: t.Any) -> str:
+    raise _find.NotFound("nvidia-smi was not found in PATH (/usr/bin)")
+
+
+def test_without_nvidia_smi(tmp_path: Path, sysfs: str) -> None:
+    reading = read(None, 5, None, ndv4(), nowhere)
+    assert verdicts(judged(reading, str(tmp_path / "empty"), NOTHING)) == {("skipped", None)}
+    for root, options in ((str(tmp_path / "empty"), Options("n1", 8)), (sysfs, NOTHING)):
+        found = judged(reading, root, options)
+        assert found["argv"] == [] and found["missing"] == []
+        assert found["checks"]["gpu_ecc"]["verdict"] == "error"
+        assert "was not found in PATH" in found["checks"]["gpu_count"]["reason"]
+
+
+def test_a_first_call_that_hangs_is_the_last_one(sysfs: str) -> None:
+    smi = ndv4()
+    smi.answers["-q"] = None
+    found = judged(smi, sysfs)
+    assert len(smi.asked) == 1
+    # Places are in sysfs; everything else needs an answer.
+    assert found["checks"].pop("gpu_topology")["verdict"] == "pass"
+    assert verdicts(found) == {("error", "infra")} and found["missing"] == []
+    assert all("did not end within 5 s" in check["reason"] for check in found["checks"].values())
+
+
+def test_a_hang_is_an_error_even_where_nothing_is_expected(tmp_path: Path) -> None:
+    assert verdicts(judged(Smi(None), str(tmp_path), NOTHING)) == {("error", "infra")}
+
+
+def test_a_later_call_that_hangs_costs_only_what_it_would_say(sysfs: str) -> None:
+    smi = ndv4()
+    smi.answers["topo"] = None
+    found = judged(smi, sysfs)
+    assert len(smi.asked) == 2
+    assert found["checks"]["gpu_count"]["verdict"] == "pass"
+    assert found["checks"]["gpu_nvlink"]["verdict"] == "error"
+    assert "not asked" in found["checks"]["gpu_nvlink"]["reason"]
+
+
+@pytest.mark.parametrize("text", ["", "garbage\n", "<nvidia_smi_log>\n</nvidia_smi_log>\n"])
+def test_nonsense_is_an_error_and_never_no_gpu(tmp_path: Path, text: str) -> None:
+    assert verdicts(judged(Smi(text), str(tmp_path), NOTHING)) == {("error", "infra")}
+
+
+def test_a_real_program_that_hangs(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nsleep 30\n")
+    program.chmod(0o755)
+    reading = read(str(program), 0.3)
+    assert len(reading.commands) == 1 and "did not end within 0.3 s" in reading.problems["query"]
+
+
+# Links
+
+
+@pytest.mark.parametrize(
+    "changes, verdict, kind, reason, gpus",
+    [
+        ({}, "pass", None, "", []),
+        ({"down": [(6, 2), (6, 3)]}, "fail", "hardware", "links_active (gpu=6): 10 links", [6]),
+        ({"links": {(2, other): "NODE" for other in range(3, 8)} | {(0, 2): "SYS", (1, 2): "SYS"}}, "fail", "hardware",
+         "GPU 2: 7 pairs of GPUs connected by NODE, SYS, all others by NV12", [2]),
+        ({"links": {(0, 5): "NV11"}}, "fail", "hardware", "GPUs 0 and 5: 1 pair of GPUs connected by NV11", [0, 5]),
+        ({"links": {(1, other): "PHB" for other in range(2, 8)}}, "fail", "hardware", "GPU 1: 6 pairs", [1]),
+    ],
+)  # fmt: skip
+def test_nvlink(
+    sysfs: str, changes: dict[str, t.Any], verdict: str, kind: str | None, reason: str, gpus: list[int]
+) -> None:
+    options = FULL._replace(expect=[limit("gpu_nvlink", "links_active", "==", 12, "links")])
+    check = judged(ndv4(**changes), sysfs, options)["checks"]["gpu_nvlink"]
+    assert (check["verdict"], check["class"], check["scope"].get("gpu", [])) == (verdict, kind, gpus)
+    assert reason in check["reason"]
+
+
+QUAD = {(0, 1): "NV1", (0, 2): "NV1", (0, 3): "NV2", (1, 2): "NV2", (1, 3): "NV1", (2, 3): "NV1"}
+CUBE = {
+    **QUAD,
+    **{(one + 4, other + 4): code for (one, other), code in QUAD.items()},
+    **{(one, other): "NV2" if other == one + 4 else "SYS" for one in range(4) for other in range(4, 8)},
+}
+BRIDGED = {(one, other): "SYS" for one in range(8) for other in range(one + 1, 8) if one // 2 != other // 2}
+
+
+@pytest.mark.parametrize("links", [CUBE, BRIDGED], ids=["the cube of V100", "bridged pairs"])
+def test_boards_without_switches_need_not_be_even(sysfs: str, links: dict[tuple[int, int], str]) -> None:
+    assert judged(ndv4(links=links), sysfs)["checks"]["gpu_nvlink"]["verdict"] == "unjudged"
+
+
+@pytest.mark.parametrize(
+    "expect, verdict", [((), "skipped"), ((limit("gpu_nvlink", "links_active", "==", 12, "links"),), "error")]
+)
+def test_cards_without_nvlink(sysfs: str, expect: t.Any, verdict: str) -> None:
+    smi = ndv4(links={(one, other): "SYS" for one in range(8) for other in range(one + 1, 8)})
+    smi.answers["nvlink"] = ""
+    assert judged(smi, sysfs, FULL._replace(expect=expect))["checks"]["gpu_nvlink"]["verdict"] == verdict
+
+
+def test_all_links_down_is_a_count_of_none(sysfs: str) -> None:
+    smi = ndv4()
+    smi.answers["nvlink"] = (
+        machines.nvlink(A100_R470, 7, 12) + "GPU 7: NVIDIA A100 (UUID: GPU-x)\nall links are inActive\n"
+    )
+    options = FULL._replace(expect=[limit("gpu_nvlink", "links_active", "==", 12, "links")])
+    check = judged(smi, sysfs, options)["checks"]["gpu_nvlink"]
+    assert (check["verdict"], check["scope"]) == ("fail", {"gpu": [7]})
+    assert "links_active (gpu=7): 0 links" in check["reason"]
+
+
+@pytest.mark.parametrize(
+    "card, change, kind, reason",
+    [
+        (machines.H100_R550, {"state": "In Progress"}, "software", "nvidia-fabricmanager"),
+        (machines.H100_R550, {"status": "Insufficient Resources"}, "software", "status Insufficient Resources"),
+        (machines.GB200_R580, {"summary": "Unhealthy"}, "hardware", "unhealthy"),
+    ],
+)
+def test_the_fabric_manager(sysfs: str, card: Card, change: dict[str, str], kind: str, reason: str) -> None:
+    smi = ndv4(card, values={1: change})
+    check = judged(smi, sysfs, NOTHING)["checks"]["gpu_nvlink"]
+    assert (check["verdict"], check["class"], check["scope"]) == ("fail", kind, {"gpu": [1]})
+    assert reason in check["reason"]
+
+
+# Places
+
+
+def test_a_gpu_on_another_numa_node_than_the_profile_says(tmp_path: Path) -> None:
+    root = machines.ndv4_sysfs(tmp_path)
+    (tmp_path / "bus/pci/devices/000b:00:00.0/numa_node").write_text("2\n")
+    check = judged(ndv4(), root)["checks"]["gpu_topology"]
+    assert (check["verdict"], check["class"], check["scope"]) == ("fail", "config", {"gpu": [4]})
+    assert check["reason"] == "GPU 4 (0000000B:00:00.0) is on NUMA node 2, expected 3"
+    assert check["metrics"][0]["value"] == 1
+
+
+def test_without_the_profiles_topology_places_are_not_judged(sysfs: str) -> None:
+    options = Options("n1", 8, expect=[limit("gpu_topology", "misplaced", "==", 0, "GPUs")])
+    assert judged(ndv4(), sysfs, Options("n1", 8))["checks"]["gpu_topology"]["verdict"] == "unjudged"
+    check = judged(ndv4(), sysfs, options)["checks"]["gpu_topology"]
+    assert (check["verdict"], check["reason"]) == ("error", "the profile's topology was not given")
+
+
+def test_places_that_nobody_knows(tmp_path: Path) -> None:
+    smi = ndv4()
+    smi.answers["topo"] = ""
+    found = judged(smi, machines.ndv4_sysfs(tmp_path, numa=False))
+    check = found["checks"]["gpu_topology"]
+    assert (check["verdict"], check["class"]) == ("error", "infra")
+    assert (found["cpu_masks"], found["binding"]["map_by"]) == ([], None)
+
+
+# Processes
+
+
+def process(proc: Path, pid: int, cpus: str) -> None:
+    (proc / str(pid)).mkdir(parents=True)
+    (proc / str(pid) / "status").write_text(f"Name:\tpython3\nCpus_allowed:\tffffff\nCpus_allowed_list:\t{cpus}\n")
+
+
+PINNED = NOTHING._replace(expect=[limit("gpu_pinning", "misplaced", "==", 0, "processes")])
+
+
+@pytest.mark.parametrize(
+    "cpus, users, verdict, reason",
+    [
+        ("24-47", {7: [0]}, "pass", ""),
+        ("30", {7: [0]}, "pass", ""),
+        ("0-95", {7: [0]}, "fail", "pid 7 may run on 0-95, GPU 0 on 24-47"),
+        ("0-23", {7: [0]}, "fail", "pid 7 may run on 0-23"),
+        ("24-48", {7: [0]}, "fail", "pid 7"),
+        ("0-47", {7: [0, 2]}, "pass", ""),
+        ("0-95", {7: [0, 2, 4, 6]}, "pass", ""),
+        ("0-23", {7: [9]}, "error", "the CPUs of GPU 9 are unknown"),
+        ("0-23", {8: [0]}, "skipped", "none of the 1 processes"),
+        ("0-23", {}, "skipped", "no process uses a GPU"),
+    ],
+)
+def test_pinning(sysfs: str, tmp_path: Path, cpus: str, users: dict[int, list[int]], verdict: str, reason: str) -> None:
+    process(tmp_path / "proc", 7, cpus)
+    check = judged(ndv4(), sysfs, PINNED, users, str(tmp_path / "proc"))["checks"]["gpu_pinning"]
+    assert (check["verdict"], reason in check["reason"]) == (verdict, True), check["reason"]
+    assert check["class"] == {"fail": "config", "error": "infra"}.get(verdict)
+
+
+def test_pinning_of_the_processes_that_nvidia_smi_lists(sysfs: str, tmp_path: Path) -> None:
+    process(tmp_path / "proc", 11, "24-47")
+    process(tmp_path / "proc", 12, "0-95")
+    graphics = machines.process_xml(13).replace("<type>C<", "<type>G<")
+    values = {
+        0: {"processes": machines.process_xml(11)},
+        5: {"processes": machines.process_xml(12, 99) + graphics},
+    }
+    found = judged(ndv4(values=values), sysfs, PINNED, None, str(tmp_path / "proc"))["checks"]["gpu_pinning"]
+    assert (found["verdict"], found["scope"]) == ("fail", {"gpu": [5]})
+    assert [(row["pid"], row["gpus"], row["inside"]) for row in found["samples"]] == [(11, [0], True), (12, [5], False)]
+
+
+def test_pinning_of_a_real_process(tmp_path: Path) -> None:
+    cpus = os.sched_getaffinity(0)
+    root = machines.sysfs(tmp_path, [f"0-{max(cpus)}"], [("0001:00:00.0", 0)])
+    found = judged(Smi(None), root, PINNED, {os.getpid(): [0]}, "/proc")["checks"]["gpu_pinning"]
+    assert found["verdict"] == "pass"
+
+
+# Options
+
+
+def params(**changes: t.Any) -> dict[str, t.Any]:
+    defaults = {name: option.get("default") for name, option in request.spec(info.CHECKS).items()}
+    return {**defaults, **changes}
+
+
+def test_options() -> None:
+    found = request.options(params(gpus=8, topology=machines.NDV4_PROFILE, name="c1", profile="p"), "host")
+    assert (found.node, found.gpus, found.profile) == ("c1", 8, "p")
+    assert [place.pci_domain for place in found.places] == list(machines.NDV4_DOMAINS)
+    assert request.options(params(), "host").node == "host"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gpus": -1},
+        {"timeout": 0.0},
+        {"timeout": float("nan")},
+        {"topology": [{"pci_domain": 11, "numa_node": 3}]},
+        {"topology": [{"pci_domain": "000b"}]},
+        {"topology": [{"pci_domain": "xyz", "numa_node": 1}]},
+        {"topology": [{"pci_domain": "000b", "numa_node": "3"}]},
+        {"expect": [{"check": "gpu_count"}]},
+    ],
+)
+def test_options_that_make_no_sense(change: dict[str, t.Any]) -> None:
+    with pytest.raises(ValueError):
+        request.options(params(**change), "host")
+
+
+@pytest.mark.parametrize(
+    "given, want", [(None, None), ({}, {}), ({"7": 0, 8: [1, 2]}, {7: [0], 8: [1, 2]}), ({"7": "3"}, {7: [3]})]
+)
+def test_given_processes(given: t.Any, want: t.Any) -> None:
+    assert request.users(given) == want
+
+
+@pytest.mark.parametrize("given", [{"a": 0}, {7: "x"}, {7: None}, {7: [[1]]}])
+def test_given_processes_that_make_no_sense(given: t.Any) -> None:
+    with pytest.raises(ValueError):
+        request.users(given)
+
+
+@pytest.mark.parametrize("numbers, text", [([3], "GPU 3"), ([5, 3], "GPUs 3 and 5"), ([1, 5, 3, 3], "GPUs 1, 3 and 5")])
+def test_listing(numbers: list[int], text: str) -> None:
+    assert listing(numbers) == text

@@ -1,0 +1,180 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is run and written for one mount, on a host that is played."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import mount_host as host_module
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount import DROP_IN, MountError, Wanted, plan
+
+OTHER = "UUID=1 / ext4 rw 0 1\n"
+
+
+class Played:
+    """A host whose commands answer as told; mounting and unmounting show in its mountinfo."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wanted = Wanted(str(tmp_path / "shared"), "nobody.invalid:/e", "nfs", "hard")
+        self.mountinfo, self.fstab, self.units = tmp_path / "mountinfo", tmp_path / "fstab", tmp_path / "units"
+        self.mountinfo.write_text("")
+        self.fstab.write_text(OTHER)
+        self.answers: dict[str, Outcome] = {}
+        self.ran: list[str] = []
+        monkeypatch.setattr(host_module, "FSTAB", self.fstab)
+        monkeypatch.setattr(host_module, "MOUNTINFO", self.mountinfo)
+        monkeypatch.setattr(host_module, "UNITS", self.units)
+        monkeypatch.setattr(host_module, "run", self.run)
+        monkeypatch.setattr(host_module, "replace", lambda path, content, *dummy: path.write_bytes(content))
+
+    def run(self, argv: t.Sequence[str], timeout: float) -> Outcome:
+        words = " ".join(argv)
+        self.ran.append(words.replace(self.wanted.path, "PATH"))
+        told = [answer for start, answer in self.answers.items() if words.startswith(start)]
+        if told:
+            return told[0]
+        if argv[0] in ("mkdir", "rmdir"):
+            return run(argv, timeout)
+        if words.startswith("systemctl start"):
+            self.mount()
+        elif words.startswith("umount"):
+            self.mountinfo.write_text("")
+        return Outcome(0, "", "", 0.0)
+
+    def mount(self) -> None:
+        self.mountinfo.write_text(f"40 30 0:40 / {self.wanted.path} rw shared:3 - nfs4 {self.wanted.source} rw\n")
+
+    def bring(self, **changes: t.Any) -> host_module.Host:
+        host = host_module.Host(self.wanted._replace(**changes), 1, 1)
+        seen = host.look()
+        host.carry_out(seen, plan(host.wanted, seen))
+        return host
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Played:
+    return Played(tmp_path, monkeypatch)
+
+
+def test_mount_comes_with_a_line_and_another_try(played: Played) -> None:
+    host = played.bring()
+    assert played.fstab.read_text() == f"{OTHER}nobody.invalid:/e {played.wanted.path} nfs hard 0 0\n"
+    assert host.drop_in.read_text() == DROP_IN
+    assert "ExecStart=/bin/sleep 10" in (played.units / "hpcai-mount-again@.service").read_text()
+    order = [words.split()[1] for words in played.ran if words.startswith("systemctl")]
+    assert order == ["show", "daemon-reload", "reset-failed", "start"]
+    assert plan(host.wanted, host.look()).actions == []
+
+
+def test_failed_mount_names_the_cause_and_the_server_and_stays_wanted(played: Played) -> None:
+    played.answers = {
+        "systemctl start": Outcome(1, "", "Job failed", 0.0),
+        "journalctl": Outcome(0, "Mounting\nmount.nfs: access denied by server\nTriggering\n", "", 0.0),
+    }
+    with pytest.raises(MountError, match=r"mount\.nfs: access denied by server\. nobody\.invalid cannot be reached"):
+        played.bring()
+    assert "nobody.invalid:/e" in played.fstab.read_text()
+
+
+def test_mount_in_use_stays_with_its_old_line(played: Played) -> None:
+    played.mount()
+    played.answers = {"umount": Outcome(32, "", "umount: target is busy.", 0.0)}
+    with pytest.raises(MountError, match="is in use and stays as it is"):
+        played.bring(source="nobody.invalid:/other")
+    assert played.fstab.read_text() == OTHER
+
+
+def test_options_that_need_an_unmount_are_a_warning(played: Played) -> None:
+    played.bring()
+    played.answers = {"mount --options remount": Outcome(32, "", "mount.nfs: an incorrect mount option", 0.0)}
+    host = played.bring(options="hard,nconnect=4")
+    assert "hold from the next boot on" in host.warnings[0]
+    assert "nconnect=4" in played.fstab.read_text()
+    assert not [words for words in played.ran if words.startswith("umount")]
+
+
+def test_stale_mount_is_detached_and_mounted_again(played: Played) -> None:
+    played.bring()
+    played.ran.clear()
+    stale = Outcome(1, "", "stat: cannot read file system information: Stale file handle", 0.0)
+    host = host_module.Host(played.wanted, 1, 1)
+    played.answers = {"stat --file-system": stale}
+    seen = host.look()
+    played.answers = {}
+    host.carry_out(seen, plan(host.wanted, seen))
+    assert "umount --lazy PATH" in played.ran
+    assert host.look().same
+
+
+def test_what_is_no_longer_wanted_leaves_nothing(played: Played) -> None:
+    host = played.bring()
+    Path(played.wanted.path).mkdir(exist_ok=True)
+    played.bring(present=False)
+    host.forget()
+    assert played.fstab.read_text() == OTHER
+    assert list(played.units.iterdir()) == []
+    assert not Path(played.wanted.path).exists()
+
+
+def test_what_another_mount_needs_stays(played: Played) -> None:
+    host = played.bring()
+    other = played.units / "other.mount.d"
+    other.mkdir()
+    (other / "hpcai.conf").write_text(DROP_IN)
+    played.bring(present=False)
+    assert {path.name for path in played.units.iterdir()} == {other.name, host.again.name}
+
+
+def test_a_directory_that_holds_something_is_not_removed(played: Played) -> None:
+    host = played.bring()
+    (Path(played.wanted.path) / "file").write_text("kept")
+    host.forget()
+    assert (Path(played.wanted.path) / "file").read_text() == "kept"
+
+
+def test_an_administrator_s_drop_in_stays(played: Played) -> None:
+    host = played.bring()
+    (host.drop_in.parent / "override.conf").write_text("[Mount]\n")
+    played.bring(present=False)
+    assert played.fstab.read_text() == OTHER
+    assert [path.name for path in host.drop_in.parent.iterdir()] == ["override.conf"]
+
+
+def test_below_a_mount_that_does_not_answer_nothing_waits(played: Played) -> None:
+    """Making the mount point is a program that can be left behind, not a system call of ours."""
+    played.answers = {"mkdir": Outcome(None, "", "mkdir did not end within 1 s", 0.0)}
+    with pytest.raises(MountError, match="cannot be made: mkdir did not end"):
+        played.bring()
+
+
+def test_fstab_keeps_what_is_no_utf_8_and_its_line_ends(played: Played) -> None:
+    before = b"# caf\xe9\r\nUUID=1 / ext4 rw 0 1\r\n"
+    played.fstab.write_bytes(before)
+    played.bring()
+    assert played.fstab.read_bytes().startswith(before)
+    played.bring(present=False)
+    assert played.fstab.read_bytes() == before
+
+
+def test_a_link_to_fstab_stays_one(played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played.fstab.rename(tmp_path / "elsewhere")
+    played.fstab.symlink_to(tmp_path / "elsewhere")
+    replaced: list[Path] = []
+    monkeypatch.setattr(host_module, "replace", lambda path, *dummy: replaced.append(path))
+    host_module.write_fstab("")
+    assert replaced == [tmp_path / "elsewhere"]
+
+
+def test_a_bind_mount_whose_source_is_gone_stays(played: Played) -> None:
+    """Unmounting it would take away what works, for something that cannot be mounted."""
+    played.mount()
+    played.answers = {"stat --format=%d:%i /gone": Outcome(1, "", "stat: /gone: No such file or directory", 0.0)}
+    with pytest.raises(MountError, match=r"No such file or directory\. What is at .* was left there"):
+        played.bring(source="/gone", fstype="none", options="bind")
+    assert not [words for words in played.ran if words.startswith("umount")]

@@ -1,0 +1,351 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings of a node: files and kernel values from options, what was there before, and the way back."""
+
+from __future__ import annotations
+
+import copy
+import re
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning import files, host, task, units, values
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.files import Settings
+
+ALL = Settings(
+    limits={"memlock": "unlimited", "nofile": "1048576"},
+    sysctl={"vm.zone_reclaim_mode": "1", "net.ipv4.tcp_rmem": "4096 67108864 1073741824"},
+    transparent_hugepages="madvise",
+    nfs_readahead_kb=15380,
+    sunrpc_slots=128,
+    kernel_modules=["nvidia-peermem"],
+    rdma_names={"0102": "mlx5_ib1", "0101": "mlx5_ib0"},
+)
+ZONE = "/proc/sys/vm/zone_reclaim_mode"
+
+
+def test_nothing_wanted_is_no_file() -> None:
+    assert set(files.files(Settings()).values()) == {None}
+
+
+def test_limits_reach_logins_and_jobs() -> None:
+    made = files.files(ALL)
+    assert "*  soft  memlock   unlimited\n*  hard  memlock   unlimited\n" in str(made[files.LIMITS])
+    assert "[Service]\nLimitMEMLOCK=infinity\nLimitNOFILE=1048576\n" in str(made[files.SLURMD])
+
+
+def test_the_rules_for_adapters_leave_others_to_rdma_core() -> None:
+    lines = str(files.files(ALL)[files.RDMA]).splitlines()
+    assert [re.search(r'KERNELS=="(\w+):\*".*NAME_FIXED (\w+)"', line).groups() for line in lines[1:3]] == [  # type: ignore[union-attr]
+        ("0101", "mlx5_ib0"),
+        ("0102", "mlx5_ib1"),
+    ]
+    assert lines[-2].endswith('PROGRAM="rdma_rename %k NAME_FALLBACK"')
+    assert lines[-1] == 'LABEL="hpcai_rdma_end"'
+
+
+def test_the_rule_for_nfs_comes_after_that_of_nfs_utils_and_keeps_awk_s_dollar() -> None:
+    """udev takes a single dollar for a substitution of its own: "$4" is an invalid one."""
+    assert Path(files.READAHEAD).name > "99-nfs.rules"
+    rule = str(files.files(ALL)[files.READAHEAD])
+    assert "$$4 == bdi" in rule
+    assert re.findall(r"\$\w+", rule.replace("$$", "")) == ["$kernel"]
+
+
+@pytest.mark.parametrize("limits", [{"cores": "1"}, {"memlock": "unlimited", "rss": "1"}])
+def test_an_unknown_limit_is_refused(limits: dict[str, str]) -> None:
+    with pytest.raises(files.SettingError, match="known are memlock, nofile, nproc, stack"):
+        files.files(Settings(limits=limits))
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("vm.zone_reclaim_mode", ZONE),
+        ("net.ipv4.conf.eth0/100.forwarding", "/proc/sys/net/ipv4/conf/eth0.100/forwarding"),
+        ("net/ipv4/conf/eth0.100/forwarding", "/proc/sys/net/ipv4/conf/eth0.100/forwarding"),
+    ],
+)
+def test_places_of_sysctl(name: str, path: str) -> None:
+    assert values.place(name) == path
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("always [madvise] never\n", "madvise"), ("4096\t131072\t6291456\n", "4096 131072 6291456"), ("1\n", "1")],
+)
+def test_values_as_the_kernel_prints_them(text: str, value: str) -> None:
+    assert values.normal(text) == value
+
+
+def follow(plan: values.Plan, now: dict[str, str]) -> dict[str, str]:
+    return {**now, **{one.path: one.after for one in plan.writes}}
+
+
+def test_a_value_is_set_kept_and_given_back() -> None:
+    wanted, now = values.values(Settings(sysctl={"vm.zone_reclaim_mode": "1"}), []), {ZONE: "0"}
+    first = values.plan(wanted, now, {})
+    assert [tuple(one) for one in first.writes] == [("vm.zone_reclaim_mode", ZONE, "0", "1")]
+    now = follow(first, now)
+    second = values.plan(wanted, now, first.record)
+    assert (second.writes, second.record) == ([], first.record)
+    changed = values.plan(values.values(Settings(sysctl={"vm.zone_reclaim_mode": "3"}), []), now, first.record)
+    assert changed.record["vm.zone_reclaim_mode"]["before"] == "0", "what was there before us, not before this run"
+    now = follow(changed, now)
+    back = values.plan([], now, changed.record)
+    assert (follow(back, now), back.record) == ({ZONE: "0"}, {})
+
+
+def test_what_was_so_before_us_is_not_given_back() -> None:
+    plan = values.plan(values.values(Settings(sysctl={"vm.zone_reclaim_mode": "1"}), []), {ZONE: "1"}, {})
+    assert (plan.writes, plan.record) == ([], {})
+
+
+def test_what_somebody_changed_since_is_theirs() -> None:
+    record = {"vm.zone_reclaim_mode": {"before": "0", "set": "1", "paths": [ZONE]}}
+    assert values.plan([], {ZONE: "5"}, record).writes == []
+    assert values.plan([], {}, record).writes == [], "the kernel has it no more"
+
+
+def test_a_value_that_the_kernel_lacks_is_no_error() -> None:
+    plan = values.plan(values.values(Settings(sunrpc_slots=128), []), {}, {})
+    assert (plan.writes, plan.record) == ([], {})
+    assert [one.level for one in plan.findings] == ["info"]
+
+
+def test_every_nfs_mount_gets_the_read_ahead_and_none_is_no_finding() -> None:
+    devices = ["/sys/class/bdi/0:41/read_ahead_kb", "/sys/class/bdi/0:42/read_ahead_kb"]
+    plan = values.plan(values.values(Settings(nfs_readahead_kb=15380), devices), dict.fromkeys(devices, "128"), {})
+    assert [one.path for one in plan.writes] == devices
+    assert values.plan(values.values(Settings(nfs_readahead_kb=15380), []), {}, {}).findings == []
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("vm.zone_reclaim_mode = 0\n", True),
+        ("vm/zone_reclaim_mode=0 \n", True),
+        ("-vm.zone_reclaim_mode=0\n", True),
+        ("vm.zone_reclaim_mode = 1\n", False),
+        ("# vm.zone_reclaim_mode = 0\n; vm.zone_reclaim_mode = 0\n", False),
+        ("vm.zone_reclaim_mode = 0\nvm.zone_reclaim_mode = 1\n", False),
+    ],
+)
+def test_a_file_that_is_read_later_wins(text: str, lost: bool) -> None:
+    names, findings = values.outranked({"/etc/sysctl.conf": text}, {"vm.zone_reclaim_mode": "1"})
+    assert bool(names) == bool(findings) == lost
+    assert all("/etc/sysctl.conf says 0" in one.text for one in findings)
+
+
+def machine(root: Path, texts: t.Mapping[str, str]) -> str:
+    for path, text in texts.items():
+        place = root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    return str(root)
+
+
+def test_later_files_in_the_order_of_sysctl(tmp_path: Path) -> None:
+    root = machine(
+        tmp_path,
+        {
+            "etc/sysctl.d/90-hpcai.conf": "ours",
+            "etc/sysctl.d/10-early.conf": "early",
+            "usr/lib/sysctl.d/95-vendor.conf": "hidden",
+            "etc/sysctl.d/95-vendor.conf": "vendor",
+            "run/sysctl.d/99-late.conf": "late",
+            "etc/sysctl.conf": "last",
+        },
+    )
+    assert list(host.later_sysctl(root).values()) == ["vendor", "late", "last"]
+
+
+def test_nfs_mounts_by_their_device(tmp_path: Path) -> None:
+    mounts = (
+        "23 1 254:0 / / rw - ext4 /dev/vda rw\n199 25 0:41 / /m rw shared:104 - nfs4 127.0.0.1:/e rw,vers=4.2\n"
+        "200 25 0:41 /sub /n rw - nfs4 127.0.0.1:/e rw\n201 25 0:39 / /proc/fs/nfsd rw shared:85 - nfsd nfsd rw\n"
+    )
+    root = machine(tmp_path, {"proc/self/mountinfo": mounts})
+    assert host.nfs_devices(root) == ["/sys/class/bdi/0:41/read_ahead_kb"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        ({"run/systemd/container": "podman\n"}, "podman"),
+        ({"proc/1/environ": "PATH=/bin\0container=lxc\0HOME=/"}, "lxc"),
+        ({"proc/1/environ": "PATH=/bin\0mycontainer=1"}, ""),
+        ({".dockerenv": ""}, "by its files"),
+        ({"run/.containerenv": ""}, "by its files"),
+        ({}, ""),
+    ],
+)
+def test_a_container_is_known(tmp_path: Path, texts: dict[str, str], kind: str) -> None:
+    assert host.container(machine(tmp_path, texts)) == kind
+
+
+def test_adapters_with_other_names_are_told_and_not_renamed(tmp_path: Path) -> None:
+    for domain, name in (("0101", "mlx5_0"), ("0102", "mlx5_ib1"), ("4b51", "mlx5_an0")):
+        place = tmp_path / f"devices/{domain}:00:00.0/infiniband/{name}"
+        place.mkdir(parents=True)
+        (place / "device").symlink_to(tmp_path / f"devices/{domain}:00:00.0")
+        link = tmp_path / "sys/class/infiniband" / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(place)
+    (finding,) = host.misnamed({"0101": "mlx5_ib0", "0102": "mlx5_ib1"}, str(tmp_path))
+    assert finding.about == "mlx5_0"
+    assert "mlx5_ib0 from the next boot" in finding.text
+
+
+def test_a_refused_value_does_not_make_us_forget_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an earlier run noted is noted until it is given back; what was set before the refusal is noted, too."""
+
+    def entry(before: str, now: str) -> dict[str, t.Any]:
+        return {"before": before, "set": now, "paths": []}
+
+    def write(writes: t.Sequence[values.Write]) -> None:
+        if writes[0].name == "refused":
+            raise host.ApplyError("refused")
+
+    writes = [values.Write(name, "", "", "") for name in ("changed", "back", "refused", "later")]
+    new = {"changed": entry("0", "2"), "refused": entry("0", "bad")}
+    earlier: dict[str, t.Any] = {
+        "values": {"changed": entry("0", "1"), "back": entry("0", "1"), "later": entry("0", "1")},
+        "enabled": ["fm"],
+    }
+    work = task.Work([], values.Plan(writes, new, []), units.Steps([], [], [], ["fm"], [], []), {"values": new}, [])
+    monkeypatch.setattr(task, "survey", lambda params, record: work)
+    monkeypatch.setattr(task.owned, "load", lambda path: earlier)
+    saved: list[dict[str, t.Any]] = []
+    monkeypatch.setattr(task.owned, "save", lambda path, record: saved.append(copy.deepcopy(record)))
+    monkeypatch.setattr(task.host, "write", write)
+    with pytest.raises(host.ApplyError):
+        task.perform(Applying(), {"record": str(tmp_path / "record.json")})
+    assert saved[-1]["values"] == {
+        "changed": entry("0", "2"),
+        "later": entry("0", "1"),
+        "refused": entry("0", "bad"),
+    }
+    assert saved[-1]["enabled"] == ["fm"]
+    assert saved[0]["values"]["back"] == entry("0", "1"), "noted before anything is done"
+
+
+class Applying:
+    check_mode = False
+
+    def set_fs_attributes_if_different(self, file_args: dict[str, t.Any], changed: bool) -> bool:
+        return changed
+
+
+PARAMS: dict[str, t.Any] = {
+    "state": "present",
+    "limits": {"memlock": "unlimited", "stack": None, "nofile": ""},
+    "sysctl": {"vm.zone_reclaim_mode": 1, "vm.swappiness": None, "vm.dirty_ratio": ""},
+    "transparent_hugepages": "always",
+    "nfs_readahead_kb": 0,
+    "sunrpc_slots": 128,
+    "kernel_modules": ["nvidia-peermem"],
+    "services": ["nvidia-fabricmanager"],
+    "rdma_names": {"0101": "mlx5_ib0"},
+}
+
+
+def test_null_and_nothing_take_a_setting_away_and_absent_all() -> None:
+    wanted = task.settings(PARAMS)
+    assert (wanted.limits, wanted.sysctl) == ({"memlock": "unlimited"}, {"vm.zone_reclaim_mode": "1"})
+    assert task.settings({**PARAMS, "state": "absent"}) == Settings()
+    with pytest.raises(files.SettingError, match="sunrpc_slots is -1"):
+        task.settings({**PARAMS, "sunrpc_slots": -1})
+
+
+def test_a_container_gets_nothing_that_would_set_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd in a privileged container reads sysctl.d and tmpfiles.d at its boot and writes to the host's kernel."""
+    planned: dict[str, str | None] = {}
+    monkeypatch.setattr(task.host, "container", lambda: "podman")
+    monkeypatch.setattr(task.host, "unit_exists", lambda name: False)
+    monkeypatch.setattr(task.owned, "plan", lambda wanted: (planned.update(wanted), ([], []))[1])
+    work = task.survey(PARAMS, {"enabled": ["x"], "values": {"y": {}}})
+    assert {path for path, text in planned.items() if text} == {files.LIMITS, files.SLURMD}
+    assert set(files.KERNEL) == set(files.files(ALL)) - {files.LIMITS, files.SLURMD}
+    assert (work.values.writes, work.units.lines()) == ([], [])
+    assert work.record == {"enabled": ["x"], "values": {"y": {}}}, "what is noted belongs to another boot of this disk"
+    assert "nvidia-fabricmanager" in work.findings[-1].text
+
+
+class Systemd:
+    """Answers as systemctl does, and notes what it was told."""
+
+    def __init__(self, units_: dict[str, str], starts: int = 1) -> None:
+        self.units, self.starts = dict(units_), starts
+        self.told: list[str] = []
+        self.active: set[str] = set()
+
+    def __call__(self, argv: t.Sequence[str]) -> Outcome:
+        word, name = argv[1], argv[-1]
+        if word == "show":
+            state = self.units.get(name, "")
+            load = "loaded" if state in ("enabled", "disabled") else state or "not-found"
+            active = "active" if name in self.active else "inactive"
+            return Outcome(0, f"LoadState={load}\nActiveState={active}\nUnitFileState={state}\n", "", 0)
+        if word == "is-active":
+            return Outcome(0 if name in self.active else 3, "", "", 0)
+        self.told.append(" ".join(argv))
+        if word == "start":
+            self.starts -= 1
+            self.active.update({name} if self.starts <= 0 else set())
+        return Outcome(0, "Address already in use", "", 0)
+
+
+def bring(systemd: Systemd, services: list[str], earlier: list[str], retries: int = 2) -> tuple[units.Steps, list[str]]:
+    steps = units.plan(services, [], earlier, runner=systemd, is_loaded=lambda name: True)
+    failed = units.apply(steps, units.Patience(retries, 1), runner=systemd, sleep=lambda seconds: None)
+    return steps, [one.text for one in [*steps.findings, *failed]]
+
+
+def test_a_service_is_enabled_and_started_once() -> None:
+    systemd = Systemd({"fm": "disabled"})
+    steps, problems = bring(systemd, ["fm"], [])
+    assert (steps.lines(), steps.enabled, problems) == (["fm: enabled", "fm: active"], ["fm"], [])
+    systemd.units["fm"] = "enabled"
+    again, dummy = bring(systemd, ["fm"], steps.enabled)
+    assert (again.lines(), again.enabled) == ([], ["fm"])
+    back, dummy = bring(systemd, [], again.enabled)
+    assert (back.lines(), back.enabled) == (["fm: disabled"], [])
+
+
+def test_a_service_that_cannot_be_for_one_run_is_given_back_all_the_same() -> None:
+    assert units.plan(["fm"], [], ["fm"], runner=Systemd({"fm": "masked"})).enabled == ["fm"]
+
+
+def test_an_enabled_service_is_not_ours_to_disable() -> None:
+    steps, dummy = bring(Systemd({"fm": "enabled"}), ["fm"], [])
+    assert (steps.lines(), steps.enabled) == (["fm: active"], [])
+
+
+@pytest.mark.parametrize(("starts", "fine"), [(1, True), (3, True), (4, False)])
+def test_a_service_is_asked_again(starts: int, fine: bool) -> None:
+    systemd = Systemd({"fm": "enabled"}, starts)
+    problems = bring(systemd, ["fm"], [])[1]
+    assert bool(problems) != fine
+    assert systemd.told.count("systemctl start fm") == min(starts, 3)
+    assert all("not active after 3 starts" in text and "Address already in use" in text for text in problems)
+
+
+@pytest.mark.parametrize(("state", "says"), [("", "not-found: install it"), ("masked", "systemctl unmask fm")])
+def test_a_service_that_cannot_be_is_named_with_what_to_do(state: str, says: str) -> None:
+    steps, problems = bring(Systemd({"fm": state} if state else {}), ["fm"], [])
+    assert steps.lines() == []
+    assert says in problems[0]
+
+
+def test_a_module_that_does_not_load_is_named() -> None:
+    steps = units.plan([], ["nvidia-peermem"], [], is_loaded=lambda name: False)
+    missing = Outcome(1, "", "modprobe: FATAL: Module nvidia-peermem not found", 0)
+    (finding,) = units.apply(steps, units.Patience(), runner=lambda argv: missing)
+    assert (finding.level, finding.about) == ("error", "nvidia-peermem")
+    assert "FATAL" in finding.text
+    assert "only claims to be" in finding.text
