@@ -24,6 +24,7 @@ GRACE = 5.0
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _PR_SET_PDEATHSIG = 1
 _RUNNING: set[subprocess.Popen[bytes]] = set()
+_STARTING = threading.Lock()  # held while a program is started and noted, in whatever thread
 
 
 @contextlib.contextmanager
@@ -54,6 +55,27 @@ def _leave(number: int, dummy: types.FrameType | None) -> None:
 
 
 @contextlib.contextmanager
+def _later() -> t.Iterator[None]:
+    """Put off handlers that may raise: what was started and not noted yet, nobody would end.
+
+    The signals are not blocked, as a child would inherit that.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    found = {number: signal.getsignal(number) for number in _ENDS} if main else {}
+    before = {number: handler for number, handler in found.items() if callable(handler)}
+    came: list[int] = []
+    for number in before:
+        signal.signal(number, lambda number, dummy: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for told in dict.fromkeys(came):
+            signal.raise_signal(told)
+
+
+@contextlib.contextmanager
 def session(
     argv: t.Sequence[str],
     environment: t.Mapping[str, str] | None,
@@ -64,24 +86,26 @@ def session(
     """Start a program in the C locale; what is left of it when an exception passes is ended."""
     # Between fork and exec a child must not need what another thread may have locked.
     alone = _PRCTL is not None and threading.active_count() == 1
+    process: subprocess.Popen[bytes] | None = None
     with ending():
-        process = subprocess.Popen(
-            list(argv),
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            env={**os.environ, "LC_ALL": "C", **(environment or {})},
-            start_new_session=True,
-            preexec_fn=_die_with_parent if alone else None,
-        )
-        _RUNNING.add(process)
         try:
+            with _later(), _STARTING:
+                process = subprocess.Popen(
+                    list(argv),
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    env={**os.environ, "LC_ALL": "C", **(environment or {})},
+                    start_new_session=True,
+                    preexec_fn=_die_with_parent if alone else None,
+                )
+                _RUNNING.add(process)
             yield process
         except Exception:
-            end([process])
+            end([process] if process else [])
             raise
         finally:
-            if process.returncode is not None:
+            if process and process.returncode is not None:
                 _RUNNING.discard(process)
 
 
@@ -93,7 +117,9 @@ def _die_with_parent() -> None:
 
 def end_all() -> None:
     """End what runs now; a thread may be about to start another."""
-    end(list(_RUNNING))
+    with _STARTING:
+        running = list(_RUNNING)
+    end(running)
 
 
 def end(processes: t.Sequence[subprocess.Popen[bytes]]) -> None:

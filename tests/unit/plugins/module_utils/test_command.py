@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 import typing as t
 from concurrent.futures import ThreadPoolExecutor
@@ -170,6 +171,56 @@ def test_a_program_ends_when_we_are_killed(tmp_path: Path) -> None:
     family.caller.wait(20)
     (left,) = family.left()  # the program's own child is the program's matter
     os.kill(left, signal.SIGKILL)
+
+
+class Hurried(subprocess.Popen):
+    """Told to end when the program is started and nobody has been given it yet."""
+
+    sign = signal.SIGTERM
+    last: t.Any = None
+
+    def __init__(self, *args: t.Any, **options: t.Any) -> None:
+        super().__init__(*args, **options)
+        Hurried.last = self
+        os.kill(os.getpid(), Hurried.sign)
+        time.sleep(0)  # the handler runs no later than here
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_who_ends_us_while_a_program_starts_ends_it_as_well(
+    monkeypatch: pytest.MonkeyPatch, sign: signal.Signals
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", Hurried)
+    monkeypatch.setattr(Hurried, "sign", sign)
+    before = signal.getsignal(sign)
+    with pytest.raises((SystemExit, KeyboardInterrupt)):
+        run(["sleep", "60"], 60)
+    try:
+        assert Hurried.last.poll() == -signal.SIGTERM
+        assert signal.getsignal(sign) == before
+    finally:
+        Hurried.last.kill()
+        Hurried.last.wait()
+
+
+def test_who_ends_us_ends_what_a_thread_has_just_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    going, known = threading.Event(), threading.Event()
+
+    class Slow(subprocess.Popen):
+        def __init__(self, *args: t.Any, **options: t.Any) -> None:
+            super().__init__(*args, **options)
+            going.set()
+            known.wait(20)
+
+    monkeypatch.setattr(subprocess, "Popen", Slow)
+    with ThreadPoolExecutor(2) as pool:
+        program = pool.submit(run, ["sleep", "60"], 60)
+        assert going.wait(20)
+        ends = pool.submit(_child.end_all)
+        assert not ends.done()
+        known.set()
+        assert program.result(20).rc == -signal.SIGTERM
+        ends.result(20)
 
 
 def test_handlers_of_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
