@@ -164,19 +164,7 @@ def _job_from_json(item: Record) -> Record:
 
 def jobs_from_text(text: str) -> list[Record]:
     """Read ``squeue -h -o`` with SQUEUE_FORMAT."""
-    keys = [
-        "job_id",
-        "user",
-        "account",
-        "partition",
-        "state",
-        "reason",
-        "nodes",
-        "node_count",
-        "submit",
-        "start",
-        "name",
-    ]
+    keys = "job_id user account partition state reason nodes node_count submit start name".split()
     rows = [line.split(SEPARATOR, len(keys) - 1) for line in text.splitlines()]
     return [_job_from_row(dict(zip(keys, row))) for row in rows if len(row) == len(keys)]
 
