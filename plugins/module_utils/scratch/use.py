@@ -15,7 +15,15 @@ _BAD = ("fail", "error")
 _ON_DISKS = ("array", "adopted")
 
 
-def use(found: Record, idle: bool, more: t.Sequence[str]) -> dict[str, t.Any]:
+def pending(found: Record) -> str:
+    """Say what nvme_scratch would do to a node on which it changes something."""
+    steps = "; ".join(" ".join(map(str, command)) for command in found["commands"][:3])
+    more = len(found["commands"]) - 3
+    also = f" and {more} more" if more > 0 else ""
+    return f"scratch is not as it should be: the role nvme_scratch would run {steps}{also}"
+
+
+def use(found: Record) -> dict[str, t.Any]:
     """Judge what nvme_scratch found in check mode.
 
     Its record tells what the node would be like after its commands; before them a node that lacks scratch is not fit.
@@ -23,14 +31,11 @@ def use(found: Record, idle: bool, more: t.Sequence[str]) -> dict[str, t.Any]:
     check = dict(found["check"])
     # A remount changes options of what is there.
     done = {command[0] for command in found["commands"] if not ",".join(command).startswith("mount,-o,remount,")}
-    steps = sorted(done & set(_NEEDED))
-    if steps and check["verdict"] not in _BAD:
-        reason = f"scratch is not there: the role nvme_scratch would run {', '.join(steps)}"
-        check.update({"verdict": "fail", "class": "config", "reason": reason})
-    stands = check["verdict"] not in (*_BAD, "skipped") and found["source"] in _ON_DISKS
-    paths = [*([found["path"]] if stands else []), *more]
-    reason = "" if paths and idle else "the node is not idle" if paths else _absent(check, found)
-    return {"check": check, "paths": paths, "skipped": _skipped(check, reason) if reason else None}
+    if done & set(_NEEDED) and check["verdict"] not in _BAD:
+        check.update({"verdict": "fail", "class": "config", "reason": pending(found)})
+    stands = check["verdict"] not in (*_BAD, "skipped") and found["source"] in _ON_DISKS and found["path"]
+    skipped = None if stands else _skipped(check, _absent(check, found))
+    return {"check": check, "path": found["path"] if stands else None, "skipped": skipped}
 
 
 def _absent(check: Record, found: Record) -> str:

@@ -1,0 +1,73 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Lookup of what a node's scratch has to be, for whoever checks it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: scratch_options
+short_description: What a node's scratch has to be, as the inventory and its machine type say
+version_added: 0.1.0
+author: [hpcai.gpu_cluster authors (@hpcai)]
+description:
+  - Returns options of M(hpcai.gpu_cluster.nvme_scratch) that say which disks it is about and what they are to be. What
+    the inventory says to the role nvme_scratch, in variables C(nvme_scratch_*), goes before what the profile says.
+options:
+  _terms: {description: "The profile (P(hpcai.gpu_cluster.sku_profile#lookup)), or an empty mapping.", required: true}
+"""
+
+EXAMPLES = r"""
+- name: Say what scratch has to be
+  ansible.builtin.debug:
+    msg: "{{ lookup('hpcai.gpu_cluster.scratch_options', lookup('hpcai.gpu_cluster.sku_profile', cluster_sku)) }}"
+"""
+
+RETURN = r"""
+_raw:
+  description: One mapping with C(name), C(models), C(ids), C(unused), C(fewer), C(adopt), C(filesystem) and so on.
+  type: list
+  elements: dict
+"""
+
+import typing as t
+
+from ansible.errors import AnsibleError
+from ansible.plugins.loader import lookup_loader
+from ansible.plugins.lookup import LookupBase
+
+_AZURE = ["Microsoft NVMe Direct Disk", "Microsoft NVMe Direct Disk v2"]
+_DEFAULTS: dict[str, t.Any] = {
+    "name": "scratch",
+    "models": _AZURE,
+    "ids": [],
+    "unused": False,
+    "fewer": "refuse",
+    "adopt": ["/nvme"],
+    "filesystem": "xfs",
+    "options": ["noatime"],
+    "fallback": "",
+}
+
+
+class LookupModule(LookupBase):
+    """The inventory's word, else the profile's, else the role's default."""
+
+    def run(self, terms: list[t.Any], variables: dict[str, t.Any] | None = None, **kwargs: t.Any) -> list[t.Any]:
+        if len(terms) != 1 or not isinstance(terms[0], t.Mapping):
+            raise AnsibleError(f"scratch_options takes one profile, got {terms!r:.200}")
+        defaults = {**_DEFAULTS, **_told(terms[0].get("nvme"))}
+        # It is the one that knows in every release how a variable of the inventory is templated.
+        one = lookup_loader.get("vars", self._loader, self._templar)
+        found = {}
+        for name, default in defaults.items():
+            (found[name],) = one.run([f"nvme_scratch_{name}"], variables, default=default)
+        return [found]
+
+
+def _told(nvme: t.Any) -> dict[str, t.Any]:
+    """Return what a profile says of disks."""
+    given = nvme if isinstance(nvme, t.Mapping) else {}
+    found = {"models": given.get("controller"), "fewer": given.get("fewer")}
+    told = {name: value for name, value in found.items() if value}
+    return {name: [value] if name == "models" and isinstance(value, str) else value for name, value in told.items()}
