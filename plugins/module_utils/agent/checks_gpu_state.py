@@ -53,7 +53,7 @@ def persistence(context: Context) -> list[Json]:
 
 
 def clock_limits(context: Context) -> list[Json]:
-    """Compare the highest clocks that a GPU has now with those of its kind: a lower limit slows down every job."""
+    """Compare the highest clocks that a GPU offers with those of its kind; a lock leaves them as they are."""
     wanted = (context.config.profile.get("gpu") or {}).get("max_clocks")
     highest = [
         {"check": "gpu_clock_limits", "metric": f"{name}_max", "op": ">=", "value": value, "unit": "MHz"}
@@ -101,7 +101,7 @@ def _measured(
     """Measure fields of all GPUs; what none of them has is left out, what one of them lacks is an error."""
     seen = read(context).seen
     if not seen.gpus:
-        return report(context, check, _nothing(context, seen))
+        return report(context, check, nothing(context, seen))
     metrics: list[Json] = []
     for name, unit, field in fields:
         values = {index: field(gpu) for index, gpu in seen.gpus.items()}
@@ -114,7 +114,7 @@ def _measured(
     return {**one, "scope": {"gpu": sorted(bad)} if bad else {}}
 
 
-def _nothing(context: Context, seen: Seen) -> Finding:
+def nothing(context: Context, seen: Seen) -> Finding:
     """No GPU where none is planned is no finding; where nobody knows, nobody can say that all is well."""
     gpu = context.config.profile.get("gpu")
     none = isinstance(gpu, dict) and gpu.get("count") == 0

@@ -70,7 +70,9 @@ def test_a_gpu_that_may_not_clock_as_high_as_its_kind_warns(world: World) -> Non
     assert "graphics_max (gpu=0): 1410 MHz, expected >= 1980" in found["reason"]
 
 
-@pytest.mark.parametrize("check", ["gpu_memory_errors", "gpu_persistence", "gpu_clock_limits", "gpu_idle"])
+@pytest.mark.parametrize(
+    "check", ["gpu_memory_errors", "gpu_persistence", "gpu_clock_limits", "gpu_clock_lock", "gpu_idle"]
+)
 @pytest.mark.parametrize("answer", ["", GONE, "<nvidia_smi_log><gpu", "No devices were found\n"])
 def test_a_tool_that_says_nothing_is_an_error_and_no_pass(world: World, check: str, answer: str) -> None:
     smi(world, answer=answer)

@@ -176,6 +176,15 @@ def test_the_result_tells_what_each_gpu_became(node: Node) -> None:
     assert (first["reasons"], first["problems"]) == (["gpu_idle"], [])
 
 
+def test_a_lock_stands_in_for_what_the_profile_expects_of_that_clock(node: Node) -> None:
+    check = node.ask(state="locked", graphics=1200, expect=PROFILE)["check"]
+    assert check["verdict"] == "pass"
+    assert {one["value"] for one in check["metrics"] if one["name"] == "graphics"} == {1200}
+    node.gpu(less={"memory": 100})
+    found = node.ask(state="locked", graphics=1200, expect=PROFILE)["check"]
+    assert (found["verdict"], "memory" in found["reason"]) == ("fail", True)  # nobody gave that one
+
+
 def test_only_the_chosen_gpus(node: Node) -> None:
     assert node.ask(devices=[1])["changed"]
     assert node.sent() == everything("00000002:00:00.0")
