@@ -18,7 +18,7 @@ options:
     description: Who asks. The default is E(CYCLECLOUD_USERNAME).
     type: str
   password:
-    description: The password. The default is E(CYCLECLOUD_PASSWORD), of the machine the module runs on.
+    description: The password. The default is E(CYCLECLOUD_PASSWORD), of the machine that asks.
     type: str
   ca_path:
     description:

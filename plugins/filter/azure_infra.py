@@ -10,7 +10,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import failure, infra, infra_check
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import expiry, failure, infra, infra_check
 
 
 def azure_infra_plan(inputs: t.Any) -> dict[str, t.Any]:
@@ -26,6 +26,12 @@ def azure_infra_roles(inputs: t.Any, principal: t.Any, locker: t.Any) -> list[di
     return infra.roles(_checked(inputs), str(principal or ""), str(locker or ""))
 
 
+def azure_infra_expiry(tags: t.Any, wanted: t.Any, again: t.Any = False) -> dict[str, t.Any]:
+    """Return the tags of a group for the day on which the cluster goes, and what to tell of a day that stays."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return expiry.provisioned(_checked(tags or {}), str(wanted or ""), bool(again), now)._asdict()
+
+
 def azure_failure(text: t.Any) -> str:
     """Return an error of Azure with what to do."""
     return failure.explain(str(text))
@@ -33,7 +39,7 @@ def azure_failure(text: t.Any) -> str:
 
 def _checked(inputs: t.Any) -> t.Mapping[str, t.Any]:
     if not isinstance(inputs, t.Mapping):
-        raise AnsibleFilterError("takes the inputs of role azure_infra as a dictionary")
+        raise AnsibleFilterError("takes a dictionary of role azure_infra")
     return inputs
 
 
@@ -43,6 +49,7 @@ class FilterModule:
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
         return {
             "azure_failure": azure_failure,
+            "azure_infra_expiry": azure_infra_expiry,
             "azure_infra_plan": azure_infra_plan,
             "azure_infra_roles": azure_infra_roles,
         }

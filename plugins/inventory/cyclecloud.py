@@ -23,7 +23,10 @@ description:
     C(cc_nodearray), C(cc_state), C(cc_target_state), C(cc_machine_type), C(cc_placement_group), C(cc_role),
     C(cc_gpu_count), C(cc_instance_id), C(cc_hostname) and C(cc_spot).
   - Nodes that are about to go and nodes without an address are left out.
-extends_documentation_fragment: [ansible.builtin.constructed, ansible.builtin.inventory_cache]
+extends_documentation_fragment:
+  - ansible.builtin.constructed
+  - ansible.builtin.inventory_cache
+  - hpcai.gpu_cluster.cyclecloud
 options:
   plugin:
     description: Marks the file as one for this plugin.
@@ -32,34 +35,12 @@ options:
     choices: [hpcai.gpu_cluster.cyclecloud]
   url:
     description:
-      - Address of CycleCloud. A redirect is not followed.
+      - Address of CycleCloud. Plain http is refused except to the same machine, and a redirect is not followed.
       - Without one there are no hosts and a warning, so that the file may be there before CycleCloud is.
-    type: str
     env: [{name: CYCLECLOUD_URL}]
-  username:
-    description: Who asks; required with O(url).
-    type: str
-    env: [{name: CYCLECLOUD_USERNAME}]
-  password:
-    description: The password, required with O(url); better in the variable than in the file.
-    type: str
-    env: [{name: CYCLECLOUD_PASSWORD}]
-  ca_path:
-    description: File with the CA of the server's certificate.
-    type: path
-    env: [{name: CYCLECLOUD_CA_PATH}]
-  validate_certs:
-    description: Whether the certificate is verified.
-    type: bool
-    default: true
-  timeout:
-    description: Seconds that one request may take.
-    type: float
-    default: 60
-  cluster:
-    description: Name of the cluster.
-    type: str
-    required: true
+  username: {env: [{name: CYCLECLOUD_USERNAME}]}
+  password: {env: [{name: CYCLECLOUD_PASSWORD}]}
+  ca_path: {env: [{name: CYCLECLOUD_CA_PATH}]}
   states:
     description: Nodes in these states become hosts; V(Preparing) ones do not finish what they do at boot.
     type: list

@@ -11,8 +11,9 @@ author: [hpcai.gpu_cluster authors (@hpcai)]
 version_added: 0.1.0
 short_description: Set, put off or cancel the day on which a cluster is taken down
 description:
-  - Writes the tag C(expires-on) of the cluster's resource groups, and no other tag. Who deletes what is due (a run of
-    C(destroy.yml) with C(azure_teardown_due_only), or Azure Automation) reads it again before it deletes anything.
+  - Writes the tag C(expires-on) of the cluster's resource groups, and C(expires-on-by), by which C(provision.yml) knows
+    that the day is not its own and leaves it alone. Who deletes what is due (a run of C(destroy.yml) with
+    C(azure_teardown_due_only), or Azure Automation) reads the day again before it deletes anything.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.azure]
 attributes:
   check_mode: {support: full}
@@ -42,7 +43,8 @@ import datetime
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import arguments, client, expiry
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import TeardownError, ours
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import ours
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import TeardownError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown_read import RESOURCES, groups
 
 
@@ -72,13 +74,18 @@ def main() -> None:
         after = ""
         if params["state"] == "present":
             after = expiry.wanted(min(before.values()), now, params["expires_on"] or "", params["days"] or 0)
-        stale = [group for group, said in before.items() if said != after]
+        mark = expiry.by(expiry.EXPIRE, after)
+        stale = [one.id for one in known if before[one.id] != after or one.tags.get(expiry.BY_TAG) != mark]
         for group in [] if module.check_mode else stale:
             tags = expiry.tags((arm.get(group, RESOURCES) or {}).get("tags") or {}, after)
             arm.patch(group, RESOURCES, {"tags": tags})
     except (arguments.AzureError, TeardownError) as exc:
         module.fail_json(msg=f"The expiry of {params['cluster']} cannot be set: {exc}")
-    diff = {"before": {expiry.TAG: before}, "after": {expiry.TAG: dict.fromkeys(before, after)}}
+    marks = {group.id: group.tags.get(expiry.BY_TAG, "") for group in known}
+    diff = {
+        "before": {expiry.TAG: before, expiry.BY_TAG: marks},
+        "after": {expiry.TAG: dict.fromkeys(before, after), expiry.BY_TAG: dict.fromkeys(before, mark)},
+    }
     module.exit_json(changed=bool(stale), expires_on=after, groups=list(before), diff=diff)
 
 

@@ -13,7 +13,8 @@ short_description: List what a teardown of a cluster would delete in Azure, or w
 description:
   - Reads what M(hpcai.gpu_cluster.azure_teardown) would delete, and what forbids it. Changes nothing.
   - A resource group or a resource belongs to a cluster by its tags C(created-by) (C(hpcai.gpu_cluster)) and
-    C(hpcai-cluster) (the cluster's name). Everything else stays.
+    C(hpcai-cluster) (the cluster's name); C(hpcai-resource) has to be its own type and name where the group has one, as
+    a policy may have copied the others. Everything else stays.
   - Without O(cluster) it only lists the clusters that have an expiry.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.azure]
 attributes:

@@ -16,7 +16,8 @@ description:
   - Imports when there is no such cluster, or when the digest of template and parameters differs from what was sent.
   - V(started) waits until scheduler and login nodes are Ready and slurmctld answers, and sees that CycleCloud knows
     the GPUs of every array. After a re-import it has C(azslurm scale) run.
-  - V(absent) terminates, waits until no node is left, and deletes; disks that are marked persistent may stay.
+  - V(absent) terminates, waits until no node is left, deletes, and waits until CycleCloud does not know the cluster any
+    more; disks that are marked persistent may stay.
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.cyclecloud_server
@@ -56,8 +57,11 @@ cluster:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_task
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.answers import (
+    CycleCloudError,
+    UnknownOutcome,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import CliError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import CycleCloudError, UnknownOutcome
 
 
 def main() -> None:

@@ -56,8 +56,8 @@ node_arrays:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.answers import CycleCloudError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.options import SPEC, client
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import CycleCloudError
 
 
 def main() -> None:

@@ -72,10 +72,10 @@ added: {description: How many nodes were created., returned: when some were to b
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.answers import CycleCloudError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.nodes import ROUTES
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.nodes_task import Task
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.options import SPEC, client
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import CycleCloudError
 
 
 def main() -> None:

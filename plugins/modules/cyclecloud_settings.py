@@ -12,6 +12,7 @@ version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
   - Runs on the CycleCloud VM. Sets keys of C(cycle_server.properties) in place and leaves all others alone.
+    The file is for root and the server alone (V(0640)), as a password may stand in it; a tighter mode stays.
   - The server is restarted when what it was last started with differs from what it shall have, also after a run that
     was killed in between, and awaited.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.cyclecloud_server]
@@ -67,11 +68,13 @@ def bring(module: AnsibleModule) -> Json:
     if not server.cli.installed() and not module.check_mode:
         raise CliError(f"{server.cli.server_program} is not there: install the package first")
     found = server.look(params["settings"], tls)
-    changed = found["restart"] or found["certificate"] or not found["running"]
+    changed = found["restart"] or found["certificate"] or found["loose"] or not found["running"]
     if changed and not module.check_mode:
         server.bring(found, tls, params["startup"])
-    name = str(server.file)
+    name = str(server.file.path)
     diff = {"before_header": name, "after_header": name, **{key: shown(found[key]) for key in ("before", "after")}}
+    if found["loose"]:
+        diff.update(before_header=f"{name}, readable by more than root and the server", after_header=f"{name}, not so")
     return {"changed": changed, "ca": server.authority(), "diff": diff}
 
 

@@ -1,18 +1,42 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Resource groups of somebody else: never marked as the cluster's, never deleted with it."""
+"""What is somebody else's: groups, resources with tags that a policy copied, and the day that a person chose."""
 
 from __future__ import annotations
+
+import datetime
+import re
+import typing as t
 
 from test_azure_infra import PLACE, ROOT, Role, role, running
 
 __all__ = ["role", "running"]
 OURS = {"created-by": "hpcai.gpu_cluster", "hpcai-cluster": "c1"}
+RG = "resourceGroups/c1-rg"
+NSG = f"{RG}/providers/Microsoft.Network/networkSecurityGroups"
+# The part of the role that comes to the tags of the group, which is made or not a minute before the rest.
+GROUP_PLAY = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: {name: hpcai.gpu_cluster.azure_infra, tasks_from: "{{ item }}"}
+      loop: [look, group]
+"""
+
+GROUP_TASK = re.compile(r"Make the resource group\].*\n(\w+): \[localhost\]")
 
 
 def group(role: Role, name: str, **tags: str) -> None:
     role.azure.arm("PUT", f"resourceGroups/{name}", "2021-04-01", {**PLACE, "tags": tags})
+
+
+def play(role: Role, name: str) -> None:
+    (role.directory / "play.yml").write_text((ROOT / "playbooks" / name).read_text())
+
+
+def day(days: int) -> str:
+    return f"{datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def test_a_group_of_somebody_else_is_left_alone(role: Role) -> None:
@@ -27,9 +51,52 @@ def test_only_a_group_of_its_own_is_deleted_with_a_schedule(role: Role) -> None:
     group(role, "c1-rg", **OURS)
     group(role, "shared", owner="it")
     before = role.there()
-    (role.directory / "play.yml").write_text((ROOT / "playbooks/expire.yml").read_text())
+    play(role, "expire.yml")
     shared = {"azure_teardown_cluster": "c1", "azure_teardown_schedule_group": "shared"}
     role(azure_teardown_expiry="absent", **shared)
     refused = role(fails=True, azure_teardown_days=2, azure_teardown_schedule=True, **shared)
     assert "shared was not made for the expiry of c1" in refused.told
     assert role.there() == before
+
+
+def test_tags_that_a_policy_copied_do_not_make_it_ours(role: Role) -> None:
+    """Else it would go with the group, on a list that has its name and nothing to make anyone look."""
+    group(role, "c1-rg", **OURS, **{"hpcai-resource": "resourceGroups/c1-rg"})
+    role.azure.control("settings", {"inherited_tags": [*OURS, "hpcai-resource"]})
+    ours = {**PLACE, "tags": {**OURS, "hpcai-resource": "networkSecurityGroups/c1-nsg"}}
+    role.azure.done("PUT", f"{NSG}/c1-nsg", "2024-07-01", ours)
+    theirs = role.azure.done("PUT", f"{NSG}/theirs", "2024-07-01", PLACE).body
+    assert theirs["tags"] == {**OURS, "hpcai-resource": "resourceGroups/c1-rg"}
+    play(role, "destroy.yml")
+    before = role.there()
+    asked: dict[str, t.Any] = {"azure_teardown_cluster": "c1", "confirm": "c1", "azure_teardown_report": ""}
+    refused = role(fails=True, **asked).told
+    assert f"{theirs['id']} (Microsoft.Network/networkSecurityGroups) is in a group that would be deleted" in refused
+    assert "as if a policy had copied them" in refused and "c1-nsg (" not in refused
+    assert role.there() == before
+    role(azure_teardown_also=[theirs["id"]], **asked)
+    assert role.there() == set()
+
+
+def test_a_day_that_a_person_chose_is_not_undone(role: Role) -> None:
+    def tags() -> dict[str, str]:
+        found = role.azure.arm("GET", RG, "2021-04-01").body["tags"]
+        return {name: value for name, value in found.items() if name.startswith("expires-on")}
+
+    (role.directory / "play.yml").write_text(GROUP_PLAY)
+    first, later, last = day(3), day(9), day(5)
+    role(azure_infra_expires_on=first, azure_infra_preflight=False)
+    assert tags() == {"expires-on": first, "expires-on-by": f"provision.yml {first}"}
+    play(role, "expire.yml")
+    role(azure_teardown_cluster="c1", azure_teardown_expires_on=later)
+    assert role(azure_teardown_cluster="c1", azure_teardown_expires_on=later).changed == 0
+    (role.directory / "play.yml").write_text(GROUP_PLAY)
+    for options in ([], ["--check"]):
+        kept = role(*options, azure_infra_expires_on=first, azure_infra_preflight=False)
+        assert f"expires-on stays {later}, which expire.yml chose" in kept.told
+        assert GROUP_TASK.search(kept.output)[1] == "ok", kept.output
+    assert tags() == {"expires-on": later, "expires-on-by": f"expire.yml {later}"}
+    told = {"azure_infra_expires_on": last, "azure_infra_expires_on_again": True, "azure_infra_preflight": False}
+    for options in (["--check"], []):
+        assert GROUP_TASK.search(role(*options, **told).output)[1] == "changed"
+    assert tags() == {"expires-on": last, "expires-on-by": f"provision.yml {last}"}

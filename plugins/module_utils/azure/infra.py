@@ -8,13 +8,11 @@ from __future__ import annotations
 import hashlib
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import assignments
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import assignments, ownership
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.preflight import region
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import CLUSTER_TAG, CREATOR, CREATOR_TAG
 
 Json = t.Dict[str, t.Any]
 SECRET_TAG = "hpcai-secret-expires"  # noqa: S105
-EXPIRY_TAG = "expires-on"
 SSH, CLUSTER_PORT = 22, 9443
 _DIGEST, _ACCOUNT = 8, 24
 _VERSIONS = {
@@ -46,8 +44,8 @@ def plan(inputs: t.Mapping[str, t.Any]) -> Json:
         "names": names,
         "ids": ids,
         "resources": _resources(inputs, ids, network),
-        "tags": tags(inputs),
-        "group_tags": {**tags(inputs), **_secret_tag(inputs)},
+        "tags": {name: tags(inputs, one) for name, one in ids.items()},
+        "group_tags": {**tags(inputs, base), **_secret_tag(inputs)},
         "rules": rules(inputs),
         "server_subnet": subnet(ids["server_subnet"]),
     }
@@ -121,11 +119,14 @@ def _resources(inputs: t.Mapping[str, t.Any], ids: Json, network: bool) -> Json:
     }
 
 
-def tags(inputs: t.Mapping[str, t.Any]) -> Json:
-    """Return the tags of every resource."""
-    expires = str(inputs["expires_on"])
-    ours = {CLUSTER_TAG: str(inputs["cluster"]), CREATOR_TAG: CREATOR}
-    return {**(inputs["tags"] or {}), **ours, **({EXPIRY_TAG: expires} if expires else {})}
+def tags(inputs: t.Mapping[str, t.Any], identifier: str) -> Json:
+    """Return the tags of a resource."""
+    ours = {
+        ownership.CLUSTER_TAG: str(inputs["cluster"]),
+        ownership.CREATOR_TAG: ownership.CREATOR,
+        ownership.OWN_TAG: ownership.own(identifier),
+    }
+    return {**(inputs["tags"] or {}), **ours}
 
 
 def _secret_tag(inputs: t.Mapping[str, t.Any]) -> Json:
@@ -195,5 +196,5 @@ def roles(inputs: t.Mapping[str, t.Any], principal: str, locker: str) -> list[Js
             wishes.append((identity, assignments.OPERATOR, principal))
     wishes.append((made["ids"]["account"], "Storage Blob Data Reader", locker))
     # By these words a teardown finds it even when its principal is gone.
-    words = f"{CREATOR} {inputs['cluster']}"
+    words = f"{ownership.CREATOR} {inputs['cluster']}"
     return [{"scope": place, "role": role, "principal": who, "description": words} for place, role, who in wishes]

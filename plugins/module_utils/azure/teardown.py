@@ -7,8 +7,17 @@ from __future__ import annotations
 
 import typing as t
 
-CREATOR = "hpcai.gpu_cluster"
-CREATOR_TAG, CLUSTER_TAG = "created-by", "hpcai-cluster"
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import (
+    CYCLECLOUD_TAG,
+    OWN_TAG,
+    Thing,
+    below,
+    made,
+    marked,
+    ours,
+    tagged,
+)
+
 _LOCKS = "/providers/microsoft.authorization/locks/"
 # First what holds others: a network interface goes after its machine, a network after everything in it.
 _ORDER = (
@@ -31,23 +40,6 @@ _ORDER = (
 
 class TeardownError(ValueError):
     """A cluster cannot be taken down as asked; the text is fit for the user."""
-
-
-class Thing(t.NamedTuple):
-    """A resource or a resource group as Azure lists it."""
-
-    id: str
-    type: str
-    tags: t.Mapping[str, str]
-    managed_by: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.id.rsplit("/", 1)[-1]
-
-    @property
-    def label(self) -> str:
-        return f"{self.type} {self.name}"
 
 
 class Seen(t.NamedTuple):
@@ -82,46 +74,29 @@ class Plan(t.NamedTuple):
     notes: list[str]
 
 
-def thing(found: t.Mapping[str, t.Any]) -> Thing:
-    """Read one entry of a listing; tags that are null are none."""
-    tags = {str(key).lower(): str(value) for key, value in (found.get("tags") or {}).items()}
-    return Thing(str(found["id"]), str(found.get("type", "")), tags, str(found.get("managedBy") or ""))
-
-
-def ours(found: Thing, cluster: str) -> bool:
-    """Say whether the collection made it for this cluster."""
-    return found.tags.get(CREATOR_TAG) == CREATOR and found.tags.get(CLUSTER_TAG) == cluster
-
-
-def marked(text: str, cluster: str) -> bool:
-    """Say whether a note or a description names the collection and this cluster; `gpu` is not `gpu-2`."""
-    words = text.replace(",", " ").replace(";", " ").split()
-    return CREATOR in words and cluster in words
-
-
-def below(identifier: str, scope: str) -> bool:
-    """Say whether something is at a scope or inside it."""
-    return f"{identifier}/".lower().startswith(f"{scope.rstrip('/')}/".lower())
-
-
 def plan(seen: Seen, asked: Asked) -> Plan:
     """Say what goes: groups and resources with our tags, and what of theirs would outlive them."""
     groups = [group for group in seen.groups if ours(group, asked.cluster)]
     inside = [found for found in seen.resources if any(below(found.id, group.id) for group in groups)]
-    loose = [found for found in seen.resources if ours(found, asked.cluster) and found not in inside]
+    loose = [found for found in seen.resources if found not in inside and mine(found, asked, groups)]
     going = [found.id for found in [*groups, *loose]]
-    mine, refusals = _locks(seen, going, asked.cluster)
-    refusals += _strangers(inside, asked)
+    locks, refusals = _locks(seen, going, asked.cluster)
+    refusals += _strangers(inside, asked, groups)
     contents = {group.name: sorted(found.label for found in inside if below(found.id, group.id)) for group in groups}
     return Plan(
         assignments=_assignments(seen, asked),
-        locks=mine,
+        locks=locks,
         resources=_ordered(loose),
         groups=sorted(group.id for group in groups),
         contents=contents,
         refusals=refusals,
-        notes=_notes(seen, going, asked),
+        notes=_notes(seen, asked, going),
     )
+
+
+def mine(found: Thing, asked: Asked, groups: t.Sequence[Thing]) -> bool:
+    """Say whether a resource is of the cluster."""
+    return made(found, asked.cluster, asked.nodes_cluster, groups)
 
 
 def _locks(seen: Seen, going: t.Sequence[str], cluster: str) -> tuple[list[str], list[str]]:
@@ -144,21 +119,26 @@ def _locks(seen: Seen, going: t.Sequence[str], cluster: str) -> tuple[list[str],
     return sorted(mine), sorted(refusals)
 
 
-def _strangers(inside: t.Sequence[Thing], asked: Asked) -> list[str]:
-    known = {found.id.lower() for found in inside if _belongs(found, asked)}
+def _strangers(inside: t.Sequence[Thing], asked: Asked, groups: t.Sequence[Thing]) -> list[str]:
+    known = {found.id.lower() for found in inside if _belongs(found, asked, groups)}
     for dummy in range(3):  # a disk of a machine of a scale set
         known |= {found.id.lower() for found in inside if _owner(found) & known}
     allowed = {one.lower() for one in asked.also}
-    return [
-        f"{found.id} ({found.type}) is in a group that would be deleted, but neither we nor CycleCloud made it: move it"
-        " elsewhere, or add its id to azure_teardown_also to have it deleted, too"
-        for found in sorted(inside, key=lambda one: one.id)
-        if found.id.lower() not in known | allowed
-    ]
+    left = [found for found in inside if found.id.lower() not in known | allowed]
+    return [_stranger(found, asked.cluster) for found in sorted(left, key=lambda one: one.id)]
 
 
-def _belongs(found: Thing, asked: Asked) -> bool:
-    return ours(found, asked.cluster) or found.tags.get("clustername") == asked.nodes_cluster
+def _stranger(found: Thing, cluster: str) -> str:
+    why = "neither we nor CycleCloud made it"
+    what = "move it elsewhere, or add its id to azure_teardown_also to have it deleted, too"
+    if tagged(found, cluster):
+        why = f"of our tags it has all but its own name in {OWN_TAG}, as if a policy had copied them"
+        what += "; what provision.yml made in an earlier version gets that tag from its next run"
+    return f"{found.id} ({found.type}) is in a group that would be deleted, but {why}: {what}"
+
+
+def _belongs(found: Thing, asked: Asked, groups: t.Sequence[Thing]) -> bool:
+    return found.tags.get(CYCLECLOUD_TAG) == asked.nodes_cluster or mine(found, asked, groups)
 
 
 def _owner(found: Thing) -> set[str]:
@@ -188,10 +168,16 @@ def _ordered(loose: t.Iterable[Thing]) -> list[str]:
     return [found.id for found in sorted(alone, key=lambda one: (rank.get(one.type.lower(), -1), one.id))]
 
 
-def _notes(seen: Seen, going: t.Sequence[str], asked: Asked) -> list[str]:
-    """Say what CycleCloud made elsewhere: it is CycleCloud's to delete, and costs money if it does not."""
-    return [
-        f"{found.id} has CycleCloud's tag of {asked.nodes_cluster}, outside our groups: gone with the cluster, or left"
-        for found in sorted(seen.resources, key=lambda one: one.id)
-        if found.tags.get("clustername") == asked.nodes_cluster and not any(below(found.id, one) for one in going)
-    ]
+def _notes(seen: Seen, asked: Asked, going: t.Sequence[str]) -> list[str]:
+    """Say what has tags of the cluster elsewhere: CycleCloud's is its to delete, and costs money if it does not."""
+    told = []
+    for found in sorted(seen.resources, key=lambda one: one.id):
+        if any(below(found.id, one) for one in going):
+            continue
+        if found.tags.get(CYCLECLOUD_TAG) == asked.nodes_cluster:
+            who = f"CycleCloud's tag of {asked.nodes_cluster}, outside our groups: gone with the cluster, or left"
+        else:
+            who = f"tags of {asked.cluster}, but not its own name in {OWN_TAG}: left, as somebody else's"
+        if found.tags.get(CYCLECLOUD_TAG) == asked.nodes_cluster or tagged(found, asked.cluster):
+            told.append(f"{found.id} has {who}")
+    return told

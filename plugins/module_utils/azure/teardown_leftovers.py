@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.arguments import AzureError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import Plan, Seen, ours, thing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import tagged, thing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import Plan, Seen
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown_read import VAULTS, Arm
 
 _MACHINE = "2024-07-01"
@@ -59,5 +60,5 @@ def vaults(arm: Arm, seen: Seen, cluster: str) -> tuple[list[str], list[str]]:
         if "MissingSubscriptionRegistration" in str(exc) or "not registered" in str(exc):
             return [], []  # no vault was ever made here
         return [], [f"deleted key vaults could not be listed: {exc}"]
-    tagged = [thing({**vault, "tags": (vault.get("properties") or {}).get("tags")}) for vault in found]
-    return sorted(vault.id for vault in tagged if ours(vault, cluster)), []
+    listed = [thing({**vault, "tags": (vault.get("properties") or {}).get("tags")}) for vault in found]
+    return sorted(vault.id for vault in listed if tagged(vault, cluster)), []

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import (
     CLUSTER_TAG,
-    Asked,
-    Seen,
     Thing,
     below,
     ours,
     thing,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import Asked, Seen, mine
 
 RESOURCES = "2021-04-01"
 LOCKS = "2016-09-01"
@@ -61,7 +60,7 @@ def read(arm: Arm, wanted: Asked) -> tuple[Seen, Asked]:
     base = f"/subscriptions/{arm.subscription}"
     known = [group for group in groups(arm) if ours(group, wanted.cluster)]
     resources = _resources(arm, known, wanted)
-    principals = _principals(arm, resources, known, wanted.cluster)
+    principals = _principals(arm, resources, known, wanted)
     locks = arm.items(f"{base}/providers/Microsoft.Authorization/locks", LOCKS)
     seen = Seen(arm.subscription, known, resources, locks, _assignments(arm, base, principals))
     return seen, wanted._replace(principals=frozenset(principals))
@@ -86,11 +85,11 @@ def _resources(arm: Arm, known: t.Iterable[Thing], wanted: Asked) -> list[Thing]
     return list(found.values())
 
 
-def _principals(arm: Arm, resources: t.Iterable[Thing], known: t.Sequence[Thing], cluster: str) -> set[str]:
+def _principals(arm: Arm, resources: t.Iterable[Thing], known: t.Sequence[Thing], wanted: Asked) -> set[str]:
     """Return the identities that go with the cluster: a group of ours takes all in it along."""
     principals = set()
     for found in resources:
-        going = ours(found, cluster) or any(below(found.id, group.id) for group in known)
+        going = any(below(found.id, group.id) for group in known) or mine(found, wanted, known)
         version = _PRINCIPALS.get(found.type.lower())
         if not (going and version):
             continue

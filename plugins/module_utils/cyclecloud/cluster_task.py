@@ -15,7 +15,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli i
     Json,
     ca_file,
     login,
-    told,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cluster import Cluster, Found
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.here import Server
@@ -165,9 +164,12 @@ def absent(cli: Cli, want: Json, server: Server, check: bool) -> Json:
         cli.read("terminate_cluster", name)
     waiter = Waiter(server, name, want["wait"])
     waiter.gone(waiter.limits["ready"])
-    done = cli.try_cyclecloud("delete_cluster", name)
-    if done.problem and server.exists(name):
-        raise CliError(f"'delete_cluster {name}' failed: {told(done)}")
+    try:
+        cli.read("delete_cluster", name)
+    except CliError:
+        if server.exists(name):
+            raise
+    waiter.deleted(waiter.limits["ready"])
     with contextlib.suppress(FileNotFoundError):
         Cluster(cli, want, server).notes.path.unlink()
     return result

@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """CycleCloud's documented REST interface: one request, its errors in words, and requests that count only once.
 
-Error answers have no body by the reference, so none is read. A redirect is never followed: it would take the password
-elsewhere. Private to this collection.
+A redirect is never followed: it would take the password elsewhere. Private to this collection.
 """
 
 from __future__ import annotations
@@ -20,29 +19,17 @@ import urllib.parse
 import urllib.request
 import uuid
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.answers import (
+    CycleCloudError,
+    UnknownOutcome,
+    read,
+    refusal,
+    untrusted,
+)
+
 Json = t.Dict[str, t.Any]
 Open = t.Callable[[urllib.request.Request, float], t.Any]
 LOCAL = {"localhost", "127.0.0.1", "::1"}
-MEANING = {
-    400: "the request is not understood; this CycleCloud may be older than 8.7, or the value is wrong",
-    401: "the user name or the password is wrong",
-    403: "the user may not do this on this cluster; give the role of an administrator of the cluster",
-    404: "there is no such cluster, node or operation",
-    406: "CycleCloud does not give JSON here; check the URL",
-    409: "something in the request does not fit the cluster, or its request ID was used before",
-}
-
-
-class CycleCloudError(Exception):
-    """What was tried, on what, and what came back; the text is fit for the user."""
-
-    def __init__(self, text: str, status: int = 0) -> None:
-        super().__init__(text)
-        self.status = status
-
-
-class UnknownOutcome(CycleCloudError):
-    """The request may have taken effect or not."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -159,42 +146,15 @@ class Client:
                 raw = answer.read()
         except urllib.error.HTTPError as exc:
             exc.close()
-            raise _refusal(what, exc.code, exc.headers.get("Location", "") if exc.headers else "") from None
+            raise refusal(what, exc.code, exc.headers.get("Location", "") if exc.headers else "") from None
         except ssl.SSLError as exc:
-            raise _untrusted(what, exc) from None
+            raise untrusted(what, exc) from None
         except (urllib.error.URLError, http.client.HTTPException, OSError) as exc:
             reason = getattr(exc, "reason", exc)
             if isinstance(reason, ssl.SSLCertVerificationError):
-                raise _untrusted(what, reason) from None
+                raise untrusted(what, reason) from None
             raise UnknownOutcome(f"{what}: no answer ({reason or type(exc).__name__})") from None
-        return _read(what, method, raw)
-
-
-def _read(what: str, method: str, raw: bytes) -> t.Any:
-    if not raw.strip():
-        return None
-    try:
-        return json.loads(raw)
-    except ValueError:
-        if method == "POST":
-            raise UnknownOutcome(f"{what} was answered with something else than JSON") from None
-        raise CycleCloudError(f"{what} was answered with something else than JSON; check the URL") from None
-
-
-def _refusal(what: str, status: int, location: str) -> CycleCloudError:
-    if status >= 500 or status in (408, 429):
-        return UnknownOutcome(f"{what}: CycleCloud answered {status}", status)
-    if 300 <= status < 400:
-        where = urllib.parse.urlsplit(location)
-        return CycleCloudError(f"{what} is redirected to {where.scheme}://{where.netloc}; set the URL to that", status)
-    return CycleCloudError(f"{what}: CycleCloud answered {status}, so {MEANING.get(status, 'it refuses this')}", status)
-
-
-def _untrusted(what: str, exc: Exception) -> CycleCloudError:
-    return CycleCloudError(
-        f"{what}: the certificate of the server is not trusted ({getattr(exc, 'verify_message', exc)}). Give the"
-        " file with its CA as ca_path, or install a certificate with 'cycle_server keystore import'"
-    )
+        return read(what, method, raw)
 
 
 def quoted(name: str) -> str:

@@ -14,6 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import Cli, CliError, Json, told
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.notes import Notes, folder, write
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.settings_file import SettingsFile
 
 _MONTH = str(30 * 86400)
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
@@ -62,14 +63,14 @@ class Server:
 
     def __init__(self, cli: Cli, state_dir: str) -> None:
         self.cli, self.folder = cli, Path(state_dir)
-        self.file = Path(cli.params["home"]) / "config" / "cycle_server.properties"
+        self.file = SettingsFile(Path(cli.params["home"]) / "config" / "cycle_server.properties")
         self.notes = Notes(state_dir, "server")
         self.noted: Json = {}
 
     def look(self, values: t.Mapping[str, t.Any], tls: Wanted) -> Json:
         """What there is and what is missing."""
         self.noted = self.notes.load()
-        before = self.file.read_text() if self.file.is_file() else ""
+        before = self.file.read()
         after = settings.with_properties(before, values)
         certificate = self._certificate(tls)
         current = digest(after, certificate)
@@ -79,6 +80,7 @@ class Server:
             "certificate": not certificate or self.noted.get("certificate") != certificate,
             "restart": self.noted.get("in_force") != current or not certificate,
             "running": self._running(),
+            "loose": self.file.loose(),
         }
 
     def _certificate(self, tls: Wanted) -> str:
@@ -98,7 +100,8 @@ class Server:
         """Write what differs, and have the server run with it; an earlier run that was killed is made good."""
         folder(self.folder)
         if found["after"] != found["before"]:
-            write(self.file, found["after"], "cycle_server", 0o644)
+            self.file.write(found["after"])
+        self.file.tighten()
         if not found["running"]:
             self.cli.server("start", "--wait", timeout=startup)
             self.cli.server("await_startup", timeout=startup)
@@ -108,7 +111,8 @@ class Server:
             self.cli.stop()
             self.cli.server("start", "--wait", timeout=startup)
             self.cli.server("await_startup", timeout=startup)
-        self._note(in_force=digest(self.file.read_text(), self._certificate(tls)))
+        self.file.tighten()  # the server's own programs write it, too
+        self._note(in_force=digest(self.file.read(), self._certificate(tls)))
 
     def _install(self, tls: Wanted) -> None:
         if tls.kind == "automatic":

@@ -63,6 +63,19 @@ class Waiter:
                 )
             time.sleep(self.limits["poll"])
 
+    def deleted(self, limit: float) -> None:
+        """Wait until the server does not know the cluster any more: that its command ended well does not say so."""
+        end = time.monotonic() + limit
+        while self.server.exists(self.name):
+            if time.monotonic() > end:
+                left = ready.left(self.server.status(self.name))
+                raise CliError(
+                    f"{limit:g} s after 'delete_cluster {self.name}' ended without an error CycleCloud has the cluster"
+                    f" still{', and ' + '; '.join(left[:10]) if left else ''}: look at its messages in CycleCloud, then"
+                    " run this again"
+                )
+            time.sleep(self.limits["poll"])
+
 
 class Scheduler:
     """The scheduler by SSH from the CycleCloud VM, with the key that CycleCloud made for its nodes."""

@@ -14,6 +14,13 @@ function Test-Mine($Tags) {
     return $Tags -and $Tags['created-by'] -ceq 'hpcai.gpu_cluster' -and $Tags['hpcai-cluster'] -ceq $Cluster
 }
 
+# Policies copy tags of a group to what is made in it; hpcai-resource of a resource of ours is its own type and name.
+function Test-Own($Found, $Group) {
+    $said = if ($Found.Tags) { $Found.Tags['hpcai-resource'] }
+    if (-not $said) { return -not $Group.Tags['hpcai-resource'] }
+    return $said -in @("$(($Found.ResourceType -split '/')[-1])/$($Found.Name)", "cyclecloud/$Cluster")
+}
+
 $groups = @(Get-AzResourceGroup | Where-Object { Test-Mine $_.Tags })
 if ($groups.Count -eq 0) { Write-Output "Nothing of $Cluster is there."; return }
 
@@ -25,7 +32,8 @@ foreach ($group in $groups) {
     $locks = @(Get-AzResourceLock -ResourceGroupName $group.ResourceGroupName)
     if ($locks.Count -gt 0) { throw "$($group.ResourceGroupName) is locked by $($locks[0].Name): remove the lock, or run destroy.yml" }
     foreach ($found in Get-AzResource -ResourceGroupName $group.ResourceGroupName) {
-        $known = (Test-Mine $found.Tags) -or $found.ManagedBy -or ($found.Tags -and $found.Tags['ClusterName'] -ceq $Cluster)
+        $mine = (Test-Mine $found.Tags) -and (Test-Own $found $group)
+        $known = $mine -or $found.ManagedBy -or ($found.Tags -and $found.Tags['ClusterName'] -ceq $Cluster)
         if (-not $known -and $found.ResourceType -notmatch '/.*/') { throw "$($found.ResourceId) is not of $Cluster" }
     }
 }

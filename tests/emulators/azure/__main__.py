@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 
 if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).resolve().parents[1]))  # what emulators share
     sys.exit(importlib.import_module("arm.main").main())

@@ -28,6 +28,9 @@ import typing as t
 from pathlib import Path
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))  # what emulators share
+from connect_proxy import ConnectProxy  # noqa: E402
+
 CACHE = HERE.parents[2] / ".build/azurite"
 ACCOUNT = "devstoreaccount1"
 HOST = f"{ACCOUNT}.blob.core.windows.net"
@@ -119,34 +122,15 @@ class Identity(http.server.BaseHTTPRequestHandler):
         pass
 
 
-class Proxy(socketserver.BaseRequestHandler):
-    """Leads every CONNECT to Azurite; while ``down`` is set nothing is answered."""
+class Proxy(ConnectProxy):
+    """Leads every name to Azurite; while ``down`` is set nothing is answered."""
 
-    def handle(self) -> None:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            chunk = self.request.recv(4096)
-            if not chunk:
-                return
-            head += chunk
+    def where(self, host: str, port: int) -> tuple[str, int] | None:
         server = t.cast("Server", self.server)
-        if server.down:
-            return
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server.upstream)) as up:
-            self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            back = threading.Thread(target=self._pump, args=(up, self.request), daemon=True)
-            back.start()
-            self._pump(self.request, up)
-            back.join()
+        return None if server.down else ("127.0.0.1", server.upstream)
 
-    @staticmethod
-    def _pump(source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while chunk := source.recv(1 << 16):
-                sink.sendall(chunk)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+    def refuse(self) -> None:
+        pass
 
 
 class Server(socketserver.ThreadingTCPServer):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -58,6 +59,9 @@ ERRORS = {
 }  # fmt: skip
 # Requests of CycleCloud's commands, as its emulator names them, and one of its REST interface.
 CYCLECLOUD = ("/cli/account", "/cli/project", "/cli/import_cluster", "/cli/start_cluster", "/clusters/train/status")
+# Those of its end.
+CYCLECLOUD_END = ("/cli/terminate_cluster", "/cli/delete_cluster")
+DO = ("reset_before", "reset_after", {"status": 500}, {"status_after": 500})
 ANY = r"the next run goes on|run again|Nothing was changed|were? tried|azure_infra : Stop"
 
 
@@ -223,6 +227,18 @@ def cyclecloud(cloud: Cloud, rules: t.Any) -> list[str]:
     return wrong + completed(cloud, Cloud.provision)
 
 
+def cyclecloud_end(cloud: Cloud, rules: t.Any) -> list[str]:
+    """Strike while the cluster is taken down."""
+    first = cloud.provision()
+    if first.rc:
+        return [f"there is nothing to take down: {first.tail[-800:]}", *emptied(cloud)]
+    cycle("faults", rules)
+    last = cloud.destroy()
+    cycle("faults", [])
+    wrong = [] if last.rc == 0 or "_cluster" in last.tail else [f"stopped without the cause: {last.tail[-800:]}"]
+    return wrong + emptied(cloud)
+
+
 def cycle(what: str, body: t.Any) -> None:
     """Tell the emulated CycleCloud something."""
     program = (
@@ -242,10 +258,10 @@ def cases(cloud: Cloud) -> t.Iterator[tuple[str, t.Callable[[], list[str]]]]:
     for step in STEPS:
         yield f"destroyed without the {step}", lambda step=step: half(cloud, step)
         yield f"killed at the {step}", lambda step=step: killed(cloud, step)
-    for command in CYCLECLOUD:
-        for do in ("reset_before", "reset_after", {"status": 500}, {"status_after": 500}):
+    for commands, strike in ((CYCLECLOUD, cyclecloud), (CYCLECLOUD_END, cyclecloud_end)):
+        for command, do in itertools.product(commands, DO):
             rule = [{"match": {"path": command}, "do": do}]
-            yield f"CycleCloud {command} {json.dumps(do)}", lambda rule=rule: cyclecloud(cloud, rule)
+            yield f"CycleCloud {command} {json.dumps(do)}", lambda rule=rule, strike=strike: strike(cloud, rule)
 
 
 def main(words: list[str]) -> int:

@@ -135,6 +135,14 @@ def by_policy(state: State, kind: str, name: str) -> None:
             raise error("RequestDisallowedByPolicy", name=name, target=name)
 
 
+def inherit_tags(state: State, group: dict[str, t.Any], made: dict[str, t.Any]) -> None:
+    """Do what Azure's policies "Inherit a tag from the resource group if missing" do."""
+    given = group.get("tags") or {}
+    copied = {name: given[name] for name in state.settings["inherited_tags"] if name in given}
+    if copied:
+        made["tags"] = {**copied, **(made.get("tags") or {})}
+
+
 def seed(state: State) -> None:
     """The emulated service principal owns the subscription; this is not something a deployment made."""
     scope = f"/subscriptions/{SUBSCRIPTION}"

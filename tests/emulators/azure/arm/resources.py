@@ -128,6 +128,7 @@ class Resources:
         call.new.update({"id": old["id"] if old else call.id, "name": call.target.names[-1], "type": call.kind.name})
         if len(call.target.types) == 1 and hooks.located and not call.kind.rules.get("extension"):
             self._locate(call, old)
+            access.inherit_tags(self.state, call.group, call.new)
         if old:
             self._carry(call.kind.rules["model"], call.kind.models, old, call.new)
         behaviour.check_references(call, self.schemas.kinds)

@@ -18,6 +18,8 @@ import urllib.parse
 import uuid
 from pathlib import Path
 
+from connect_proxy import ConnectProxy
+
 from .app import App
 from .http import ArmError, DropError, Request, Response
 
@@ -119,42 +121,13 @@ class Server(http.server.ThreadingHTTPServer):
         """A client that goes away, or that does not trust us, is no news."""
 
 
-class Proxy(socketserver.BaseRequestHandler):
-    """CONNECT only: Azure's names lead to the emulator, private addresses to themselves, all else is refused."""
+class Proxy(ConnectProxy):
+    """Azure's names lead to the emulator, private addresses to themselves, all else is refused."""
 
-    def handle(self) -> None:
-        head = b""
-        while b"\r\n\r\n" not in head and len(head) < 8192:
-            chunk = self.request.recv(4096)
-            if not chunk:
-                return
-            head += chunk
-        match = re.match(rb"CONNECT ([^:\s]+):(\d+) ", head)
-        where = self._where(match[1].decode(), int(match[2])) if match else None
-        if not where:
-            self.request.sendall(b"HTTP/1.1 403 Not emulated\r\nContent-Length: 0\r\n\r\n")
-            return
-        with contextlib.suppress(OSError), socket.create_connection(where, 10) as up:
-            up.settimeout(None)
-            self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            back = threading.Thread(target=self._pump, args=(up, self.request), daemon=True)
-            back.start()
-            self._pump(self.request, up)
-            back.join()
-
-    def _where(self, host: str, port: int) -> tuple[str, int] | None:
+    def where(self, host: str, port: int) -> tuple[str, int] | None:
         if any(host == name or (name[0] == "*" and host.endswith(name[1:])) for name in NAMES) and port == 443:
             return ("127.0.0.1", t.cast("ProxyServer", self.server).upstream)
         return (host, port) if re.fullmatch(PRIVATE, host) else None
-
-    @staticmethod
-    def _pump(source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while chunk := source.recv(1 << 16):
-                sink.sendall(chunk)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
 
 
 class ProxyServer(socketserver.ThreadingTCPServer):

@@ -31,6 +31,7 @@ SETTINGS: dict[str, t.Any] = {
     "unregistered": [],  # provider namespaces
     "denied": [],  # action patterns, or {"action", "scope", "principal"}
     "policies": [],  # {"type", "name"}: refused by policy
+    "inherited_tags": [],  # names of tags that a policy copies from a group to what is made in it
     "quota": {},  # usage name -> limit
     "usage": {},  # usage name -> what others use already
     "sku_restrictions": {},  # size -> [restriction], or "absent"

@@ -15,9 +15,13 @@ from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.doc_fragments import constructed, inventory_cache
 
+from ansible_collections.hpcai.gpu_cluster.plugins.doc_fragments import cyclecloud as doc_fragment
 from ansible_collections.hpcai.gpu_cluster.plugins.inventory import cyclecloud
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import facts, hosts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import CycleCloudError, UnknownOutcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.answers import (
+    CycleCloudError,
+    UnknownOutcome,
+)
 
 STATUS = json.loads((Path(__file__).parents[2] / "fixtures/cyclecloud/status.json").read_text())
 GIVEN = {"CYCLECLOUD_URL": "https://cc.example.org", "CYCLECLOUD_USERNAME": "admin", "CYCLECLOUD_PASSWORD": "s3cret"}
@@ -26,7 +30,8 @@ GIVEN = {"CYCLECLOUD_URL": "https://cc.example.org", "CYCLECLOUD_USERNAME": "adm
 def load() -> cyclecloud.InventoryModule:
     """Do what Ansible's loader does: the options come from the documentation, ours over those of the fragments."""
     options: dict[str, t.Any] = {}
-    for text in (constructed.ModuleDocFragment, inventory_cache.ModuleDocFragment, cyclecloud):
+    fragments = [one.ModuleDocFragment for one in (constructed, inventory_cache, doc_fragment)]
+    for text in (*fragments, cyclecloud):
         for name, option in yaml.safe_load(text.DOCUMENTATION)["options"].items():
             options[name] = {**options.get(name, {}), **option}
     constants.config.initialize_plugin_configuration_definitions("inventory", cyclecloud.InventoryModule.NAME, options)

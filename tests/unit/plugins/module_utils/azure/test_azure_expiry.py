@@ -10,7 +10,8 @@ import datetime
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import expiry
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import TeardownError, Thing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import Thing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import TeardownError
 
 NOW = datetime.datetime(2026, 6, 15, 12, 0, tzinfo=datetime.timezone.utc)
 
@@ -72,3 +73,46 @@ def test_clusters_that_are_due() -> None:
     found = {due.cluster: due for due in expiry.clusters(groups, NOW)}
     assert {name: due.due for name, due in found.items()} == {"a": True, "b": False, "e": False, "f": True}
     assert "expires-on of e: 'soon' is no time" in found["e"].problem
+
+
+OURS = {"Expires-On": "2026-07-01", "Expires-On-By": "provision.yml 2026-07-01"}
+PUT_OFF = {"expires-on": "2026-08-01T00:00:00Z", "expires-on-by": "expire.yml 2026-08-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    "there, day, again, writes, told",
+    [
+        ({}, "2026-07-01", False, True, ""),
+        ({}, "", False, False, ""),
+        (OURS, "2026-07-01", False, True, ""),
+        (OURS, "2026-09-01", False, True, ""),
+        (PUT_OFF, "2026-07-01", False, False, "expires-on stays 2026-08-01T00:00:00Z, which expire.yml chose"),
+        (PUT_OFF, "2026-01-01", False, False, "which expire.yml chose"),  # the inventory's own day has passed meanwhile
+        (PUT_OFF, "2026-07-01", True, True, ""),
+        (PUT_OFF, "2026-08-01", False, False, ""),  # nothing to say
+        ({"expires-on-by": "expire.yml never"}, "2026-07-01", False, False, "stays never, which expire.yml chose"),
+        ({**OURS, "Expires-On": "2026-08-08"}, "2026-07-01", False, False, "stays 2026-08-08, which somebody chose"),
+        ({"Expires-On-By": OURS["Expires-On-By"]}, "2026-07-01", False, False, "stays never, which somebody chose"),
+        ({"expires-on": "2026-07-01T00:00:00Z"}, "2026-07-01", False, True, ""),  # an earlier version wrote it
+        ({"expires-on": "2026-08-01"}, "2026-07-01", False, False, "which somebody chose"),
+        ({"expires-on": "soon"}, "2026-07-01", False, False, "stays soon, which somebody chose"),
+    ],
+)
+def test_provision_changes_only_a_day_of_its_own(
+    there: dict[str, str], day: str, again: bool, writes: bool, told: str
+) -> None:
+    found = expiry.provisioned(there, day, again, NOW)
+    assert found.tags == ({"expires-on": day, "expires-on-by": f"provision.yml {day}"} if writes else {})
+    assert told in found.told if told else not found.told
+    assert not found.refused
+    if writes:
+        assert expiry.provisioned({**there, **found.tags}, day, False, NOW).tags == found.tags
+
+
+def test_a_day_that_has_passed_is_not_set() -> None:
+    assert "2026-01-01 has passed" in expiry.provisioned({}, "2026-01-01", False, NOW).refused
+
+
+def test_expire_says_that_it_chose_the_day() -> None:
+    assert expiry.tags({"team": "a", **OURS}, "") == {"team": "a", "expires-on-by": "expire.yml never"}
+    assert expiry.tags(OURS, PUT_OFF["expires-on"]) == PUT_OFF

@@ -9,8 +9,9 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import teardown
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import Asked, Seen, Thing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import ownership, teardown
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import Thing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import Asked, Seen
 
 SUB = "/subscriptions/s"
 RG = f"{SUB}/resourceGroups/gpu-rg"
@@ -51,11 +52,14 @@ def seen(**more: t.Any) -> Seen:
         ({"created-by": "hpcai.gpu_cluster", "hpcai-cluster": "gpu-2"}, False),
         ({"created-by": "hpcai.gpu_cluster"}, False),
         ({"created-by": "me", "hpcai-cluster": "gpu"}, False),
+        ({**TAGS, "hpcai-resource": "resourceGroups/gpu-rg"}, True),
+        ({**TAGS, "hpcai-resource": "cyclecloud/gpu"}, True),  # a group that CycleCloud made for its nodes
+        ({**TAGS, "hpcai-resource": "resourcegroups/other-rg"}, False),  # copied from another group, or with it
         (None, False),
     ],
 )
 def test_both_tags_make_it_ours(tags: dict[str, str] | None, answer: bool) -> None:
-    assert teardown.ours(teardown.thing({"id": RG, "tags": tags}), "gpu") is answer
+    assert ownership.ours(ownership.thing({"id": RG, "tags": tags}), "gpu") is answer
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,7 @@ def test_both_tags_make_it_ours(tags: dict[str, str] | None, answer: bool) -> No
     ],
 )
 def test_a_note_names_collection_and_cluster(text: str, answer: bool) -> None:
-    assert teardown.marked(text, "gpu") is answer
+    assert ownership.marked(text, "gpu") is answer
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,7 @@ def test_a_note_names_collection_and_cluster(text: str, answer: bool) -> None:
     ],
 )
 def test_below(one: str, scope: str, answer: bool) -> None:
-    assert teardown.below(one, scope) is answer
+    assert ownership.below(one, scope) is answer
 
 
 def test_a_group_of_ours_goes_with_everything_in_it() -> None:
@@ -123,6 +127,38 @@ def test_what_others_made_in_our_group_stops_it(stranger: Thing, also: list[str]
     plan = teardown.plan(seen(resources=[VM, stranger]), ASKED._replace(also=also))
     assert bool(plan.refusals) is refused
     assert all(stranger.id in text and "azure_teardown_also" in text for text in plan.refusals)
+
+
+MARKED = GROUP._replace(tags={**TAGS, "hpcai-resource": "resourceGroups/gpu-rg"})
+NSG = "Microsoft.Network/networkSecurityGroups"
+
+
+@pytest.mark.parametrize(
+    "group, tags, refused",
+    [
+        (MARKED, {**TAGS, "hpcai-resource": "networksecuritygroups/N"}, False),  # of these Azure changes the case
+        (MARKED, {**TAGS, "hpcai-resource": "resourceGroups/gpu-rg"}, True),
+        (MARKED, TAGS, True),
+        (MARKED, {**TAGS, "hpcai-resource": "cyclecloud/gpu"}, False),
+        (MARKED, {**TAGS, "hpcai-resource": "cyclecloud/gpu-2"}, True),
+        (MARKED, {**TAGS, "clustername": "gpu"}, False),
+        (GROUP, TAGS, False),  # an earlier version made both
+        (GROUP, {**TAGS, "hpcai-resource": "resourceGroups/gpu-rg"}, True),
+    ],
+)
+def test_tags_that_a_policy_copied_make_nothing_ours(group: Thing, tags: dict[str, str], refused: bool) -> None:
+    stranger = resource(NSG, "n", tags)
+    plan = teardown.plan(seen(groups=[group], resources=[stranger]), ASKED)
+    assert bool(plan.refusals) is refused
+    assert all("as if a policy had copied them" in text and "next run" in text for text in plan.refusals)
+
+
+@pytest.mark.parametrize("said, goes", [({"hpcai-resource": f"{NSG.split('/')[1]}/n"}, True), ({}, False)])
+def test_outside_our_groups_only_what_says_its_own_name_goes(said: dict[str, str], goes: bool) -> None:
+    found = resource(NSG, "n", {**TAGS, **said}, group=THEIRS)
+    plan = teardown.plan(seen(groups=[MARKED], resources=[found]), ASKED)
+    assert plan.resources == ([found.id] if goes else [])
+    assert [found.id in note for note in plan.notes] == ([] if goes else [True])
 
 
 @pytest.mark.parametrize("scope", [SUB, RG, VM.id])

@@ -9,7 +9,12 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import teardown, teardown_leftovers, teardown_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import (
+    ownership,
+    teardown,
+    teardown_leftovers,
+    teardown_run,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.arguments import AzureError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import Asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown_read import asked, read
@@ -118,7 +123,7 @@ def test_a_type_without_version_is_told() -> None:
 
 
 def test_the_server_and_its_addresses() -> None:
-    found = teardown.thing({"id": VM, "type": "Microsoft.Compute/virtualMachines", "tags": TAGS})
+    found = ownership.thing({"id": VM, "type": "Microsoft.Compute/virtualMachines", "tags": TAGS})
     seen = teardown.Seen("s", [], [found])
     card = {
         "properties": {

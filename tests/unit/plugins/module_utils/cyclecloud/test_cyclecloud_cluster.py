@@ -182,6 +182,10 @@ class Fake:
             return Outcome(1, "", "Error: Connection reset by peer", 0.0)
         if fault == "refused":
             return Outcome(1, "", "Error: no such credentials", 0.0)
+        if fault == "pretended":
+            return Outcome(0, "", "", 0.0)
+        if words[0] == "delete_cluster" and not self.there:
+            return Outcome(1, "", "Error: there is no such cluster", 0.0)
         out = self.act(words)
         return Outcome(1, "", "Error: Connection reset by peer", 0.0) if fault == "after" else Outcome(0, out, "", 0.0)
 
@@ -308,6 +312,24 @@ def test_cluster_goes(fake: Fake, tmp_path: Path) -> None:
     do(fake, tmp_path)
     assert do(fake, tmp_path, state="absent")["changed"] and not fake.there
     assert not do(fake, tmp_path, state="absent")["changed"]
+
+
+def test_a_cluster_that_is_still_there_is_not_deleted(fake: Fake, tmp_path: Path) -> None:
+    do(fake, tmp_path)
+    fake.faults["delete_cluster"] = "pretended"
+    with pytest.raises(CliError, match="ended without an error CycleCloud has the cluster still: look"):
+        do(fake, tmp_path, state="absent")
+    assert do(fake, tmp_path, state="absent")["changed"] and not fake.there
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+def test_a_deletion_whose_answer_was_lost_is_made_good(
+    fake: Fake, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda dummy: None)
+    do(fake, tmp_path)
+    fake.faults["delete_cluster"] = fault
+    assert do(fake, tmp_path, state="absent")["changed"] and not fake.there
 
 
 def test_waiting_ends_with_what_is_missing(fake: Fake) -> None:
