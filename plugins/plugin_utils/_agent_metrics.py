@@ -30,6 +30,10 @@ AGENT: dict[str, dict[str, Named]] = {
         "graphics_max": ("MHz", "highest graphics clock that the GPU offers", "gpu"),
         "memory_max": ("MHz", "highest memory clock that the GPU offers", "gpu"),
     },
+    "gpu_clock_lock": {
+        "graphics": ("MHz", "graphics clock, where gpu_clocks set one that can be told", "gpu"),
+        "memory": ("MHz", "memory clock, where gpu_clocks set one that can be told", "gpu"),
+    },
     "gpu_idle": {
         "memory_used": ("MiB", "memory in use while no job has the node", "gpu"),
         "processes": ("processes", "processes on GPUs while no job has the node", ""),
@@ -50,7 +54,7 @@ AGENT: dict[str, dict[str, Named]] = {
         "free_inodes": ("inodes", "inodes that are free", "path"),
     },
     "nvme_disks": {"disks": ("disks", "disks of the profile's controller", "")},
-    "scratch_array": {"disks": ("disks", "disks that work in the array of scratch", "")},
+    "scratch_array": {"disks": ("disks", "disks that work in the array of scratch", "path")},
     "scratch_probe": {"seconds": ("s", "time to write 1 MiB to scratch and read it back", "")},
     "shared_directory": {"seconds": ("s", "time to write to the shared directory and read it back", "")},
     "cpus_online": {

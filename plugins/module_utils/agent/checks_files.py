@@ -94,11 +94,11 @@ def scratch_array(context: Context) -> list[Json]:
     name = context.once("realpath", lambda: os.path.realpath)(mount.source).rpartition("/")[2]
     disks = (context.config.scratch or {}).get("count")
     wanted = disks if isinstance(disks, int) and not isinstance(disks, bool) else None
-    return [report(context, "scratch_array", array(Path(context.config.sysfs, "block", name), wanted))]
+    return [report(context, "scratch_array", array(Path(context.config.sysfs, "block", name), wanted, mount.path))]
 
 
-def array(block: Path, wanted: int | None) -> Finding:
-    """Judge an array by its directory in sysfs; a disk without an array is one disk."""
+def array(block: Path, wanted: int | None, path: str) -> Finding:
+    """Judge an array by its directory in sysfs; a disk without an array is one disk. The path is for people."""
     md = block / "md"
     if not block.is_dir():
         return Finding(verdict="error", reason=f"the kernel has no {block.name}")
@@ -118,7 +118,7 @@ def array(block: Path, wanted: int | None) -> Finding:
         if count is not None
     ]
     reason = f"{block.name}: {'; '.join(problems)}" if problems else ""
-    metrics = [metric("disks", whole, "disks")]
+    metrics = [metric("disks", whole, "disks", path=path)]
     return Finding(metrics, verdict="fail" if problems else None, reason=reason, more=limits)
 
 

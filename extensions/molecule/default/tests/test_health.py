@@ -11,61 +11,34 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
+import sys
 import typing as t
+from pathlib import Path
 
 import pytest
 from conftest import Lab
 
-MAILBOX, SPOOL, AGENT = "/shared/.hpcai/health", "/var/lib/slurm", "/usr/local/lib/hpcai/hpcai-agent.pyz"
+sys.path.insert(0, str(Path(__file__).parents[2] / "shared"))
+
+import lab_health
+
+SPOOL, AGENT = "/var/lib/slurm", "/usr/local/lib/hpcai/hpcai-agent.pyz"
 FULL = "free of /var/lib/slurm not >="
-Finding = t.Dict[str, str]
 
 
-class Health:
-    """The health checks of a lab, made to run now."""
+class Health(lab_health.Health):
+    """What is broken in this lab."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab, self.bad, self.good = lab, lab.compute[-1], lab.compute[0]
-
-    def check(self, *nodes: str) -> None:
-        """What slurmd runs now and then, and what follows from it."""
-        for node in nodes or (self.bad,):
-            self.lab.root("/usr/local/sbin/hpcai-node-health periodic; systemctl start hpcai-health-publish", node)
-
-    def reconcile(self) -> list[Finding]:
-        self.lab.root("systemctl start hpcai-reconcile")
-        return list(json.loads(self.lab.root("cat /var/lib/hpcai/reconcile/findings.json"))["findings"])
-
-    def found(self, kind: str, word: str) -> bool:
-        """Whether the pass that is made now says something of the bad node."""
-        told = [item for item in self.reconcile() if item["kind"] == kind and word in item["text"]]
-        return any(self.bad in self.lab.root(f"scontrol show hostnames {item['nodes']}").split() for item in told)
-
-    def reason(self, node: str) -> str:
-        """Why a node is drained; empty if it is not."""
-        state, dummy, reason = self.lab.root(f"sinfo -h -N -n {node} -o '%T|%E'").partition("|")
-        return reason.strip() if "drain" in state else ""
-
-    def well(self) -> None:
-        """Nothing is the matter any more; what was drained is given back."""
-        self.check(*self.lab.compute)
-        for node in self.lab.compute:
-            if self.reason(node):
-                self.give_back(node)
-        assert [item for item in self.reconcile() if item["kind"] != "watch"] == []
+    lab: Lab
 
     @contextlib.contextmanager
     def later(self) -> t.Iterator[None]:
         """Let the time pass after which a node that says nothing is missed."""
-        self.lab.root(f"touch -d '20 minutes ago' {MAILBOX}/{self.bad}.json")
+        self.lab.root(f"touch -d '20 minutes ago' {lab_health.MAILBOX}/{self.bad}.json")
         try:
             yield
         finally:
-            self.lab.root(f"rm {MAILBOX}/{self.bad}.json")
-
-    def give_back(self, node: str) -> None:
-        """What repair_node.yml does with a node that it has proved."""
-        self.lab.root(f"hpcai-agent reconcile --release {node} && scontrol update nodename={node} state=undrain")
+            self.lab.root(f"rm {lab_health.MAILBOX}/{self.bad}.json")
 
     @contextlib.contextmanager
     def full(self, *nodes: str) -> t.Iterator[None]:
@@ -93,12 +66,7 @@ class Health:
 
 @pytest.fixture(scope="module")
 def booted(lab: Lab) -> None:
-    """Nodes that were first checked before their cluster was whole say so until the next boot."""
-    found = Health(lab)
-    found.reconcile()
-    for node in lab.compute:
-        lab.root("hpcai-agent suite boot", node)
-    found.well()
+    Health(lab).begin()
 
 
 @pytest.fixture

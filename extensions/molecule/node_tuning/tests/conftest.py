@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
 import sys
 import typing as t
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[4]
+sys.path.insert(0, str(Path(__file__).parents[2] / "shared"))
+
+import machine_lab
+
 SCENARIO = Path(__file__).parents[1]
-STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/molecule-tuning")))
-sys.path.insert(0, str(ROOT / ".build/collections"))
-
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.machine import Machine  # noqa: E402
-
+STATE = Path(os.environ.setdefault("LAB_STATE", str(machine_lab.ROOT / ".build/molecule-tuning")))
 VALUES = (
     "/proc/sys/vm/zone_reclaim_mode",
     "/proc/sys/net/ipv4/neigh/default/gc_thresh3",
@@ -35,21 +32,8 @@ FILES = (
 )
 
 
-class Node:
-    """The machine as root sees it."""
-
-    def __init__(self, name: str) -> None:
-        self.machine = Machine(STATE, name)
-
-    def run(self, command: str) -> tuple[int, str]:
-        done = self.machine.system.run(command, timeout=120)
-        assert done.rc is not None, f"{command}: {done.problem}"
-        return done.rc, (done.out + done.err).strip()
-
-    def root(self, command: str) -> str:
-        rc, text = self.run(command)
-        assert rc == 0, f"{command}: {text}"
-        return text
+class Node(machine_lab.Node):
+    """The machine as root sees it, and what the role leaves in it."""
 
     def write(self, path: str, text: str) -> None:
         done = self.machine.system.run(f"mkdir -p $(dirname {path}) && cat > {path}", timeout=60, data=text)
@@ -64,49 +48,22 @@ class Node:
         service = self.run("systemctl is-enabled nvidia-fabricmanager")[1]
         return files, self.values(), self.root("apt-mark showhold"), service
 
-    def reboot(self) -> None:
-        before = self.machine.system.boot_id()
-        self.run("systemctl reboot")
-        self.machine.wait(300, after=before)
 
-
-class Lab:
+class Lab(machine_lab.Ansible):
     """The playbook of this scenario."""
 
     def converge(self, *options: str, **inputs: t.Any) -> tuple[int, str, dict[str, int]]:
         """Run the role; return its status, what it printed and the recap."""
-        done = subprocess.run(
-            [
-                "ansible-playbook",
-                f"--inventory={ROOT}/inventories/lab",
-                f"--inventory={STATE}/hosts.yml",
-                f"--extra-vars=@{SCENARIO}/vars/lab.yml",
-                f"--extra-vars={json.dumps({'lab_state_dir': str(STATE), **inputs})}",
-                *options,
-                str(SCENARIO / "converge.yml"),
-            ],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_NOCOLOR": "1",
-                "ANSIBLE_FORCE_COLOR": "0",
-            },
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        recap = re.search(r"^c1 +: (.*)$", done.stdout, re.MULTILINE)
-        assert recap, done.stdout[-3000:] + done.stderr
-        return done.returncode, done.stdout, {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", recap.group(1))}
+        given = ("--extra-vars", json.dumps(inputs), *options)
+        rc, text = self.run("ansible-playbook", *given, str(SCENARIO / "converge.yml"))
+        return rc, text, machine_lab.recap(text, "c1")
 
 
 @pytest.fixture(scope="session")
 def lab() -> Lab:
-    return Lab()
+    return Lab(SCENARIO, STATE)
 
 
 @pytest.fixture(scope="session")
 def node() -> Node:
-    return Node("c1")
+    return Node(STATE, "c1")

@@ -8,43 +8,30 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import typing as t
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[4]
+sys.path.insert(0, str(Path(__file__).parents[2] / "shared"))
+
+import machine_lab
+
 SCENARIO = Path(__file__).parents[1]
-STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/molecule-scratch")))
-sys.path.insert(0, str(ROOT / ".build/collections"))
-
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.machine import Machine  # noqa: E402
-
+STATE = Path(os.environ.setdefault("LAB_STATE", str(machine_lab.ROOT / ".build/molecule-scratch")))
 MOUNT = "/mnt/resource_nvme"
 MODULE = "nvme_scratch : Present | Have scratch now"
 ERASE = "partx -d {0} 2> /dev/null; wipefs -qaf {0}; blkdiscard -fz {0}"
 Json = t.Dict[str, t.Any]
 
 
-class Node:
-    """One machine of the lab."""
+class Node(machine_lab.Node):
+    """One machine of the lab, and its disks."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.machine = name, Machine(STATE, name)
+        super().__init__(STATE, name)
         self.disks = {disk.name: disk.serial for disk in self.machine.spec.disks}
-
-    def run(self, command: str, timeout: float = 180) -> tuple[int, str]:
-        """Run a shell command as root; return its status and what it printed."""
-        done = self.machine.system.run(command, timeout=timeout)
-        assert done.rc is not None, f"{command}: {done.problem}"
-        return done.rc, done.out + done.err
-
-    def root(self, command: str, timeout: float = 180) -> str:
-        rc, text = self.run(command, timeout)
-        assert rc == 0, f"{command}: {text}"
-        return text.strip()
 
     def devices(self) -> dict[str, str]:
         """The kernel's present names of the disks; one that was pulled out may come back as nvme7n2."""
@@ -71,11 +58,6 @@ class Node:
         self.machine.start()
         self.machine.wait(300)
 
-    def reboot(self) -> None:
-        before = self.machine.system.boot_id()
-        self.run("systemctl reboot")
-        self.machine.wait(300, after=before)
-
     def digest(self, disk: str) -> str:
         self.root("sync")
         return self.machine.digest(disk)
@@ -95,48 +77,24 @@ class Node:
         self.root("; ".join([*map(ERASE.format, self.devices().values()), "udevadm settle"]))
 
 
-class Lab:
+class Lab(machine_lab.Ansible):
     """The playbook of this scenario, and the module alone."""
 
     def __init__(self, node: str) -> None:
+        super().__init__(SCENARIO, STATE)
         self.node = node
-        self.inventory = [
-            f"--inventory={ROOT}/inventories/lab",
-            f"--inventory={STATE}/hosts.yml",
-            f"--extra-vars=@{SCENARIO}/vars/lab.yml",
-            f"--extra-vars=lab_state_dir={STATE}",
-        ]
 
     def converge(self, *options: str) -> tuple[int, str, dict[str, int]]:
         """Run the role; return its status, what it printed, and the recap of the node."""
-        rc, text = self._ansible("ansible-playbook", *options, str(SCENARIO / "converge.yml"))
-        recap = re.search(rf"^{self.node} +: (.*)$", text, re.MULTILINE)
-        assert recap, text[-4000:]
-        return rc, text, {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", recap.group(1))}
+        rc, text = self.run("ansible-playbook", *options, str(SCENARIO / "converge.yml"))
+        return rc, text, machine_lab.recap(text, self.node)
 
     def module(self, *options: str, **arguments: t.Any) -> Json:
         """Run the module alone with the node's settings; return its result."""
         given = {"models": ["QEMU NVMe Ctrl"], "count": 8, "directories": [{"path": "tmp"}], **arguments}
         name = "hpcai.gpu_cluster.nvme_scratch"
-        _rc, text = self._ansible("ansible", self.node, "-m", name, "-a", json.dumps(given), *options)
+        dummy, text = self.run("ansible", self.node, "-m", name, "-a", json.dumps(given), *options)
         return result(text, "")
-
-    def _ansible(self, *command: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [command[0], *self.inventory, *command[1:]],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_NOCOLOR": "1",
-                "ANSIBLE_FORCE_COLOR": "0",
-            },
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        return done.returncode, done.stdout + done.stderr
 
 
 def result(text: str, task: str) -> Json:

@@ -133,7 +133,7 @@ def test_a_whole_array_passes(scratch: World) -> None:
         ({"degraded": 1}, "1 disks are missing"),
         ({"nvme1n1": "faulty"}, "nvme1n1 is faulty"),
         ({"nvme1n1": "in_sync,faulty"}, "nvme1n1 is in_sync,faulty"),
-        ({"disks": 2}, "disks: 2 disks, expected == 3"),
+        ({"disks": 2}, "disks (path=/mnt/resource_nvme): 2 disks, expected == 3"),
     ],
 )
 def test_an_array_that_is_not_whole_fails(scratch: World, change: t.Any, told: str) -> None:
@@ -159,8 +159,12 @@ def test_a_disk_that_was_pulled_is_gone(scratch: World) -> None:
     ("name", "verdict", "told"),
     [
         ("array", "pass", ""),
-        ("broken", "fail", "md127: nvme2n1 is gone; the array is broken; disks: 6 disks, expected == 7"),
-        ("foreign", "fail", "disks: 1 disks, expected == 2"),
+        (
+            "broken",
+            "fail",
+            "md127: nvme2n1 is gone; the array is broken; disks (path=/mnt/resource_nvme): 6 disks, expected == 7",
+        ),
+        ("foreign", "fail", "disks (path=/mnt/resource_nvme): 1 disks, expected == 2"),
     ],
 )
 def test_captured_arrays(world: World, name: str, verdict: str, told: str) -> None:
@@ -310,6 +314,6 @@ def test_a_file_system_in_user_space_is_not_touched() -> None:
 
 def test_a_single_disk_needs_no_array(tmp_path: Path) -> None:
     (tmp_path / "nvme0n1").mkdir()
-    found = checks_files.array(tmp_path / "nvme0n1", 1)
+    found = checks_files.array(tmp_path / "nvme0n1", 1, "/scratch")
     assert (found.verdict, [one["value"] for one in found.metrics]) == (None, [1])
-    assert checks_files.array(tmp_path / "md9", None).verdict == "error"
+    assert checks_files.array(tmp_path / "md9", None, "/scratch").verdict == "error"
