@@ -145,16 +145,21 @@ docs: venv ## draw docs/sku_profiles.md from the profiles
 	PYTHONPATH=$(BUILD)/collections $(BIN)/python tests/tools/sku_profiles.py
 
 sanity: venv ## ansible-test sanity and units, on a copy of the tree
-	tests/tools/ansible_test sanity --python $(PYTHON_VERSION)
+	nice -n 5 tests/tools/ansible_test sanity --python $(PYTHON_VERSION)
 	tests/tools/ansible_test units --python $(PYTHON_VERSION)
 
-# Containers mostly wait, for Slurm to notice things; machines mostly compute. So they go side by side.
-molecule: venv ## the whole way on systemd nodes and on virtual machines, then what happens when things break
-	$(MAKE) --no-print-directory -j 3 --output-sync=target molecule-nodes molecule-clouds molecule-machines
-	@if extensions/molecule/containers/sources.sh; then $(MAKE) --no-print-directory molecule-containers; fi
+# Containers mostly wait, for Slurm to notice things; machines mostly compute. So they go side by side, the longest first.
+SIDE_BY_SIDE := --no-print-directory --output-sync=target
+LANES := molecule-machines molecule-nodes molecule-clouds
+LAST_LANE := $$(extensions/molecule/containers/sources.sh 2>/dev/null && echo molecule-containers)
 
-molecule-nodes: SCENARIOS := default upgrade
-molecule-clouds: SCENARIOS := elastic azure fleet gpu
+molecule: venv ## the whole way on systemd nodes and on virtual machines, then what happens when things break
+	$(MAKE) $(SIDE_BY_SIDE) -j 3 $(LANES) $(LAST_LANE)
+	@extensions/molecule/containers/sources.sh || true
+
+# upgrade is no cloud, but so the lanes take as long as each other, and none makes the image that another is making.
+molecule-nodes: SCENARIOS := default
+molecule-clouds: SCENARIOS := upgrade elastic azure fleet gpu
 molecule-machines: SCENARIOS := nvme_scratch node_tuning vm
 molecule-containers: SCENARIOS := containers # enroot and pyxis; needs their sources
 molecule-clouds: azure-venv
@@ -178,8 +183,11 @@ agent: venv ## the node agent as one file, .build/hpcai-agent.pyz
 build: venv ## the tarball for ansible-galaxy collection install
 	$(BIN)/ansible-galaxy collection build --force --output-path $(BUILD)
 
-# sanity runs the unit tests, under ansible-test.
-test: lint types integration sanity molecule ## what CI runs
+# What fails soon goes first. Then the tests compute while the nodes of Molecule wait; sanity runs the unit tests.
+test: ## what CI runs
+	$(MAKE) $(SIDE_BY_SIDE) -j 2 lint types
+	$(MAKE) $(SIDE_BY_SIDE) -j 4 $(LANES) integration sanity $(LAST_LANE)
+	@extensions/molecule/containers/sources.sh || true
 
 clean: ## remove .build/ (take the lab down first)
 	rm -rf $(BUILD)

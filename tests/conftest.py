@@ -8,5 +8,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 COLLECTIONS = Path(__file__).resolve().parents[1] / ".build" / "collections"
 sys.path.insert(0, str(COLLECTIONS))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make several processes fast, those that ansible-test starts, too."""
+    # A process for each of thousands of tests costs as much as the tests, and hides what one leaves to the next.
+    if config.pluginmanager.has_plugin("ansible_forked"):
+        config.pluginmanager.unregister(name="ansible_forked")
+    # Tests of one module stay together, so that its fixtures are made once, and no process waits for the last one.
+    if config.getoption("dist", "no") == "load":
+        config.option.dist = "worksteal"
