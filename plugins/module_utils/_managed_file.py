@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import grp
 import hashlib
-import os
 import pwd
-import tempfile
 import time
 import typing as t
 from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _replace
 
 # The options of one file, for an argument specification.
 SPEC: dict[str, t.Any] = {
@@ -110,20 +109,8 @@ def replace(path: Path, content: bytes, owner: str, mode: int) -> None:
 
     AnsibleModule.atomic_move gives a new file mode 0644 and leaves it to a later step to take that back.
     """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as handle:
-            if _known(owner):
-                os.fchown(handle.fileno(), pwd.getpwnam(owner).pw_uid, grp.getgrnam(owner).gr_gid)
-            os.fchmod(handle.fileno(), mode)
-            handle.write(content)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(name, path)  # noqa: PTH105 - a name, not a path
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)  # noqa: PTH108 - a name, not a path
-        raise
+    ids = (pwd.getpwnam(owner).pw_uid, grp.getgrnam(owner).gr_gid) if _known(owner) else None
+    _replace.replace(path, content, mode, ids)
 
 
 def _known(owner: str) -> bool:

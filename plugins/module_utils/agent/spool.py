@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._replace import replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import latch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Host
 
@@ -77,17 +77,8 @@ def save(places: Places, node: str, host: Host, suite: str, records: t.Sequence[
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
-    """Replace a file in one step; what a crash leaves of it belongs to the boot before, and is forgotten with it."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), mode)
-        aside.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            aside.unlink()
-        raise
+    """Replace a file; what a crash leaves of it belongs to the boot before, and is forgotten with it."""
+    replace(path, text, mode, lasting=False)
 
 
 def _log(folder: Path, suite: str, moment: float, records: t.Sequence[Json]) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._replace import replace
 
 FOLDERS = ("batches", "jobs", "results", "started", "logs", "journal")
 # No honest file is larger; a damaged one must not fill the memory of whoever reads it.
@@ -52,7 +53,7 @@ class Journal:
 
     def write(self, kind: str, name: str, value: t.Any) -> Path:
         path = self.path(kind, name)
-        store(path, json.dumps(value, sort_keys=True))
+        replace(path, json.dumps(value, sort_keys=True))
         return path
 
     def read(self, kind: str, name: str) -> t.Any:
@@ -72,7 +73,7 @@ class Journal:
         """Keep the records of a test; the first answer stays, whoever else measures it again."""
         path = self.path("results", test, ".jsonl")
         if not path.exists():
-            store(path, "".join(f"{json.dumps(one, sort_keys=True)}\n" for one in found))
+            replace(path, "".join(f"{json.dumps(one, sort_keys=True)}\n" for one in found))
 
     def start(self, name: str) -> None:
         """Leave a sign that a task runs: a node that is given but silent has none."""
@@ -87,21 +88,6 @@ class Journal:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         with contextlib.suppress(OSError), (self.folder / "progress.log").open("a", encoding="utf-8") as file:
             file.write(f"{stamp} {line}\n")
-
-
-def store(path: Path, text: str) -> None:
-    """Replace a file in one step that survives a crash of this machine."""
-    aside = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.{time.monotonic_ns()}")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            aside.unlink()
-        raise
 
 
 def load(path: Path) -> t.Any:

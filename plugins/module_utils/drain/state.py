@@ -9,12 +9,12 @@ import contextlib
 import fcntl
 import json
 import os
-import tempfile
 import time
 import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._replace import replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import latches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import DrainError
 
@@ -24,19 +24,8 @@ _WAIT = 60.0  # seconds; a pass takes one or two
 
 
 def write(path: Path, document: Json) -> None:
-    """Put a whole file in place."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-            json.dump(document, handle, sort_keys=True, indent=1)
-            handle.write("\n")
-            handle.flush()
-            os.fsync(handle.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    """Put a whole file in place, for its owner alone."""
+    replace(path, f"{json.dumps(document, sort_keys=True, indent=1)}\n", 0o600)
 
 
 @contextlib.contextmanager

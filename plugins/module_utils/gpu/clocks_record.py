@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import time
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._replace import replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks import Entry, Setting
 
 PATH = "/run/hpcai/gpu_clocks.json"
@@ -55,9 +55,7 @@ class Record:
                 self._write({"boot": self.boot, "driver": driver, "gpus": {u: _plain(e) for u, e in kept.items()}})
 
     def _write(self, content: dict[str, t.Any]) -> None:
-        new = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        new.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
-        new.replace(self.path)
+        replace(self.path, json.dumps(content, indent=1, sort_keys=True), lasting=False)
 
     @contextlib.contextmanager
     def _alone(self) -> t.Iterator[None]:

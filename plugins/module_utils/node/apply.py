@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lock import lock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._replace import replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import result, size
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.host import Host
 
@@ -155,9 +156,7 @@ def last(outcome: _command.Outcome) -> str:
 
 def keep(path: Path, found: result.Result) -> None:
     """Write the result in one step."""
-    aside = path.with_name(f".{path.name}")
-    aside.write_text(json.dumps(found.document(), indent=2) + "\n", encoding="utf-8")
-    aside.replace(path)
+    replace(path, f"{json.dumps(found.document(), indent=2)}\n")
 
 
 def say(line: str) -> None:

@@ -84,19 +84,19 @@ def test_a_secret_is_never_readable_by_others(tmp_path: Path, monkeypatch: pytes
     if there:
         target.write_text("old")
         target.chmod(0o644)
-    move = os.replace
+    move = Path.replace
     opened = os.fdopen
 
-    def watched(source: str, dest: Path) -> None:
-        modes.append(Path(source).stat().st_mode & 0o777)
+    def watched(source: Path, dest: Path) -> None:
+        modes.append(source.stat().st_mode & 0o777)
         move(source, dest)
 
     def first(descriptor: int, how: str) -> t.Any:
         modes.append(os.fstat(descriptor).st_mode & 0o777)
         return opened(descriptor, how)
 
-    monkeypatch.setattr(managed.os, "replace", watched)
-    monkeypatch.setattr(managed.os, "fdopen", first)
+    monkeypatch.setattr(Path, "replace", watched)
+    monkeypatch.setattr(os, "fdopen", first)
     before = os.umask(0)
     try:
         managed.replace(target, b"geheim", "root", 0o400)

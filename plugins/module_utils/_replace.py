@@ -1,0 +1,48 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Put a whole file in place of another in one step: whoever is killed leaves the old one or the new. Private."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import typing as t
+from pathlib import Path
+
+
+def replace(
+    path: Path,
+    content: str | bytes,
+    mode: int | None = None,
+    owner: tuple[int, int] | None = None,
+    lasting: bool = True,
+) -> None:
+    """Write beside a file and rename; at no moment more people can read it than in the end.
+
+    Without ``mode`` the umask decides. What is ``lasting`` survives a crash of this machine. The name beside is this
+    host's and this call's own: several hosts may write to a shared directory at once.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    aside = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.{time.monotonic_ns()}.tmp")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            _own(file, mode, owner)
+            file.write(data)
+            file.flush()
+            if lasting:
+                os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise
+
+
+def _own(file: t.IO[bytes], mode: int | None, owner: tuple[int, int] | None) -> None:
+    if owner is not None:
+        os.fchown(file.fileno(), *owner)
+    if mode is not None:
+        os.fchmod(file.fileno(), mode)
