@@ -18,7 +18,7 @@ description:
   - A named run that has its certificate is returned without running again.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full, details: [It returns the plan of what would be run.]}
+  check_mode: {support: full, details: [It returns the plan of what would be run, and which runs would be removed.]}
   diff_mode: {support: none}
   idempotent: {support: partial, details: ["With O(run); without it every call that finishes nothing measures again."]}
 options:
@@ -51,6 +51,7 @@ options:
   patience: {type: float, default: 10, description: Seconds for a node to begin after Slurm gave it a task.}
   hold: {type: float, default: 20, description: Most seconds that a node is kept after its own test.}
   poll: {type: float, default: 2, description: Most seconds between looks.}
+  keep: {type: int, default: 0, description: "Newest runs that are kept; V(0) is all. See RV(removed)."}
 """
 
 EXAMPLES = r"""
@@ -65,6 +66,10 @@ RETURN = r"""
 run: {type: str, returned: always, description: Name of the run.}
 directory: {type: str, returned: always, description: Where everything about it is.}
 resumed: {type: bool, returned: always, description: Whether it had been begun before.}
+removed:
+  {type: list, elements: str, returned: always, description: "Runs that were removed, or in check mode would be: none
+    that can go on, that has the last word on a node, or that the reason of a drained node names.",
+   sample: [20260105T100000Z]}
 plan: {type: dict, returned: always, description: "C(tests), C(wall_seconds), C(gpu_hours), C(cost), C(text)."}
 certificate: {type: dict, returned: not in check mode, description: The certificate without its rounds.}
 checks: {type: list, elements: dict, returned: not in check mode, description: "The records; of many, those not well."}
@@ -95,6 +100,7 @@ def main() -> None:
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Cannot certify: {exc}")
     result = {"changed": found.changed, "run": found.run, "directory": found.folder, "resumed": found.resumed}
+    result["removed"] = list(found.removed)
     if found.certificate is not None:
         short = {key: value for key, value in found.certificate.items() if key != "rounds"}
         result.update(certificate=short, checks=task.told(found.records), drains=task.drains(found.certificate))

@@ -151,6 +151,10 @@ class Fleet:
         new.write_text(json.dumps(list(hidden)))
         new.replace(self.home / "hidden.json")
 
+    def delay(self, seconds: float) -> None:
+        """Let `nvidia-smi -q -x` take so long on every node, as the real one does, and none of the processors."""
+        (self.home / "seconds").write_text(f"{seconds:g}" if seconds else "")
+
     def start(self, limit: float = 120) -> float:
         """Start the daemons; return the seconds until every node is idle."""
         begin = time.monotonic()

@@ -58,6 +58,9 @@ class Fleet:
         uplinks: t.Iterable[str] = (),
         spines: t.Iterable[str] = (),
         speed: float = 1.0,
+        spread: float = SPREAD,
+        trio: float = 1.0,
+        rails: t.Mapping[int, float] | None = None,
     ) -> None:
         self.names = [f"n{n:05d}" for n in range(nodes)]
         self.leaf = {name: f"leaf{n // leaf:04d}" if leaf else "" for n, name in enumerate(self.names)}
@@ -66,6 +69,7 @@ class Fleet:
         self.faults = dict(faults or {})
         self.links = {frozenset(pair) for pair in links}
         self.leaves, self.uplinks, self.spines = set(leaves), set(uplinks), set(spines)
+        self.spread, self.trio, self.rails = spread, trio, dict(rails or {})
         self.expect: t.Sequence[Json] = EXPECT  # what the nodes judge their own results by
 
     def facts(self, expect: t.Sequence[Json] = EXPECT) -> Json:
@@ -83,9 +87,9 @@ class Fleet:
         if test["stage"] == "reach":
             return [record("reach", nodes[0], time=1.0, verdict="pass")]
         if "wrong" in shown.values() and len(nodes) > 1:
-            return [self._record(test, verdict="fail", reason="512 wrong values")]
+            return [self._record(test, verdict="fail", reason="512 wrong values", blame="hardware")]
         value = NORMAL.get("local" if len(nodes) == 1 else "ladder" if test["stage"] == "ladder" else "pair", 390.0)
-        value *= self.speed * dice.gauss(1.0, SPREAD)
+        value *= self.speed * (self.trio if len(nodes) == 3 else 1.0) * dice.gauss(1.0, self.spread)
         if self._slow(test, shown, dice):
             value *= WEAK if set(shown.values()) == {"rail"} else SLOW
         own = self._record(test, metrics=self._metrics(test, value))
@@ -99,7 +103,7 @@ class Fleet:
         """Yield a record per rail; the third of a bad one is at a third."""
         for rail in range(8 if test["rails"] and len(test["nodes"]) > 1 else 0):
             weak = rail == 3 and "rail" in shown.values()
-            value = 45.0 * dice.gauss(1.0, SPREAD) * (0.33 if weak else 1.0)
+            value = 45.0 * self.rails.get(rail, 1.0) * dice.gauss(1.0, self.spread) * (0.33 if weak else 1.0)
             yield self._record(test, metrics=[metric("busbw", value, "GB/s", size=1 << 30)], scope={"rail": rail})
 
     def _shows(self, name: str, dice: random.Random) -> bool:
@@ -131,8 +135,8 @@ class Fleet:
         scope = {**({"group": nodes} if len(nodes) > 1 else {}), **(scope or {})}
         node = nodes[0] if len(nodes) == 1 else None
         context = {"tool": "simulated", "version": "1", "test": test["id"]}
-        blame = "fabric" if len(nodes) > 1 else "hardware"
-        return record("nccl_tests", node, time=1.0, seconds=60.0, scope=scope, context=context, blame=blame, **rest)
+        rest.setdefault("blame", "fabric" if len(nodes) > 1 else "hardware")
+        return record("nccl_tests", node, time=1.0, seconds=60.0, scope=scope, context=context, **rest)
 
 
 def strewn(names: t.Sequence[str], share: float, fault: Fault, dice: random.Random) -> dict[str, Fault]:

@@ -99,10 +99,10 @@ def storage_bandwidth(context: Context) -> list[Json]:
 
     if not context.config.scratch:
         return [context.record("storage_bandwidth", verdict="skipped", reason="no scratch is configured")]
-    place = use.use(_looked(context), idle=True, more=[])
+    place = use.use(_looked(context))
     if place["skipped"]:
         return context.adopt([place["skipped"]])
-    mount = place["paths"][0]
+    mount = place["path"]
     given = {"paths": [mount], "fio": _tool(context, "fio"), "runtime": 20, "timeout": 120.0}
     limits = [one for one in context.config.expect if one.get("path") in (None, mount)]
     return context.adopt(fio.perform(params(context, asked.SPEC, expect=limits, **given), False)["checks"])
@@ -118,14 +118,14 @@ def _looked(context: Context) -> Json:
 
 def scratch(context: Context) -> list[Json]:
     """Ask what nvme_scratch would change; that it would change anything means that scratch is not as it should be."""
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import use
+
     if not context.config.scratch:
         return [context.record("nvme_scratch", verdict="skipped", reason="no scratch is configured")]
     found = _looked(context)
     one = found["check"]
     if found["changed"] and one["verdict"] in ("pass", "unjudged"):
-        steps = "; ".join(" ".join(map(str, command)) for command in found["commands"][:3])
-        reason = f"scratch is not as it should be, this would change it: {steps}"
-        one = {**one, "verdict": "fail", "class": "config", "reason": reason}
+        one = {**one, "verdict": "fail", "class": "config", "reason": use.pending(found)}
     return context.adopt([one])
 
 

@@ -28,6 +28,8 @@ RESERVED = frozenset(
     " test-only wait wrap".split()
 )
 
+_Item = t.TypeVar("_Item")
+
 
 class Job(t.NamedTuple):
     """One submission: an array of one-node tasks, or one allocation in which steps run."""
@@ -44,16 +46,20 @@ def job_name(run: str, batch: str, part: str) -> str:
 
 def jobs(run: str, batch: Json, tests: t.Sequence[Json], attempt: int, sizes: t.Mapping[str, int]) -> list[Job]:
     """Return the jobs for the tests of a batch that still have no result; one attempt's names are not another's."""
-    alone = [test for test in tests if len(test["nodes"]) == 1]
+    alone: dict[str, list[Json]] = {}
+    for test in tests:
+        if len(test["nodes"]) == 1:
+            alone.setdefault(test["nodes"][0], []).append(test)
     several = [test for test in tests if len(test["nodes"]) > 1]
     found: list[Job] = []
     # Nodes that test themselves share no job, though one step of many costs a fifth less: where one node hangs Slurm
     # ends the step for all, and keeps them for up to a minute after. Whoever no task reached is asked by name.
     single = attempt > 1 and len(alone) <= sizes["stragglers"]
-    for part in _chunks(alone, lambda test: 1, 1 if single else sizes["array"]):
-        found.append(_job(run, batch["id"], f"{attempt}.{len(found)}", part, "node" if len(part) == 1 else "array"))
-    for part in _chunks(several, lambda test: len(test["nodes"]), sizes["allocation"]):
-        found.append(_job(run, batch["id"], f"{attempt}.{len(found)}", part, "round"))
+    for part in _parts(list(alone), lambda name: 1, 1 if single else sizes["array"]):
+        mine = [test for name in part for test in alone[name]]
+        found.append(_job(run, batch["id"], f"{attempt}.{len(found)}", mine, "node" if len(part) == 1 else "array"))
+    for wide in _parts(several, lambda test: len(test["nodes"]), sizes["allocation"]):
+        found.append(_job(run, batch["id"], f"{attempt}.{len(found)}", wide, "round"))
     return found
 
 
@@ -62,16 +68,16 @@ def _job(run: str, batch: str, part: str, tests: t.Sequence[Json], kind: str) ->
     return Job(job_name(run, batch, part), tests, nodes, kind)
 
 
-def _chunks(tests: t.Sequence[Json], weight: t.Callable[[Json], int], most: int) -> t.Iterator[list[Json]]:
-    """Split tests into parts of at most so many nodes; one that is larger by itself stays whole."""
-    part: list[Json] = []
+def _parts(items: t.Sequence[_Item], weight: t.Callable[[_Item], int], most: int) -> t.Iterator[list[_Item]]:
+    """Split items into parts of at most so much weight; one that is heavier by itself stays whole."""
+    part: list[_Item] = []
     used = 0
-    for test in tests:
-        if part and used + weight(test) > most:
+    for item in items:
+        if part and used + weight(item) > most:
             yield part
             part, used = [], 0
-        part.append(test)
-        used += weight(test)
+        part.append(item)
+        used += weight(item)
     if part:
         yield part
 

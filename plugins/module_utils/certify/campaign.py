@@ -20,8 +20,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
     explain,
     fleet,
     ladder,
+    narrow,
     pairs,
     plan,
+    rails,
     standing,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import Batch, Ledger
@@ -37,23 +39,29 @@ class Campaign:
         self.options = fleet.read_options(options)
         self.ledger = Ledger(fleet.read_nodes(fleet_), self.options, fleet.profile(fleet_))
         self._dice = random.Random(self.options.seed)  # noqa: S311 - reproducible, not secret
-        self._rounds = 0
+        self._rounds = self._railed = 0
         self._course = self._go()
-        self._batch: Batch | None = None
+        self._step: tuple[Batch, ...] = ()
         self._over = False
         self._stood: tuple[tuple[int, int], standing.Standing] | None = None
 
     def next(self) -> Json | None:
-        """Return the batch to run: the same one until each of its tests was taken; None at the end."""
-        while not self._over and (self._batch is None or not self.ledger.missing(self._batch)):
-            self._batch = next(self._course, None)
-            self._over = self._batch is None
-        if self._over or self._batch is None:
+        """Return the batch to run: the same one until each of its tests was taken; None at the end.
+
+        What needs nothing of each other comes as one batch, with the id of the first and the stage of the last.
+        """
+        while not self._over and not self._missing():
+            self._step = next(self._course, ())
+            self._over = not self._step
+        if self._over:
             return None
-        tests = [test.facts() for test in self._batch.tests]
-        missing = [test.id for test in self.ledger.missing(self._batch)]
+        tests = [test.facts() for batch in self._step for test in batch.tests]
         concurrent = min(len(tests), self.options.concurrent or len(tests))
-        return {**self._batch._asdict(), "tests": tests, "missing": missing, "concurrent": concurrent}
+        told = {"id": self._step[0].id, "stage": self._step[-1].stage, "round": self._step[-1].round}
+        return {**told, "tests": tests, "missing": self._missing(), "concurrent": concurrent}
+
+    def _missing(self) -> list[str]:
+        return [test.id for batch in self._step for test in self.ledger.missing(batch)]
 
     def take(self, test_id: str, records: t.Sequence[t.Any], reason: str = "") -> None:
         """Take what came back of a test, or why nothing will; what comes again changes nothing."""
@@ -77,16 +85,15 @@ class Campaign:
         taken = (len(self.ledger.outcomes), len(self.ledger.untested))
         if self._stood is None or self._stood[0] != taken:
             self._stood = (taken, standing.stand(self.ledger))
-            if self._batch and not self.ledger.missing(self._batch):
+            if self._step and not self._missing():
                 self.ledger.history[len(self.ledger.batches)] = self._stood[1].posterior
         return self._stood[1]
 
-    def _go(self) -> t.Iterator[Batch]:
+    def _go(self) -> t.Iterator[tuple[Batch, ...]]:
         stages = self.options.stages
-        if "reach" in stages:
-            yield from self._reach()
+        yield from self._alone([stage for stage in ("reach", "local") if stage in stages])
         if "local" in stages:
-            yield from self._local()
+            yield from self._again()
         if "pair" in stages:
             yield from self._pairs()
         if "confirm" in stages:
@@ -94,78 +101,62 @@ class Campaign:
         if "ladder" in stages:
             yield from self._ladder()
 
-    def _reach(self) -> t.Iterator[Batch]:
+    def _alone(self, stages: t.Sequence[str]) -> t.Iterator[tuple[Batch, ...]]:
+        """Who answers, and each node by itself: one start of a task tells both."""
         everybody = [[node.name] for node in self.ledger.taking_part()]
-        if everybody:
-            yield self.ledger.open("reach", 0, everybody)
+        if everybody and stages:
+            yield tuple(self.ledger.open(stage, 0, everybody) for stage in stages)
         for test, outcome in self.ledger.results("reach"):
             if outcome.kind == "infra":
                 self.ledger.untested[test.nodes[0]] = f"did not answer: {outcome.reason}"
-
-    def _local(self) -> t.Iterator[Batch]:
-        everybody = [[node.name] for node in self.ledger.taking_part()]
-        if everybody:
-            yield self.ledger.open("local", 0, everybody)
-        kinds = self._stand().kinds
-        flagged = []
         for test, outcome in self.ledger.results("local"):
             # Who never answered would cost its patience once more.
             if outcome.silent:
-                self.ledger.untested[test.nodes[0]] = f"its own suite gave no result: {outcome.reason}"
-            elif kinds[test.id] != "ok":
-                flagged.append(test.nodes)
+                self.ledger.untested.setdefault(test.nodes[0], f"its own suite gave no result: {outcome.reason}")
+
+    def _again(self) -> t.Iterator[tuple[Batch, ...]]:
+        """Whatever a node's own suite finds wrong, it has to find twice."""
+        kinds, out = self._stand().kinds, self.ledger.untested
+        local = [test for test, dummy in self.ledger.results("local")]
+        flagged = [test.nodes for test in local if test.nodes[0] not in out and kinds[test.id] != "ok"]
         if flagged:
-            yield self.ledger.open("retest", 0, flagged)
+            yield (self.ledger.open("retest", 0, flagged),)
         for test, outcome in self.ledger.own():
             if outcome.kind == "infra" and not outcome.partial:
                 self.ledger.untested[test.nodes[0]] = f"its own suite gave no result twice: {outcome.reason}"
 
-    def _pairs(self) -> t.Iterator[Batch]:
+    def _pairs(self) -> t.Iterator[tuple[Batch, ...]]:
         # A node that is wrong by itself teaches nothing about its partners.
         unfit = self._stand().unfit
         nodes = [node for node in self.ledger.taking_part() if node.name not in unfit]
         if len(nodes) < 2:
             return
+        self._railed = rails.rounds(len(nodes))
         if len(nodes) <= fleet.ROUND_ROBIN:
             rounds = iter(pairs.round_robin([node.name for node in nodes]))
         else:
             arrange = [*_ARRANGE, *[pairs.anyhow] * self.options.k][: self.options.k]
             rounds = (how(nodes, self.ledger.met, self._dice) for how in arrange)
         for groups in rounds:
-            yield self._meeting("pair", groups)
+            yield (self._meeting("pair", groups),)
 
     def _meeting(self, stage: str, groups: t.Sequence[t.Sequence[str]], **more: t.Any) -> Batch:
         self._rounds += 1
-        rails = self.options.rails and (stage == "confirm" or self._rounds == 1)
-        return self.ledger.open(
-            stage, self._rounds, groups, collective=self.options.collectives[0], rails=rails, **more
-        )
+        each = self.options.rails and (stage == "confirm" or self._rounds <= self._railed)
+        return self.ledger.open(stage, self._rounds, groups, collective=self.options.collectives[0], rails=each, **more)
 
-    def _confirm(self) -> t.Iterator[Batch]:
+    def _confirm(self) -> t.Iterator[tuple[Batch, ...]]:
         for dummy in range(self.options.confirm_rounds):
             now = self._stand()
             again = confirm.again(self.ledger, now)
             groups = confirm.groups(self.ledger, now, self._dice, {name for group in again for name in group})
             if not groups and not again:
                 return
-            yield self._meeting("confirm", groups, again=again)
+            yield (self._meeting("confirm", groups, again=again),)
 
-    def _ladder(self) -> t.Iterator[Batch]:
+    def _ladder(self) -> t.Iterator[tuple[Batch, ...]]:
         now = self._stand()
-        nodes = [n for n in self.ledger.taking_part() if self._wide(now, n.name)]
-        for number, rung in enumerate(ladder.rungs(nodes), 1):
+        for number, rung in enumerate(ladder.rungs(ladder.survivors(self.ledger, now)), 1):
             for collective in self.options.collectives:
-                yield from self._rung(number, rung.groups, collective)
-
-    def _wide(self, now: standing.Standing, name: str) -> bool:
-        """Say whether a node may be part of a wide step: whoever is likely to spoil it is not."""
-        return max(now.posterior[name], now.lost[name]) < standing.SUSPECT and name not in now.unfit
-
-    def _rung(self, number: int, groups: t.Sequence[t.Sequence[str]], collective: str) -> t.Iterator[Batch]:
-        """Run one rung; of a slow group that spans leaves try its halves, down to the leaves at fault."""
-        while groups:
-            batch = self.ledger.open("ladder", number, groups, collective=collective)
-            yield batch
-            bad = ladder.slow(self.ledger, batch.tests)
-            slow = [test for test in batch.tests if test.id in bad]
-            groups = [half for test in slow for half in ladder.halves(self.ledger, test.nodes)]
+                for batch in narrow.climb(self.ledger, now, number, rung.groups, collective):
+                    yield (batch,)

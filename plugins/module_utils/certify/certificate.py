@@ -17,7 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.verdicts
 
 SCHEMA = 1
 STATUSES = ("cleared", "watched", "drained", "untested")
-_VERDICTS = {"ok": "pass", "bad": "fail", "infra": "error"}
+_VERDICTS = {"ok": "pass", "bad": "fail", "infra": "error", "open": "unjudged"}
 
 
 def certificate(ledger: Ledger, now: Standing, fleet: Json, digests: t.Mapping[str, str]) -> Json:
@@ -37,7 +37,7 @@ def certificate(ledger: Ledger, now: Standing, fleet: Json, digests: t.Mapping[s
         "nodes": nodes,
         "untested": untested,
         "drains": drains,
-        "miss_bound": miss_bound(ledger, nodes),
+        "miss_bound": miss_bound(ledger, nodes, now.good),
         "notes": findings.notes(ledger),
         "findings": [*findings.findings(ledger, now), *guarded],
         "rounds": _rounds(ledger, now),
@@ -48,16 +48,17 @@ def certificate(ledger: Ledger, now: Standing, fleet: Json, digests: t.Mapping[s
         "profile_sha256": hashlib.sha256(json.dumps(ledger.profile, sort_keys=True).encode()).hexdigest(),
         "records_sha256": digests.get("records_sha256") or _digest(ledger),
         "agent_sha256": digests.get("agent_sha256", ""),
+        "agent_source_sha256": digests.get("agent_source_sha256", ""),
     }
 
 
-def miss_bound(ledger: Ledger, nodes: t.Mapping[str, Json]) -> Json:
+def miss_bound(ledger: Ledger, nodes: t.Mapping[str, Json], good: t.Mapping[str, int]) -> Json:
     """Return how likely a fault that shows with chance q is still in a node that was cleared."""
     options = ledger.options
-    cleared = [node for node in nodes.values() if node["status"] == "cleared"]
-    least = min((node["tests"] - node["failed"] for node in cleared), default=0)
+    cleared = [name for name, node in nodes.items() if node["status"] == "cleared"]
+    least = min((good.get(name, 0) for name in cleared), default=0)
     unseen = (1 - options.q0) ** least
-    posterior = max((node["posterior"] or 0.0 for node in cleared), default=0.0)
+    posterior = max((nodes[name]["posterior"] or 0.0 for name in cleared), default=0.0)
     chance = max(posterior, options.prior * unseen / (options.prior * unseen + 1 - options.prior)) if cleared else None
     text = "no node was cleared"
     if chance is not None:

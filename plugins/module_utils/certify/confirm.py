@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import typing as t
 
@@ -39,10 +40,11 @@ def unsettled(ledger: Ledger, standing: Standing) -> list[str]:
 
 
 def spoilt(ledger: Ledger, standing: Standing) -> set[str]:
-    """Return the nodes of which some test did not end well."""
-    tests = [*ledger.results("local", *PAIRS), *ledger.own(), *ledger.again()]
-    found = {name for test, dummy in tests if standing.kinds[test.id] != "ok" for name in test.nodes}
-    return found | standing.unfit
+    """Return the nodes of which some test did not end well, unless a suspect switch explains it."""
+    tests = [test for test, dummy in [*ledger.results("local", *PAIRS), *ledger.own(), *ledger.again()]]
+    bad = [test for test in tests if standing.kinds[test.id] != "ok"]
+    slow = {test.id for test in bad if standing.kinds[test.id] == "bad" and explained(ledger, standing, test.nodes)}
+    return {name for test in bad if test.id not in slow for name in test.nodes} | standing.unfit
 
 
 def groups(ledger: Ledger, standing: Standing, dice: random.Random, busy: t.Container[str] = ()) -> list[Group]:
@@ -51,15 +53,31 @@ def groups(ledger: Ledger, standing: Standing, dice: random.Random, busy: t.Cont
     touched = spoilt(ledger, standing)
     free = [name for name in standing.posterior if name not in busy]
     dice.shuffle(free)
-    free.sort(key=lambda name: standing.posterior[name] > ledger.options.clear_at)
-    found = _with_partners([name for name in wanted if name in touched], free, touched, ledger)
+    shun, sound = _shun(ledger, standing), ledger.options.clear_at
+    # Who has failed and is cleared by now is a better partner than one that it knows already.
+    free.sort(key=lambda name: (standing.posterior[name] > sound, name in touched))
+    bad = {name for name in touched if standing.posterior.get(name, 1.0) > sound or name in wanted} | standing.unfit
+    found = _with_partners([name for name in wanted if name in touched], free, bad, ledger, shun)
     # Who has only too few tests behind it needs no better partner than another such node.
-    rest, over = pairs.match(_left(wanted, found, set(touched)), ledger.met)
+    rest, over = pairs.match(_left(wanted, found, set(touched)), ledger.met, shun)
     found += rest
-    found += _with_partners(over, _left(free, found), touched, ledger)
-    found += _among_themselves(_left(wanted, found), ledger)
+    found += _with_partners(over, _left(free, found), bad, ledger, shun)
+    found += _among_themselves(_left(wanted, found), ledger, shun)
     spoilers = {name for name, p in standing.posterior.items() if max(p, standing.lost[name]) >= SUSPECT}
-    return found + _with_partners(_left(wanted, found), _left(free, found), spoilers | standing.unfit, ledger)
+    return found + _with_partners(_left(wanted, found), _left(free, found), spoilers | standing.unfit, ledger, shun)
+
+
+def _shun(ledger: Ledger, standing: Standing) -> pairs.Shun:
+    """Return who is no partner for whom: through a suspect switch or uplink no meeting tells of its nodes."""
+    suspects = {name for name, posterior in standing.fabric.items() if posterior >= SUSPECT}
+    leaf = {name: node.leaf for name, node in ledger.nodes.items()}
+
+    def shun(one: str, other: str) -> bool:
+        ways = {leaf[one], leaf[other]}
+        kinds = ("leaf", "uplink") if len(ways) > 1 else ("leaf",)
+        return any(f"{kind} {name}" in suspects for name in ways for kind in kinds)
+
+    return shun if suspects else lambda one, other: False
 
 
 def _left(names: t.Iterable[str], found: t.Sequence[Group], others: t.Iterable[str] = ()) -> list[str]:
@@ -68,7 +86,7 @@ def _left(names: t.Iterable[str], found: t.Sequence[Group], others: t.Iterable[s
 
 
 def _with_partners(
-    wanted: t.Sequence[str], free: t.Iterable[str], bad: t.Container[str], ledger: Ledger
+    wanted: t.Sequence[str], free: t.Iterable[str], bad: t.Container[str], ledger: Ledger, shun: pairs.Shun
 ) -> list[Group]:
     """Give each a partner of its own that it has not met, else one that it has; none of the bad ones."""
     pool = [name for name in free if name not in bad]
@@ -76,7 +94,8 @@ def _with_partners(
     taken: set[str] = set()
     for name in wanted:
         known = ledger.met.get(name, set())
-        others = [n for n, other in enumerate(pool[:_LOOK]) if other != name and other not in taken]
+        able = (n for n, other in enumerate(pool) if other != name and other not in taken and not shun(name, other))
+        others = list(itertools.islice(able, _LOOK))
         place = next((n for n in others if pool[n] not in known), others[0] if others else None)
         if place is not None and name not in taken:
             found.append([name, pool.pop(place)])
@@ -84,18 +103,18 @@ def _with_partners(
     return found
 
 
-def _among_themselves(alone: t.Sequence[str], ledger: Ledger) -> list[Group]:
+def _among_themselves(alone: t.Sequence[str], ledger: Ledger, shun: pairs.Shun) -> list[Group]:
     """Without enough good partners suspects meet each other, the most suspect with the least."""
     half = (len(alone) + 1) // 2
     mixed = [name for pair in zip(alone[:half], reversed(alone[half:])) for name in pair]
-    rest, over = pairs.match(mixed, ledger.met)
-    return rest + [list(pair) for pair in zip(over[::2], over[1::2])]
+    rest, over = pairs.match(mixed, ledger.met, shun)
+    return rest + [list(pair) for pair in zip(over[::2], over[1::2]) if not shun(*pair)]
 
 
 def again(ledger: Ledger, standing: Standing) -> list[Group]:
     """Return groups that failed although each of their nodes is well with others: is it the way between them?"""
     asked = {test.nodes for batch in ledger.batches for test in batch.tests if test.stage == "retest"}
-    well = max(ledger.options.clear_at, ledger.options.prior)
+    well = max(ledger.options.clear_at, ledger.options.prior, standing.share)
     found: list[Group] = []
     taken: set[str] = set()
     for test, dummy in ledger.results(*PAIRS):

@@ -13,11 +13,12 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import judge, metric, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json, finite
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._replace import replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import BUILT_IN
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import batch as batches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.batch import Job
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import SILENT, stamp
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal, store
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.local import HOLD, OPEN
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import RefusedError, Slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.watch import Clock, Watch
@@ -156,9 +157,9 @@ class Coordinator:
     def _send(self, batch: Json, job: Job, after: int | None) -> int:
         agent = self.how["agent_path"]
         file = self.journal.write("jobs", job.name, batches.content(job, batch, self.request, str(self.journal.folder)))
-        store(file.with_suffix(".gate"), HOLD if job.kind == "array" else OPEN)
+        replace(file.with_suffix(".gate"), HOLD if job.kind == "array" else OPEN)
         script = file.with_suffix(".sh")
-        store(script, batches.script(job, self.how, agent, str(file)))
+        replace(script, batches.script(job, self.how, agent, str(file)))
         mine = set(job.nodes)
         others = [name for name in self.known if name not in mine] if job.kind == "array" else []
         log = str(self.journal.folder / "logs" / f"{job.name}-%{'A_%a' if job.kind == 'array' else 'j'}.log")

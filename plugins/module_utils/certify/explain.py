@@ -10,7 +10,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing import Standing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.verdicts import Sight, sights, verdicts
 
-_WORDS = {"ok": "good", "bad": "bad", "infra": "no result"}
+_WORDS = {"ok": "good", "bad": "bad", "infra": "no result", "open": "open"}
 
 
 def explain(ledger: Ledger, now: Standing, name: str) -> list[str]:

@@ -9,9 +9,9 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import ladder as rungs
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import standing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import narrow, standing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.guards import finding
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS, Ledger
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS, Ledger, Test
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import hostlist
 
 
@@ -21,7 +21,7 @@ def findings(ledger: Ledger, now: standing.Standing) -> list[Json]:
         *now.findings,
         *_fabric(ledger, now),
         *_links(ledger, now),
-        *_slow(ledger),
+        *_slow(ledger, now),
         *_outside(ledger, now),
     ]
 
@@ -59,18 +59,34 @@ def _links(ledger: Ledger, now: standing.Standing) -> t.Iterator[Json]:
         yield finding("fabric", text, nodes, rungs.leaves(ledger, nodes))
 
 
-def _slow(ledger: Ledger) -> t.Iterator[Json]:
-    """Pairs clean but a rung slow: the narrowest slow groups name the switches."""
-    for batch in ledger.batches:
-        bad = rungs.slow(ledger, batch.tests) if batch.stage == "ladder" else {}
-        for test in batch.tests:
-            if test.id in bad:
-                leaves = rungs.leaves(ledger, test.nodes)
-                wide = f"{test.collective} over {len(test.nodes)} nodes"
-                text = f"{wide} is slow though their pairs are clean: {bad[test.id]}"
-                outcome = ledger.outcome(test)
-                value = outcome.value if outcome else None
-                yield finding("fabric", text, test.nodes, leaves, metric=test.collective, value=value)
+def _slow(ledger: Ledger, now: standing.Standing) -> t.Iterator[Json]:
+    """Pairs clean but a rung slow: the narrowest slow groups name the switches, or the way between two nodes."""
+    for nodes, tests in narrow.slowest(ledger).items():
+        if rungs.excused(ledger, now, nodes):
+            continue
+        about, why = _about(ledger, tests)
+        text = f"{about} is slow though their pairs are clean: {why}"
+        if len(nodes) == 2:
+            text = (
+                f"{' and '.join(nodes)} are slow together, and well with everybody else: the way between them ({why})"
+            )
+        yield _found(ledger, text, nodes, tests)
+    for nodes, tests in narrow.fleeting(ledger).items():
+        about, why = _about(ledger, tests)
+        text = f"{about} was slow once and well when it ran again: something in it comes and goes ({why})"
+        yield _found(ledger, text, nodes, tests)
+
+
+def _about(ledger: Ledger, tests: t.Sequence[Test]) -> tuple[str, str]:
+    """Return what ran, and what was slow about it."""
+    names = dict.fromkeys(test.collective for test in tests)
+    return f"{' and '.join(names)} over {len(tests[0].nodes)} nodes", rungs.slow(ledger, tests[:1])[tests[0].id]
+
+
+def _found(ledger: Ledger, text: str, nodes: t.Sequence[str], tests: t.Sequence[Test]) -> Json:
+    outcome = ledger.outcome(tests[0])
+    value = outcome.value if outcome else None
+    return finding("fabric", text, nodes, rungs.leaves(ledger, nodes), metric=tests[0].collective, value=value)
 
 
 def _outside(ledger: Ledger, now: standing.Standing) -> t.Iterator[Json]:

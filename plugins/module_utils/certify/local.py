@@ -4,7 +4,7 @@
 """hpcai-agent local FILE: one node tests itself, as one task of an array. Private, stdlib only.
 
 All that is imported here is imported by hundreds of nodes at once, so what only the suite needs is imported there.
-An array decides how many tasks there are, not who gets which node: a task does the test of the node that it is on, and
+An array decides how many tasks there are, not who gets which node: a task does the tests of the node that it is on, and
 keeps the node until all tasks have one, so that no second task lands here while another node still waits.
 """
 
@@ -32,20 +32,22 @@ _OWN = ("SLURM_JOB_ID", "SLURMD_NODENAME")
 
 
 def main(argv: t.Sequence[str]) -> int:
-    """Do the test of this node that the file names; 0 unless the file cannot be used."""
+    """Do the tests of this node that the file names; 0 unless the file cannot be used."""
     if len(argv) != 1:
         sys.stderr.write("usage: hpcai-agent local FILE\n")
         return 2
     job = journals.load(Path(argv[0]))
     name = os.environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
-    test = next((one for one in (job or {}).get("tests", []) if one["nodes"] == [name]), None)
-    if test is None:
+    tests = [one for one in (job or {}).get("tests", []) if one["nodes"] == [name]]
+    if not tests:
         sys.stderr.write(f"{argv[0]} has no test of {name}\n")
         return 2
     book = journals.Journal(job["folder"])
     # What reached us late, or was started twice, must not measure again.
-    if book.results(test["id"]) is None:
+    left = [test for test in tests if book.results(test["id"]) is None]
+    if left:
         book.start(f"{job['batch']}.{name}")
+    for test in left:
         book.answer(test["id"], perform(test, job, name))
     _hold(Path(argv[0]).with_suffix(".gate"), float(job["how"]["hold"]))
     return 0
@@ -109,15 +111,29 @@ def own(state: t.Any, name: str, now: float) -> list[Json]:
     """Return what the node's health check found as root, where no user can look: latched faults and recent findings."""
     if not isinstance(state, dict) or state.get("node") != name:
         return []
-    suites = {key: one for key, one in (state.get("suites") or {}).items() if isinstance(one, dict)}
-    recent = [one for one in suites.values() if now - float(one.get("time") or 0) < _RECENT]
-    listed = [*(state.get("latched") or {}).values(), *(rec for one in recent for rec in one.get("records") or [])]
+    runs = [one for one in (state.get("suites") or {}).values() if isinstance(one, dict)]
+    recent = [(float(one.get("time") or 0), _sound(one.get("records") or [])) for one in runs]
+    latched = _sound((state.get("latched") or {}).values())
     found: dict[str, Json] = {}
-    for one in journals.records("\n".join(json.dumps(rec) for rec in listed)):
+    for one in [*latched, *_standing([run for run in recent if now - run[0] < _RECENT])]:
         if one["verdict"] in ("fail", "warn") and isinstance(one.get("context"), dict) and "scope" in one:
             key = json.dumps([one["check"], one["scope"], one.get("reason")], sort_keys=True)
             found.setdefault(key, {**one, "context": {**one["context"], "from": "state.json"}})
     return list(found.values())
+
+
+def _sound(listed: t.Iterable[t.Any]) -> list[Json]:
+    return journals.records("\n".join(json.dumps(one) for one in listed))
+
+
+def _standing(runs: t.Sequence[tuple[float, list[Json]]]) -> list[Json]:
+    """What a later suite found in order is in order: an epilog is followed by a repair, and by no other epilog."""
+    passed: dict[str, float] = {}
+    for moment, records in runs:
+        bad = {one["check"] for one in records if one["verdict"] != "pass"}
+        for check in {one["check"] for one in records} - bad:
+            passed[check] = max(moment, passed.get(check, moment))
+    return [one for moment, records in runs for one in records if moment >= passed.get(one["check"], moment)]
 
 
 def _hold(gate: Path, longest: float) -> None:

@@ -4,7 +4,8 @@
 """Which values of a fleet lie too far under the rest. Pure, private.
 
 A limit that does not grow with the fleet accuses in proportion to it (z < -2: 23 healthy of 1,000). So a value has to
-lie further below the median than chance takes one of N in 20 fleets, and by a material share of it as well.
+lie further below the median than chance takes one of N in 20 fleets, and by a material share of it as well. The spread
+of a few values is itself uncertain: with 5 of them that takes more than twice as far as if it were known.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import typing as t
 
 LEAST = 5  # values; of fewer the spread says nothing
 _CHANCE = 0.05
+_FEW = 6.0  # so many values double the distance; fits normal noise from 5 values to 128 (4,000 draws of each)
 _MAD = 1.4826  # standard deviations of a normal distribution in one median absolute deviation
 
 
@@ -24,13 +26,16 @@ class Limit(t.NamedTuple):
     low: float
 
 
-def limit(values: t.Sequence[float], material: float) -> Limit | None:
-    """Return the limit of these values, or nothing when they are too few to be compared."""
+def limit(values: t.Sequence[float], material: float, tries: int = 0) -> Limit | None:
+    """Return the limit of these values, or nothing when they are too few to be compared.
+
+    ``tries`` is how many values will be held against it, if that is more than there are now.
+    """
     if len(values) < LEAST:
         return None
     median = statistics.median(values)
     spread = _MAD * statistics.median(abs(value - median) for value in values)
-    far = statistics.NormalDist().inv_cdf(1 - _CHANCE / len(values)) * spread
+    far = statistics.NormalDist().inv_cdf(1 - _CHANCE / max(tries, len(values))) * (1 + _FEW / len(values)) * spread
     return Limit(median, median - max(far, material * abs(median)))
 
 

@@ -12,7 +12,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet im
 
 Met = t.Dict[str, t.Set[str]]
 Group = t.List[str]
+Shun = t.Callable[[str, str], bool]
 _LOOK = 64  # candidates that are tried before a partner is looked for among the pairs already made
+
+
+def _nobody(one: str, other: str) -> bool:
+    return False
 
 
 def meet(met: Met, group: t.Iterable[str]) -> None:
@@ -81,13 +86,13 @@ def _shuffled(names: t.Sequence[str], dice: random.Random) -> list[str]:
     return order
 
 
-def match(order: t.Sequence[str], met: Met) -> tuple[list[Group], list[str]]:
-    """Pair neighbours who have not met; return the pairs and who found nobody."""
+def match(order: t.Sequence[str], met: Met, shun: Shun = _nobody) -> tuple[list[Group], list[str]]:
+    """Pair neighbours who have not met, and do not shun each other; return the pairs and who found nobody."""
     groups: list[Group] = []
     waiting: list[str] = []
     for name in order:
         known = met.get(name, set())
-        n = next((n for n, other in enumerate(waiting[:_LOOK]) if other not in known), None)
+        n = next((n for n, other in enumerate(waiting[:_LOOK]) if other not in known and not shun(name, other)), None)
         if n is None:
             waiting.append(name)
         else:

@@ -46,6 +46,7 @@ SPEC: dict[str, Json] = {
     "patience": {"type": "float", "default": 10.0},
     "hold": {"type": "float", "default": 20.0},
     "poll": {"type": "float", "default": 2.0},
+    "keep": {"type": "int", "default": 0},
 }
 TORCH: Json = {"python": "python3", "backend": "gloo", "ranks_per_node": 1, "max_size": 67108864}
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -76,8 +77,8 @@ def validate(params: t.Mapping[str, t.Any]) -> None:
     for name in ("timeout", "suite_timeout", "wait", "patience", "poll"):
         validate_seconds(name, params[name])
     validate_seconds("hold", params["hold"], 0)
-    if params["nodes_at_once"] < 0 or (params["gpus"] or 0) < 0:
-        raise RequestError("nodes_at_once and gpus must not be negative")
+    if params["nodes_at_once"] < 0 or (params["gpus"] or 0) < 0 or params["keep"] < 0:
+        raise RequestError("nodes_at_once, gpus and keep must not be negative")
     for one in params["profile"].get("expect") or []:
         validate_expectation(one)
     environment(params["environment"])

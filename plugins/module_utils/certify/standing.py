@@ -76,7 +76,7 @@ def _sights(ledger: Ledger, kinds: t.Mapping[str, str]) -> list[tuple[tuple[str,
     found = [
         (test.nodes, kinds[test.id] == "bad")
         for test, dummy in met
-        if kinds[test.id] != "infra" and test.nodes not in linked
+        if kinds[test.id] in ("ok", "bad") and test.nodes not in linked
     ]
     own = [(test.nodes, kinds[test.id]) for test, dummy in ledger.alone()]
     failed = {nodes for nodes, kind in own if kind == "bad"}

@@ -48,8 +48,16 @@ def _nccl(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
     # The first value is the one by which pairs are compared.
     for name in (PAIR, nccl_request.CHECK) if alone else (nccl_request.CHECK,):
         params = nccl_params(test, how, run_name, name, f"{folder}/{test['id']}.{name}")
-        found += [{**one, "check": name} for one in nccl_run.perform(params, False, folder)["checks"]]
+        done = nccl_run.perform(params, False, folder)
+        found += [{**one, "check": name} for one in done["checks"]]
+        if _hung(done):
+            return found
     return found + (_rails(test, how, run_name, folder) if test.get("rails") and alone else [])
+
+
+def _hung(done: Json) -> bool:
+    """Whoever did not end would not the next time either, and keep all others of the round waiting as long again."""
+    return any(one["rc"] is None for one in done.get("runs", ()))
 
 
 def _rails(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
@@ -70,8 +78,10 @@ def _rails(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
             "expect": [],
             "log": f"{folder}/{test['id']}.{rail}",
         }
-        rows = nccl_run.perform({**params, **one}, False, folder)["checks"]
-        found += [{**row, "check": RAIL, "scope": {**row["scope"], "rail": rail}} for row in rows]
+        done = nccl_run.perform({**params, **one}, False, folder)
+        found += [{**row, "check": RAIL, "scope": {**row["scope"], "rail": rail}} for row in done["checks"]]
+        if _hung(done):
+            break
     return found
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import time
 import typing as t
@@ -14,21 +15,21 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._pinned_source import sha256
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._replace import replace
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import history, slurm_fleet
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import slurm_fleet
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import Campaign
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.compiled import compiled
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.history import CERTIFICATE, RECORDS, REQUEST
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import RequestError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
-CERTIFICATE, RECORDS = "certificate.json", "records.jsonl"
 # Above this Ansible is told of what is not well, and the rest stays in the run's directory.
 MOST_RECORDS = 5000
-RESUMABLE = 6 * 3600.0  # seconds; what nodes said before that is no proof of today
-_HISTORY = 5  # earlier certificates that are asked for suspects
 
 
 class Result(t.NamedTuple):
@@ -41,6 +42,7 @@ class Result(t.NamedTuple):
     records: t.Sequence[Json] = ()
     changed: bool = False
     resumed: bool = False
+    removed: t.Sequence[str] = ()
 
 
 def perform(params: Json, slurm: Slurm, check_mode: bool) -> Result:
@@ -54,10 +56,13 @@ def perform(params: Json, slurm: Slurm, check_mode: bool) -> Result:
         found = journals.records((folder / RECORDS).read_text())
         return Result(request["run"], str(folder), done.get("plan") or {}, done, found)
     campaign = Campaign(request["fleet"], request["options"])
-    resumed = (folder / "request.json").exists()
+    resumed = (folder / REQUEST).exists()
     if check_mode:
-        return Result(request["run"], str(folder), campaign.plan(), resumed=resumed)
-    return _lead(request, folder, Path(params["agent"]), slurm, campaign)._replace(resumed=resumed)
+        result = Result(request["run"], str(folder), campaign.plan())
+    else:
+        result = _lead(request, folder, Path(params["agent"]), slurm, campaign)
+    removed = _clear(base, request["run"], int(params["keep"]), slurm, check_mode)
+    return result._replace(resumed=resumed, removed=removed)
 
 
 def _request(params: Json, slurm: Slurm, base: Path, check_mode: bool) -> Json:
@@ -70,45 +75,29 @@ def _request(params: Json, slurm: Slurm, base: Path, check_mode: bool) -> Json:
     # A job that asks for more than the partition allows would wait for ever.
     told["longest"] = partition["max_time"] if partition else None
     if params["run"]:
-        there = journals.load(base / params["run"] / "request.json")
+        there = journals.load(base / params["run"] / REQUEST)
         if there is not None:
             if there.get("fingerprint") != asked.fingerprint(params, told):
                 raise RequestError(
                     f"run {params['run']} was begun with other options; name another one, or remove"
                     f" {base / params['run']}"
                 )
-            if not (_recent(base / params["run"]) or (base / params["run"] / CERTIFICATE).exists()):
+            if not (history.recent(base / params["run"]) or (base / params["run"] / CERTIFICATE).exists()):
                 raise RequestError(
-                    f"run {params['run']} was begun more than {RESUMABLE / 3600:g} hours ago and never ended: what its"
-                    f" nodes said then is no proof of today. Name another one, or remove {base / params['run']}"
+                    f"run {params['run']} was begun more than {history.RESUMABLE / 3600:g} hours ago and never ended:"
+                    f" what its nodes said then is no proof of today. Name another one, or remove"
+                    f" {base / params['run']}"
                 )
             return dict(there)
     else:
-        there = _unfinished(base, asked.fingerprint(params, told))
+        there = history.unfinished(base, asked.fingerprint(params, told))
         if there:
             return there
     taken = {path.name for path in base.iterdir()} if base.is_dir() else set()
     named = {**params, "run": params["run"] or asked.new_name(time.time(), taken)}
     told["agent_path"] = str(base / named["run"] / "agent.pyz")
-    digests = {"agent_sha256": sha256(agent) if agent.is_file() else ""}
-    digests["profile_sha256"] = asked.digest(params["profile"])
+    digests = {"profile_sha256": asked.digest(params["profile"])}
     return asked.build(named, *_fleet(params, slurm, base), told, digests)
-
-
-def _unfinished(base: Path, fingerprint: str) -> Json | None:
-    """Return the newest run that was asked for the same, not long ago, and has no certificate."""
-    folders = sorted(base.iterdir(), reverse=True) if base.is_dir() else []
-    for folder in folders:
-        file = folder / "request.json"
-        there = journals.load(file) if _recent(folder) else None
-        if there and there.get("fingerprint") == fingerprint and not (folder / CERTIFICATE).exists():
-            return dict(there)
-    return None
-
-
-def _recent(folder: Path) -> bool:
-    file = folder / "request.json"
-    return file.is_file() and time.time() - file.stat().st_mtime < RESUMABLE
 
 
 def _fleet(params: Json, slurm: Slurm, base: Path) -> tuple[Json, list[str]]:
@@ -116,21 +105,11 @@ def _fleet(params: Json, slurm: Slurm, base: Path) -> tuple[Json, list[str]]:
     nodes = slurm.nodes()
     partition = slurm_fleet.partition_of(slurm.partitions(), params["partition"])
     wanted = slurm_fleet.wanted(nodes, params["hosts"], partition)
-    suspicion = slurm_fleet.history(_earlier(base))
+    suspicion = slurm_fleet.history(history.earlier(base))
     listed = slurm_fleet.fleet(wanted, slurm_fleet.places(slurm.topology()), suspicion, bool(params["reservation"]))
     names = {node["name"] for node in wanted}
     others = [node["name"] for node in nodes if node["name"] not in names]
     return {"cluster": params["cluster"], "profile": params["profile"], "nodes": listed}, others
-
-
-def _earlier(base: Path) -> list[t.Any]:
-    """Return the last certificates, the newest last; a damaged one must not stand in the way of a new one."""
-    found = []
-    files = sorted(base.glob(f"*/{CERTIFICATE}"), key=lambda path: (path.stat().st_mtime, path))
-    for path in files[-_HISTORY:]:
-        with contextlib.suppress(journals.JournalError):
-            found.append(journals.load(path))
-    return found
 
 
 def _lead(request: Json, folder: Path, agent: Path, slurm: Slurm, campaign: Campaign) -> Result:
@@ -138,28 +117,44 @@ def _lead(request: Json, folder: Path, agent: Path, slurm: Slurm, campaign: Camp
     journal = journals.Journal(folder)
     journal.create()
     with _lock.lock(folder / "lock"):
-        if not (folder / "request.json").exists() and journal.answered():
+        if not (folder / REQUEST).exists() and journal.answered():
             raise RequestError(f"{folder} holds results, and nothing says of what run; name another one, or remove it")
-        if not (folder / "agent.pyz").exists():
-            (folder / ".agent.pyz").write_bytes(compiled(agent.read_bytes()))
-            (folder / ".agent.pyz").replace(folder / "agent.pyz")
-        plan = campaign.plan()
-        for name, value in (("plan", plan), ("request", request)):
-            if not (folder / f"{name}.json").exists():
-                journals.store(folder / f"{name}.json", json.dumps(value, sort_keys=True))
+        request, plan = journals.load(folder / REQUEST) or _begin(request, folder, agent), campaign.plan()
+        replace(folder / "plan.json", json.dumps(plan, sort_keys=True))
         coordinator = Coordinator(journal, request, slurm)
         coordinator.run(campaign)
         lines = [json.dumps(one, sort_keys=True) for one in coordinator.records]
         order = sorted(range(len(lines)), key=lines.__getitem__)
         records = [coordinator.records[n] for n in order]
-        journals.store(folder / RECORDS, "".join(f"{lines[n]}\n" for n in order))
+        replace(folder / RECORDS, "".join(f"{lines[n]}\n" for n in order), 0o644)
         digests = {**request["digests"], "records_sha256": sha256(folder / RECORDS)}
         certificate = campaign.certificate(**digests)
-        journals.store(folder / CERTIFICATE, json.dumps(certificate, indent=1, sort_keys=True))
+        replace(folder / CERTIFICATE, json.dumps(certificate, indent=1, sort_keys=True), 0o644)
     # Whoever fetches them need not be root: as root Ansible takes a whole file into memory, twice.
-    for path, mode in ((folder, 0o755), (folder / RECORDS, 0o644), (folder / CERTIFICATE, 0o644)):
-        path.chmod(mode)
+    folder.chmod(0o755)
     return Result(request["run"], str(folder), plan, certificate, records, True)
+
+
+def _begin(request: Json, folder: Path, agent: Path) -> Json:
+    """Put the agent that the nodes run into the folder; the certificate names it, and the file that it was made of."""
+    plain = agent.read_bytes()
+    ran = compiled(plain)
+    replace(folder / "agent.pyz", ran)
+    made = {"agent_sha256": hashlib.sha256(ran).hexdigest(), "agent_source_sha256": hashlib.sha256(plain).hexdigest()}
+    told = {**request, "digests": {**request["digests"], **made}}
+    replace(folder / REQUEST, json.dumps(told, sort_keys=True))
+    return told
+
+
+def _clear(base: Path, run: str, keep: int, slurm: Slurm, check_mode: bool) -> list[str]:
+    """Remove runs of which more are there than are kept, and return their names; a new one is worth more than that."""
+    found: list[str] = []
+    with contextlib.suppress(OSError, SlurmError):
+        for folder in history.old(base, keep, run, lambda: history.reasons(slurm.nodes())):
+            if not check_mode:
+                history.remove(folder)
+            found.append(folder.name)
+    return found
 
 
 def told(records: t.Sequence[Json]) -> list[Json]:

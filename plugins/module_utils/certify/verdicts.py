@@ -11,7 +11,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import away
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS, Ledger, Test
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing import SUSPECT, Standing, enough
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing import (
+    SUSPECT,
+    Standing,
+    enough,
+    explained,
+)
 
 _REPAIRED = ("hardware", "fabric")  # what configuration or software did is not for a repair
 
@@ -77,8 +82,9 @@ class _Judge:
         if name in self._ledger.untested:
             return "untested", self._ledger.untested[name], "infra"
         if bad and (posterior >= self._options.drain_at or name in self._now.unfit):
-            blame = _blame(bad)
-            return ("drained" if blame in _REPAIRED else "watched"), self._cause(bad), blame
+            own = [sight for sight in bad if not self._excused(name, sight)] or bad
+            blame = _blame(own)
+            return ("drained" if blame in _REPAIRED else "watched"), self._cause(own), blame
         hole = self._hole(name, seen)
         if hole:
             return "untested", hole, "infra"
@@ -110,6 +116,11 @@ class _Judge:
             return f"its own suite is not complete: {own.reason}"
         met = any(len(sight.test.nodes) > 1 for sight in told)
         return "" if met or not self._meets else "no test with a partner gave a result"
+
+    def _excused(self, name: str, sight: Sight) -> bool:
+        """Say whether a bad test is explained by what else was part of it: its reason is not this node's."""
+        others = [self._now.posterior.get(other, 0.0) for other in sight.test.nodes if other != name]
+        return max(others, default=0.0) >= SUSPECT or explained(self._ledger, self._now, sight.test.nodes)
 
     def _shadow(self, name: str) -> str:
         """Return the suspect switch that a node hangs on."""

@@ -25,7 +25,7 @@ SETTLE = 3.0  # seconds without a new task before an array that still waits is t
 LOOK = 5.0  # seconds that a job may wait before its nodes are looked at
 _ENDED = 5.0  # seconds after the end of a job in which its last files may still arrive
 _AWAY = 3600.0  # seconds that a controller may be away while jobs run
-# Whoever has had its patience is still given a part of the time that the others took.
+# Whoever has had its patience is still given a part of the time that the others took to begin.
 _SHARE = 0.25
 
 
@@ -47,7 +47,7 @@ class Watch:
         self, journal: Journal, slurm: Slurm, how: Json, batch: str, clock: Clock, lively: bool = False
     ) -> None:
         self.journal, self.slurm, self.how, self.batch, self.clock = journal, slurm, how, batch, clock
-        self.begun = self.moved = self.alive = self.ran = clock.now()
+        self.begun = self.moved = self.grown = self.alive = self.ran = clock.now()
         self.looked, self.lively = 0.0, lively
         self.progress = (0, 0)
         self.opened: set[str] = set()
@@ -84,15 +84,7 @@ class Watch:
     def _over(self, jobs: t.Sequence[Job], left: t.Mapping[str, Json], rows: t.Sequence[Row]) -> dict[str, str] | None:
         """Return None as long as something may still come."""
         now, started = self.clock.now(), self._started(jobs)
-        if (len(started), len(left)) != self.progress:
-            self.progress, self.moved = (len(started), len(left)), now
-        if rows:
-            self.alive = now
-        if any(not row.waits for row in rows):
-            self.ran = now
-        for row in rows:
-            if not row.waits:
-                self.given.setdefault((row.name, row.host), now)
+        self._note(now, (len(started), len(left)), rows)
         for job in jobs:
             self._gate(job, rows, left, now)
         if not rows:
@@ -104,6 +96,19 @@ class Watch:
             self.looked = now
             return self._taken(left, rows, now)
         return None
+
+    def _note(self, now: float, progress: tuple[int, int], rows: t.Sequence[Row]) -> None:
+        """Remember when each kind of movement was last seen."""
+        if progress[0] > self.progress[0]:
+            self.grown = now
+        if progress != self.progress:
+            self.progress, self.moved = progress, now
+        if rows:
+            self.alive = now
+        for row in rows:
+            if not row.waits:
+                self.ran = now
+                self.given.setdefault((row.name, row.host), now)
 
     def _started(self, jobs: t.Sequence[Job]) -> set[str]:
         return self.journal.started() & {
@@ -135,20 +140,20 @@ class Watch:
         """Return until when to wait for nodes that were given something and have not begun.
 
         As long as none of a job has begun, it may be Slurm that is slow, or its prologs: silence says nothing. A node's
-        patience runs while the others work, so that a long stage costs no more for it.
+        patience runs while the others work, so that in a long stage it costs nothing.
         """
         if not self.lively and not any(f"{self.batch}.{node}" in started for node in job.nodes):
             return self.moved + float(self.how["wait"])
         patience = float(self.how["patience"])
         quiet = patience if any(row.waits for row in rows) else min(SETTLE, patience)
-        return max(given + patience, self.moved + max(quiet, _SHARE * (self.moved - self.begun)))
+        return max(given + patience, self.grown + max(quiet, _SHARE * (self.grown - self.begun)))
 
     def _gate(self, job: Job, rows: t.Sequence[Row], left: t.Mapping[str, Json], now: float) -> None:
         """Let nodes go when every task has one, or when no more will start as long as the others keep theirs."""
         if job.kind != "array" or job.name in self.opened:
             return
         waiting = [row for row in rows if row.name == job.name and row.waits]
-        some = any(test["id"] not in left for test in job.tests)
+        some = set(job.nodes) - {node for test in job.tests if test["id"] in left for node in test["nodes"]}
         if not waiting or (some and now - self.moved > SETTLE):
             self._open([job])
             for row in waiting:

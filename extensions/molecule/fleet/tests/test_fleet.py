@@ -30,23 +30,63 @@ def test_every_node_is_accounted_for(fleet: fleets.Fleet, certificate: Json) -> 
     assert all(one["reason"] for one in certificate["untested"])
 
 
-@pytest.mark.parametrize("kind", ["slow_gpu", "slow_rail", "wrong_results"])
+@pytest.mark.parametrize("kind", ["slow_gpu", "slow_rail", "wrong_results", "bad_partners"])
 def test_hidden_faults_are_found(fleet: fleets.Fleet, certificate: Json, kind: str) -> None:
     guilty = fleet.with_fault(kind)
+    assert guilty
     assert status(certificate, guilty) == dict.fromkeys(guilty, "drained")
+    # Wrong values and a slow GPU are the node's own; what is slow only between nodes may be its cables.
+    own = "hardware" if kind in ("slow_gpu", "wrong_results") else "fabric"
+    assert {certificate["nodes"][node]["class"] for node in guilty} == {own}
 
 
-@pytest.mark.parametrize("kind", ["dead", "hung"])
+@pytest.mark.parametrize("kind", ["dead", "hung", "hang"])
 def test_who_does_not_answer_is_untested(fleet: fleets.Fleet, certificate: Json, kind: str) -> None:
     silent = fleet.with_fault(kind)
+    assert silent
     assert status(certificate, silent) == dict.fromkeys(silent, "untested")
+    assert {certificate["nodes"][node]["class"] for node in silent} == {"infra"}
 
 
 def test_nobody_else_is_accused(fleet: fleets.Fleet, certificate: Json) -> None:
-    """A bad link is neither of its ends' fault: they may be watched, not drained."""
+    """A bad link is neither of its ends' fault, a slow leaf is none of its nodes': they may be watched, not drained."""
     guilty = faults.culprits(fleet.hidden)
     accused = [name for name, one in certificate["nodes"].items() if one["status"] == "drained" and name not in guilty]
     assert not accused, {name: certificate["nodes"][name]["reason"] for name in accused}
+
+
+def test_a_slow_leaf_and_a_bad_link_are_findings_that_name_them(fleet: fleets.Fleet, certificate: Json) -> None:
+    found = [one for one in certificate["findings"] if one["kind"] == "fabric"]
+    leaf, link = fleet.with_fault("slow_leaf"), fleet.with_fault("bad_link")
+    switch = certificate["nodes"][leaf[0]]["leaf"]
+    assert [one["nodes"] for one in found if one["suspects"] == [f"uplink {switch}"]] == [leaf]
+    assert [one["nodes"] for one in found if one["nodes"] == link] == [link]
+    # Whatever else is slow has the node in it that is bad only now and then.
+    rest = [one for one in found if one["nodes"] not in (leaf, link)]
+    assert all(set(fleet.with_fault("flaky")) <= set(one["nodes"]) for one in rest), rest
+
+
+def test_who_was_bad_twice_for_no_other_reason_is_not_cleared(fleet: fleets.Fleet, certificate: Json) -> None:
+    (flaky,) = fleet.with_fault("flaky")
+    others = {node for fault in fleet.hidden if fault["kind"] != "flaky" for node in fault["nodes"]}
+    tests = [test for part in certificate["rounds"] if part["stage"] in ("pair", "confirm") for test in part["tests"]]
+    bad = [test for test in tests if flaky in test["nodes"] and test["verdict"] == "fail"]
+    alone = [test for test in bad if not others & set(test["nodes"])]
+    print(f"{flaky}: {certificate['nodes'][flaky]['status']} after {len(alone)} bad tests of its own")
+    assert len(alone) < 2 or certificate["nodes"][flaky]["status"] in ("watched", "drained")
+
+
+def test_explain_tells_the_tests_that_convicted(fleet: fleets.Fleet, certificate: Json) -> None:
+    node = fleet.with_fault("bad_partners")[0]
+    folder = f"/shared/certification/{certificate['run']}"
+    said = fleet.exec(["python3", "-IS", f"{folder}/agent.pyz", "certificate", "explain", folder, node]).splitlines()
+    assert said[0].startswith(f"{node}: drained, at fault with ")
+    meetings = [test for part in certificate["rounds"] for test in part["tests"] if node in test["nodes"]]
+    bad = [test for test in meetings if test["verdict"] == "fail"]
+    assert len(bad) > 1
+    for test in bad:
+        (line,) = [line for line in said if line.endswith(f"[{test['id']}]")]
+        assert ": bad" in line and all(other in line for other in test["nodes"] if other != node), line
 
 
 def results(folder: Path) -> dict[str, str]:

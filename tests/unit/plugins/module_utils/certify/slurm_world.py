@@ -130,7 +130,10 @@ class FakeSlurm:
         job = json.loads(script.with_suffix(".json").read_text())
         number = len(self.world.submitted) + 1
         self.world.submitted.append(given["job-name"])
-        many = [(test["nodes"][0], [test]) for test in job["tests"]] if "array" in given else None
+        by_node: dict[str, list[Json]] = {}
+        for test in job["tests"]:
+            by_node.setdefault(test["nodes"][0], []).append(test)
+        many = list(by_node.items()) if "array" in given else None
         single = len(expand(given["nodelist"])) == 1 if "nodelist" in given else False
         for node, tests in many or [(job["tests"][0]["nodes"][0] if single else "", job["tests"])]:
             self.world.tasks.append(Task(number, given["job-name"], node, tests, given.get("dependency", "")))

@@ -118,6 +118,16 @@ def test_two_bad_partners_are_both_named():
     assert _by_status(certify(fleet).certificate())["drained"] == set(first)
 
 
+def test_a_node_is_convicted_by_its_own_tests_and_not_by_those_of_its_partners():
+    fleet = Fleet(48, 3, leaf=16)
+    first = certify(fleet, LADDERLESS).certificate()["rounds"][2]["tests"][0]["nodes"]
+    fleet.faults = {first[0]: Fault("wrong"), first[1]: Fault("slow")}
+    found = certify(fleet, LADDERLESS).certificate()["nodes"]
+    assert [found[name]["status"] for name in first] == ["drained", "drained"]
+    assert "wrong values" in found[first[0]]["reason"]
+    assert "wrong values" not in found[first[1]]["reason"] and "GB/s" in found[first[1]]["reason"]
+
+
 def test_an_intermittent_node_is_never_silently_cleared_once_seen():
     for seed in range(5):
         fleet = Fleet(200, seed, leaf=16, faults={"n00005": Fault("flaky", 1 / 3)})
@@ -133,6 +143,60 @@ def test_a_bad_link_is_no_fault_of_its_two_nodes():
     assert not _by_status(found).get("drained")
     assert [(one["kind"], one["nodes"]) for one in found["findings"]] == [("fabric", sorted(pair))]
     assert _by_status(found)["cleared"] == set(fleet.names)
+
+
+@pytest.mark.parametrize(
+    "ends", [("n00002", "n00011"), ("n00002", "n00037"), ("n00016", "n00047"), ("n00031", "n00032")]
+)
+def test_a_bad_link_that_no_pair_met_is_named_by_the_ladder(ends):
+    fleet = Fleet(48, 3, leaf=16)
+    pairs = [test["nodes"] for part in certify(fleet, LADDERLESS).certificate()["rounds"] for test in part["tests"]]
+    assert list(ends) not in pairs and [*reversed(ends)] not in pairs
+    fleet.links = {frozenset(ends)}
+    found = certify(fleet).certificate()
+    assert _by_status(found) == {"cleared": set(fleet.names)}
+    (one,) = found["findings"]
+    assert (one["kind"], one["nodes"]) == ("fabric", list(ends))
+
+
+def test_a_bad_link_is_found_beside_a_slow_uplink_and_another_link():
+    fleet = Fleet(64, 4, leaf=16, uplinks=["leaf0001"])
+    fleet.links = {frozenset(("n00003", "n00008")), frozenset(("n00035", "n00060"))}
+    campaign = certify(fleet)
+    found = campaign.certificate()
+    for batch in campaign.ledger.batches:
+        names = [name for test in batch.tests for name in test.nodes]
+        assert len(names) == len(set(names)), "what runs at the same time shares no node"
+    assert _by_status(found) == {"cleared": set(fleet.names)}
+    named = {tuple(one["nodes"]) for one in found["findings"] if "uplink" not in one["text"] and len(one["nodes"]) == 2}
+    assert named == {("n00003", "n00008"), ("n00035", "n00060")}
+    assert [one["suspects"] for one in found["findings"] if len(one["nodes"]) > 2] == [["uplink leaf0001"]]
+
+
+def test_what_is_slow_only_once_in_the_ladder_is_said_to_come_and_go():
+    fleet = Fleet(48, 3, leaf=16)
+    campaign, slow = Campaign(fleet.facts(), {}), 0
+    while (batch := campaign.next()) is not None:
+        for test in batch["tests"]:
+            fleet.speed = 0.7 if len(test["nodes"]) == 48 and not slow else 1.0
+            slow += fleet.speed < 1
+            campaign.take(test["id"], fleet.answer(test))
+    found = campaign.certificate()
+    assert _by_status(found) == {"cleared": set(fleet.names)}
+    (one,) = found["findings"]
+    assert one["kind"] == "fabric" and "slow once and well when it ran again" in one["text"]
+
+
+def test_who_was_bad_and_is_not_cleared_spoils_no_wide_step():
+    watched = 0
+    for seed in range(12):
+        fleet = Fleet(64, seed, leaf=16, faults={"n00005": Fault("flaky", 1 / 3)})
+        campaign = certify(fleet)
+        node = campaign.certificate()["nodes"]["n00005"]
+        wide = {name for test, dummy in campaign.ledger.results("ladder") for name in test.nodes}
+        watched += node["status"] == "watched"
+        assert ("n00005" in wide) == (node["status"] == "cleared")
+    assert watched
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -151,6 +215,15 @@ def test_a_slow_uplink_is_told_from_a_slow_leaf():
     assert not _by_status(found).get("drained")
     (one,) = found["findings"]
     assert (one["kind"], one["suspects"]) == ("fabric", ["uplink leaf0003"])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nobody_is_watched_for_having_been_tested_through_a_slow_uplink(seed):
+    """Partners are chosen on this side of it; in the ladder it explains what is slow, once."""
+    fleet = Fleet(48, seed, leaf=16, uplinks=["leaf0001"])
+    found = certify(fleet).certificate()
+    assert _by_status(found) == {"cleared": set(fleet.names)}
+    assert [one["suspects"] for one in found["findings"]] == [["uplink leaf0001"]]
 
 
 def test_a_slow_rung_over_clean_pairs_names_the_switches():
@@ -287,7 +360,7 @@ def test_the_same_batch_comes_until_all_of_it_was_taken():
     campaign = Campaign(Fleet(5).facts(), {})
     first = campaign.next()
     assert first == campaign.next()
-    assert [len(first["tests"]), first["stage"], first["concurrent"]] == [5, "reach", 5]
+    assert [len(first["tests"]), first["stage"], first["concurrent"]] == [10, "local", 10]
     for test in first["tests"][:-1]:
         campaign.take(test["id"], [], "no answer")
     again = campaign.next()

@@ -19,8 +19,8 @@ import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import suite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import batch as batches
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import history, local, slurm_fleet, steps, task
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import local, slurm_fleet, steps, task
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request as asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import round as rounds
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.compiled import compiled
@@ -308,7 +308,7 @@ def test_damaged_certificate_does_not_stand_in_the_way_of_a_new_one(tmp_path: Pa
         (tmp_path / name).mkdir()
         (tmp_path / name / "certificate.json").write_text(text)
         os.utime(tmp_path / name / "certificate.json", (number, number))
-    assert task._earlier(tmp_path) == [{}, {"nodes": {}}]
+    assert history.earlier(tmp_path) == [{}, {"nodes": {}}]
 
 
 def test_findings_of_root_are_told_while_they_are_recent() -> None:
@@ -327,6 +327,26 @@ def test_findings_of_root_are_told_while_they_are_recent() -> None:
     assert local.own(state, "n2", 1100.0) == []
     for hostile in (None, 7, {"node": "n1", "latched": {"x": 3}, "suites": {"y": 4}}):
         assert local.own(hostile, "n1", 0.0) == []
+
+
+def test_findings_of_root_end_where_a_later_suite_found_all_in_order() -> None:
+    def run(moment: float, **verdicts: str) -> Json:
+        told = {"scope": {}, "context": {}}
+        return {
+            "time": moment,
+            "records": [{"check": c, "verdict": v, "reason": v, **told} for c, v in verdicts.items()],
+        }
+
+    epilog = run(1000.0, scratch_array="fail", scratch_probe="fail", memory="fail", swap="pass")
+    later = run(1001.0, scratch_array="pass", scratch_probe="error", swap="fail")
+
+    def told(*runs: Json) -> list[str]:
+        suites = {str(number): one for number, one in enumerate(runs)}
+        return [one["check"] for one in local.own({"node": "n1", "suites": suites}, "n1", 1100.0)]
+
+    assert told(epilog, later) == ["scratch_probe", "memory", "swap"]
+    assert told(later, epilog) == ["swap", "scratch_probe", "memory"]
+    assert told(run(1000.0, gpu="pass"), run(1001.0, gpu="fail")) == ["gpu"]
 
 
 def test_pairs_use_the_fabric_alone_and_meet_only_limits_of_their_own() -> None:
@@ -349,6 +369,20 @@ def test_test_that_cannot_be_started_is_an_error_of_the_infrastructure(tmp_path:
         ("error", "infra", {"group": ["a", "b"]})
     ]
     assert found[0]["context"]["test"] == "02-pair-a-b"
+
+
+def test_pair_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three measurements of one pair would keep the whole round waiting three times."""
+    for name, text in (("srun", "exec sleep 60"), ("all_reduce_perf", "exit 0")):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho >> {tmp_path}/{name}.begun\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    given = parameters(tool="nccl", gpus=8, nccl={"path": str(tmp_path / "all_reduce_perf")}, timeout=0.5)
+    test = {**pair("a", "b"), "collective": "all_reduce", "rails": True}
+    found = steps.measure(test, {**asked.how(given, 1000), "infiniband": True}, "r", str(tmp_path))
+    assert [(one["check"], one["verdict"], one["class"]) for one in found] == [("nccl_pair", "error", "infra")]
+    assert "did not end within 0.5 s" in found[0]["reason"]
+    assert (tmp_path / "srun.begun").read_text() == "\n"
 
 
 @pytest.mark.parametrize("main", [local.main, rounds.main])
