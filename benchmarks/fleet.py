@@ -30,10 +30,11 @@ import fleet as fleets  # noqa: E402
 STATE = ROOT / ".build/benchmark-fleet"
 LAB = ["-e", "lab_name=benchfleet", "-e", "lab_subnet=10.213.3.0/24", "-e", "lab_compute_nodes=1"]
 LIMIT = 3600  # seconds for one command
-# What nodes do by a stage of certification, and by a module: answer, and look at their InfiniBand ports. Whatever takes
-# longer takes as long whoever starts it, and here all nodes share a few cores.
-CHECKS = ["infiniband_ports"]
-WAYS = {"reach": "ansible.builtin.ping", "local": "hpcai.gpu_cluster.infiniband_info"}
+# What nodes do by certification, and by a module: ask nvidia-smi three times and judge what it says. The real one
+# takes two seconds of a node with 8 GPUs, up to ten without persistence mode; here all nodes share a few cores.
+CHECKS = ["gpu"]
+MODULE = "hpcai.gpu_cluster.gpu_info"
+STAGES = ("reach", "local")
 
 
 def playbook(name: str, lab: Path, *args: str) -> None:
@@ -66,8 +67,8 @@ def certify(fleet: fleets.Fleet, stages: t.Sequence[str], run_name: str) -> tupl
     return found["seconds"], found["cpu"]
 
 
-def push(fleet: fleets.Fleet, module: str, forks: int) -> tuple[float, float]:
-    """The same for a module on every node by Ansible: one connection and one Python for each."""
+def push(fleet: fleets.Fleet, forks: int) -> tuple[float, float]:
+    """The same by the module on every node by Ansible: one connection and one Python for each."""
     folder = STATE / "push"
     folder.mkdir(parents=True, exist_ok=True)
     shown = subprocess.run([*fleets.INSPECT, fleet.container], capture_output=True, check=True)
@@ -87,9 +88,8 @@ def push(fleet: fleets.Fleet, module: str, forks: int) -> tuple[float, float]:
     (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts, "vars": shared}}))
     profile = fleet.profile
     about = {"expect": profile["expect"], "profile": profile["profile"], "name": "{{ inventory_hostname }}"}
-    ports = {"ports": profile["infiniband"]["count"], "devices": profile["infiniband"]["devices"], "sysfs": "/mnt"}
-    task = {module: {} if module.endswith("ping") else {**about, **ports}}
-    play = {"hosts": "all", "gather_facts": False, "strategy": "free", "tasks": [task]}
+    gpus = {"gpus": profile["gpu"]["count"], "topology": profile["topology"]["gpus"], "sysfs": "/mnt"}
+    play = {"hosts": "all", "gather_facts": False, "strategy": "free", "tasks": [{MODULE: {**about, **gpus}}]}
     (folder / "play.json").write_text(json.dumps([play]))
     argv = [
         ROOT / ".build/venv/bin/ansible-playbook",
@@ -168,20 +168,23 @@ def named(fleet: fleets.Fleet, certificate: t.Mapping[str, t.Any]) -> tuple[list
     ]
 
 
-def bench_push(fleet: fleets.Fleet, forks: t.Sequence[int]) -> None:
+def bench_push(fleet: fleets.Fleet, forks: t.Sequence[int], delays: t.Sequence[float]) -> None:
     prepare_push(fleet)
-    for stage, module in WAYS.items():
-        ours, cpu = certify(fleet, [stage], f"{stage}-{time.time_ns()}")
-        show(f"stage {stage} through Slurm; the controller's cpu", f"{ours:.1f} s", "1.0", f"{cpu:.1f} s", "1.0")
+    for seconds in delays:
+        fleet.delay(seconds)
+        ours, cpu = certify(fleet, STAGES, f"alone-{time.time_ns()}")
+        what = f"nvidia-smi takes {seconds:g} s"
+        show(f"{what}: through Slurm; the controller's cpu", f"{ours:.1f} s", "1.0", f"{cpu:.1f} s", "1.0")
         for count in forks:
-            theirs, more = push(fleet, module, count)
+            theirs, more = push(fleet, count)
             cells = (f"{theirs:.1f} s", f"{theirs / ours:.1f}", f"{more:.1f} s", f"{more / cpu:.1f}")
-            show(f"{module}, {count} forks", *cells)
+            show(f"{what}: {MODULE.rpartition('.')[2]}, {count} forks", *cells)
+    fleet.delay(0)
 
 
 def bench_hung(fleet: fleets.Fleet) -> None:
-    """A slurmd that is stopped: Slurm still believes in it. It costs its patience, whatever the others have to do."""
-    for stages in (["local"], ["reach", "local", "pair"]):
+    """A slurmd that is stopped: Slurm still believes in it. Its patience runs while the others work."""
+    for stages in (STAGES, [*STAGES, "pair"]):
         without = certify(fleet, stages, f"hung-0-{time.time_ns()}")[0]
         victim = fleet.nodes[len(fleet.nodes) // 3]
         fleet.room("stop", victim)
@@ -212,6 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=256)
     parser.add_argument("--forks", default="5,16")
+    parser.add_argument("--delays", default="0,8", help="seconds that nvidia-smi takes")
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--faults", default="slow_gpu,slow_rail,wrong_results,bad_partners,flaky")
     parser.add_argument("--seed", type=int, default=1)
@@ -231,7 +235,7 @@ def main() -> None:
         fleet.warm()
         whole = 60.0
         if "push" in parts:
-            bench_push(fleet, [int(word) for word in args.forks.split(",")])
+            bench_push(fleet, list(map(int, args.forks.split(","))), list(map(float, args.delays.split(","))))
         if "hung" in parts:
             bench_hung(fleet)
         if "faults" in parts:
