@@ -29,7 +29,8 @@ def main(argv: t.Sequence[str]) -> int:
     book.start(Path(argv[0]).stem)
     done = book.answered()
     tests = [test for test in job["tests"] if test["id"] not in done]
-    with _child.ending(), concurrent.futures.ThreadPoolExecutor(max(1, int(job["concurrent"]))) as pool:
+    # The steps have to end before the pool waits for its threads.
+    with concurrent.futures.ThreadPoolExecutor(max(1, int(job["concurrent"]))) as pool, _child.ending():
         list(pool.map(lambda test: _one(test, job, book), tests))
     return 0
 

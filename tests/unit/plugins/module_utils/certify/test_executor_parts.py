@@ -9,6 +9,7 @@ import io
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import typing as t
@@ -410,3 +411,34 @@ def test_stage_that_measured_nothing_is_told() -> None:
         "rounds": rounds_,
     }
     assert [one["status"] for one in task.refused(certificate)] == ["watched", "finding", "error"]
+
+
+def test_round_that_is_ended_takes_its_steps_with_it(tmp_path: Path) -> None:
+    """The thread of a step waits for it: the step has to end first, and no other begins."""
+    book = journals.Journal(tmp_path)
+    book.create()
+    tests = [pair("a", "b"), pair("c", "d")]
+    (tmp_path / "job.json").write_text(json.dumps({"folder": str(tmp_path), "tests": tests, "concurrent": 1}))
+    code = f"""
+import sys
+from pathlib import Path
+from {rounds.__name__.rpartition(".")[0]} import round, steps
+from {rounds.__name__.rpartition(".module_utils")[0]}.module_utils._command import run
+
+def measure(test, *dummy):
+    Path(sys.argv[2], "step-" + "-".join(test["nodes"])).touch()
+    return [run(["sleep", "60"], 60).rc]
+
+steps.measure = measure
+job = {{"how": {{}}, "run": "r"}}
+round.journals.load = lambda path, load=round.journals.load: {{**load(path), **job}}
+round.main([sys.argv[1]])
+"""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    argv = [sys.executable, "-c", code, str(tmp_path / "job.json"), str(tmp_path)]
+    child = subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": paths}, stderr=subprocess.PIPE)
+    while not (tmp_path / "step-a-b").exists():
+        assert child.poll() is None, child.communicate()
+    child.terminate()
+    assert child.wait(30) == 128 + signal.SIGTERM
+    assert not (tmp_path / "step-c-d").exists()
