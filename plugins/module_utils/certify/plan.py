@@ -72,7 +72,8 @@ def _steps(ledger: Ledger, nodes: int) -> t.Iterator[_Step]:
     rungs = ladder.rungs([node for node in ledger.nodes.values() if not away(node)])
     tests = sum(len(rung.groups) for rung in rungs) * len(options.collectives)
     count = len(rungs) * len(options.collectives)
-    how = f"{', '.join(rung.name for rung in rungs)}: {' and '.join(options.collectives)}"
+    names = ", ".join(rung.name for rung in rungs)
+    how = f"{names}: {' and '.join(options.collectives)}; what is slow is narrowed down besides"
     yield _Step("ladder", how, count, tests, nodes, count * seconds["ladder"])
 
 
