@@ -17,7 +17,7 @@ description:
     library. An import of anything else is an error here, not on the node.
   - Imports are read from the source. One that a program makes by a computed name is not found.
 options:
-  _terms: {description: "One name of a module_utils file, without suffix, as in V(_gpu_clocks_host).", required: true}
+  _terms: {description: "One module_utils file, as it is imported, as in V(gpu.clocks_host).", required: true}
   library: {description: "Directory on the node for the files, of this program alone.", type: path, required: true}
   program:
     description: Path on the node of a script that calls O(function) and exits with what it returns. None without it.

@@ -15,7 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes impo
 # The worst first; an error of the infrastructure is a finding and says nothing about the node.
 _BLAMES = ("hardware", "fabric", "software", "config")
 _ACTIONS = ("isolate", "reboot", "reset")
-_LONGEST = 120  # of the 200 characters that _slurm_nodes.check_reason allows
+_LONGEST = 120  # of the 200 characters that slurm.nodes.check_reason allows
 _MANY = 3
 
 

@@ -4,7 +4,7 @@
 """What the clocks of GPUs are, what is wanted of them and what is left to do. Pure, private.
 
 No driver tells which clocks are locked: nvidia-smi only shows the clock of this moment. What was locked is therefore
-remembered per GPU until the next boot (``_gpu_clocks_record``), and believed only while the GPU does not contradict it.
+remembered per GPU until the next boot (``clocks_record``), and believed only while the GPU does not contradict it.
 """
 
 from __future__ import annotations

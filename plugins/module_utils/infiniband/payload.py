@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The program that infiniband_bandwidth runs on the nodes: private, stdlib only.
 
-It is passed to ``python -`` behind the text of ``_infiniband_place``, so it may import nothing else of the collection.
+It is passed to ``python -`` behind the text of ``place``, so it may import nothing else of the collection.
 On one node it starts server and client, of two nodes the first is the server and the second the client. Servers are
 its children and end with it.
 """

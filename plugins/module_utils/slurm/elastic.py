@@ -40,7 +40,7 @@ _FLAT = "65533"
 
 
 def elastic(entries: t.Iterable[Record]) -> list[dict[str, t.Any]]:
-    """Describe every node that may come to be, as `_node_lines` takes them; all that is wrong is said at once."""
+    """Describe every node that may come to be, as `node_lines` takes them; all that is wrong is said at once."""
     given = list(entries)
     wrong = [text for number, entry in enumerate(given, 1) for text in _faults(number, entry)]
     if wrong:

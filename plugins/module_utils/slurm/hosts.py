@@ -19,7 +19,7 @@ class Host(t.NamedTuple):
 
 
 def to_hosts(nodes: list[dict[str, t.Any]], prefix: str) -> list[Host]:
-    """Make hosts of what ``_slurm_read.Reader.nodes`` returns."""
+    """Make hosts of what ``read.Reader.nodes`` returns."""
     return [Host(node["name"], _variables(node), [f"{prefix}_{name}" for name in _groups(node)]) for node in nodes]
 
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which GPU, network adapter and CPUs belong together on one machine, as facts. Pure, private.
 
-How it is read: ``_topology_sysfs``, ``_topology_merge``. What follows for launching ranks: ``_topology_binding``.
+How it is read: ``sysfs``, ``merge``. What follows for launching ranks: ``binding``.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _GPU_CLASSES = ("0x0300", "0x0302")
 def read_sysfs(root: str = "/sys", bus_ids: t.Sequence[str] | None = None) -> Topology:
     """Return NUMA nodes, adapters and the places of the GPUs; without ``bus_ids`` of all that are on the PCI bus.
 
-    Which adapters are nearest to a GPU is decided by ``_topology_merge``.
+    Which adapters are nearest to a GPU is decided by ``merge``.
     """
     base = Path(root)
     numa = _numa(base)
