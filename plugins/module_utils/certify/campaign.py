@@ -132,13 +132,17 @@ class Campaign:
         if len(nodes) < 2:
             return
         self._railed = rails.rounds(len(nodes))
-        if len(nodes) <= fleet.ROUND_ROBIN:
-            rounds = iter(pairs.round_robin([node.name for node in nodes]))
-        else:
-            arrange = [*_ARRANGE, *[pairs.anyhow] * self.options.k][: self.options.k]
-            rounds = (how(nodes, self.ledger.met, self._dice) for how in arrange)
-        for groups in rounds:
-            yield (self._meeting("pair", groups),)
+        few = len(nodes) <= fleet.ROUND_ROBIN
+        robin = pairs.round_robin([node.name for node in nodes]) if few else []
+        arrange = [*_ARRANGE, *[pairs.anyhow] * self.options.k][: self.options.k]
+        for number in range(len(robin) if few else len(arrange)):
+            # Whoever hangs costs everybody the time limit of a round.
+            mute = self.ledger.mute()
+            left = [node for node in nodes if node.name not in mute]
+            met = robin[number] if few else arrange[number](left, self.ledger.met, self._dice)
+            groups = [group for group in met if not mute & set(group)]
+            if groups:
+                yield (self._meeting("pair", groups),)
 
     def _meeting(self, stage: str, groups: t.Sequence[t.Sequence[str]], **more: t.Any) -> Batch:
         self._rounds += 1

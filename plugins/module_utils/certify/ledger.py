@@ -99,6 +99,20 @@ class Ledger:
         """Return the suites of single nodes, first and second tries."""
         return [*self.results("local"), *self.own()]
 
+    def mute(self) -> set[str]:
+        """Return who never gave a result in company, at least twice, where all partners gave some with others."""
+        met = [(test, outcome.kind != "infra") for test, outcome in self.results(*PAIRS)]
+        told = {name for test, well in met if well for name in test.nodes}
+        lost: dict[str, list[tuple[str, ...]]] = {}
+        for test, dummy in met:
+            for name in set(test.nodes) - told:
+                lost.setdefault(name, []).append(test.nodes)
+        return {
+            name
+            for name, groups in lost.items()
+            if len(groups) > 1 and all(set(group) - {name} <= told for group in groups)
+        }
+
     def last(self) -> dict[str, Outcome]:
         """Return what came of the last try of each node's own suite."""
         return {test.nodes[0]: outcome for test, outcome in self.alone()}

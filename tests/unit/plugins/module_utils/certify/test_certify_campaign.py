@@ -79,6 +79,26 @@ def test_a_node_that_hangs_only_with_others_is_infra_and_its_partners_are_cleare
     assert _by_status(found) == {"cleared": set(fleet.names) - {"n00005"}, "untested": {"n00005"}}
 
 
+@pytest.mark.parametrize("nodes", [7, 16, 60, 61])
+def test_a_node_that_hangs_costs_two_rounds_their_time_limit(nodes):
+    """Two partners that answer others are enough to know who is silent."""
+    found = certify(Fleet(nodes, 1, leaf=16, faults={"n00005": Fault("hang pair")})).certificate()
+    wide = [one for one in found["rounds"] if one["stage"] in ("pair", "confirm", "ladder")]
+    assert sum("n00005" in test["nodes"] for one in wide for test in one["tests"]) == 2
+    assert found["nodes"]["n00005"]["status"] == "untested"
+    assert {node["status"] for name, node in found["nodes"].items() if name != "n00005"} == {"cleared"}
+
+
+def test_where_nothing_comes_back_nobody_is_left_out():
+    """A controller that was away for a while is no node that hangs."""
+    campaign = Campaign(Fleet(60, 1, leaf=16).facts(), {"stages": ["pair"]})
+    for dummy in range(3):
+        batch = campaign.next()
+        assert len({name for test in batch["tests"] for name in test["nodes"]}) == 60
+        for test in batch["tests"]:
+            campaign.take(test["id"], [], "the controller was away")
+
+
 def test_a_node_with_a_bad_history_is_tested_more_often():
     fleet = Fleet(64, 1, leaf=16)
     facts = fleet.facts()
