@@ -132,7 +132,7 @@ def test_nothing_is_left_to_do(lab: UpgradeLab) -> None:
 
 def test_no_job_was_lost(lab: UpgradeLab, jobs: Jobs) -> None:
     assert lab.account(jobs.done, "State") == "COMPLETED"
-    story = f"grep -hE 'JobId={jobs.runs}|not responding|SlurmdTimeout|slurmctld version' /var/log/slurm/slurmctld.log | tail -40"
+    story = f"grep -E 'JobId={jobs.runs}|not resp|slurmctld version' /var/log/slurm/slurmctld.log | tail -40"
     assert lab.account(jobs.runs, "State,Restarts") == "RUNNING|0", lab.root(story)
     lab.root("touch /shared/stop")
     for job in (jobs.runs, jobs.waits):
