@@ -34,7 +34,7 @@ CHECKS: dict[str, Check] = {
     "gpu_persistence": Check("checks_gpu_state:persistence", 2.1, 12, _ALWAYS),
     "gpu_clock_limits": Check("checks_gpu_state:clock_limits", 2.1, 12, _ALWAYS),
     # nvidia-smi is asked once for all of these, whichever comes first.
-    "gpu_clock_lock": Check("checks_clocks:lock", 1.5, 12, _ALWAYS),
+    "gpu_clock_lock": Check("checks_clocks:lock", 1.5, 12, _ALWAYS, needs_root=True),
     "gpu_idle": Check("checks_gpu_state:idle", 2.2, 12, _ROOT),
     "gpu_nvlink_errors": Check("checks_nvlink:errors", 2.5, 8, _ALWAYS),
 }

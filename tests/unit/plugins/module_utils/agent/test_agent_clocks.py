@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import typing as t
 from pathlib import Path
 
@@ -59,6 +60,13 @@ def test_a_lower_lock_is_what_is_expected_from_then_on(world: World) -> None:
         site(world, graphics=other)
         again = world.one(CHECK)
         assert (again["verdict"], again["class"], len(again["scope"]["gpu"])) == ("warn", "config", 8)
+
+
+def test_a_user_who_may_not_read_the_settings_skips_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certification's tasks are a user's: what is no fault of the node must not leave it untested."""
+    site(world)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert world.one(CHECK)["verdict"] == "skipped"
 
 
 @pytest.mark.parametrize("clock", [210, 1410])
