@@ -35,9 +35,12 @@ LAB_VARS := -e lab_backend=$(BACKEND) -e lab_compute_nodes=$(NODES) -e lab_gpus=
 LAB_PACKAGES := $(HOST_PACKAGES) $(if $(filter vm,$(BACKEND)),$(MACHINE_PACKAGES))
 INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
 PLAYBOOK := $(BIN)/ansible-playbook
+SUITE_OF_TESTS := $(BIN)/python tests/tools/suite.py
+SCENARIOS ?= default
 
-.PHONY: help host-packages test-packages missing-packages venv azure-venv azure-newest-venv lock lock-pytorch format lint types unit sanity molecule test benchmark build clean lab lab-up lab-down lab-shell \
-  agent integration test-gpu fuzz docs molecule-nodes molecule-clouds molecule-machines molecule-containers azure-faults
+.PHONY: agent azure-faults azure-newest-venv azure-venv benchmark build check clean docs format fuzz help host-packages \
+  integration lab lab-down lab-shell lab-up lint lock lock-pytorch missing-packages molecule sanity test test-all test-gpu \
+  test-packages test-rest types unit venv
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -138,34 +141,17 @@ integration: venv azure-venv azure-newest-venv ## modules and roles against emul
 test-gpu: venv ## the measuring modules on this machine's GPUs; changes no clocks (see tests/gpu/README.md)
 	$(BIN)/pytest tests/gpu -rs
 
-fuzz: venv ## feed the parsers broken logs (MINUTES)
+fuzz: venv ## feed the parsers broken logs (MINUTES), and everything that is generated with many more examples
 	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES)
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -n auto -m hypothesis tests/unit
 
 docs: venv ## draw docs/sku_profiles.md from the profiles
 	PYTHONPATH=$(BUILD)/collections $(BIN)/python tests/tools/sku_profiles.py
 
-sanity: venv ## ansible-test sanity and units, on a copy of the tree
-	nice -n 5 tests/tools/ansible_test sanity --python $(PYTHON_VERSION)
-	tests/tools/ansible_test units --python $(PYTHON_VERSION)
-
-# Containers mostly wait, for Slurm to notice things; machines mostly compute. So they go side by side, the longest first.
-SIDE_BY_SIDE := --no-print-directory --output-sync=target
-LANES := molecule-machines molecule-nodes molecule-clouds
-LAST_LANE := $$(extensions/molecule/containers/sources.sh 2>/dev/null && echo molecule-containers)
-
-molecule: venv ## the whole way on systemd nodes and on virtual machines, then what happens when things break
-	$(MAKE) $(SIDE_BY_SIDE) -j 3 $(LANES) $(LAST_LANE)
-	@extensions/molecule/containers/sources.sh || true
-
-# upgrade is no cloud, but so the lanes take as long as each other, and none makes the image that another is making.
-molecule-nodes: SCENARIOS := default
-molecule-clouds: SCENARIOS := upgrade elastic azure fleet gpu
-molecule-machines: SCENARIOS := nvme_scratch node_tuning vm
-molecule-containers: SCENARIOS := containers # enroot and pyxis; needs their sources
-molecule-clouds: azure-venv
-molecule-nodes molecule-clouds molecule-machines molecule-containers: venv
-	set -e; for scenario in $(SCENARIOS); do \
-	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --scenario-name $$scenario; done
+# What only ansible-test can do; the unit tests are pytest's.
+sanity: venv ## ansible-test sanity on a copy of the tree, and imports by the oldest Python that nodes may have
+	tests/tools/ansible_test sanity --python $(PYTHON_VERSION)
+	@tests/tools/ansible_test oldest
 
 azure-faults: venv azure-venv ## faults at each step into Azure, then what is left of them (hours; FAULT: part of a name)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule create --scenario-name azure
@@ -183,11 +169,23 @@ agent: venv ## the node agent as one file, .build/hpcai-agent.pyz
 build: venv ## the tarball for ansible-galaxy collection install
 	$(BIN)/ansible-galaxy collection build --force --output-path $(BUILD)
 
-# What fails soon goes first. Then the tests compute while the nodes of Molecule wait; sanity runs the unit tests.
-test: ## what CI runs
-	$(MAKE) $(SIDE_BY_SIDE) -j 2 lint types
-	$(MAKE) $(SIDE_BY_SIDE) -j 4 $(LANES) integration sanity $(LAST_LANE)
-	@extensions/molecule/containers/sources.sh || true
+## All of it
+
+# Which parts these are, how long they take and what they need: tests/tools/suite.py --list.
+check: venv ## lint, types, unit tests: for the inner loop, five minutes on two cores
+	@$(SUITE_OF_TESTS) check
+
+test: venv azure-venv azure-newest-venv ## check, integration, and the whole way on systemd nodes: a quarter of an hour
+	@$(SUITE_OF_TESTS) test
+
+test-rest: venv azure-venv ## what test-all has beside test: sanity, and every other scenario
+	@$(SUITE_OF_TESTS) rest
+
+test-all: venv azure-venv azure-newest-venv ## everything: three quarters of an hour
+	@$(SUITE_OF_TESTS) all
+
+molecule: venv azure-venv ## some scenarios, side by side (SCENARIOS: their names)
+	@$(SUITE_OF_TESTS) $(SCENARIOS)
 
 clean: ## remove .build/ (take the lab down first)
 	rm -rf $(BUILD)

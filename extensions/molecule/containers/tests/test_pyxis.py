@@ -127,7 +127,7 @@ def test_mpi_runs_across_nodes(lab: Lab, named: str) -> None:
 def torch(lab: Lab) -> str:
     """The environment that the role pytorch makes on the shared directory, as users have it."""
     play = {"hosts": "slurm_login[0]", "become": True, "gather_facts": False, "roles": ["hpcai.gpu_cluster.pytorch"]}
-    status, output = finished(lab.start([{**play, "vars": {"ansible_pipelining": True}}]))
+    status, output = finished(lab.role_play([{**play, "vars": {"ansible_pipelining": True}}]))
     if status:
         pytest.skip(f"no PyTorch, so DDP in a container was not tested: {output[-1500:]}")
     return "/shared/pytorch/current/bin/python"

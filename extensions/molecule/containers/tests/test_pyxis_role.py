@@ -26,7 +26,7 @@ def role(lab: Lab, *args: str, **variables: t.Any) -> subprocess.Popen[str]:
     """Start the role pyxis with other inputs than the scenario's."""
     play: dict[str, t.Any] = {"hosts": "slurm_login:slurm_compute", "become": True, "gather_facts": True}
     play.update({"gather_subset": ["!all", "!min", "platform"], "roles": ["hpcai.gpu_cluster.pyxis"]})
-    return lab.start([play], "--extra-vars", json.dumps({"pyxis_build_host": "ctl", **variables}), *args)
+    return lab.role_play([play], *args, **{"pyxis_build_host": "ctl", **variables})
 
 
 def started(lab: Lab, node: str) -> str:
@@ -68,9 +68,7 @@ def test_a_pyxis_for_another_slurm_is_refused_before_slurmd_starts_with_it(healt
         # Slurm 22.05 runs nothing, says that the job completed, and drains the node as its epilog fails, too.
         assert "ran" not in healthy.srun("echo ran", f"-w {node}").stdout
         eventually(lambda: "drain" in healthy.root(f"sinfo -h -n {node} -o %T"), 60, f"{node} is drained")
-        status, output = finished(
-            healthy.playbook("configure.yml", "--tags=slurm_compute", f"--limit={node},localhost")
-        )
+        status, output = finished(healthy.start("configure.yml", "--tags=slurm_compute", f"--limit={node},localhost"))
         assert status != 0 and "was built for Slurm 23.11.4" in output and f"slurmd here is {running}" in output
         status, output = finished(role(healthy))
         assert status != 0 and "was built for Slurm 23.11.4" in output

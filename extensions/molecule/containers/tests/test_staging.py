@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 import typing as t
@@ -38,7 +37,7 @@ def stage(lab: Lab, *images: dict[str, str], args: t.Sequence[str] = (), **varia
         "container_images_node_dir": NODE,
         "container_images_min_free": 100,
     }
-    return lab.start([play], "--extra-vars", json.dumps({**given, **variables}), *args)
+    return lab.role_play([play], *args, **{**given, **variables})
 
 
 def files(lab: Lab, node: str, directory: str = NODE) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from conftest import STATE, Lab, eventually
+from cluster_lab import Lab, eventually
 
 
 def test_a_step_runs_on_every_compute_node(lab: Lab) -> None:
@@ -19,7 +19,7 @@ def test_a_step_runs_on_every_compute_node(lab: Lab) -> None:
 
 def test_accounting_shows_the_job(lab: Lab) -> None:
     job = lab.submit("true")
-    eventually(lambda: lab.account(job, "State") == "COMPLETED", 60, f"job {job} COMPLETED in sacct")
+    lab.done(job)
     assert lab.account(job, "User,Account,ExitCode").startswith("trainer|")
 
 
@@ -69,8 +69,8 @@ def test_every_node_has_the_same_munge_key_and_keeps_it_to_itself(lab: Lab) -> N
         assert (file.user, file.mode in (0o400, 0o600)) == ("munge", True)
 
 
-def test_report_tells_what_was_found() -> None:
-    report = STATE / "report"
+def test_report_tells_what_was_found(lab: Lab) -> None:
+    report = lab.state / "report"
     run = json.loads((report / "run.json").read_text())
     assert {"configure", "certify", "train"} <= {stage["stage"] for stage in run["stages"]}
     assert "<html" in (report / "report.html").read_text()

@@ -1,11 +1,10 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lab with a cloud: what the default scenario's tests can do, the cloud's instances, and what goes wrong in it."""
+"""The lab with a cloud: what every lab has, the cloud's instances, and what goes wrong in it."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shlex
@@ -17,30 +16,23 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cluster_lab import ROOT, Lab
 
-ROOT = Path(__file__).resolve().parents[4]
 SCENARIO = Path(__file__).parents[1]
 STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/elastic")))
 LAB = yaml.safe_load((SCENARIO / "vars/lab.yml").read_text())
 # An upper bound for a machine that is busy with other things; nothing is measured by it.
 WAIT = 900
 
-# By its path: the file beside this one has the same name.
-_SPEC = importlib.util.spec_from_file_location("default_lab", SCENARIO.parent / "default/tests/conftest.py")
-assert _SPEC is not None and _SPEC.loader is not None
-default_lab = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(default_lab)
-eventually = default_lab.eventually
 
-
-class ElasticLab(default_lab.Lab):  # type: ignore[misc]
+class ElasticLab(Lab):
     """One lab, its nodes that come and go, and its jobs on them."""
 
     def faults(self, **what: t.Any) -> None:
         """Have the cloud refuse instances, or have them never boot."""
         (STATE / "cloud/faults.json").write_text(json.dumps(what))
 
-    def start(self, node: str, command: str = "hostname", options: str = "") -> str:
+    def queue(self, node: str, command: str = "hostname", options: str = "") -> str:
         """Queue a job for one elastic node."""
         part = "hasty" if node == "e3" else "cloud"
         return self.submit(command, f"--partition={part} --nodelist={node} --requeue {options}")
@@ -61,16 +53,16 @@ class ElasticLab(default_lab.Lab):  # type: ignore[misc]
 
     def instance(self, name: str, *command: str) -> str:
         """Run a command in an instance, without the network."""
-        argv = ["podman", "exec", f"hpcai-{LAB['lab_name']}-{name}", *command]
+        argv = ["podman", "exec", self.container(name), *command]
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
     def exists(self, name: str) -> bool:
-        argv = ["podman", "container", "exists", f"hpcai-{LAB['lab_name']}-{name}"]
+        argv = ["podman", "container", "exists", self.container(name)]
         return subprocess.run(argv, check=False).returncode == 0
 
     def take(self, name: str) -> None:
         """Take an instance away, as a cloud does with what is preemptible."""
-        argv = ["podman", "rm", "--force", "--time=0", f"hpcai-{LAB['lab_name']}-{name}"]
+        argv = ["podman", "rm", "--force", "--time=0", self.container(name)]
         subprocess.run(argv, check=True, capture_output=True)
 
     def told(self, name: str, reason: str) -> bool:
@@ -98,17 +90,17 @@ class ElasticLab(default_lab.Lab):  # type: ignore[misc]
 
     def converge(self) -> subprocess.Popen[str]:
         """Start the scenario's converge once more."""
-        return self.playbook("../extensions/molecule/elastic/converge.yml", f"--extra-vars=@{SCENARIO}/vars/lab.yml")
+        return self.start(SCENARIO / "converge.yml")
 
 
 @pytest.fixture(scope="session")
 def lab() -> ElasticLab:
-    return ElasticLab()
+    return ElasticLab(SCENARIO, STATE)
 
 
 @pytest.fixture(scope="session")
 def jobs(lab: ElasticLab) -> dict[str, str]:
     """A job for every elastic node, and one that stays; the cloud refuses the second, and the third never boots."""
     lab.faults(refuse={"e2": "Quota 'CPUS' exceeded"}, never_boot=["e3"])
-    short = {name: lab.start(name) for name in ("e1", "e2", "e3")}
-    return {**short, "long": lab.start("e1", "sleep 3600"), "e4": lab.start("e4", "sleep 3600")}
+    short = {name: lab.queue(name) for name in ("e1", "e2", "e3")}
+    return {**short, "long": lab.queue("e1", "sleep 3600"), "e4": lab.queue("e4", "sleep 3600")}

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 
-from conftest import WAIT, ElasticLab, eventually
+import cluster_lab
+from cluster_lab import eventually
+from conftest import WAIT, ElasticLab
 
 
 def finished(lab: ElasticLab, node: str, job: str) -> bool:
@@ -82,8 +84,8 @@ def test_an_instance_that_is_taken_away_is_noticed(lab: ElasticLab, jobs: dict[s
     eventually(lambda: lab.told("e1", "hpcai:power:its instance is gone"), WAIT, "e1 down, and why")
     assert waits(lab, jobs["long"])
     lab.root(f"scancel {jobs['long']}")
-    said, dummy = again.communicate(timeout=WAIT)
-    assert again.returncode == 0, said[-4000:]
+    status, said = cluster_lab.finished(again)
+    assert status == 0, said[-4000:]
     assert not [line for line in said.splitlines() if re.search(r"changed=[1-9]|failed=[1-9]", line)], said[-4000:]
 
 

@@ -12,7 +12,8 @@ import subprocess
 import typing as t
 
 import pytest
-from conftest import LAB, STATE, WAIT, ElasticLab, eventually
+from cluster_lab import eventually
+from conftest import LAB, STATE, WAIT, ElasticLab
 
 NODE = "c1"
 KEY = LAB["cluster_munge_key_file"]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-from conftest import WAIT, ElasticLab, eventually
+from cluster_lab import eventually
+from conftest import WAIT, ElasticLab
 
 
 def release(lab: ElasticLab) -> tuple[int, int]:

@@ -1,11 +1,10 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lab whose nodes claim to be ND96asr_v4: what the default scenario's tests can do, and breaking GPUs."""
+"""The lab whose nodes claim to be ND96asr_v4: what every lab has, and breaking GPUs."""
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import os
@@ -16,56 +15,29 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from cluster_lab import ROOT, Lab
 
-ROOT = Path(__file__).resolve().parents[4]
 SCENARIO = Path(__file__).parents[1]
 STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/molecule-gpu")))
 SETUP = ROOT / "roles/lab_nodes/files/gpu_tools/emulation/setup.py"
 Json = t.Dict[str, t.Any]
 
-# By its path: the file beside this one has the same name.
-_SPEC = importlib.util.spec_from_file_location("default_lab", SCENARIO.parent / "default/tests/conftest.py")
-assert _SPEC is not None and _SPEC.loader is not None
-default_lab = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(default_lab)
 
-
-class GpuLab(default_lab.Lab):  # type: ignore[misc]
+class GpuLab(Lab):
     """One lab, what is broken in it, and what certify found."""
 
-    runs = itertools.count()
+    numbers = itertools.count()
 
     def damage(self, name: str, **faults: t.Any) -> None:
         """Break a node, or make it sound again."""
         command = [sys.executable, "-B", str(SETUP), "faults", str(STATE / "node"), name]
         subprocess.run(command, input=json.dumps(faults), text=True, check=True, capture_output=True)
 
-    def play(self, playbook: str, *options: str) -> tuple[int, str, str]:
-        """Run a playbook to its end; returns status, output and the name of the run."""
-        run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{next(self.runs)}"
-        done = subprocess.run(
-            [
-                "ansible-playbook",
-                f"--inventory={ROOT}/inventories/lab",
-                f"--inventory={STATE}/hosts.yml",
-                f"--extra-vars=@{SCENARIO}/vars/lab.yml",
-                f"--extra-vars=lab_state_dir={STATE}",
-                *options,
-                str(ROOT / "playbooks" / playbook),
-            ],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "HPCAI_REPORT_DIR": str(STATE / "report"),
-                "HPCAI_RUN": run,
-            },
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        return done.returncode, done.stdout + done.stderr, run
+    def certify(self, *options: str, **variables: t.Any) -> tuple[int, str, str]:
+        """Run certify.yml to its end; returns status, output and the name of the run."""
+        run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{next(self.numbers)}"
+        self.environment["HPCAI_RUN"] = run
+        return (*self.play("certify.yml", *options, **variables), run)
 
     def records(self, run: str | None = None) -> list[Json]:
         """The check records of a run; without a name of the last one that certified everything."""
@@ -82,7 +54,7 @@ class GpuLab(default_lab.Lab):  # type: ignore[misc]
 
 @pytest.fixture(scope="session")
 def lab() -> GpuLab:
-    return GpuLab()
+    return GpuLab(SCENARIO, STATE)
 
 
 @pytest.fixture

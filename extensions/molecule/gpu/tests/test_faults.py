@@ -5,17 +5,19 @@
 
 from __future__ import annotations
 
+import typing as t
+
 from conftest import GpuLab, Json, one
 
 GOOD = {"pass", "unjudged", "skipped"}
 
 
 # A driver that hangs costs every check that asks it all of its time.
-QUICK = '--extra-vars={"certification_checks": ["gpu"], "certification_stages": ["reach", "local"]}'
+QUICK = {"certification_checks": ["gpu"], "certification_stages": ["reach", "local"]}
 
 
-def certify(lab: GpuLab, *options: str) -> tuple[list[Json], str]:
-    status, output, run = lab.play("certify.yml", *options)
+def certify(lab: GpuLab, **variables: t.Any) -> tuple[list[Json], str]:
+    status, output, run = lab.certify(**variables)
     assert status != 0, "a broken node was certified"
     return lab.records(run), output
 
@@ -57,7 +59,7 @@ def test_slow_gpu_and_wrong_results(sound: GpuLab) -> None:
 
 def test_hanging_nvidia_smi_is_no_fault_of_the_hardware(sound: GpuLab) -> None:
     sound.damage("c2", hung=["nvidia-smi"])
-    records, output = certify(sound, QUICK)
+    records, output = certify(sound, **QUICK)
     hung = one(records, "c2", "gpu_count")
     assert (hung["verdict"], hung["class"]) == ("error", "infra")
     assert "did not end within" in hung["reason"] or "not finished within" in hung["reason"]
@@ -67,6 +69,6 @@ def test_hanging_nvidia_smi_is_no_fault_of_the_hardware(sound: GpuLab) -> None:
 
 
 def test_repaired_nodes_are_certified_again(lab: GpuLab) -> None:
-    status, output, run = lab.play("certify.yml")
+    status, output, run = lab.certify()
     assert status == 0, output[-3000:]
     assert {record["verdict"] for record in lab.records(run)} <= GOOD

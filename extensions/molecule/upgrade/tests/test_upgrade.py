@@ -8,7 +8,8 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from conftest import STATE, UpgradeLab, eventually, recap
+from cluster_lab import eventually, recap
+from conftest import STATE, UpgradeLab
 
 OLD = "24.11.5"
 COPIES = "/var/backups/slurm"
@@ -41,10 +42,10 @@ def jobs(lab: UpgradeLab) -> Jobs:
     """One job that ended, one that runs until it is told to stop, and one that waits for that."""
     lab.root("rm -f /shared/stop")
     done = lab.submit("true")
-    eventually(lambda: lab.account(done, "State") == "COMPLETED", 60, f"job {done} COMPLETED")
+    lab.done(done)
     script = "while [ ! -e /shared/stop ]; do sleep 1; done; srun -l true"
     runs = lab.submit(script, "--nodes=2 --exclusive --comment=through")
-    eventually(lambda: lab.account(runs, "State") == "RUNNING", 60, f"job {runs} RUNNING")
+    lab.runs(runs)
     return Jobs(done, runs, lab.submit("srun true", "--nodes=2 --exclusive"))
 
 

@@ -9,7 +9,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi, nvidia_smi_values
@@ -456,7 +456,6 @@ LINES = [
 PARSERS = (nvidia_smi.parse_query, nvidia_smi.parse_csv, nvidia_smi.parse_topo, nvidia_smi.parse_nvlink)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(LINES), st.text(max_size=30)), max_size=60))
 def test_any_mixture_of_lines_gives_json(lines: list[str]) -> None:
     for parser in PARSERS:

@@ -9,7 +9,7 @@ import time
 import typing as t
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi import parse_xml
@@ -241,7 +241,6 @@ def test_entities_are_neither_expanded_nor_fetched() -> None:
 PARTS = st.sampled_from([*machines.document(A100_R470, IDS[:1]).splitlines(True), LOST, "&", "<", "\x00", "\r"])
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.one_of(PARTS, st.text(max_size=20)), max_size=60))
 def test_any_mixture_of_lines_gives_json(lines: list[str]) -> None:
     json.dumps(dataclasses.asdict(parse_xml("".join(["<nvidia_smi_log>\n<gpu id='0'>\n", *lines]))), allow_nan=False)

@@ -186,7 +186,7 @@ def fits(found: Plan, world: World) -> None:
         )
 
 
-COMMON = settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+COMMON = settings(suppress_health_check=list(HealthCheck))
 
 
 @COMMON

@@ -11,16 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-import sys
 import typing as t
-from pathlib import Path
-
-import pytest
-from conftest import Lab
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "shared"))
 
 import lab_health
+import pytest
+from cluster_lab import Lab
 
 SPOOL, AGENT = "/var/lib/slurm", "/usr/local/lib/hpcai/hpcai-agent.pyz"
 FULL = "free of /var/lib/slurm not >="
@@ -105,9 +100,7 @@ def test_a_drained_node_comes_back_by_proof(health: Health) -> None:
         health.reconcile()
         assert FULL in health.reason(health.bad)
     health.check()
-    repair = health.lab.playbook("repair_node.yml", f"--extra-vars=node_repair_hosts={health.bad}")
-    output = repair.communicate(timeout=300)[0]
-    assert repair.returncode == 0, output[-3000:]
+    health.lab.apply("repair_node.yml", node_repair_hosts=health.bad)
     assert health.reason(health.bad) == ""
     assert "ReservationName" not in health.lab.root("scontrol show reservation")
     assert health.lab.run(f"srun -w {health.bad} true").rc == 0
@@ -186,14 +179,8 @@ def test_throttled_network(health: Health) -> None:
     lab.root(f"rm -rf /shared/certification/{run}")
     lab.root("tc qdisc add dev eth0 root tbf rate 400mbit burst 256kb latency 100ms", health.bad)
     try:
-        asked = {
-            "certification_run": run,
-            "certification_stages": ["reach", "pair", "confirm"],
-            "certification_fail_on": [],
-        }
-        certify = lab.playbook("certify.yml", "--extra-vars", json.dumps(asked))
-        output = certify.communicate(timeout=300)[0]
-        assert certify.returncode == 0, output[-3000:]
+        stages = ["reach", "pair", "confirm"]
+        lab.apply("certify.yml", certification_run=run, certification_stages=stages, certification_fail_on=[])
     finally:
         lab.root("tc qdisc del dev eth0 root", health.bad)
     found = json.loads(lab.root(f"cat /shared/certification/{run}/certificate.json"))["nodes"]

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import json
 import typing as t
 
-from conftest import Lab, eventually
+from cluster_lab import Lab
 
 LONGER = {"slurm_partitions": [{"name": "batch", "nodes": "ALL", "default": True, "max_time": "2:00:00"}]}
 OTHER_PLUGIN = {"slurm_extra_settings": {"SlurmdTimeout": 30, "PriorityType": "priority/basic"}}
@@ -16,9 +15,7 @@ DAEMONS = (("ctl", "slurmctld"), ("c1", "slurmd"), ("ctl", "slurmdbd"), ("c1", "
 
 
 def configure(lab: Lab, **variables: t.Any) -> None:
-    run = lab.playbook("configure.yml", "--tags", "slurm", "--extra-vars", json.dumps(variables))
-    output = run.communicate(timeout=300)[0]
-    assert run.returncode == 0, output[-3000:]
+    lab.apply("configure.yml", "--tags=slurm", **variables)
 
 
 def processes(lab: Lab) -> dict[str, str]:
@@ -27,7 +24,7 @@ def processes(lab: Lab) -> dict[str, str]:
 
 def test_settings_change_under_a_running_job(healthy: Lab) -> None:
     job = healthy.submit("sleep 300")
-    eventually(lambda: healthy.account(job, "State") == "RUNNING", 60, f"job {job} RUNNING")
+    healthy.runs(job)
     try:
         before = processes(healthy)
         configure(healthy, **LONGER)

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
 
-from conftest import Lab, eventually
+from cluster_lab import Lab, eventually, recap
 
 # slurmctld writes a job's new state up to 5 s after the change (SAVE_MAX_WAIT in its state_save.h). Killed before
 # that, it starts the job a second time, and the node drains itself with "Duplicate jobid": Slurm's own gap.
@@ -19,7 +18,7 @@ SAVED = 7
 
 def test_controller_killed_in_the_middle_of_a_job(healthy: Lab) -> None:
     job, held = healthy.submit("sleep 20"), healthy.submit("true", "--hold")
-    eventually(lambda: healthy.account(job, "State") == "RUNNING", 60, f"job {job} RUNNING")
+    healthy.runs(job)
     time.sleep(SAVED)
     rows = healthy.run("sacct -X -n -P -o JobID").stdout.split()
     healthy.root("systemctl kill --signal=KILL slurmctld")
@@ -27,7 +26,7 @@ def test_controller_killed_in_the_middle_of_a_job(healthy: Lab) -> None:
     assert healthy.run(f"squeue -h -j {held} -o %T").stdout.strip() == "PENDING"
     assert set(rows) <= set(healthy.run("sacct -X -n -P -o JobID").stdout.split())
     healthy.run(f"scontrol release {held}")
-    eventually(lambda: healthy.account(held, "State") == "COMPLETED", 90, f"job {held} COMPLETED")
+    healthy.done(held)
     eventually(lambda: healthy.account(job, "State,ExitCode") == "COMPLETED|0:0", 90, f"job {job} COMPLETED")
 
 
@@ -42,20 +41,20 @@ def test_database_down_while_jobs_run(healthy: Lab) -> None:
     finally:
         healthy.root("systemctl start mariadb slurmdbd")
     for job in jobs:
-        eventually(lambda job=job: healthy.account(job, "State") == "COMPLETED", 180, f"job {job} in sacct")
+        healthy.done(job, 180)
 
 
 def test_compute_node_stopped_under_a_job(healthy: Lab) -> None:
     name = healthy.compute[-1]
     job = healthy.submit("sleep 15", f"--nodelist={name} --requeue")
-    eventually(lambda: healthy.account(job, "State") == "RUNNING", 60, f"job {job} RUNNING")
+    healthy.runs(job)
     healthy.podman("kill", name)
     eventually(lambda: "down" in healthy.run(f"sinfo -h -n {name} -o %T").stdout, 180, f"{name} down")
-    state = healthy.run(f"squeue -h -j {job} -o '%T %r'").stdout
-    assert state.startswith("PENDING"), state
+    state = f"squeue -h -j {job} -o %T"
+    eventually(lambda: healthy.run(state).stdout.strip() == "PENDING", 120, f"job {job} back in the queue")
     healthy.podman("start", name)
     healthy.root(f"scontrol update JobId={job} StartTime=now")  # and not after Slurm's pause of two minutes
-    eventually(lambda: healthy.account(job, "State") == "COMPLETED", 240, f"job {job} COMPLETED after a requeue")
+    healthy.done(job, 240)
     assert int(healthy.run(f"sacct -n -X -D -P -j {job} -o JobID | wc -l").stdout) > 1
 
 
@@ -64,14 +63,11 @@ def test_wrong_munge_key_on_one_node(healthy: Lab) -> None:
     key = "/etc/munge/munge.key"
     before = healthy.root(f"stat -c %Y {key}", good)
     healthy.root(f"dd if=/dev/urandom of={key} bs=1024 count=1 status=none && systemctl restart munge", bad)
-    certify = healthy.playbook("certify.yml", "--extra-vars", json.dumps({"certification_stages": ["reach", "local"]}))
-    output = certify.communicate(timeout=300)[0]
-    assert certify.returncode != 0
+    status, output = healthy.play("certify.yml", certification_stages=["reach", "local"])
+    assert status != 0
     assert f"{bad} is not certified: untested: " in output
     assert "is not certified: drained" not in output
-    repair = healthy.playbook("configure.yml")
-    output = repair.communicate(timeout=300)[0]
-    assert repair.returncode == 0, output[-3000:]
+    healthy.apply("configure.yml")
     assert healthy.root(f"stat -c %Y {key}", good) == before, "another node's key was touched"
 
 
@@ -79,15 +75,12 @@ def test_playbook_killed_half_way_and_run_again(healthy: Lab) -> None:
     name, point = healthy.compute[0], "Run slurmctld"
     healthy.root("rm /etc/slurm/slurm.conf && systemctl stop slurmctld")
     healthy.root("truncate --size=0 /etc/munge/munge.key && rm /etc/default/slurmd", name)
-    first = healthy.playbook("configure.yml")
+    first = healthy.start("configure.yml")
     assert first.stdout is not None
     assert any(point in line for line in first.stdout), f"{point!r} was never reached"
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
-    for word in ("failed=0", "changed=0"):
-        again = healthy.playbook("configure.yml")
-        output = again.communicate(timeout=300)[0]
-        assert again.returncode == 0, output[-3000:]
-        recap = output[output.index("PLAY RECAP") : output.index("SUMMARY")]
-        assert recap.count(word) == len(healthy.addresses), recap
+    for word in ("failed", "changed"):
+        hosts = recap(healthy.apply("configure.yml"))
+        assert {hosts[name][word] for name in healthy.addresses} == {0}, hosts
     assert healthy.run(f"srun -N{len(healthy.compute)} hostname").rc == 0

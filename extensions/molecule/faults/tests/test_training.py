@@ -10,7 +10,8 @@ import json
 import re
 import typing as t
 
-from conftest import Lab, eventually
+from cluster_lab import Lab, eventually, finished
+from patience import patience
 
 NAME = "interrupted"
 STEPS = 240
@@ -57,11 +58,9 @@ class Training:
         self.lab.root(f"scontrol update JobId={self.job} StartTime=now TimeLimit=10")
 
 
-def launch(lab: Lab, *args: str) -> tuple[int, str]:
+def launch(lab: Lab, **variables: t.Any) -> tuple[int, str]:
     """Train on the compute nodes without Slurm."""
-    run = lab.playbook("launch_ddp.yml", "--extra-vars", json.dumps({"ddp_launch_timeout": 120}), *args)
-    output = run.communicate(timeout=240)[0]
-    return run.returncode, output
+    return lab.play("launch_ddp.yml", **{"ddp_launch_timeout": round(patience(120)), **variables})
 
 
 def nothing_left(lab: Lab) -> bool:
@@ -75,7 +74,7 @@ def test_a_training_without_a_scheduler_names_the_rank_that_failed(healthy: Lab)
     text = base64.b64encode(BROKEN.replace("BAD", bad).encode()).decode()
     healthy.root(f"install -d -o trainer {folder} && echo {text} | base64 -d > {folder}/broken.py")
     settings = {"ddp_launch_name": "broken", "ddp_launch_script": f"{folder}/broken.py"}
-    code, output = launch(healthy, "--extra-vars", json.dumps(settings))
+    code, output = launch(healthy, **settings)
     assert code != 0
     assert re.search(rf"run-1 failed: rank \d on {bad} ended with 1\. Its last lines:", output), output[-3000:]
     assert "ZeroDivisionError" in output
@@ -85,7 +84,7 @@ def test_a_training_without_a_scheduler_names_the_rank_that_failed(healthy: Lab)
 
 
 def test_an_interrupted_training_goes_on_from_its_checkpoint(healthy: Lab) -> None:
-    run = healthy.playbook("train.yml", "--extra-vars", json.dumps(INTERRUPTED))
+    run = healthy.start("train.yml", **INTERRUPTED)
 
     def queued() -> str:
         return str(healthy.run(f"squeue -h --name={NAME} -o %A").stdout.strip())
@@ -105,8 +104,8 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint(healthy: Lab) -> No
     for action in ("kill", "start"):
         healthy.podman(action, healthy.compute[-1])
     training.back_in_the_queue()
-    output = run.communicate(timeout=180)[0]
-    assert run.returncode == 0, output[-3000:]
+    status, output = finished(run)
+    assert status == 0, output[-3000:]
     result = json.loads(healthy.run(f"cat {training.folder}/result-{training.job}.json").stdout)
     starts = training.events("start")
     assert (result["restarts"], result["resumed_from"]) == (3, starts[-1]["step"])

@@ -1,0 +1,288 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run parts of the test suite side by side, never more at once than there are cores, and say at the end what ran.
+
+``suite.py check``, ``test``, ``rest`` and ``all`` are ``make check``, ``make test``, ``make test-rest`` and
+``make test-all``; names of parts run these parts; ``--list`` shows them all. What a part prints goes to
+``.build/test/<part>.log``, and its end to the terminal when it fails. The exit status is 0 when every part passed.
+
+Settings: ``JOBS``, how many run at once (the number of cores); ``HPCAI_TEST_PATIENCE``, a factor for all limits (1);
+``HPCAI_TEST_KEEP``, anything: the cluster of the part ``default`` stays for the part ``faults`` of a later call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import typing as t
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LOGS = ROOT / ".build/test"
+BIN = ROOT / ".build/venv/bin"
+PATIENCE = float(os.environ.get("HPCAI_TEST_PATIENCE") or 1)
+TAIL = 120  # lines of a failed part
+
+
+class Part(t.NamedTuple):
+    """Something that passes or fails by itself."""
+
+    name: str
+    command: tuple[str, ...]
+    seconds: int  # how long it takes on two cores that run two parts; the longest begin first
+    what: str
+    after: tuple[str, ...] = ()  # parts that have to be over before it
+    clean: tuple[str, ...] = ()  # a command that takes away what a part leaves that was cut off
+    needs: tuple[str, ...] = ()  # a command that ends with 0, or says why the part is skipped
+
+
+class Result(t.NamedTuple):
+    """How a part ended: passed, failed or skipped."""
+
+    part: Part
+    verdict: str
+    wall: float
+    cpu: float
+    said: str  # the last line of its test runner, or why it was skipped
+    skipped: list[str]
+
+
+def make(name: str, seconds: int, what: str) -> Part:
+    return Part(name, ("make", "--no-print-directory", name), seconds, what)
+
+
+def pytest(name: str, seconds: int, what: str) -> Part:
+    workers = max(1, (os.cpu_count() or 1) // 2)
+    side_by_side = ["-n", str(workers)] if workers > 1 else ["-p", "no:xdist"]
+    return Part(name, (str(BIN / "pytest"), *side_by_side, "-rs", f"tests/{name}"), seconds, what)
+
+
+def scenario(name: str, seconds: int, what: str, *options: str, after: t.Sequence[str] = ()) -> Part:
+    molecule = str(BIN / "molecule")
+    return Part(
+        name,
+        (molecule, "test", *options, "--scenario-name", name),
+        seconds,
+        what,
+        tuple(after),
+        (molecule, "destroy", "--scenario-name", name),
+    )
+
+
+CHECK = [
+    make("lint", 110, "ruff, ansible-lint, shellcheck"),
+    make("types", 60, "mypy"),
+    pytest("unit", 240, "pure functions, plugins and modules by themselves"),
+]
+TEST = [
+    *CHECK,
+    pytest("integration", 300, "modules and roles against emulated tools and services"),
+    scenario("default", 420, "the whole way on systemd nodes: converge, second run, check mode, verify"),
+]
+REST = [
+    make("sanity", 240, "ansible-test sanity"),
+    scenario("faults", 480, "what happens to that cluster when things break", after=["default"]),
+    scenario("upgrade", 420, "Slurm exchanged for the next release below running jobs"),
+    scenario("elastic", 320, "nodes that Slurm creates and removes"),
+    scenario("azure", 280, "the way into Azure and back, against emulators"),
+    scenario("fleet", 240, "32 slurmd with broken GPUs, certified"),
+    scenario("gpu", 200, "nodes that claim to be a GPU machine, certified"),
+    scenario("nvme_scratch", 360, "a virtual machine with eight NVMe disks"),
+    scenario("node_tuning", 180, "a virtual machine's kernel settings"),
+    scenario("vm", 360, "virtual machines: cgroup v2, NFS, CIFS, power cuts"),
+    scenario("containers", 480, "enroot and pyxis")._replace(needs=("extensions/molecule/containers/sources.sh",)),
+]
+GROUPS = {"check": CHECK, "test": TEST, "rest": REST, "all": TEST + REST}
+PARTS = {part.name: part for part in TEST + REST}
+
+
+class Running:
+    """A part whose process has been started."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self.log = LOGS / f"{part.name}.log"
+        self.began = time.monotonic()
+        environment = {
+            **os.environ,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "ANSIBLE_FORCE_COLOR": "0",
+            "NO_COLOR": "1",
+        }
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                part.command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def limit(self) -> float:
+        """Seconds after which it is cut off: it hangs, or the machine is far too slow for it."""
+        return PATIENCE * max(900, 3 * self.part.seconds)
+
+    def over(self) -> Result | None:
+        pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
+        wall = time.monotonic() - self.began
+        if pid == 0 and wall < self.limit:
+            return None
+        verdict = "passed"
+        if pid == 0:
+            self.end()
+            verdict = f"failed: cut off after {wall:.0f} s"
+            usage = os.wait4(self.process.pid, 0)[2]
+        elif status:
+            verdict = "failed"
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        if verdict != "passed":
+            self.clean()
+        said, skipped = read_log(self.log.read_text(errors="replace"))
+        return Result(self.part, verdict, wall, usage.ru_utime + usage.ru_stime, said, skipped)
+
+    def end(self) -> None:
+        """End the part with all that it started, in time to clean up first."""
+        for word in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, word)
+            for dummy in range(100):
+                if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                    break
+                time.sleep(0.1)
+
+    def clean(self) -> None:
+        if self.part.clean:
+            with self.log.open("a") as log:
+                subprocess.run(self.part.clean, cwd=ROOT, stdout=log, stderr=log, timeout=600, check=False)
+
+
+def read_log(text: str) -> tuple[str, list[str]]:
+    """Say how a test runner counted, and what it skipped."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    counts = re.findall(r"^=*\s*(\d+ (?:passed|failed|error|skipped).* in [\d.]+s.*?)\s*=*$", plain, re.MULTILINE)
+    skipped = re.findall(r"^SKIPPED (\[\d+\] .*)$", plain, re.MULTILINE)
+    return (counts[-1] if counts else ""), skipped
+
+
+def refusal(part: Part) -> str:
+    """Say why a part cannot run here; nothing when it can."""
+    if not part.needs:
+        return ""
+    done = subprocess.run(part.needs, cwd=ROOT, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else (done.stdout + done.stderr).strip() or "its needs are not met"
+
+
+def ready(waiting: list[Part], results: list[Result], asked: set[str]) -> Part | None:
+    """Choose what begins next: the longest of those that wait for nobody."""
+    over = {result.part.name for result in results}
+    free = [part for part in waiting if all(name in over for name in part.after if name in asked)]
+    # What others wait for counts with them.
+    weight = {part.name: part.seconds + sum(p.seconds for p in waiting if part.name in p.after) for part in free}
+    return max(free, key=lambda part: weight[part.name], default=None)
+
+
+def tell(text: str) -> None:
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
+
+
+def run(parts: list[Part], jobs: int) -> list[Result]:
+    """Run all parts and return how each ended."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    waiting, results, running = list(parts), [], t.cast("list[Running]", [])
+    asked = {part.name for part in parts}
+    try:
+        while waiting or running:
+            while len(running) < jobs and (part := ready(waiting, results, asked)):
+                waiting.remove(part)
+                if reason := refusal(part):
+                    results.append(Result(part, "skipped", 0, 0, reason, []))
+                    tell(f"{part.name}: SKIPPED\n{reason}")
+                    continue
+                tell(f"{part.name}: {part.what}")
+                running.append(Running(part))
+            for one in list(running):
+                result = one.over()
+                if result:
+                    running.remove(one)
+                    results.append(result)
+                    show(result, one.log)
+            time.sleep(0.2)
+    finally:
+        for one in running:
+            tell(f"{one.part.name}: ended before its time")
+            one.end()
+            one.clean()
+    return results
+
+
+def show(result: Result, log: Path) -> None:
+    tell(f"{result.part.name}: {result.verdict} after {result.wall:.0f} s. {result.said}")
+    if result.verdict != "passed":
+        lines = log.read_text(errors="replace").splitlines()
+        print("\n".join(f"    {line}" for line in lines[-TAIL:]), flush=True)
+        tell(f"{result.part.name}: the whole of it is in {log.relative_to(ROOT)}")
+
+
+def summary(results: list[Result], wall: float) -> str:
+    """Draw the table at the end. Processor time is the control host's processes; the nodes' own is not in it."""
+    lines = ["", f"{'part':14}{'verdict':10}{'wall':>8}{'cpu':>8}  tests"]
+    for one in results:
+        counted = "" if one.verdict == "skipped" else one.said
+        lines.append(f"{one.part.name:14}{one.verdict.split(':')[0]:10}{one.wall:7.0f}s{one.cpu:7.0f}s  {counted}")
+    lines += ["", f"{wall / 60:.1f} min in all"]
+    for one in results:
+        reasons = [one.said.splitlines()[0]] if one.verdict == "skipped" else one.skipped
+        lines += [f"skipped in {one.part.name}: {reason}" for reason in reasons]
+    passed = sum(one.verdict == "passed" for one in results)
+    failed = sum(one.verdict.startswith("failed") for one in results)
+    skipped = sum(one.verdict == "skipped" for one in results)
+    return "\n".join([*lines, f"{passed} passed, {failed} failed, {skipped} skipped"])
+
+
+def choose(words: list[str]) -> list[Part]:
+    """Turn names of groups and parts into parts, each once."""
+    unknown = [word for word in words if word not in GROUPS and word not in PARTS]
+    if unknown or not words:
+        accepted = ", ".join([*GROUPS, *PARTS])
+        raise SystemExit(f"suite.py: {', '.join(unknown) or 'nothing'} asked for; accepted: {accepted}")
+    chosen = {part.name: part for word in words for part in GROUPS.get(word) or [PARTS[word]]}
+    if "default" in chosen and ("faults" in chosen or os.environ.get("HPCAI_TEST_KEEP")):
+        kept = (*chosen["default"].command, "--destroy=never")
+        chosen["default"] = chosen["default"]._replace(command=kept)
+    return list(chosen.values())
+
+
+def listed() -> str:
+    rows = [f"{name:14}{part.seconds:5} s  {part.what}" for name, part in PARTS.items()]
+    return "\n".join([*rows, *(f"{name:14}= {' '.join(p.name for p in parts)}" for name, parts in GROUPS.items())])
+
+
+def interrupted(number: int, dummy: object) -> t.NoReturn:
+    raise SystemExit(128 + number)
+
+
+def main(words: list[str]) -> int:
+    if words == ["--list"]:
+        print(listed())
+        return 0
+    parts = choose(words)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, interrupted)
+    began = time.monotonic()
+    results = run(parts, int(os.environ.get("JOBS") or os.cpu_count() or 1))
+    print(summary(results, time.monotonic() - began), flush=True)
+    return int(any(result.verdict.startswith("failed") for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
