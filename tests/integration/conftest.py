@@ -13,6 +13,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTIONS = ROOT / ".build/collections"
@@ -68,7 +69,13 @@ class Cluster:
         """Run a tool by hand."""
         variables = {**self.environment, **environment}
         done = subprocess.run(
-            argv, env=variables, text=True, capture_output=True, timeout=30, stdin=subprocess.DEVNULL, check=False
+            argv,
+            env=variables,
+            text=True,
+            capture_output=True,
+            timeout=patience(30),
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
         assert rc is None or done.returncode == rc, done.stdout + done.stderr
         return done
@@ -86,7 +93,7 @@ class Cluster:
             cwd=self.directory,
             text=True,
             capture_output=True,
-            timeout=60,
+            timeout=patience(60),
             check=False,
         )
         assert done.stdout.lstrip().startswith("{"), done.stdout + done.stderr

@@ -16,6 +16,7 @@ import zipfile
 from pathlib import Path
 
 from conftest import COLLECTIONS, Json
+from patience import patience
 
 TORCH = """
 import sys, time, types
@@ -30,7 +31,7 @@ def ones(*shape, device="cpu"):
 def compiled_with_cxx11_abi(): return True
 cuda = types.SimpleNamespace(device_count=lambda: 0)
 _C = types.SimpleNamespace(_cuda_getArchFlags=lambda: "sm_80 sm_90")
-if {slow}: time.sleep(60)
+if {slow}: time.sleep(600)
 for name in ("torch.utils", "torch.utils.data"):
     sys.modules[name] = types.ModuleType(name)
 sys.modules["torch.utils.data"].DataLoader = object
@@ -145,7 +146,7 @@ class Site:
         return subprocess.Popen(argv, env=environment, text=True, start_new_session=True, **pipes)
 
     def result(self, process: subprocess.Popen[str], fails: bool = False) -> Json:
-        out, err = process.communicate(timeout=180)
+        out, err = process.communicate(timeout=patience(180))
         found: Json = json.loads(out)
         assert found.get("failed", False) == fails, f"{out}\n{err}"
         return found

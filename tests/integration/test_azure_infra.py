@@ -19,6 +19,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from patience import patience
 from test_azure_modules import PYTHON, collection, missing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,7 +79,13 @@ class Role:
         argv = [PYTHON.parent / "ansible-playbook", "play.yml", "-e", "@settings.json", "-e", python, *options]
         environment = {**kept, **self.azure.environment, **places}
         done = subprocess.run(
-            argv, cwd=self.directory, env=environment, text=True, capture_output=True, timeout=600, check=False
+            argv,
+            cwd=self.directory,
+            env=environment,
+            text=True,
+            capture_output=True,
+            timeout=patience(600),
+            check=False,
         )
         output = done.stdout + done.stderr
         recap = RECAP.search(output)

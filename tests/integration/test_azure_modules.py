@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 EMULATOR = Path(__file__).parents[1] / "emulators/azure"
 sys.path.insert(0, str(EMULATOR))
@@ -87,7 +88,7 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Modules]:
         azure.control("settings", {"delay": 0.02, "group_delete_delay": 0.05, "replication_delay": 0})
         running = Modules(azure, tmp_path_factory.mktemp("modules"))
         yield running
-        running.process.communicate(timeout=60)
+        running.process.communicate(timeout=patience(60))
     finally:
         azure.close()
 

@@ -14,6 +14,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/emulators/azure"))
@@ -46,7 +47,7 @@ class Modules:
             env=environment,
             text=True,
             capture_output=True,
-            timeout=120,
+            timeout=patience(120),
             check=False,
         )
         assert done.stdout.lstrip().startswith("{"), done.stdout + done.stderr

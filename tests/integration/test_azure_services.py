@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from emulated_azure import GROUP, NET, PLACE, RG, ROLE, VM, Azure, C, assign, fresh, machine, network
+from patience import patience
 
 AUTO = f"{GROUP}/providers/Microsoft.Automation/automationAccounts/a"
 OLD = "2023-11-01"
@@ -90,7 +91,9 @@ def test_a_managed_identity_may_do_what_its_role_says(azure: Azure) -> None:
         "principalId"
     ]
     ask = f"{azure.said['metadata']}/metadata/identity/oauth2/token?api-version=2018-02-01&resource={azure.url}"
-    with urllib.request.urlopen(urllib.request.Request(ask, headers={"Metadata": "true"}), timeout=20) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(ask, headers={"Metadata": "true"}), timeout=patience(20)
+    ) as answer:
         token = json.load(answer)["access_token"]
     own = azure.token
     azure.token = token

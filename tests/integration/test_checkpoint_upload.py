@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from conftest import COLLECTIONS
+from patience import patience
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulators/azurite"))
 from azurite import HOST, Azurite, MissingError
@@ -97,7 +98,7 @@ class Site:
             env={**os.environ, "PYTHONPATH": str(COLLECTIONS)},
             text=True,
             capture_output=True,
-            timeout=120,
+            timeout=patience(120),
             check=False,
         )
         assert done.stdout, done.stderr
@@ -141,7 +142,7 @@ def test_told_to_end_it_leaves_no_copy_and_goes_on_with_the_next_file(site: Site
     while site.blob("a.pt")[0] != 200 and time.monotonic() < until:
         time.sleep(0.1)
     running.send_signal(signal.SIGTERM)
-    assert running.wait(20) != 0
+    assert running.wait(patience(20)) != 0
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(site.checkpoint).encode() in _read(path)]
     assert site.blob("c.pt")[0] == 404 and site.blob(MANIFEST)[0] == 404
     site.set()
@@ -310,7 +311,7 @@ def test_role(site: Site) -> None:
     for option, changed in (("--check", True), ("--diff", True), ("--check", False), ("--diff", False)):
         argv = [str(Path(sys.executable).with_name("ansible-playbook")), "-e", f"@{site.directory}/vars.json", option]
         argv += ["-i", "localhost,", str(site.directory / "play.yml")]
-        done = subprocess.run(argv, env=environment, text=True, capture_output=True, timeout=120, check=False)
+        done = subprocess.run(argv, env=environment, text=True, capture_output=True, timeout=patience(120), check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert ("changed=0 " not in done.stdout) is changed, done.stdout
     assert site.blob(MANIFEST)[0] == 200

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from patience import patience
 from test_cyclecloud_emulator import Emulator
 
 Json = t.Dict[str, t.Any]
@@ -59,7 +60,7 @@ class Azure:
 
     def _send(self, method: str, path: str, data: bytes | None, **headers: str) -> Json:
         request = urllib.request.Request(self.about["url"] + path, data, headers, method=method)
-        with urllib.request.urlopen(request, context=self.trust, timeout=30) as answer:
+        with urllib.request.urlopen(request, context=self.trust, timeout=patience(30)) as answer:
             return t.cast(Json, json.loads(answer.read() or b"{}"))
 
     def ask(self, method: str, path: str, version: str, body: Json | None = None) -> Json:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from conftest import COLLECTIONS, ROOT
+from patience import patience
 
 EMULATOR = ROOT / "tests/emulators/cyclecloud"
 Json = t.Dict[str, t.Any]
@@ -62,7 +63,7 @@ class Emulator:
         given = {"Authorization": f"Basic {secret}", "Content-Type": "application/json", "X-Emulator": "1", **headers}
         request = urllib.request.Request(self.about["url"] + path, data, given)
         try:
-            with urllib.request.urlopen(request, timeout=30, context=self.trust) as answer:
+            with urllib.request.urlopen(request, timeout=patience(30), context=self.trust) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as exc:
             return exc.code, exc.read()
@@ -84,7 +85,7 @@ class Emulator:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patience(60),
             check=False,
         )
         assert rc is None or done.returncode == rc, done.stdout + done.stderr
@@ -107,7 +108,7 @@ class Emulator:
             env={**os.environ, "PYTHONPATH": str(COLLECTIONS), **self.environment()},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patience(60),
             check=False,
         )
         assert self.about["password"] not in done.stdout + done.stderr
@@ -262,7 +263,7 @@ def inventory(cluster: Emulator, folder: Path, text: str = "", **environment: st
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         check=False,
     )
 
@@ -389,7 +390,7 @@ def test_the_server_command(tmp_path: Path) -> None:
     def run(*argv: str, rc: int = 0, given: str = "") -> str:
         command = [sys.executable, "-B", "-m", "cyclecloud_emulator.control", *argv]
         done = subprocess.run(
-            command, input=given, env=environment, capture_output=True, text=True, timeout=60, check=False
+            command, input=given, env=environment, capture_output=True, text=True, timeout=patience(60), check=False
         )
         assert done.returncode == rc, done.stdout + done.stderr
         return done.stdout + done.stderr

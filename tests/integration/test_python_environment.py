@@ -252,7 +252,7 @@ def test_old_environments_stay_while_a_job_may_use_them(site: Site, squeue: str,
 def test_an_environment_that_a_process_runs_stays(site: Site) -> None:
     site.squeue("")
     first = site.run(builds={"b0": {"lock": site.lock()}})["environment"]["path"]
-    with subprocess.Popen([f"{first}/bin/python", "-c", "import time; time.sleep(60)"]) as process:
+    with subprocess.Popen([f"{first}/bin/python", "-c", "import time; time.sleep(600)"]) as process:
         found = _four(site, keep=1)
         process.kill()
     assert [one[:2] for one in found["removed"]] == ["b1"]

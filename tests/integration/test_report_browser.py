@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.fleet import read
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.page import page
@@ -41,7 +42,7 @@ def shown(text: str, folder: Path) -> str:
     (folder / "page.html").write_text(text)
     argv = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
     argv += ["--virtual-time-budget=3000", "--dump-dom", (folder / "page.html").as_uri()]
-    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=patience(120)).stdout
 
 
 @pytest.mark.parametrize("nodes", [6, 300])

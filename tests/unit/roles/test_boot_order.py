@@ -14,6 +14,7 @@ from pathlib import Path
 import jinja2
 import pytest
 import yaml
+from patience import patience
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 GATES = yaml.safe_load((ROLES / "boot_order/defaults/main.yml").read_text())["boot_order_gates"]
@@ -78,7 +79,9 @@ class Node:
     def verify(self) -> str:
         environment = {**os.environ, "SYSTEMD_UNIT_PATH": str(self.folder), "SYSTEMD_LOG_LEVEL": "warning"}
         command = ["systemd-analyze", "verify", "--man=no", "multi-user.target"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=patience(60)
+        )
         return done.stderr
 
 

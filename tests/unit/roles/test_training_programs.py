@@ -17,6 +17,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 NODE = ROLES / "ddp_launch/files/ddp_node.py"
@@ -141,7 +142,7 @@ def test_torchrun_is_not_hit_by_the_signal_that_its_ranks_get(tmp_path: Path) ->
         assert running.stdout and running.stdout.readline() == "ready\n"
         running.send_signal(signal.SIGUSR1)
         assert running.stdout.readline() == "told\n"
-        assert running.wait(20) == 7
+        assert running.wait(patience(20)) == 7
 
 
 def test_an_agent_that_died_of_the_signal_is_not_waited_for_again() -> None:
@@ -221,7 +222,7 @@ def outcome(run: Path, name: str) -> t.Any:
 
 def test_a_rank_that_ends_well(tmp_path: Path) -> None:
     run = torchrun(tmp_path, "print('x' * 100_000)")
-    assert start(run).wait(30) == 0
+    assert start(run).wait(patience(30)) == 0
     assert outcome(run, "nodes/c1.json")["rc"] == 0
     assert outcome(run, "ranks/rank-0.json") == {"rank": 0, "node": "c1", "rc": 0, "told": False}
     assert (run / "ranks/rank-0.txt").stat().st_size == 100_001
@@ -235,25 +236,25 @@ def test_a_rank_that_ends_well(tmp_path: Path) -> None:
 )
 def test_a_rank_that_fails_is_named(tmp_path: Path, code: str, why: str) -> None:
     run = torchrun(tmp_path, code)
-    assert start(run).wait(30) == 1
+    assert start(run).wait(patience(30)) == 1
     failed = outcome(run, "failed.json")
     assert (failed["node"], failed["rank"], failed["why"]) == ("c1", 0, why)
 
 
 def test_a_failure_elsewhere_ends_this_node(tmp_path: Path) -> None:
-    run = torchrun(tmp_path, "import time; time.sleep(60)")
+    run = torchrun(tmp_path, "import time; time.sleep(600)")
     running = start(run)
     time.sleep(1)
     ddp_node.fail(run, {"node": "c9", "rank": 5, "why": "ended with 1"})
-    assert running.wait(30) == 1
+    assert running.wait(patience(30)) == 1
     assert outcome(run, "failed.json")["node"] == "c9"
     assert outcome(run, "nodes/c1.json")["why"] == "another node or rank failed"
     assert outcome(run, "ranks/rank-0.json")["told"] is True
 
 
 def test_a_run_that_takes_too_long_ends(tmp_path: Path) -> None:
-    run = torchrun(tmp_path, "import time; time.sleep(60)")
+    run = torchrun(tmp_path, "import time; time.sleep(600)")
     spec = outcome(run, "spec.json")
     (run / "spec.json").write_text(json.dumps({**spec, "timeout": 1}))
-    assert start(run).wait(30) == 1
+    assert start(run).wait(patience(30)) == 1
     assert outcome(run, "failed.json")["why"] == "not done after 1 s"

@@ -9,7 +9,6 @@ import hashlib
 import io
 import subprocess
 import tarfile
-import time
 import typing as t
 from pathlib import Path
 
@@ -74,10 +73,8 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     return made
 
 
-def test_a_second_run_changes_nothing_and_takes_seconds(healthy: Lab) -> None:
-    begin = time.monotonic()
+def test_a_second_run_changes_nothing_and_builds_nothing(healthy: Lab) -> None:
     assert changed(done(healthy.enroot())) == 0
-    assert time.monotonic() - begin < 60
 
 
 @pytest.mark.parametrize(

@@ -73,16 +73,28 @@ def test_a_batch_script_runs_in_the_container(healthy: Lab) -> None:
     assert "in a container" in said and "ID=debian" in said
 
 
+def test_no_process_of_a_container_outlives_its_job(healthy: Lab) -> None:
+    node = healthy.compute[0]
+    command = "setsid nohup sleep 4343 >/dev/null 2>&1 & sleep 1; pgrep -f 'sleep 434[3]'"
+    result = healthy.srun(command, f"{SQUASH} -w {node}")
+    assert result.rc == 0 and result.stdout.strip(), result.stderr
+    eventually(lambda: healthy.host(node).run("pgrep -f 'sleep 434[3]'").rc == 1, 30, "no process of the job is left")
+
+
 @pytest.fixture(scope="module")
 def named(lab: Lab) -> t.Iterator[str]:
-    """A container on both nodes, imported once. It stays for as long as its user has a job there."""
+    """A container on both nodes, imported once. It stays for as long as its user has a job there.
+
+    The job has both nodes to itself, however few processors they have, and what follows are steps of it.
+    """
     # By a step: without PrologFlags=Alloc the prolog of a batch job runs on its first node only.
-    job = lab.submit("srun sleep 1800", "-N2 --ntasks-per-node=1 --mem=50")
-    eventually(lambda: lab.account(job, "State") == "RUNNING", 60, f"job {job} RUNNING")
+    job = lab.submit("srun sleep 1800", "-N2 --ntasks-per-node=1 --exclusive --mem=0")
+    lab.runs(job)
+    inside = f"--jobid={job} --overlap --container-name=app"
     try:
-        result = lab.srun("echo mine > /mark", f"-N2 {SQUASH} --container-name=app")
+        result = lab.srun("echo mine > /mark", f"-N2 {inside} {SQUASH}")
         assert result.rc == 0, result.stderr
-        yield "--container-name=app"
+        yield inside
     finally:
         lab.run(f"scancel {job}")
 
@@ -151,11 +163,3 @@ def test_files_of_others_stay_theirs(lab: Lab, named: str) -> None:
     for path in ("/scratch/enroot/2001/data", "/run/pyxis/2001"):
         assert lab.host(node).file(path).is_directory
         assert lab.run(f"ls {path}", "guest", node).rc != 0
-
-
-def test_no_process_of_a_container_outlives_its_job(lab: Lab, named: str) -> None:
-    node = lab.compute[0]
-    command = "setsid nohup sleep 4343 >/dev/null 2>&1 & sleep 1; pgrep -f 'sleep 434[3]'"
-    result = lab.srun(command, f"{named} -w {node}")
-    assert result.rc == 0 and result.stdout.strip(), result.stderr
-    eventually(lambda: lab.host(node).run("pgrep -f 'sleep 434[3]'").rc == 1, 30, "no process of the job is left")

@@ -9,7 +9,6 @@ import json
 import struct
 import subprocess
 import sys
-import time
 import typing as t
 
 from conftest import MEMORY, ROOT, SQUASHED, STATE, Lab, changed, done, eventually, finished
@@ -35,10 +34,7 @@ def started(lab: Lab, node: str) -> str:
 
 def test_a_second_run_builds_nothing_and_changes_nothing(healthy: Lab) -> None:
     before = [started(healthy, node) for node in healthy.compute]
-    begin = time.monotonic()
     assert changed(done(role(healthy))) == 0
-    print(f"role pyxis again: {time.monotonic() - begin:.1f} s")
-    assert time.monotonic() - begin < 60
     assert [started(healthy, node) for node in healthy.compute] == before
 
 

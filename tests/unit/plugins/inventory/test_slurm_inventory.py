@@ -124,7 +124,7 @@ def test_the_cache_spares_the_controller(scontrol: Path, tmp_path: Path) -> None
     [
         (None, "", "scontrol cannot be started: No such file"),
         ("#!/bin/sh\necho no route to controller >&2; exit 1\n", "", "no route to controller"),
-        ("#!/bin/sh\necho slurm 24.11.5; sleep 60\n", "timeout: 0.2", "did not end within 0.2 s"),
+        ("#!/bin/sh\necho slurm 24.11.5; sleep 600\n", "timeout: 0.2", "did not end within 0.2 s"),
         (None, "command: [ssh-not-there, login1]", "must work after 'ssh-not-there login1'"),
     ],
     ids=["no Slurm here", "controller away", "hanging", "wrong prefix"],

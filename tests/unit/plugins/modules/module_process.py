@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 import yaml
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles
@@ -89,7 +90,7 @@ class Machine:
         )
 
     def __call__(self, check_mode: bool = False, **params: t.Any) -> Result:
-        out, err = self.start(check_mode, **params).communicate(timeout=120)
+        out, err = self.start(check_mode, **params).communicate(timeout=patience(120))
         assert SECRET not in out
         assert out.lstrip().startswith("{"), f"{out}\n{err}"
         return t.cast(Result, json.loads(out))

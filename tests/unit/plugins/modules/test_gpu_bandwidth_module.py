@@ -14,6 +14,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth
@@ -130,7 +131,7 @@ def test_a_lost_gpu_keeps_its_number_and_gives_it_to_no_other(machine: Machine) 
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])
 def test_a_program_that_hangs_costs_only_its_gpu(machine: Machine, mode: str) -> None:
     real = machine.folder / "bin/nvbandwidth"
-    hang = f'case "$CUDA_VISIBLE_DEVICES" in *{_uuid(machine, 1)}*) sleep 60;; esac; exec "{real}.real" "$@"\n'
+    hang = f'case "$CUDA_VISIBLE_DEVICES" in *{_uuid(machine, 1)}*) sleep 600;; esac; exec "{real}.real" "$@"\n'
     real.unlink()
     (machine.folder / "bin/nvbandwidth.real").write_text(
         f'#!/bin/sh\nexec "{machine.folder}/bin/alias/nvbandwidth" "$@"\n'
@@ -143,7 +144,7 @@ def test_a_program_that_hangs_costs_only_its_gpu(machine: Machine, mode: str) ->
     begin = time.monotonic()
     got = machine(gpus=4, mode=mode, timeout=3)
     (check,) = got["checks"]
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < patience(30)
     assert (check["verdict"], check["class"], check["scope"]) == ("error", "infra", {"gpu": [1]})
     assert "did not end within 3 s" in check["reason"]
     assert [gpu["h2d"] is None for gpu in got["gpus"]] == [False, True, False, False]
@@ -258,14 +259,14 @@ def test_where_nvidia_smi_is_missing_nobody_looks(machine: Machine) -> None:
 
 def test_nothing_is_left_when_the_module_is_ended(machine: Machine) -> None:
     pid = machine.folder / "pid"
-    machine.program("nvbandwidth", f"#!/bin/sh\necho $$ > {pid}\nexec sleep 60\n")
+    machine.program("nvbandwidth", f"#!/bin/sh\necho $$ > {pid}\nexec sleep 600\n")
     (machine.folder / "faults.json").write_text("{}")
     module = machine.start(gpus=[0], sysfs=str(machine.folder / "sys/sound"))
     deadline = time.monotonic() + 30
     while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
     module.send_signal(signal.SIGTERM)
-    module.communicate(timeout=30)
+    module.communicate(timeout=patience(30))
     assert module.returncode == 128 + signal.SIGTERM
     assert not running(int(pid.read_text()))
 

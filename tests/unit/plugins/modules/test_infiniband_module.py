@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import request
@@ -44,7 +45,7 @@ connection.sendall(b"x")
 if connection.recv(1) != b"x":
     sys.exit("ethernet_read_keys: Couldn't read remote address")
 if fault == "hang":
-    time.sleep(60)
+    time.sleep(600)
 rule, link = "-" * 87, "Ethernet" if fault == "ethernet" else "IB"
 print(rule + "\\n                    RDMA_Write BW Test")
 print(f" Dual-port       : OFF\\t\\tDevice         : {{nic}}\\n Link type       : {{link}}\\n" + rule)
@@ -199,7 +200,7 @@ def test_a_hanging_test_is_ended_with_its_server(machine: Machine, launcher: str
     assert (check["verdict"], check["class"]) == ("error", "infra")
     assert [(m["nic"], m["value"]) for m in check["metrics"]] == [("mlx5_ib0", None), ("mlx5_ib1", None)]
     assert "did not end within 4 s" in check["reason"]
-    assert time.monotonic() - begin < 40
+    assert time.monotonic() - begin < patience(40)
     assert len(machine.starts) >= 2
     assert machine.alive == []
 
@@ -219,7 +220,7 @@ def test_one_node_refuses_and_the_other_does_not_wait(machine: Machine) -> None:
     begin = time.monotonic()
     (check,) = machine(launcher="srun", nodes=2, devices=["mlx5_an0", "mlx5_ib0"], expect=[LIMIT])["checks"]
     assert [m["value"] for m in check["metrics"]] == [None, 196.58]
-    assert time.monotonic() - begin < 25
+    assert time.monotonic() - begin < patience(25)
 
 
 def test_without_the_program(machine: Machine) -> None:

@@ -10,6 +10,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request
@@ -153,7 +154,7 @@ def test_a_hang_ends(machine: Machine) -> None:
     found = machine(fault="hang", gpus_per_rank=8, timeout=1, expect=[LIMIT])
     assert verdicts(found) == [("error", "infra")]
     assert "did not end within 1 s" in found["checks"][0]["reason"]
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < patience(30)
 
 
 # Two GPUs, and a process on the second.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import request
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import storage_bandwidth
@@ -31,7 +32,7 @@ with open({log!r}, "a") as log:
 answer = {answer!r}
 if answer == "hang":
     open(os.path.join(folder, "hpcai.0.0"), "w").write("x")
-    time.sleep(60)
+    time.sleep(600)
 if answer == "fail":
     sys.exit("fio: pid=1, err=5/file:io_u.c:1, func=io_u error, error=Input/output error")
 way = {{"io_bytes": 1 << 30, "io_kbytes": 1 << 20, "bw_bytes": 2000000000, "iops": 1900.0, "runtime": 1000}}
@@ -154,7 +155,7 @@ def test_nothing_is_left_when_the_module_is_ended(machine: Machine) -> None:
             break
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=patience(30))
     assert machine.left == ["data"]
 
 

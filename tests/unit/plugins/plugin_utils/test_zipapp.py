@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import main as agent
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _zipapp
@@ -34,7 +35,7 @@ def agent_file(data: bytes, tmp_path: Path) -> Path:
 
 def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-IS", str(path), *arguments]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60, cwd="/")
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=patience(60), cwd="/")
 
 
 def test_two_builds_are_the_same_bytes(data: bytes) -> None:
@@ -116,7 +117,7 @@ def test_no_reader_does_not_change_the_status(agent_file: Path, tmp_path: Path, 
     config = tmp_path / "agent.json"
     config.write_text(json.dumps({"schema": 1, "node": "n1", "spool": str(tmp_path / "spool")}))
     words = f"{sys.executable} -IS {agent_file} suite prolog --json --check gpu_devices --config {config}"
-    subprocess.run(["bash", "-c", line.format(words=words, rc=tmp_path / "rc")], check=True, timeout=60)
+    subprocess.run(["bash", "-c", line.format(words=words, rc=tmp_path / "rc")], check=True, timeout=patience(60))
     assert (tmp_path / "rc").read_text() == "0\n"
     state = json.loads((tmp_path / "spool/state.json").read_text())
     assert [one["verdict"] for one in state["suites"]["prolog"]["records"]] in (["unjudged"], ["error"])

@@ -14,6 +14,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 SEND = """
 import sys
@@ -34,13 +35,13 @@ def test_copies_do_not_outlive_their_upload(tmp_path: Path, sign: signal.Signals
     for name in "abc":
         (checkpoint / name).touch()
         os.utime(checkpoint / name, (1e9, 1e9))
-    azcopy.write_text(f"#!/bin/sh\necho $$ >>{pids}\nexec sleep 60\n")
+    azcopy.write_text(f"#!/bin/sh\necho $$ >>{pids}\nexec sleep 600\n")
     azcopy.chmod(0o755)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
     running = subprocess.Popen([sys.executable, "-c", SEND, str(checkpoint), str(azcopy)], env=environment)
     _eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
     running.send_signal(sign)
-    assert running.wait(15) != 0
+    assert running.wait(patience(15)) != 0
     started = pids.read_text().split()
     _eventually(lambda: not any(_runs(pid) for pid in started))
     assert len(started) == 2  # the third was not begun

@@ -148,7 +148,7 @@ from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.conta
 from pathlib import Path
 with job.allocation(tools(Path({home!r})), GROUP, 30) as held:
     print(held.nodes, flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

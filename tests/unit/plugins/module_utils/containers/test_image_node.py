@@ -15,6 +15,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_folder import BROADCAST
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_job import program
@@ -56,7 +57,7 @@ class Scratch:
 
     def alone(self, *words: str) -> tuple[int, str]:
         argv = [sys.executable, "-I", str(self.program), f"--from={self.shared}", f"--to={self.node}", *words]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=patience(60))
         return done.returncode, done.stderr
 
     @property
@@ -220,7 +221,7 @@ def test_killed_in_the_middle_it_leaves_nothing_that_is_used(scratch: Scratch, s
         while not list(scratch.node.glob(".*.partial")):
             time.sleep(0.01)
         run.send_signal(sign)
-        run.wait(20)
+        run.wait(patience(20))
     left = list(scratch.node.glob(".*.partial"))
     assert len(left) == (1 if sign == signal.SIGKILL else 0)
     assert scratch.names == []

@@ -224,7 +224,7 @@ def test_two_at_once_are_one_build(world: World, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_build_that_is_killed_leaves_nothing_that_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLOW", "sleep 60")
+    monkeypatch.setenv("SLOW", "sleep 600")
     out: multiprocessing.Queue[str] = multiprocessing.Queue()
     one = multiprocessing.Process(target=_other, args=(world, out))
     one.start()

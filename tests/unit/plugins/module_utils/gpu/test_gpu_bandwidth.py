@@ -8,6 +8,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound
@@ -394,7 +395,7 @@ def test_side_by_side_all_start_at_once_and_one_by_one_none_does(mode: str, monk
         running.append(words)
         most.append(len(running))
         if mode == "parallel":
-            together.wait(10)
+            together.wait(patience(10))
         running.pop()
         return outcome(fixture("bandwidth_test", "quick-12.8.txt"))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import jinja2
 import pytest
 import yaml
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import clocks_host as host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks import Request
@@ -27,7 +28,7 @@ Json = t.Dict[str, t.Any]
 NVIDIA_SMI = """#!/bin/sh
 # Three GPUs that keep what they are told in a file each, by the last digits of their bus id.
 cd "$(dirname "$0")"
-[ ! -e hangs ] || exec sleep 60
+[ ! -e hangs ] || exec sleep 600
 case "$1" in
   -i)
     case "$3" in
@@ -89,7 +90,12 @@ class Host:
 
     def run(self, event: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(self.program), event], env=environment, capture_output=True, text=True, timeout=60, check=False
+            [str(self.program), event],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=patience(60),
+            check=False,
         )
 
     def clocks(self) -> list[int]:

@@ -234,14 +234,14 @@ class TestProcess:
         assert not process.is_machine([b""], tmp_path)
 
     def test_kill_spares_a_process_that_got_the_number(self, tmp_path: Path) -> None:
-        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as innocent:
+        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as innocent:
             (tmp_path / "pid").write_text(f"{innocent.pid}\n")
             process.kill(tmp_path)
             assert innocent.poll() is None
             innocent.kill()
 
     def test_kill_ends_the_machine(self, tmp_path: Path) -> None:
-        sleep = [sys.executable, "-c", "import time; time.sleep(60)", "-pidfile", str(tmp_path / "pid")]
+        sleep = [sys.executable, "-c", "import time; time.sleep(600)", "-pidfile", str(tmp_path / "pid")]
         with subprocess.Popen(["qemu-system-test", *sleep[1:]], executable=sys.executable) as machine:
             (tmp_path / "pid").write_text(f"{machine.pid}\n")
             while process.pid_of(tmp_path) is None and machine.poll() is None:

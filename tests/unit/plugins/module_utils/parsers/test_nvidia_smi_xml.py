@@ -11,6 +11,7 @@ import typing as t
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi import parse_xml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_gpu import Clocks, Gpu, Process
@@ -235,7 +236,7 @@ def test_entities_are_neither_expanded_nor_fetched() -> None:
     for name in ("i", "x"):
         log = parse_xml(f"{bomb}<nvidia_smi_log>\n<driver_version>&{name};</driver_version>\n</nvidia_smi_log>")
         assert not log.ok and log.runs[0].driver_version == f"&{name};"
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < patience(20)
 
 
 PARTS = st.sampled_from([*machines.document(A100_R470, IDS[:1]).splitlines(True), LOST, "&", "<", "\x00", "\r"])

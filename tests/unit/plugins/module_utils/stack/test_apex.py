@@ -19,6 +19,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._pinned_source import SourceError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import apex
@@ -286,7 +287,7 @@ def test_two_at_once_build_once(world: World) -> None:
     for one in both:
         one.start()
     for one in both:
-        one.join(20)
+        one.join(patience(20))
     assert [one.exitcode for one in both] == [0, 0]
     assert [call[0][0] for call in world.calls()].count("-m") == 1
     assert len(world.left()) == 1
@@ -299,7 +300,7 @@ def test_a_killed_build_is_not_in_use_and_the_next_one_cleans_up(world: World) -
     pid = world.root / "bin/building"
     _until(lambda: pid.exists() and bool(pid.read_text()))
     os.kill(process.pid or 0, signal.SIGKILL)
-    process.join(10)
+    process.join(patience(10))
     _until(lambda: not Path(f"/proc/{pid.read_text()}").exists())
     left = world.left()
     assert [name for name in left if name.startswith("apex-build-")] == left
