@@ -8,7 +8,7 @@
 ``make test-all``; names of parts run these parts; ``--list`` shows them all. What a part prints goes to
 ``.build/test/<part>.log``, and its end to the terminal when it fails. The exit status is 0 when every part passed.
 
-Settings: ``JOBS``, how many run at once (the number of cores); ``HPCAI_TEST_PATIENCE``, a factor for all limits (1);
+Settings: ``JOBS``, how many run at once (the number of cores); ``HPCAI_TEST_PATIENCE``, a factor for all limits (3);
 ``HPCAI_TEST_KEEP``, anything: the cluster of the part ``default`` stays for the part ``faults`` of a later call.
 """
 
@@ -27,7 +27,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / ".build/test"
 BIN = ROOT / ".build/venv/bin"
-PATIENCE = float(os.environ.get("HPCAI_TEST_PATIENCE") or 1)
+# Parts run side by side, so each of them is on a busy machine.
+PATIENCE = float(os.environ.get("HPCAI_TEST_PATIENCE") or 3)
 TAIL = 120  # lines of a failed part
 
 
@@ -114,6 +115,7 @@ class Running:
             **os.environ,
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "ANSIBLE_FORCE_COLOR": "0",
+            "HPCAI_TEST_PATIENCE": str(PATIENCE),
             "NO_COLOR": "1",
         }
         with self.log.open("w") as log:
@@ -130,7 +132,7 @@ class Running:
     @property
     def limit(self) -> float:
         """Seconds after which it is cut off: it hangs, or the machine is far too slow for it."""
-        return PATIENCE * max(900, 3 * self.part.seconds)
+        return PATIENCE * max(400, 1.5 * self.part.seconds)
 
     def over(self) -> Result | None:
         pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)

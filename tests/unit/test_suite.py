@@ -1,0 +1,108 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What runs the tests: in which order, how many at once, and what it says in the end."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import suite
+from patience import patience
+from suite import Part, choose, read_log, ready, run, summary
+
+MOLECULE = """\
+INFO     default > verify: Executing Testinfra tests found in extensions/molecule/default/tests...
+============================= test session starts ==============================
+..........                                                               [100%]
+=========================== short test summary info ============================
+SKIPPED [2] tests/test_health.py:190: of two nodes nobody can tell which one is slow
+\x1b[32m= \x1b[32m\x1b[1m10 passed\x1b[0m, \x1b[33m2 skipped\x1b[0m\x1b[32m in 71.22s\x1b[0m\x1b[32m =\x1b[0m
+INFO     default > verify: Verifier completed successfully.
+"""
+QUIET = "....\n8906 passed, 3 skipped, 1 warning in 240.01s (0:04:00)\n"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(suite, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(suite, "ROOT", tmp_path)
+    return tmp_path
+
+
+def part(name: str, seconds: int = 1, command: str = "true", after: tuple[str, ...] = (), clean: str = "") -> Part:
+    return Part(name, ("sh", "-c", command), seconds, f"part {name}", after, ("sh", "-c", clean) if clean else ())
+
+
+def test_the_counts_of_a_test_runner_are_read_whatever_its_colours() -> None:
+    counted, skipped = read_log(MOLECULE)
+    assert counted == "10 passed, 2 skipped in 71.22s"
+    assert skipped == ["[2] tests/test_health.py:190: of two nodes nobody can tell which one is slow"]
+    assert read_log(QUIET)[0] == "8906 passed, 3 skipped, 1 warning in 240.01s (0:04:00)"
+    assert read_log("All checks passed!\n") == ("", [])
+
+
+def test_the_longest_begins_first_and_what_others_wait_for_counts_with_them() -> None:
+    short, long, late = part("short", 20), part("long", 100), part("late", 90, after=("short",))
+    assert ready([short, long, late], [], {"short", "long", "late"}) == short
+    assert ready([long, late], [], {"short", "long", "late"}) == long
+    assert ready([late], [], {"short", "long", "late"}) is None
+    assert ready([late], [], {"late"}) == late, "nobody asked for what it would wait for"
+
+
+def test_no_more_at_once_than_allowed(place: Path) -> None:
+    command = "mkdir one 2>/dev/null && mine=one || { mkdir two && mine=two; } || exit 1; sleep 0.3; rmdir $mine"
+    results = run([part(str(number), command=command) for number in range(6)], jobs=2)
+    assert [result.verdict for result in results] == ["passed"] * 6
+
+
+def test_all_run_and_each_failure_is_shown_with_its_end(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = run(
+        [part("bad", command="echo why it failed; exit 3"), part("good", command="echo 2 passed in 1.00s")], 1
+    )
+    said = capsys.readouterr().out
+    assert {result.part.name: result.verdict for result in results} == {"bad": "failed", "good": "passed"}
+    assert "    why it failed" in said
+    table = summary(results, 75)
+    assert "1.2 min in all" in table and table.endswith("\n1 passed, 1 failed, 0 skipped")
+    assert "2 passed in 1.00s" in table
+
+
+def test_what_hangs_is_cut_off_with_its_children_and_cleaned_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite.Running, "limit", 0.5)
+    command = "sleep 600 & echo $! > child; wait"
+    (result,) = run([part("hangs", command=command, clean="touch cleaned")], 1)
+    assert result.verdict.startswith("failed: cut off")
+    assert (place / "cleaned").exists()
+    child = Path("/proc", (place / "child").read_text().strip(), "cmdline")
+    end = time.monotonic() + patience(10)
+    while child.exists() and b"sleep" in child.read_bytes():
+        assert time.monotonic() < end, "its child is still there"
+        time.sleep(0.05)
+
+
+def test_what_cannot_run_here_says_why_and_is_no_failure(place: Path) -> None:
+    (result,) = run([part("away")._replace(needs=("sh", "-c", "echo no sources; exit 1"))], 1)
+    assert (result.verdict, result.said) == ("skipped", "no sources")
+    assert "skipped in away: no sources" in summary([result], 1)
+
+
+def test_the_cluster_of_the_journey_stays_for_those_who_go_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HPCAI_TEST_KEEP", raising=False)
+    kept = {name: part for name in ("test", "all") for part in choose([name]) if part.name == "default"}
+    assert "--destroy=never" not in kept["test"].command
+    assert "--destroy=never" in kept["all"].command
+    monkeypatch.setenv("HPCAI_TEST_KEEP", "1")
+    assert "--destroy=never" in choose(["default"])[0].command
+
+
+def test_every_scenario_is_a_part_and_every_part_belongs_to_test_all() -> None:
+    scenarios = {
+        path.parent.name for path in (Path(__file__).parents[2] / "extensions/molecule").glob("*/molecule.yml")
+    }
+    parts = {part.name for part in choose(["all"])}
+    assert scenarios <= parts == set(suite.PARTS)
+    with pytest.raises(SystemExit, match="accepted: check, test, rest, all, lint"):
+        choose(["nonsense"])
