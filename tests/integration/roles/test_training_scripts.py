@@ -27,19 +27,22 @@ BASE = {
 TOPOLOGY = {"numa": [], "gpus": [{"index": 0, "cpus": "2-3"}, {"index": 1, "cpus": "0-1"}]}
 
 
-def play(tmp_path: Path, tasks: list[dict[str, t.Any]], variables: dict[str, t.Any]) -> str:
-    plays = [{"hosts": "localhost", "gather_facts": False, "vars": {**BASE, **variables}, "tasks": tasks}]
-    (tmp_path / "play.yml").write_text(yaml.safe_dump(plays))
+def play(place: Path, *plays: tuple[list[dict[str, t.Any]], dict[str, t.Any]]) -> None:
+    """Run plays, each of tasks and variables, in one go."""
+    text = [
+        {"hosts": "localhost", "gather_facts": False, "vars": {**BASE, **variables}, "tasks": tasks}
+        for tasks, variables in plays
+    ]
+    (place / "play.yml").write_text(yaml.safe_dump(text))
     done = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "-i", "localhost,", "-c", "local", tmp_path / "play.yml"],
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "HPCAI_REPORT_DIR": str(tmp_path / "report")},
+        [Path(sys.executable).with_name("ansible-playbook"), "-i", "localhost,", "-c", "local", place / "play.yml"],
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "HPCAI_REPORT_DIR": str(place / "report")},
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def check(*scripts: Path) -> None:
@@ -49,36 +52,72 @@ def check(*scripts: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def job(tmp_path: Path, **variables: t.Any) -> str:
-    """Write the job script of role training_job as the role would."""
+def job(**variables: t.Any) -> dict[str, t.Any]:
+    """What the job script of role training_job is made of."""
     inputs = {
         **yaml.safe_load((TRAINING / "defaults/main.yml").read_text()),
         **yaml.safe_load((TRAINING / "vars/main.yml").read_text()),
     }
-    (tmp_path / "files").symlink_to(TRAINING / "files")
-    path = tmp_path / "job.sh"
-    content = "{{ lookup('ansible.builtin.template', '" + str(TRAINING / "templates/job.sh.j2") + "') }}"
-    play(tmp_path, [{"ansible.builtin.copy": {"content": content, "dest": str(path)}}], {**inputs, **variables})
-    check(path)
-    return path.read_text().partition("END_OF_PROGRAM\nmapfile")[2] or path.read_text()
+    return {**inputs, **variables}
 
 
-def test_torchrun_in_a_virtual_environment(tmp_path: Path) -> None:
-    text = job(tmp_path, training_job_gpus_per_node=8)
-    assert re.search(r"launch=\(srun .*--ntasks-per-node=1 --cpu-bind=none\)", text)
-    assert "export HPCAI_CPU_MASKS='0xffffff000000 0xffffff000000 0xffffff " in text
-    assert "--nproc-per-node=8" in text
-
-
-def test_ranks_by_srun_in_a_container(tmp_path: Path) -> None:
-    text = job(
-        tmp_path,
+JOBS = {
+    "virtual environment": job(training_job_gpus_per_node=8),
+    "container": job(
         training_job_gpus_per_node=8,
         training_job_launcher="srun",
         training_job_runtime="container",
         training_job_container_image="/shared/images/a.sqsh",
         training_job_container_mounts=["/data:/data:ro"],
-    )
+    ),
+    "conda": job(
+        training_job_launcher="mpirun",
+        training_job_runtime="conda",
+        training_job_processes_per_node=2,
+        training_job_topology=TOPOLOGY,
+        training_job_rank_output=True,
+        training_job_arguments=["--pause", "a b"],
+    ),
+}
+SKUS = ["ND96asr_v4", "Standard_ND96isr_H100_v5", "NC80adis_H100_v5"]
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Write the job scripts as the role would, all in one go, and return what they hold."""
+    place = tmp_path_factory.mktemp("jobs")
+    (place / "files").symlink_to(TRAINING / "files")
+    content = "{{ lookup('ansible.builtin.template', '" + str(TRAINING / "templates/job.sh.j2") + "') }}"
+    paths = {name: place / f"{number}.sh" for number, name in enumerate(JOBS)}
+    plays = [
+        ([{"ansible.builtin.copy": {"content": content, "dest": str(paths[name])}}], variables)
+        for name, variables in JOBS.items()
+    ]
+    play(place, *plays)
+    check(*paths.values())
+    texts = {name: path.read_text() for name, path in paths.items()}
+    return {name: text.partition("END_OF_PROGRAM\nmapfile")[2] or text for name, text in texts.items()}
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Let the role write its examples for each machine type, all in one go, and return where they are."""
+    place = tmp_path_factory.mktemp("examples")
+    role = [{"ansible.builtin.include_role": {"name": "hpcai.gpu_cluster.nccl_examples"}}]
+    folders = {sku: place / sku for sku in SKUS}
+    play(place, *((role, {"cluster_sku": sku, "nccl_examples_dir": str(folder)}) for sku, folder in folders.items()))
+    return folders
+
+
+def test_torchrun_in_a_virtual_environment(jobs: dict[str, str]) -> None:
+    text = jobs["virtual environment"]
+    assert re.search(r"launch=\(srun .*--ntasks-per-node=1 --cpu-bind=none\)", text)
+    assert "export HPCAI_CPU_MASKS='0xffffff000000 0xffffff000000 0xffffff " in text
+    assert "--nproc-per-node=8" in text
+
+
+def test_ranks_by_srun_in_a_container(jobs: dict[str, str]) -> None:
+    text = jobs["container"]
     launch = re.search(r"launch=\(srun.*", text)
     assert launch
     for word in (
@@ -94,16 +133,8 @@ def test_ranks_by_srun_in_a_container(tmp_path: Path) -> None:
     assert "train=(python3 " in text
 
 
-def test_mpirun_in_a_conda_environment(tmp_path: Path) -> None:
-    text = job(
-        tmp_path,
-        training_job_launcher="mpirun",
-        training_job_runtime="conda",
-        training_job_processes_per_node=2,
-        training_job_topology=TOPOLOGY,
-        training_job_rank_output=True,
-        training_job_arguments=["--pause", "a b"],
-    )
+def test_mpirun_in_a_conda_environment(jobs: dict[str, str]) -> None:
+    text = jobs["conda"]
     assert "export HPCAI_CPU_MASKS='0xc 0x3'" in text
     assert "--map-by ppr:2:node --bind-to none -x MASTER_ADDR" in text
     assert "-x CONDA_PREFIX" in text
@@ -111,34 +142,27 @@ def test_mpirun_in_a_conda_environment(tmp_path: Path) -> None:
     assert "--pause 'a b')" in text
 
 
-@pytest.mark.parametrize("sku", ["ND96asr_v4", "Standard_ND96isr_H100_v5", "NC80adis_H100_v5"])
-def test_the_nccl_examples(tmp_path: Path, sku: str) -> None:
-    role = {"name": "hpcai.gpu_cluster.nccl_examples"}
-    play(
-        tmp_path,
-        [{"ansible.builtin.include_role": role}],
-        {"cluster_sku": sku, "nccl_examples_dir": str(tmp_path / "x")},
-    )
-    scripts = sorted((tmp_path / "x").glob("*.sh"))
+@pytest.mark.parametrize("sku", SKUS)
+def test_the_nccl_examples(examples: dict[str, Path], sku: str) -> None:
+    folder = examples[sku]
+    scripts = sorted(folder.glob("*.sh"))
     assert {path.stem.rpartition("_")[2] for path in scripts} == {"mpirun", "srun", "container"}
     check(*scripts)
     for path in scripts:
         text = path.read_text()
         # A line that is not at its place is no option: the guides' indented ones were never read.
         assert text.count("SBATCH --") == len(re.findall("^#SBATCH --", text, re.MULTILINE))
-        assert f"#SBATCH --output={tmp_path}/x/logs/" in text
+        assert f"#SBATCH --output={folder}/logs/" in text
         assert "export OMPI_MCA_coll_hcoll_enable=0" in text
     if sku == "ND96asr_v4":
-        text = (tmp_path / "x/nccl_allreduce_srun.sh").read_text()
+        text = (folder / "nccl_allreduce_srun.sh").read_text()
         assert "expected: busbw >= 185 GB/s at 8589934592 bytes on 2 nodes or more" in text
         assert "yosoyjay/cyclecloud-llm README.md" in text
         assert ",0xffffff000000000000 " in text
-        assert "CUDA_VISIBLE_DEVICES=2,3,0,1,6,7,4,5" in (tmp_path / "x/nccl_allreduce_mpirun.sh").read_text()
+        assert "CUDA_VISIBLE_DEVICES=2,3,0,1,6,7,4,5" in (folder / "nccl_allreduce_mpirun.sh").read_text()
 
 
-def test_mpirun_gets_a_hostfile_of_idle_nodes_outside_of_jobs(tmp_path: Path) -> None:
-    role = {"name": "hpcai.gpu_cluster.nccl_examples"}
-    play(tmp_path, [{"ansible.builtin.include_role": role}], {"nccl_examples_dir": str(tmp_path / "x")})
+def test_mpirun_gets_a_hostfile_of_idle_nodes_outside_of_jobs(examples: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     programs = {
         "sinfo": "printf '%s\\n' c3 c1 c2 c1",
@@ -149,7 +173,7 @@ def test_mpirun_gets_a_hostfile_of_idle_nodes_outside_of_jobs(tmp_path: Path) ->
         (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / "bin" / name).chmod(0o755)
     variables = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
-    script = tmp_path / "x/nccl_allreduce_mpirun.sh"
+    script = examples["ND96asr_v4"] / "nccl_allreduce_mpirun.sh"
     done = subprocess.run([script], env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     hosts, words = done.stdout.splitlines()[:-1], done.stdout.splitlines()[-1].split()

@@ -35,7 +35,7 @@ def test_nothing_was_there_before(lab: ElasticLab) -> None:
 def test_a_node_that_the_cloud_refuses_says_so_and_its_job_waits(lab: ElasticLab, jobs: dict[str, str]) -> None:
     what = "the reason that the cloud gave"
     eventually(lambda: lab.told("e2", "hpcai:power:not created: Quota CPUS exceeded"), WAIT, what)
-    assert waits(lab, jobs["e2"])
+    eventually(lambda: waits(lab, jobs["e2"]), WAIT, "its job back in the queue")
     assert not lab.exists("e2")
     lab.faults(never_boot=["e3"])
 
@@ -71,7 +71,7 @@ def test_a_node_that_never_boots_says_so_and_its_job_waits(lab: ElasticLab, jobs
     reason = "hpcai:power:not ready within ResumeTimeout, its instance was running"
     eventually(lambda: lab.told("e3", reason), WAIT, "ResumeTimeout, and our reason")
     eventually(lambda: not lab.exists("e3"), WAIT, "its instance removed")
-    assert waits(lab, jobs["e3"])
+    eventually(lambda: waits(lab, jobs["e3"]), WAIT, "its job back in the queue")
     lab.root(f"scancel {jobs['e3']}")
     lab.faults()
     eventually(lambda: re.search(r"sweep: tries .*\be3\b", lab.log()), WAIT, "e3 given back to the scheduler")
@@ -82,7 +82,7 @@ def test_an_instance_that_is_taken_away_is_noticed(lab: ElasticLab, jobs: dict[s
     assert lab.job(jobs["long"], "JobState") == "RUNNING"
     lab.take("e1")
     eventually(lambda: lab.told("e1", "hpcai:power:its instance is gone"), WAIT, "e1 down, and why")
-    assert waits(lab, jobs["long"])
+    eventually(lambda: waits(lab, jobs["long"]), WAIT, "its job back in the queue")
     lab.root(f"scancel {jobs['long']}")
     status, said = cluster_lab.finished(again)
     assert status == 0, said[-4000:]
