@@ -22,7 +22,7 @@ SCENARIO = Path(__file__).parents[1]
 STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/elastic")))
 LAB = yaml.safe_load((SCENARIO / "vars/lab.yml").read_text())
 # An upper bound for a machine that is busy with other things; nothing is measured by it.
-WAIT = 900
+WAIT = 300
 
 
 class ElasticLab(Lab):
