@@ -104,6 +104,17 @@ GROUPS = {"check": CHECK, "test": TEST, "rest": REST, "all": TEST + REST}
 PARTS = {part.name: part for part in TEST + REST}
 
 
+def environment() -> dict[str, str]:
+    """Parts find the tools of the virtual environment, and print no colours."""
+    return {
+        **os.environ,
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "ANSIBLE_FORCE_COLOR": "0",
+        "HPCAI_TEST_PATIENCE": str(PATIENCE),
+        "NO_COLOR": "1",
+    }
+
+
 class Running:
     """A part whose process has been started."""
 
@@ -111,18 +122,11 @@ class Running:
         self.part = part
         self.log = LOGS / f"{part.name}.log"
         self.began = time.monotonic()
-        environment = {
-            **os.environ,
-            "PATH": f"{BIN}:{os.environ['PATH']}",
-            "ANSIBLE_FORCE_COLOR": "0",
-            "HPCAI_TEST_PATIENCE": str(PATIENCE),
-            "NO_COLOR": "1",
-        }
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 part.command,
                 cwd=ROOT,
-                env=environment,
+                env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -165,7 +169,9 @@ class Running:
     def clean(self) -> None:
         if self.part.clean:
             with self.log.open("a") as log:
-                subprocess.run(self.part.clean, cwd=ROOT, stdout=log, stderr=log, timeout=600, check=False)
+                subprocess.run(
+                    self.part.clean, cwd=ROOT, env=environment(), stdout=log, stderr=log, timeout=600, check=False
+                )
 
 
 def read_log(text: str) -> tuple[str, list[str]]:
