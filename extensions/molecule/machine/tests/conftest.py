@@ -31,10 +31,11 @@ VALUES = (
     "/sys/module/sunrpc/parameters/tcp_max_slot_table_entries",
 )
 TUNED = ["1", "16384", "always [madvise] never", "128"]
-# Files by content, directories by name; not what apt, dpkg and systemd write by themselves.
+# Files by content, directories by name; not what apt, dpkg and systemd write by themselves. /var/lib/hpcai itself is
+# everybody's: who finds it empty removes it, who needs it makes it.
 FILES = (
-    "find /etc /opt /var/lib/hpcai -type f ! -name machine-id ! -name '*.cache' -exec sha256sum {} + ;"
-    " find /etc /opt /var/lib/hpcai -type d -o -type l"
+    "{ find /etc /opt /var/lib/hpcai -type f ! -name machine-id ! -name '*.cache' -exec sha256sum {} +;"
+    " find /etc /opt /var/lib/hpcai -mindepth 1 -type d -o -type l; } 2> /dev/null"
 )
 SERVICE = "[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
 Json = t.Dict[str, t.Any]
