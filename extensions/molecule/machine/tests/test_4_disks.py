@@ -159,7 +159,9 @@ def test_a_broken_array_is_made_anew_only_when_told(lab: Lab, node: Node):
 def test_what_another_tool_mounts_is_adopted(node: Node):
     node.erase_all()
     disks = " ".join(node.devices().values())
-    node.root(f"mdadm --create /dev/md/theirs --run -qq -l 0 -n 8 -N theirs {disks} && mkfs.xfs -q -f /dev/md/theirs")
+    # mdadm gives udev five seconds for the name.
+    node.root(f"mdadm --create /dev/md/theirs --run -qq -l 0 -n 8 -N theirs {disks} && udevadm settle")
+    node.root("mkfs.xfs -q -f /dev/md/theirs")
     node.root("mkdir -p /nvme && mount /dev/md/theirs /nvme && echo theirs > /nvme/file")
     record = node.boot_program()
     assert record["verdict"] == "pass" and record["context"]["source"] == "adopted", record
