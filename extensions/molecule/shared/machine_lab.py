@@ -9,10 +9,13 @@ import os
 import re
 import subprocess
 import sys
+import typing as t
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / ".build/collections"))
+
+from patience import patience, wait_for  # noqa: E402
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.machine import Machine  # noqa: E402
 
@@ -37,7 +40,7 @@ class Ansible:
             "HPCAI_REPORT_DIR": str(state / "report"),
         }
 
-    def run(self, *command: str, seconds: float = 600) -> tuple[int, str]:
+    def run(self, *command: str, seconds: float = 900) -> tuple[int, str]:
         """Run one of the two to its end; returns its status and all that it printed."""
         done = subprocess.run(
             [command[0], *self.arguments, *command[1:]],
@@ -45,12 +48,12 @@ class Ansible:
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=patience(seconds),
             check=False,
         )
         return done.returncode, done.stdout + done.stderr
 
-    def playbook(self, name: str, *options: str, seconds: float = 600) -> tuple[int, str]:
+    def playbook(self, name: str, *options: str, seconds: float = 900) -> tuple[int, str]:
         """Run one of the collection's playbooks."""
         return self.run("ansible-playbook", *options, str(ROOT / "playbooks" / name), seconds=seconds)
 
@@ -67,21 +70,54 @@ class Node:
 
     def __init__(self, state: Path, name: str) -> None:
         self.name, self.machine = name, Machine(state, name)
+        self.disks = {disk.name: disk.serial for disk in self.machine.spec.disks}
 
-    def run(self, command: str, timeout: float = 180) -> tuple[int, str]:
+    def run(self, command: str, timeout: float = 180, data: str | None = None) -> tuple[int, str]:
         """Run a shell command as root; return its status and what it printed."""
-        done = self.machine.system.run(command, timeout=timeout)
+        done = self.machine.system.run(command, timeout=patience(timeout), data=data)
         assert done.rc is not None, f"{command}: {done.problem}"
         return done.rc, (done.out + done.err).strip()
 
-    def root(self, command: str, timeout: float = 180) -> str:
+    def root(self, command: str, timeout: float = 180, data: str | None = None) -> str:
         """The same for a command that has to succeed."""
-        rc, text = self.run(command, timeout)
+        rc, text = self.run(command, timeout, data)
         assert rc == 0, f"{command}: {text}"
         return text
+
+    def devices(self) -> dict[str, str]:
+        """The kernel's present names of the disks; one that was pulled out may come back as nvme7n2."""
+        listed = self.root("lsblk -dno PATH,SERIAL | grep nvme; true").splitlines()
+        found = {serial: path for path, serial in map(str.split, listed)}
+        return {disk: found[serial] for disk, serial in self.disks.items() if serial in found}
+
+    def pull(self, disk: str) -> None:
+        """Pull a disk out of the running machine, and see that its kernel has noticed."""
+        self.machine.remove([disk])
+        wait_for(f"{disk} to be gone", lambda: disk not in self.devices())
+
+    def push(self, disk: str) -> None:
+        """Push it in again, and see that its kernel and udev have noticed."""
+        self.machine.add([disk])
+        wait_for(f"{disk} to be there", lambda: disk in self.devices())
+        self.root("udevadm settle")
 
     def reboot(self) -> None:
         """Have the system start anew, and wait until it has."""
         before = self.machine.system.boot_id()
         self.run("systemctl reboot")
-        self.machine.wait(300, after=before)
+        self.machine.wait(patience(300), after=before)
+
+    def switch_off_and_on(self, *, disks: t.Callable[[], object] = lambda: None) -> None:
+        """Press its power button, do something to its disks, switch it on, wait until it has booted."""
+        self.machine.stop(patience(120))
+        self._on(disks)
+
+    def power_cut(self, *, disks: t.Callable[[], object] = lambda: None) -> None:
+        """The same, but it learns nothing of it."""
+        self.machine.kill()
+        self._on(disks)
+
+    def _on(self, disks: t.Callable[[], object]) -> None:
+        disks()
+        self.machine.start()
+        self.machine.wait(patience(300))

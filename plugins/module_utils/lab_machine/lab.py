@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -80,6 +81,8 @@ class Lab:
 
     def remove(self, name: str) -> None:
         """Take a machine's power away and remove its files."""
+        with contextlib.suppress(MachineError):  # a description that cannot be read
+            self.machine(name).kill()
         process.kill(self._root / name)
         shutil.rmtree(self._root / name)
 

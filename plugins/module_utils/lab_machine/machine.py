@@ -55,6 +55,7 @@ class Machine:
         """Press its power button and wait until it is off; tell whether it was on."""
         if not self.pid:
             return False
+        self.system.hang_up()
         # A system that is just booting does not notice the button.
         for dummy in range(max(1, int(seconds // 10))):
             with contextlib.suppress(MachineError):
@@ -66,11 +67,13 @@ class Machine:
     def kill(self) -> bool:
         """Take its power away; tell whether it was on."""
         running = self.pid is not None
+        self.system.hang_up()
         process.kill(self.directory)
         return running
 
     def reset(self) -> None:
         """Press its reset button."""
+        self.system.hang_up()
         self.ask("system_reset")
 
     def wait(self, seconds: float = PATIENCE, after: str = "") -> str:
@@ -154,8 +157,8 @@ class Machine:
 
 def _pull(qmp: Qmp, disk: Disk) -> None:
     qmp.ask("device_del", {"id": disk.name})
-    if not qmp.await_event("DEVICE_DELETED", 30, device=disk.name):
+    if not qmp.await_event("DEVICE_DELETED", PATIENCE, device=disk.name):
         raise MachineError(
-            f"the system did not let go of {disk.name} within 30 s; a system that is still booting cannot"
+            f"the system did not let go of {disk.name} within {PATIENCE:g} s; a system that is still booting cannot"
         )
     qmp.ask("blockdev-del", {"node-name": f"{disk.name}-content"})

@@ -19,7 +19,7 @@ Json = t.Dict[str, t.Any]
 class Qmp:
     """One conversation with the monitor of a machine."""
 
-    def __init__(self, path: str, timeout: float = 10.0) -> None:
+    def __init__(self, path: str, timeout: float = 60.0) -> None:
         self._path = path
         self._events: list[Json] = []
         self._rest = b""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 import typing as t
@@ -25,7 +26,12 @@ class System(t.NamedTuple):
     port: int
     state_dir: Path
 
-    def argv(self, *command: str) -> list[str]:
+    @property
+    def control(self) -> Path:
+        """The socket of the connection that commands share: under emulation a new one costs a second."""
+        return self.state_dir / f"ssh-{self.port}"
+
+    def argv(self, *command: str, shared: bool = True) -> list[str]:
         """The ssh command; without arguments that of a shell."""
         options = {
             "IdentitiesOnly": "yes",
@@ -34,6 +40,8 @@ class System(t.NamedTuple):
             "ConnectTimeout": "10",
             "LogLevel": "ERROR",
         }
+        if shared:
+            options.update(ControlMaster="auto", ControlPath=str(self.control), ControlPersist="120")
         words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         key = ["-i", f"{self.state_dir}/ssh_key"]
         return ["ssh", *key, *words, "-p", str(self.port), "root@127.0.0.1", *command]
@@ -42,8 +50,17 @@ class System(t.NamedTuple):
         """Run a command as root."""
         return run(self.argv(*command), timeout, data)
 
+    def hang_up(self) -> None:
+        """End the shared connection: what is on its other side goes away."""
+        if self.control.exists():
+            run(["ssh", "-O", "exit", "-o", f"ControlPath={self.control}", "127.0.0.1"], 10)
+            with contextlib.suppress(FileNotFoundError):
+                self.control.unlink()
+
     def await_boot(self, seconds: float, alive: t.Callable[[], object], after: str = "") -> str:
         """Wait until the system has booted, into another boot than this one; return the boot's identity."""
+        # The boot before may still answer on the connection that it knows.
+        self.hang_up()
         end = time.monotonic() + seconds
         said = "SSH does not answer"
         while True:
@@ -55,7 +72,7 @@ class System(t.NamedTuple):
             if not self._listens():
                 time.sleep(_PAUSE)
                 continue
-            done = self.run(_BOOTED, timeout=left)
+            done = run(self.argv(_BOOTED, shared=False), left)
             boot, *state = done.out.split() or [""]
             if state and state[0] in _STATES and boot != after:
                 return boot

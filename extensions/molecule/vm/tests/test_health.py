@@ -39,8 +39,7 @@ class Faults(Health):
 
     def kernel_name(self, disk: str) -> str:
         """What the node calls a disk of its machine."""
-        serial = next(one.serial for one in self.lab.machine(NODE).spec.disks if one.name == disk)
-        return self.lab.root(f"lsblk -dno NAME,SERIAL | grep -w {serial}", NODE).split()[0]
+        return self.lab.node(NODE).devices()[disk].rpartition("/")[2]
 
     def drained(self, reason: str) -> None:
         """See it found and drained: by the next check, or by one after it, for an emulated machine may be late."""
@@ -50,7 +49,7 @@ class Faults(Health):
             self.reconcile()
             return self.reason(NODE) == reason
 
-        eventually(now, 240, reason)
+        eventually(now, f"{NODE} to be drained: {reason}", 480)
 
     def evidence(self) -> dict[str, t.Any]:
         """The record for which the last node was drained."""
@@ -83,26 +82,27 @@ def health(lab: VmLab) -> Faults:
 
 def test_a_disk_that_is_pulled_out_under_a_job(health: Faults) -> None:
     """The job learns it by its write, no other one starts, and what was on scratch comes back with the disk."""
-    lab, machine = health.lab, health.lab.machine(NODE)
+    lab, node = health.lab, health.lab.node(NODE)
     lab.run(f"rm -f /shared/told; cat > /shared/job.py <<'END'\n{JOB}\nEND")
     device = health.kernel_name(DISK)
     job = lab.submit("python3 /shared/job.py")
-    eventually(lambda: lab.run("cat /shared/told").stdout == "writes", 90, "the job writes")
-    machine.remove([DISK])
-    eventually(lambda: lab.account(job, "State,ExitCode") == "FAILED|1:0", 120, f"job {job} FAILED")
+    eventually(lambda: lab.run("cat /shared/told").stdout == "writes", "the job to write")
+    node.pull(DISK)
+    eventually(lambda: lab.account(job, "State,ExitCode") == "FAILED|1:0", f"job {job} to be FAILED in sacct")
     assert lab.run("cat /shared/told").stdout == "EIO"
     # The epilog may have drained it meanwhile, if it was in time: then the reconciler takes that over.
-    health.drained(ARRAY.format(len(machine.spec.disks)))
+    health.drained(ARRAY.format(len(node.disks)))
     waiting = lab.submit("test -s /scratch/tmp/numbers")
     record = health.evidence()
     assert record["class"] == "hardware"
     assert f"{device} is gone" in record["reason"]
-    assert lab.account(waiting, "State") == "PENDING"
-    machine.add([DISK])
-    lab.root("udevadm settle; umount /scratch && systemctl restart hpcai-scratch", NODE)
+    eventually(lambda: lab.waits(waiting), f"the scheduler to leave job {waiting} in the queue")
+    eventually(lambda: lab.account(waiting, "State") == "PENDING", f"job {waiting} to be PENDING in sacct")
+    node.push(DISK)
+    lab.root("umount /scratch && systemctl restart hpcai-scratch", NODE)
     health.check()
     health.repair()
-    eventually(lambda: lab.account(waiting, "State") == "COMPLETED", 90, f"job {waiting} COMPLETED")
+    eventually(lambda: lab.account(waiting, "State") == "COMPLETED", f"job {waiting} to be COMPLETED in sacct")
 
 
 def test_a_clock_that_is_off(health: Faults) -> None:

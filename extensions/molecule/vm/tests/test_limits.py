@@ -38,9 +38,9 @@ def test_job_is_held_to_its_cores(lab: VmLab) -> None:
 
 def test_job_over_its_memory_is_killed_and_recorded(lab: VmLab) -> None:
     job = lab.submit("python3 -c 'x = bytearray(300 << 20); print(len(x))'", "--mem=100M")
-    eventually(lambda: lab.account(job, "State") == "OUT_OF_MEMORY", 90, f"job {job} OUT_OF_MEMORY in sacct")
+    eventually(lambda: lab.account(job, "State") == "OUT_OF_MEMORY", f"job {job} to be OUT_OF_MEMORY in sacct")
     enough = lab.submit("python3 -c 'x = bytearray(300 << 20); print(len(x))'", "--mem=500M")
-    eventually(lambda: lab.account(enough, "State") == "COMPLETED", 90, f"job {enough} COMPLETED in sacct")
+    eventually(lambda: lab.account(enough, "State") == "COMPLETED", f"job {enough} to be COMPLETED in sacct")
 
 
 @pytest.mark.parametrize(("options", "answers"), [("", ["EPERM", "EPERM"]), ("--gres=gpu:1", ["ENXIO", "EPERM"])])

@@ -22,6 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine import disks as disk_files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine import machine as machines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine import spec as specs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine import system as systems
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.lab import Lab
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.machine import Machine
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.plan import Action, Known, plan
@@ -133,6 +134,8 @@ class TestCommandLine:
     def test_accelerators(self) -> None:
         assert after("-accel", words())[0].startswith("tcg,thread=multi")
         assert after("-accel", words(accelerator="kvm")) == ["kvm"]
+        assert "tsc=reliable" in after("-append", words())[0]
+        assert "tsc=reliable" not in after("-append", words(accelerator="kvm"))[0]
 
     def test_hot_plugged_disk_is_the_one_of_the_command_line(self) -> None:
         given = argv.device(SPEC, SPEC.disks[1])
@@ -330,6 +333,22 @@ class TestSystem:
     def test_host_keys_are_checked(self, tmp_path: Path) -> None:
         command = System(23456, tmp_path).argv("true")
         assert "StrictHostKeyChecking=yes" in command and f"UserKnownHostsFile={tmp_path}/known_hosts" in command
+
+    def test_commands_share_a_connection(self, tmp_path: Path) -> None:
+        system = System(23456, tmp_path)
+        assert f"ControlPath={tmp_path}/ssh-23456" in system.argv("true")
+        assert not any("Control" in word for word in system.argv("true", shared=False))
+
+    def test_who_waits_for_a_boot_hangs_up_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[list[str]] = []
+        monkeypatch.setattr(systems, "run", lambda argv, *dummy: asked.append(argv))
+        System(1, tmp_path).hang_up()
+        assert asked == [], "there is no connection"
+        (tmp_path / "ssh-1").touch()
+        with pytest.raises(specs.MachineError, match="went off"):
+            System(1, tmp_path).await_boot(60, lambda: None)
+        assert asked == [["ssh", "-O", "exit", "-o", f"ControlPath={tmp_path}/ssh-1", "127.0.0.1"]]
+        assert not (tmp_path / "ssh-1").exists()
 
 
 @pytest.fixture
