@@ -95,8 +95,7 @@ REST = [
     scenario("azure", 280, "the way into Azure and back, against emulators"),
     scenario("fleet", 240, "32 slurmd with broken GPUs, certified"),
     scenario("gpu", 200, "nodes that claim to be a GPU machine, certified"),
-    scenario("nvme_scratch", 360, "a virtual machine with eight NVMe disks"),
-    scenario("node_tuning", 180, "a virtual machine's kernel settings"),
+    scenario("machine", 480, "a virtual machine with eight NVMe disks: scratch, kernel settings, boots, faults"),
     scenario("vm", 360, "virtual machines: cgroup v2, NFS, CIFS, power cuts"),
     scenario("containers", 480, "enroot and pyxis")._replace(needs=("extensions/molecule/containers/sources.sh",)),
 ]

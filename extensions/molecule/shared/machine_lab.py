@@ -8,16 +8,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
+from patience import patience, wait_for
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.machine import Machine
+
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / ".build/collections"))
-
-from patience import patience, wait_for  # noqa: E402
-
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.machine import Machine  # noqa: E402
 
 
 class Ansible:

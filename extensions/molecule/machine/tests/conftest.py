@@ -8,15 +8,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 import typing as t
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "shared"))
-
 import machine_lab
+import pytest
 
 SCENARIO = Path(__file__).parents[1]
 STATE = Path(os.environ.setdefault("LAB_STATE", str(machine_lab.ROOT / ".build/molecule-machine")))

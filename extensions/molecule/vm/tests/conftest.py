@@ -1,34 +1,25 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lab of virtual machines: what the default scenario's tests can do, and the power switches."""
+"""The lab of virtual machines: what every lab has, and the power switches."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 import typing as t
 from pathlib import Path
 
+import machine_lab
 import pytest
 import testinfra
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "shared"))
-
-import machine_lab
+from cluster_lab import Lab
 from machine_lab import Machine
 from patience import patience, wait_for
 
 SCENARIO = Path(__file__).parents[1]
 STATE = Path(os.environ.setdefault("LAB_STATE", str(machine_lab.ROOT / ".build/molecule-vm")))
 
-# By its path: the file beside this one has the same name.
-_SPEC = importlib.util.spec_from_file_location("default_lab", SCENARIO.parent / "default/tests/conftest.py")
-assert _SPEC is not None and _SPEC.loader is not None
-default_lab = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(default_lab)
 PASSWORD: str = yaml.safe_load((SCENARIO / "inventory/hosts.yml").read_text())["all"]["vars"]["lab_cifs_password"]
 
 
@@ -49,7 +40,7 @@ def eventually(question: t.Callable[[], t.Any], what: str, seconds: float = 240)
         raise AssertionError(f"{exc}; {said[-1] if said else 'SSH always answered'}") from None
 
 
-class VmLab(default_lab.Lab):  # type: ignore[misc]
+class VmLab(Lab):
     """One lab of two machines, their switches, and Ansible."""
 
     ansible = machine_lab.Ansible(SCENARIO, STATE)
@@ -82,4 +73,4 @@ class VmLab(default_lab.Lab):  # type: ignore[misc]
 
 @pytest.fixture(scope="session")
 def lab() -> VmLab:
-    return VmLab()
+    return VmLab(SCENARIO, STATE)
