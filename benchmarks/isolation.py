@@ -7,11 +7,14 @@ The planner that certifies clusters and the methods that others use, on the same
 fault, each showing it in a test with chance q, and tests that look bad for nothing with chance e. The planner is driven
 through a simulated fleet and its check records; the others are given bare outcomes. Printed per run: healthy nodes
 accused, bad ones missed, rounds and tests. Exit status 1 if the planner misses a target.
+
+--mixed: 32 nodes in leaves of 8 with all that tests/fleet/faults.py can hide at once, and how often each is not found.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import concurrent.futures
 import random
 import sys
@@ -23,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / ".build" / "collections"), str(ROOT / "tests" / "fleet")]
 
 import anchors  # noqa: E402
+import faults as hidden  # noqa: E402
 import simulated  # noqa: E402
 
 
@@ -91,6 +95,54 @@ def fleet_of(job: tuple[int, int, int, int]) -> dict[str, Result]:
     return found
 
 
+# What a fleet of slurmd shows of a hidden fault, as a simulated one does.
+SHOWN = {
+    hidden.FLAKY: simulated.Fault("flaky", hidden.CHANCE),
+    hidden.PARTNERS: simulated.Fault("slow"),
+    hidden.HANG: simulated.Fault("hang pair"),
+    hidden.WRONG: simulated.Fault("wrong"),
+    hidden.SLOW_RAIL: simulated.Fault("slow"),
+    hidden.SLOW_GPU: simulated.Fault("local"),
+    hidden.DEAD: simulated.Fault("dead"),
+    hidden.HUNG: simulated.Fault("dead"),
+}
+
+
+def mixed(seed: int, nodes: int = 32, leaf: int = 8) -> set[str]:
+    """Return the kinds of faults that a certification of a fleet with all of them does not name."""
+    fleet = simulated.Fleet(nodes, seed, leaf=leaf)
+    drawn = {one["kind"]: one["nodes"] for one in hidden.draw(seed, hidden.KINDS, fleet.names, leaf)}
+    for kind, names in drawn.items():
+        if kind == hidden.LEAF:
+            fleet.uplinks.add(fleet.leaf[names[0]])
+        elif kind == hidden.LINK:
+            fleet.links.add(frozenset(names))
+        else:
+            fleet.faults.update(dict.fromkeys(names, SHOWN[kind]))
+    found = simulated.certify(fleet).certificate()
+    status = {name: one["status"] for name, one in found["nodes"].items()}
+    named = [one for one in found["findings"] if one["kind"] == "fabric"]
+    missed = {
+        kind
+        for kind in (hidden.SLOW_GPU, hidden.SLOW_RAIL, hidden.WRONG, hidden.PARTNERS)
+        if any(status[name] != "drained" for name in drawn[kind])
+    }
+    missed |= {kind for kind in (hidden.DEAD, hidden.HUNG, hidden.HANG) if status[drawn[kind][0]] != "untested"}
+    if not [one for one in named if one["suspects"] == [f"uplink {fleet.leaf[drawn[hidden.LEAF][0]]}"]]:
+        missed.add(hidden.LEAF)
+    if not [one for one in named if one["nodes"] == drawn[hidden.LINK]]:
+        missed.add(hidden.LINK)
+        met = [
+            test for part in found["rounds"] for test in part["tests"] if sorted(test["nodes"]) == drawn[hidden.LINK]
+        ]
+        if sum(test["verdict"] == "fail" for test in met) > 1:
+            missed.add("a bad link that was seen twice")
+    guilty = hidden.culprits([{"kind": kind, "nodes": names} for kind, names in drawn.items()])
+    if any(one == "drained" and name not in guilty for name, one in status.items()):
+        missed.add("accused")
+    return missed
+
+
 def show(case: Case, results: t.Sequence[dict[str, Result]], bad: int) -> list[str]:
     """Print one table and return the targets that were missed."""
     say = sys.stdout.write
@@ -130,7 +182,13 @@ def main(argv: t.Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--leaf", type=int, default=16, help="nodes per leaf; 0: the planner knows no topology")
+    parser.add_argument("--mixed", action="store_true")
     args = parser.parse_args(argv)
+    if args.mixed:
+        with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
+            count = collections.Counter(kind for missed in pool.map(mixed, range(args.seeds)) for kind in missed)
+        sys.stdout.write("".join(f"{kind}: {number} of {args.seeds}\n" for kind, number in sorted(count.items())))
+        return int(count["accused"] > 0)
     short: list[str] = []
     with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
         for number, case in enumerate(CASES):

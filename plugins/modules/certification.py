@@ -48,7 +48,7 @@ options:
   timeout: {type: float, default: 600, description: Seconds for one measurement between nodes.}
   suite_timeout: {type: float, default: 1800, description: Seconds for what a node tests of itself.}
   wait: {type: float, default: 120, description: Seconds that a job may wait for its nodes.}
-  patience: {type: float, default: 10, description: Seconds for a node to begin after Slurm gave it a task.}
+  patience: {type: float, default: 10, description: Least seconds for a node to begin its task; more is learnt.}
   hold: {type: float, default: 20, description: Most seconds that a node is kept after its own test.}
   poll: {type: float, default: 2, description: Most seconds between looks.}
   keep: {type: int, default: 0, description: "Newest runs that are kept; V(0) is all. See RV(removed)."}

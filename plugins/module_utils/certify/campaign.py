@@ -39,7 +39,7 @@ class Campaign:
         self.options = fleet.read_options(options)
         self.ledger = Ledger(fleet.read_nodes(fleet_), self.options, fleet.profile(fleet_))
         self._dice = random.Random(self.options.seed)  # noqa: S311 - reproducible, not secret
-        self._rounds = self._railed = 0
+        self._rounds = self._railed = self._early = 0
         self._course = self._go()
         self._step: tuple[Batch, ...] = ()
         self._over = False
@@ -56,7 +56,8 @@ class Campaign:
         if self._over:
             return None
         tests = [test.facts() for batch in self._step for test in batch.tests]
-        concurrent = min(len(tests), self.options.concurrent or len(tests))
+        most = len({tuple(test["nodes"]) for test in tests})
+        concurrent = min(most, self.options.concurrent or most)
         told = {"id": self._step[0].id, "stage": self._step[-1].stage, "round": self._step[-1].round}
         return {**told, "tests": tests, "missing": self._missing(), "concurrent": concurrent}
 
@@ -142,7 +143,15 @@ class Campaign:
             met = robin[number] if few else arrange[number](left, self.ledger.met, self._dice)
             groups = [group for group in met if not mute & set(group)]
             if groups:
-                yield (self._meeting("pair", groups),)
+                yield (self._meeting("pair", groups), *self._more(groups, len(nodes)))
+
+    def _more(self, groups: t.Sequence[t.Sequence[str]], nodes: int) -> t.Iterator[Batch]:
+        """Two nodes have no other partner: that they have to meet again to be cleared is known before they start."""
+        if nodes > 2 or "confirm" not in self.options.stages:
+            return
+        for dummy in range(min(self.options.confirm_rounds, standing.enough(self.options) - 1)):
+            self._early += 1
+            yield self._meeting("confirm", groups)
 
     def _meeting(self, stage: str, groups: t.Sequence[t.Sequence[str]], **more: t.Any) -> Batch:
         self._rounds += 1
@@ -150,7 +159,7 @@ class Campaign:
         return self.ledger.open(stage, self._rounds, groups, collective=self.options.collectives[0], rails=each, **more)
 
     def _confirm(self) -> t.Iterator[tuple[Batch, ...]]:
-        for dummy in range(self.options.confirm_rounds):
+        for dummy in range(self.options.confirm_rounds - self._early):
             now = self._stand()
             again = confirm.again(self.ledger, now)
             groups = confirm.groups(self.ledger, now, self._dice, {name for group in again for name in group})
@@ -159,6 +168,10 @@ class Campaign:
             yield (self._meeting("confirm", groups, again=again),)
 
     def _ladder(self) -> t.Iterator[tuple[Batch, ...]]:
+        # Who failed in the last round, and is more likely well than not, would be kept out with no word about the way.
+        again = confirm.again(self.ledger, self._stand(), standing.SUSPECT)
+        if again and "confirm" in self.options.stages and self.options.confirm_rounds:
+            yield (self._meeting("confirm", [], again=again),)
         now = self._stand()
         for number, rung in enumerate(ladder.rungs(ladder.survivors(self.ledger, now)), 1):
             for collective in self.options.collectives:

@@ -111,10 +111,13 @@ def _among_themselves(alone: t.Sequence[str], ledger: Ledger, shun: pairs.Shun) 
     return rest + [list(pair) for pair in zip(over[::2], over[1::2]) if not shun(*pair)]
 
 
-def again(ledger: Ledger, standing: Standing) -> list[Group]:
-    """Return groups that failed although each of their nodes is well with others: is it the way between them?"""
+def again(ledger: Ledger, standing: Standing, believed: float = 0.0) -> list[Group]:
+    """Return groups that failed although each of their nodes is well with others: is it the way between them?
+
+    ``believed`` is how far a node may be suspect and still be taken to be well.
+    """
     asked = {test.nodes for batch in ledger.batches for test in batch.tests if test.stage == "retest"}
-    well = max(ledger.options.clear_at, ledger.options.prior, standing.share)
+    well = max(ledger.options.clear_at, ledger.options.prior, standing.share, believed)
     found: list[Group] = []
     taken: set[str] = set()
     for test, dummy in ledger.results(*PAIRS):

@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.local import HOLD, OPEN
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import RefusedError, Slurm
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.watch import Clock, Watch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.watch import Clock, Earlier, Watch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 FRUITLESS = 2  # attempts one after the other that came to nothing
@@ -46,6 +46,7 @@ class Coordinator:
         self.names = [node["name"] for node in request["fleet"]["nodes"]]
         self.known = [*self.names, *request.get("others", [])]
         self.records: list[Json] = []
+        self.took: list[float] = []  # how long nodes needed to begin, so far
 
     def run(self, campaign: Campaign) -> None:
         """Do whatever the campaign still asks for."""
@@ -80,7 +81,8 @@ class Coordinator:
 
     def _take(self, campaign: Campaign, batch: Json, state: Json, answered: t.Container[str]) -> None:
         """Hand results on, each once; when it was first seen is kept, or a second look would judge another clock."""
-        tests = [test for test in batch["tests"] if test["id"] in answered]
+        # What comes after a test was given up comes too late: whoever goes on with the run would go another way.
+        tests = [test for test in batch["tests"] if test["id"] in answered and test["id"] not in state["given_up"]]
         fresh = [test["id"] for test in tests if test["id"] not in state["seen"]]
         if fresh:
             state["seen"].update(dict.fromkeys(fresh, self.clock.wall()))
@@ -124,13 +126,19 @@ class Coordinator:
             state.update(open=True, jobs=jobs, submitted=state.get("submitted", self.clock.wall()))
             self._save(batch, state)
         self._submit(batch, jobs)
-        watch = Watch(self.journal, self.slurm, self.how, batch["id"], self.clock, lively=state["attempt"] > 1)
+        silent = state.setdefault("silent", [])
+        earlier = Earlier(self.took, state["attempt"] > 1 and len(silent) < len(batch["tests"]), silent)
+        watch = Watch(self.journal, self.slurm, self.how, batch["id"], self.clock, earlier)
         over = watch.follow(jobs, lambda answered: self._take(campaign, batch, state, answered))
-        state["open"] = False
-        empty = len(over) == len(left) and not any(over.values())
+        self.took += watch.took.values()
+        state.update(open=False, silent=sorted({*silent, *watch.silent}))
+        empty = len(over) == len(left) and not any(over.values()) and not watch.silent
         state["fruitless"] = state.get("fruitless", 0) + 1 if empty else 0
         lost = "its job ended without a result" if state["fruitless"] >= FRUITLESS else ""
-        state["given_up"].update({name: why or lost for name, why in over.items() if why or lost})
+        late = self.journal.answered()
+        state["given_up"].update(
+            {name: why or lost for name, why in over.items() if (why or lost) and name not in late}
+        )
         self._save(batch, state)
 
     def _submit(self, batch: Json, jobs: t.Sequence[Job]) -> None:

@@ -16,7 +16,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import l
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import Batch, Ledger, Test
 
 Names = t.Tuple[str, ...]
-_BATCHES = 20  # at most, of one rung and collective: between 1,000 nodes it takes up to 18
+_BATCHES = 40  # at most, of one rung and collective: between 1,000 nodes it takes up to 36
+_TRIES = 2  # a node that is bad in one of three leads astray in one of nine
 
 
 class Way(t.NamedTuple):
@@ -48,6 +49,13 @@ def climb(
         bad = ladder.slow(ledger, batch.tests)
         return {test.nodes for test in batch.tests if test.id in bad}
 
+    def always(parts: t.Iterable[Names]) -> Course:
+        """What is slow by something that comes and goes leads nowhere: slow is here what is slow each time."""
+        bad = yield from run(parts)
+        for dummy in range(_TRIES - 1):
+            bad &= yield from run(sorted(bad))
+        return bad
+
     begun = len(ledger.batches)
     found = yield from run([tuple(group) for group in groups])
     if now.findings:  # where all is slow there is nothing narrower to find
@@ -56,7 +64,7 @@ def climb(
     again = [_rest(ledger, now, nodes, known) for nodes in sorted(found)]
     ways = [Way(nodes) for nodes in sorted((yield from run(again)))]
     while ways and len(ledger.batches) - begun < _BATCHES:
-        ways = yield from _narrower(ledger, ways, run)
+        ways = yield from _narrower(ledger, ways, always)
         # Two nodes are named only by what they have shown twice.
         yield from run(way.nodes for way in ways if len(way.nodes) == 2)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import sys
+import threading
+import time
 import typing as t
 from pathlib import Path
 
@@ -29,14 +31,54 @@ def main(argv: t.Sequence[str]) -> int:
     book.start(Path(argv[0]).stem)
     done = book.answered()
     tests = [test for test in job["tests"] if test["id"] not in done]
-    # The steps have to end before the pool waits for its threads.
-    with concurrent.futures.ThreadPoolExecutor(max(1, int(job["concurrent"]))) as pool, _child.ending():
-        list(pool.map(lambda test: _one(test, job, book), tests))
+    # What the same nodes do, they do one after the other.
+    groups: dict[tuple[t.Any, ...], list[Json]] = {}
+    for test in tests:
+        groups.setdefault((*test["nodes"], test.get("collective"), steps.paired(test)), []).append(test)
+    _run(list(groups.values()), job, book)
     return 0
 
 
-def _one(test: Json, job: Json, book: journals.Journal) -> None:
-    try:
-        book.answer(test["id"], steps.measure(test, job["how"], job["run"], str(book.folder / "logs")))
-    except (OSError, journals.JournalError) as exc:
-        sys.stderr.write(f"{test['id']}: its result was lost: {exc}\n")
+def _run(groups: t.Sequence[t.Sequence[Json]], job: Json, book: journals.Journal) -> None:
+    """Do groups of tests side by side; when the process is told to end their steps end first, and no other begins."""
+    over, door = threading.Event(), threading.Lock()
+    busy: set[str] = set()
+
+    def enter(few: t.Sequence[Json]) -> None:
+        with door:
+            if over.is_set():
+                return
+            busy.add(few[0]["id"])
+        try:
+            _together(few, job, book)
+        finally:
+            busy.discard(few[0]["id"])
+
+    with concurrent.futures.ThreadPoolExecutor(max(1, int(job["concurrent"]))) as pool:
+        try:
+            with _child.ending():
+                try:
+                    running = [pool.submit(enter, few) for few in groups]
+                    # A signal that comes just before a thread begins to wait does not end the waiting: so not for long.
+                    while concurrent.futures.wait(running, 1.0).not_done:
+                        pass
+                except (SystemExit, KeyboardInterrupt):
+                    with door:
+                        over.set()
+                    raise
+            for one in running:
+                one.result()
+        except (SystemExit, KeyboardInterrupt):
+            # The pool waits for its threads, which wait for their steps; one of them may just be starting one.
+            while busy:
+                _child.end_all()
+                time.sleep(0.1)
+            raise
+
+
+def _together(tests: t.Sequence[Json], job: Json, book: journals.Journal) -> None:
+    for name, found in steps.measure(tests, job["how"], job["run"], str(book.folder / "logs")):
+        try:
+            book.answer(name, found)
+        except (OSError, journals.JournalError) as exc:
+            sys.stderr.write(f"{name}: its result was lost: {exc}\n")

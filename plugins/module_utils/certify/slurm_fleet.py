@@ -35,6 +35,11 @@ def state(node: Json, reservation: bool = False) -> str:
     return "reserved" if flags & _RESERVED else "idle" if not flags else "_".join(sorted(flags)).lower()
 
 
+def mute(node: Json) -> bool:
+    """Say whether Slurm itself has asked a node in vain."""
+    return "NOT_RESPONDING" in node["flags"]
+
+
 def wanted(nodes: t.Sequence[Json], hosts: str, partition: Json | None) -> list[Json]:
     """Return the named nodes, or those of the partition; each once."""
     known = {node["name"]: node for node in nodes}
@@ -98,8 +103,7 @@ def fleet(
 def _silence(node: Json) -> str:
     if node["state"] == "UNKNOWN":
         return "its slurmd never registered"
-    mute = "NOT_RESPONDING" in node["flags"]
-    return "its slurmd does not answer, or has another munge key" if mute else ""
+    return "its slurmd does not answer, or has another munge key" if mute(node) else ""
 
 
 def history(certificates: t.Sequence[t.Any]) -> dict[str, float]:

@@ -76,12 +76,19 @@ class Slurm:
 
     def queue(self, names: t.Container[str]) -> list[Row]:
         """Return our jobs of these names, array tasks that wait as one row; ``host`` has a job's first task."""
+        return [row for row in self._rows() if row.name in names]
+
+    def held(self, run: str, names: t.Container[str]) -> bool:
+        """Say whether other jobs of a run still hold nodes, if only until Slurm has tidied up after them."""
+        return any(row.name.startswith(run) and row.name not in names and not row.waits for row in self._rows())
+
+    def _rows(self) -> list[Row]:
         argv = ["squeue", "-h", "-a", "--me", "-o", SEPARATOR.join(["%A", "%F", "%T", "%B", "%j"])]
         rc, out, err = self._run(argv)
         if rc:
             raise SlurmError(f"squeue failed: {(err or out).strip()}")
         rows = [line.split(SEPARATOR, 4) for line in out.splitlines()]
-        return [_row(cells) for cells in rows if len(cells) == 5 and cells[4] in names]
+        return [_row(cells) for cells in rows if len(cells) == 5]
 
     def cancel(self, job_id: int, waiting: bool = False) -> None:
         """End a job, or those of its tasks that have not begun; one that has ended already is no trouble."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import shlex
 import socket
 import time
+import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch
@@ -28,15 +29,23 @@ PAIR, RAIL = "nccl_pair", "nccl_rail"
 _TORCH = {"all_reduce": "all_reduce", "alltoall": "all_to_all"}
 
 
-def measure(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
-    """Return the records of a test; whatever goes wrong here is no fault of the nodes."""
-    begin = time.time()
-    try:
-        found = _nccl(test, how, run_name, folder) if how["tool"] == "nccl" else _torch(test, how, run_name)
-    except Exception as exc:  # one test must never take the others of its round with it
-        name = "nccl_tests" if how["tool"] == "nccl" else "collective_test"
-        found = [record(name, None, time=begin, verdict="error", reason=f"{type(exc).__name__}: {exc}")]
-    return [marked(one, test, run_name) for one in found]
+def measure(tests: t.Sequence[Json], how: Json, run_name: str, folder: str) -> t.Iterator[tuple[str, list[Json]]]:
+    """Yield the records of tests of the same nodes; whatever goes wrong here is no fault of the nodes.
+
+    To start Python with torch takes as long as to measure: ranks that are there measure for all of the tests.
+    """
+    nccl = how["tool"] == "nccl"
+    for few in [[test] for test in tests] if nccl else [list(tests)]:
+        begin = time.time()
+        try:
+            found = [_nccl(few[0], how, run_name, folder)] if nccl else _torch(few, how, run_name)
+        except Exception as exc:  # one test must never take the others of its round with it
+            name = "nccl_tests" if nccl else "collective_test"
+            found = [[record(name, None, time=begin, verdict="error", reason=f"{type(exc).__name__}: {exc}")]] * len(
+                few
+            )
+        for test, records in zip(few, found):
+            yield test["id"], [marked(one, test, run_name) for one in records]
 
 
 def paired(test: Json) -> bool:
@@ -115,8 +124,8 @@ def nccl_params(test: Json, how: Json, run_name: str, name: str, log: str) -> Js
     }
 
 
-def _torch(test: Json, how: Json, run_name: str) -> list[Json]:
-    given = how["torch"]
+def _torch(tests: t.Sequence[Json], how: Json, run_name: str) -> list[list[Json]]:
+    given, test, seconds = how["torch"], tests[0], how["timeout"] * len(tests)
     largest = int(given["max_size"])
     request = torch.Request(
         nodes=len(test["nodes"]),
@@ -128,14 +137,15 @@ def _torch(test: Json, how: Json, run_name: str) -> list[Json]:
         factor=4,
         warmup=2 if paired(test) else 5,
         iterations=10 if paired(test) else 20,
+        turns=len(tests),
     )
     # The job has the nodes already: nothing to wait for, and no CPU is taken from the ranks.
     job = {"exclusive": None, "immediate": None, "export": "ALL", "nodelist": ",".join(test["nodes"])}
     torch.validate(request, how["expect"])
-    argv = torch.command("srun", given["python"], request, {**job, **how["step_options"]}, how["timeout"])
+    argv = torch.command("srun", given["python"], request, {**job, **how["step_options"]}, seconds)
     context = {"time": time.time(), "run": run_name, "profile": how["profile"], "argv": argv, "busy": []}
-    outcome = run(argv, how["timeout"], torch.source(), {**_here(), **how["environment"]})
-    return list(result.result(outcome, request, how["expect"], context)["checks"])
+    outcome = run(argv, seconds, torch.source(), {**_here(), **how["environment"]})
+    return [result.result(outcome, request, how["expect"], context, n)["checks"] for n in range(len(tests))]
 
 
 def _here() -> dict[str, str]:

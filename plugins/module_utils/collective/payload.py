@@ -148,9 +148,22 @@ def _arguments() -> argparse.Namespace:
         ("factor", 4),
         ("warmup", 5),
         ("iterations", 20),
+        ("turns", 1),
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
     return parser.parse_args()
+
+
+def measured(bench: Bench, args: argparse.Namespace) -> t.Iterator[dict[str, t.Any]]:
+    """Yield a row for each operation and size."""
+    for operation in args.operations:
+        for size in sizes(args.min_size, args.max_size, args.factor):
+            count = elements(operation, size, bench.ranks)
+            if count == 0:
+                continue
+            wrong = bench.count_wrong(operation, count)
+            spent = bench.seconds(operation, count, args.warmup, args.iterations)
+            yield row(operation, size, count, spent, bench.ranks, wrong)
 
 
 def main() -> None:
@@ -162,21 +175,14 @@ def main() -> None:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     torch.distributed.init_process_group(args.backend)
     bench = Bench(torch, args.backend)
-    rows = []
-    for operation in args.operations:
-        for size in sizes(args.min_size, args.max_size, args.factor):
-            count = elements(operation, size, bench.ranks)
-            if count == 0:
-                continue
-            wrong = bench.count_wrong(operation, count)
-            spent = bench.seconds(operation, count, args.warmup, args.iterations)
-            rows.append(row(operation, size, count, spent, bench.ranks, wrong))
+    turns = [list(measured(bench, args)) for _dummy in range(args.turns)]
     members: list[t.Any] = [None] * bench.ranks
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     here = {"rank": bench.rank, "host": name, "machine": socket.gethostname()}
     torch.distributed.all_gather_object(members, here)
     if bench.rank == 0:
-        sys.stdout.write(f"{MARK}{json.dumps({'rows': rows, 'ranks': members, 'torch': torch.__version__})}\n")
+        found = {"rows": turns[0], "turns": turns, "ranks": members, "torch": torch.__version__}
+        sys.stdout.write(f"{MARK}{json.dumps(found)}\n")
         sys.stdout.flush()
     torch.distributed.barrier()  # a connection that somebody still uses must not be torn down: gloo would abort
     torch.distributed.destroy_process_group()

@@ -31,6 +31,7 @@ class Request(t.NamedTuple):
     factor: int
     warmup: int
     iterations: int
+    turns: int = 1  # all of it so many times, which starts the ranks once
 
 
 SPEC: Json = {
@@ -80,4 +81,6 @@ def command(srun: str, python: str, request: Request, options: t.Mapping[str, t.
     program = [f"--backend={request.backend}", "--operations", *request.operations]
     for name in ("min_size", "max_size", "factor", "warmup", "iterations"):
         program.append(f"--{name.replace('_', '-')}={getattr(request, name)}")
+    if request.turns > 1:
+        program.append(f"--turns={request.turns}")
     return [srun, *step, python, "-", *program]

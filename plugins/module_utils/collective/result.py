@@ -24,17 +24,18 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.srun_busy 
 CHECK = "collective_test"
 
 
-def parse(text: str) -> Json:
-    """Read the line that rank 0 printed."""
+def parse(text: str, turn: int = 0) -> Json:
+    """Read the line that rank 0 printed, as far as it is about one turn."""
     lines = [line[len(MARK) :] for line in text.splitlines() if line.startswith(MARK)]
     if len(lines) != 1:
         raise CollectiveError(f"{len(lines)} results were printed instead of one: {text.strip()[-300:]!r}")
     try:
         found = json.loads(lines[0])
-        rows, ranks, version = found["rows"], found["ranks"], found["torch"]
+        rows = found["turns"][turn] if turn else found["rows"]
+        ranks, version = found["ranks"], found["torch"]
         seen = [{"rank": int(r["rank"]), "host": str(r["host"]), "machine": str(r["machine"])} for r in ranks]
         return {"rows": [dict(row) for row in rows], "ranks": seen, "torch": str(version)}
-    except (ValueError, KeyError, TypeError) as exc:
+    except (ValueError, KeyError, TypeError, IndexError) as exc:
         raise CollectiveError(f"the result cannot be read: {exc!r}") from exc
 
 
@@ -51,12 +52,12 @@ def distrust(found: Json, request: Request) -> None:
         raise CollectiveError(f"nothing was measured for {', '.join(sorted(missing))}")
 
 
-def read(outcome: Outcome, request: Request) -> tuple[Json | None, str]:
+def read(outcome: Outcome, request: Request, turn: int = 0) -> tuple[Json | None, str]:
     """Return the result, and why there is none or why it is not believed."""
     if outcome.problem:
         return None, f"srun: {outcome.problem}"
     try:
-        found = parse(outcome.out)
+        found = parse(outcome.out, turn)
         distrust(found, request)
     except CollectiveError as exc:
         return None, str(exc)
@@ -86,16 +87,18 @@ def checks(request: Request, found: Json, expectations: t.Sequence[Json], common
     return records
 
 
-def result(outcome: Outcome, request: Request, expectations: t.Sequence[Json], context: t.Mapping[str, t.Any]) -> Json:
+def result(
+    outcome: Outcome, request: Request, expectations: t.Sequence[Json], context: t.Mapping[str, t.Any], turn: int = 0
+) -> Json:
     """Return what the module returns; without a believable result the records are errors and hold no numbers."""
-    found, problem = read(outcome, request)
+    found, problem = read(outcome, request, turn)
     rows, ranks = (found["rows"], found["ranks"]) if found else ([], [])
     about = {"tool": "torch.distributed", "version": found and found["torch"], "backend": request.backend}
     about["busy"] = context.get("busy", [])
     common = {
         "time": context["time"],
         "run": context["run"],
-        "seconds": outcome.seconds,
+        "seconds": outcome.seconds / request.turns,
         "evidence": outcome.err[-2000:],
         "scope": {"group": sorted({r["host"] for r in ranks})},
         "context": {**about, "argv": context["argv"], "profile": context["profile"]},

@@ -12,6 +12,7 @@ import time
 import typing as t
 from pathlib import Path
 
+import busy
 import faults
 import fleet as fleets
 import pytest
@@ -55,15 +56,19 @@ def test_nobody_else_is_accused(fleet: fleets.Fleet, certificate: Json) -> None:
     assert not accused, {name: certificate["nodes"][name]["reason"] for name in accused}
 
 
-def test_a_slow_leaf_and_a_bad_link_are_findings_that_name_them(fleet: fleets.Fleet, certificate: Json) -> None:
+def test_a_slow_leaf_and_a_bad_link_that_was_seen_twice_are_findings_that_name_them(
+    fleet: fleets.Fleet, certificate: Json
+) -> None:
     found = [one for one in certificate["findings"] if one["kind"] == "fabric"]
     leaf, link = fleet.with_fault("slow_leaf"), fleet.with_fault("bad_link")
     switch = certificate["nodes"][leaf[0]]["leaf"]
     assert [one["nodes"] for one in found if one["suspects"] == [f"uplink {switch}"]] == [leaf]
-    assert [one["nodes"] for one in found if one["nodes"] == link] == [link]
-    # Whatever else is slow has the node in it that is bad only now and then.
-    rest = [one for one in found if one["nodes"] not in (leaf, link)]
-    assert all(set(fleet.with_fault("flaky")) <= set(one["nodes"]) for one in rest), rest
+    # Its ends may never have met, or others may be bad beside them: benchmarks/isolation.py --mixed tells how often.
+    met = [test for part in certificate["rounds"] for test in part["tests"] if sorted(test["nodes"]) == link]
+    seen = sum(test["verdict"] == "fail" for test in met)
+    print(f"{link} were slow together {seen} times: {[one['nodes'] for one in found]}")
+    assert seen < 2 or [one["nodes"] for one in found if one["nodes"] == link] == [link]
+    assert "drained" not in status(certificate, link).values()
 
 
 def test_who_was_bad_twice_for_no_other_reason_is_not_cleared(fleet: fleets.Fleet, certificate: Json) -> None:
@@ -143,6 +148,15 @@ def test_one_hung_node_costs_little(sound: fleets.Fleet) -> None:
     assert set(status(found, set(hosts) - {hosts[7]}).values()) == {"cleared"}
     # The machine may be busy with something else; what must not happen is waiting for Slurm to give it up (300 s).
     assert more < 1.3 * without + 2 * PATIENCE, (without, more)
+
+
+@pytest.mark.parametrize("ailment", ["", "stop", "kill"])
+def test_a_busy_machine_makes_nobody_silent_but_who_is(sound: fleets.Fleet, ailment: str) -> None:
+    """The short form of busy.py, which does this twenty times."""
+    hosts = sound.idle()[:4]
+    with busy.loops(4):
+        found = busy.certify(sound, ["reach", "local"], ailment, hosts)
+    assert found.right, found
 
 
 def test_a_clock_that_is_off_is_named(sound: fleets.Fleet) -> None:

@@ -30,11 +30,15 @@ class Task:
 
     def __init__(self, job: int, name: str, node: str, tests: list[Json], after: str) -> None:
         self.job, self.name, self.node, self.tests, self.after = job, name, node, tests, after
-        self.state, self.began, self.done = "PENDING", 0.0, False
+        self.state, self.began, self.done = "PENDING", 0.0, 0.0
 
 
 class World:
-    """Slurm, its nodes and the time. Every node has a mood: well, hung (slurmd), busy, down, slow (its tests)."""
+    """Slurm, its nodes and the time.
+
+    Every node has a mood: well, hung (slurmd), deaf (hung, and Slurm takes no notice), tardy (begins late), busy, down,
+    slow (its tests).
+    """
 
     def __init__(self, nodes: t.Sequence[str], **moods: str) -> None:
         self.now, self.names = START, list(nodes)
@@ -46,6 +50,9 @@ class World:
         self.away = self.most = 0
         self.seconds = {"reach": 1.0}
         self.late = 0.0  # seconds of a prolog
+        self.tardy = 0.0  # seconds until a node that is tardy begins
+        self.heed = 3.0  # seconds after which Slurm notices that a node it has given something is hung
+        self.tidy = 0.0  # seconds that a node is kept after its job has ended
         self.skew: dict[str, float] = {}
         self.folder = Path()
 
@@ -89,7 +96,11 @@ class World:
 
     def work(self, task: Task) -> None:
         head = self.nodes_of(task)[0]
-        if self.moods[head] == "hung" or self.now - task.began < self.late:
+        if task.done:
+            task.state = "GONE" if self.now - task.done >= self.tidy else task.state
+            return
+        late = self.late + (self.tardy if self.moods[head] == "tardy" else 0.0)
+        if self.moods[head] in ("hung", "deaf") or self.now - task.began < late:
             return
         job = journals.load(self.folder / "jobs" / f"{task.name}.json")
         book = journals.Journal(self.folder)
@@ -98,14 +109,15 @@ class World:
             book.start(name)
         for test in task.tests:
             if (
-                self.now - task.began - self.late >= self.seconds.get(test["stage"], 2.0)
+                self.now - task.began - late >= self.seconds.get(test["stage"], 2.0)
                 and book.results(test["id"]) is None
             ):
                 self.measured += 1
                 book.answer(test["id"], self.answer(test))
         gate = (self.folder / "jobs" / f"{task.name}.gate").read_text()
         if all(book.results(test["id"]) is not None for test in task.tests) and (not task.node or gate != "hold"):
-            task.state = "GONE"
+            task.done = self.now
+            task.state = task.state if self.tidy else "GONE"
 
     def answer(self, test: Json) -> list[Json]:
         node = test["nodes"][0] if len(test["nodes"]) == 1 else None
@@ -150,6 +162,21 @@ class FakeSlurm:
             if task.name in names
         ]
 
+    def held(self, run: str, names: t.Container[str]) -> bool:
+        return any(
+            task.name.startswith(run) and task.name not in names and task.state == "RUNNING"
+            for task in self.world.tasks
+        )
+
+    def unheard(self, name: str) -> bool:
+        given = [task.began for task in self.world.tasks if task.state == "RUNNING" and task.node == name]
+        given += [
+            task.began for task in self.world.tasks if task.state == "RUNNING" and self.world.nodes_of(task)[0] == name
+        ]
+        return (
+            self.world.moods[name] == "hung" and self.world.now - min(given, default=self.world.now) > self.world.heed
+        )
+
     def nodes(self) -> list[Json]:
         held = {node for task in self.world.tasks if task.state == "RUNNING" for node in self.world.nodes_of(task)}
         states = {"busy": "ALLOCATED", "down": "DOWN"}
@@ -157,7 +184,7 @@ class FakeSlurm:
             {
                 "name": name,
                 "state": "ALLOCATED" if name in held else states.get(mood, "IDLE"),
-                "flags": [],
+                "flags": ["NOT_RESPONDING"] if self.unheard(name) else [],
                 "reason": "",
             }
             for name, mood in self.world.moods.items()

@@ -38,6 +38,11 @@ def test_the_targets_are_met(number):
         assert missed <= case.missed
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_with_a_third_of_the_fleet_at_fault_nobody_else_is_accused_and_a_slow_uplink_is_named(seed):
+    assert not {"accused", "slow_leaf", "a bad link that was seen twice"} & isolation.mixed(seed)
+
+
 @pytest.mark.parametrize("name", anchors.METHODS)
 def test_the_other_methods_find_constant_faults_without_noise(name):
     names = [f"n{n}" for n in range(101)]

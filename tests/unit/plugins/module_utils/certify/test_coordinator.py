@@ -134,6 +134,51 @@ def test_slow_start_of_everybody_is_not_silence_of_anybody(tmp_path: Path) -> No
     assert certify(world, tmp_path)[0].certificate()["reached"] == len(NODES)
 
 
+@pytest.mark.parametrize(("seconds", "jobs"), [(3.0, 1), (12.0, 1), (25.0, 2)])
+@pytest.mark.parametrize("names", [NODES, NODES[:2]])
+def test_who_is_slow_to_begin_is_asked_again_and_not_called_silent(
+    tmp_path: Path, names: list[str], seconds: float, jobs: int
+) -> None:
+    """A slow file server, a busy machine: many times as long as the patience of 4 s that it was asked for."""
+    world = World(names, n2="tardy")
+    world.tardy = seconds
+    certificate = certify(world, tmp_path, request(names, options={"stages": ["reach", "local"]}))[0].certificate()
+    assert {one["status"] for one in certificate["nodes"].values()} == {"cleared"}
+    assert len(world.submitted) == jobs
+
+
+def test_who_leads_a_round_and_is_slow_to_begin_it_takes_no_test_with_it(tmp_path: Path) -> None:
+    world = World(NODES, n1="tardy")
+    world.tardy = 30.0
+    records = certify(world, tmp_path, request(options={"stages": ["pair"]}))[1]
+    assert {record["verdict"] for record in records} == {"pass"}
+
+
+def test_hung_slurmd_of_which_slurm_takes_no_notice_is_found_all_the_same(tmp_path: Path) -> None:
+    world = World(NODES, n4="deaf")
+    certificate = certify(world, tmp_path, request(options={"stages": ["reach", "local"]}))[0].certificate()
+    assert [one["node"] for one in certificate["untested"]] == ["n4"]
+    assert "does not answer" in certificate["nodes"]["n4"]["reason"]
+    assert len(world.submitted) == 2, "it was not asked again"
+
+
+def test_nodes_that_slurm_has_not_tidied_away_yet_are_not_taken_by_others(tmp_path: Path) -> None:
+    """An epilog that takes its time, or a controller that is busy: our own last job still has the nodes."""
+    world = World(NODES)
+    world.tidy = 25.0
+    certificate = certify(world, tmp_path, request(options={"stages": ["reach", "pair"]}))[0].certificate()
+    assert {one["status"] for one in certificate["nodes"].values()} == {"cleared"}
+
+
+def test_what_comes_after_a_test_was_given_up_sends_nobody_another_way(tmp_path: Path) -> None:
+    options = {"stages": ["reach", "local"]}
+    first = certify(World(NODES, n4="hung"), tmp_path, request(options=options))[0].certificate()
+    late = [test["id"] for part in first["rounds"] for test in part["tests"] if test["nodes"] == ["n4"]]
+    for name in late:
+        Journal(tmp_path).answer(name, [])
+    assert certify(World(NODES), tmp_path, request(options=options))[0].certificate() == first
+
+
 @pytest.mark.parametrize("mood", ["busy", "down"])
 def test_who_is_taken_meanwhile_is_left_out_with_the_reason(tmp_path: Path, mood: str) -> None:
     world = World(NODES, n2=mood)
