@@ -52,6 +52,7 @@ from pathlib import Path
 from ansible import context
 from ansible.plugins.callback import CallbackBase
 
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preload import preload
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_file import RecordError, store
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_record import Recorder, run_name
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_results import is_rescued
@@ -70,6 +71,7 @@ class CallbackModule(CallbackBase):
     CALLBACK_NEEDS_ENABLED = True
 
     def v2_playbook_on_start(self, playbook: t.Any) -> None:
+        preload()
         self.recorder = Recorder(self.get_option("run") or run_name(time.time()))
         self.written = 0.0
         self.play: t.Any = None

@@ -21,6 +21,10 @@ options:
     description: Directory on this host for the file.
     type: path
     default: ~/.cache/hpcai.gpu_cluster/agent
+  content:
+    description: Return the file itself, in base64, in place of its path.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -33,12 +37,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _raw:
-  description: Path of the file.
+  description: Path of the file, or what is in it.
   type: list
   elements: path
   sample: [/home/admin/.cache/hpcai.gpu_cluster/agent/0f8b1f9c.pyz]
 """
 
+import base64
 import typing as t
 
 from ansible.errors import AnsibleLookupError
@@ -56,6 +61,7 @@ class LookupModule(LookupBase):
         if terms:
             raise AnsibleLookupError(f"node_agent takes no terms, got {terms!r}")
         try:
-            return [str(agent(self.get_option("cache")))]
+            path = agent(self.get_option("cache"))
+            return [base64.b64encode(path.read_bytes()).decode() if self.get_option("content") else str(path)]
         except (ProgramError, OSError) as exc:
             raise AnsibleLookupError(f"node_agent: {exc}") from exc

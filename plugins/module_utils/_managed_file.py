@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _replace
 SPEC: dict[str, t.Any] = {
     "path": {"type": "path", "required": True},
     "content": {"type": "str", "no_log": False},
+    "base64": {"type": "str", "no_log": False},
     "secret": {"type": "str", "no_log": True},
     "owner": {"type": "str", "default": "root"},
     "mode": {"type": "str"},
@@ -44,11 +45,12 @@ class Module(t.Protocol):
 
 def wanted(entry: Entry) -> bytes | None:
     """What the file shall hold; nothing for a directory."""
-    if entry.get("secret") is not None:
-        try:
-            return base64.b64decode(entry["secret"], validate=True)
-        except (binascii.Error, ValueError) as exc:
-            raise FileError(f"the secret for {entry['path']} is not base64") from exc
+    for name, what in (("secret", "secret for"), ("base64", "content of")):
+        if entry.get(name) is not None:
+            try:
+                return base64.b64decode(entry[name], validate=True)
+            except (binascii.Error, ValueError) as exc:
+                raise FileError(f"the {what} {entry['path']} is not base64") from exc
     content = entry.get("content")
     return None if content is None else content.encode()
 
@@ -60,7 +62,7 @@ def difference(entry: Entry, before: bytes | None, after: bytes | None) -> dict[
         return {**header, "before": "", "after": "directory\n"}
     if entry.get("secret") is not None:
         return {**header, "before": "(hidden)\n" if before else "", "after": "(hidden, differs)\n"}
-    if not entry.get("diff", True):
+    if entry.get("base64") is not None or not entry.get("diff", True):
         return {**header, "before": _digest(before), "after": _digest(after)}
     return {**header, "before": (before or b"").decode(errors="replace"), "after": after.decode()}
 

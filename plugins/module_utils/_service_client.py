@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import typing as t
 from pathlib import Path
@@ -54,6 +55,20 @@ class Service:
             self._systemctl("enable")
         self._act(todo.action)
         self._wait()
+
+    def refuse_cycles(self) -> None:
+        """A unit of another vendor with After=multi-user.target is enough for a circle."""
+        verify = ["systemd-analyze", "verify", "--man=no", "multi-user.target"]
+        rc, dummy, err = self.module.run_command(verify)
+        if rc not in (0, 1):  # 1 is any finding about any unit of the machine
+            raise ServiceError(f"{' '.join(verify)} ended with {rc}: {err.strip()}")
+        if "ordering cycle" in err:
+            found = [line for line in err.splitlines() if re.search("ordering cycle|dependency on|break", line)]
+            raise ServiceError(
+                "At the next boot systemd would leave out a unit of this node, for some wait for each other: "
+                f"{'; '.join(found)}. Look which of them has an After= or Before= that it does not need "
+                "('systemctl cat UNIT'; a copy in /etc/systemd/system replaces a package's)"
+            )
 
     def _outdated(self) -> bool:
         """Whether systemd has yet to read a file of the service that belongs to another unit."""

@@ -41,6 +41,23 @@ options:
   rdma_names:
     {type: dict, default: {}, description: "Names of RDMA adapters by PCI domain, from the next boot on."}
   record: {type: path, default: /var/lib/hpcai/node_tuning.json, description: What the host was like before.}
+  nccl:
+    description: What M(hpcai.gpu_cluster.nccl_config) does after that. Left out, it does nothing.
+    type: dict
+    suboptions:
+      variables: {type: dict, default: {}, description: As there.}
+      topology_file: {type: path, description: As there.}
+      machine: {type: dict, default: {}, description: As there.}
+      containers: {type: bool, default: true, description: As there.}
+      record: {type: path, default: /var/lib/hpcai/nccl_config.json, description: As there.}
+  hold:
+    description: What M(hpcai.gpu_cluster.package_hold) does after that. Left out, it does nothing.
+    type: dict
+    suboptions:
+      packages: {type: list, elements: str, default: [], description: As there.}
+      automatic_upgrades: {type: bool, default: true, description: As there.}
+      only_on: {type: list, elements: path, default: [], description: As there.}
+      record: {type: path, default: /var/lib/hpcai/package_hold.json, description: As there.}
 """
 EXAMPLES = r"""
 - name: Tune a node for training
@@ -67,17 +84,50 @@ values:
 units:
   {description: Services and kernel modules that changed., type: list, elements: str, returned: success,
    sample: ["nvidia-fabricmanager: active"]}
+nccl: {description: What M(hpcai.gpu_cluster.nccl_config) returns., type: dict, returned: with O(nccl)}
+hold: {description: What M(hpcai.gpu_cluster.package_hold) returns., type: dict, returned: with O(hold)}
 """
 
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_hold_task
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import FileError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import RecordError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import config_task as nccl_config
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.conf import NcclError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.files import SettingError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.host import ApplyError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.task import perform
+
+NCCL: dict[str, t.Any] = {
+    "variables": {"type": "dict", "default": {}},
+    "topology_file": {"type": "path"},
+    "machine": {"type": "dict", "default": {}},
+    "containers": {"type": "bool", "default": True},
+    "record": {"type": "path", "default": "/var/lib/hpcai/nccl_config.json"},
+}
+HOLD: dict[str, t.Any] = {
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "automatic_upgrades": {"type": "bool", "default": True},
+    "only_on": {"type": "list", "elements": "path", "default": []},
+    "record": {"type": "path", "default": "/var/lib/hpcai/package_hold.json"},
+}
+
+
+def all_of(module: AnsibleModule) -> dict[str, t.Any]:
+    """Do one topic after the other; what they found and changed is one result."""
+    state = {"state": module.params["state"]}
+    result = perform(module, module.params)
+    for name, work in (("nccl", nccl_config.perform), ("hold", _package_hold_task.perform)):
+        if module.params[name] is not None:
+            more: dict[str, t.Any] = work(module, {**module.params[name], **state})
+            result["changed"] = result["changed"] or more["changed"]
+            result["findings"] = [*result["findings"], *more["findings"]]
+            result["diff"] = [*result["diff"], *more.pop("diff", [])]
+            result[name] = more
+    return result
 
 
 def main() -> None:
@@ -96,11 +146,13 @@ def main() -> None:
         "delay": {"type": "float", "default": 5},
         "rdma_names": mapping,
         "record": {"type": "path", "default": "/var/lib/hpcai/node_tuning.json"},
+        "nccl": {"type": "dict", "options": NCCL},
+        "hold": {"type": "dict", "options": HOLD},
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     try:
-        result = perform(module, module.params)
-    except (ApplyError, FileError, OSError, RecordError, SettingError) as exc:
+        result = all_of(module)
+    except (ApplyError, FileError, NcclError, OSError, RecordError, SettingError) as exc:
         module.fail_json(msg=f"Cannot tune this node: {exc}")
     module.exit_json(**result)
 

@@ -71,6 +71,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+settled:
+  description: Whether everything was as wanted, so that another run would do nothing.
+  type: bool
+  returned: success
 check: {type: dict, returned: success, description: The check record.}
 path: {type: str, returned: success, sample: /mnt/resource_nvme, description: Where scratch is; null for nowhere.}
 source: {type: str, returned: success, sample: array, description: "V(array), V(adopted), V(fallback) or empty."}

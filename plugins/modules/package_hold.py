@@ -42,54 +42,11 @@ held: {description: Packages that were held., type: list, elements: str, returne
 released: {description: Packages that were released., type: list, elements: str, returned: success, sample: []}
 """
 
-import typing as t
-from pathlib import Path
-
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files as owned
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_hold as packages
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import FileError
-
-
-def bring(module: AnsibleModule) -> dict[str, t.Any]:
-    """Hold and release what has to be."""
-    params = module.params
-    if not module.get_bin_path("dpkg-query"):
-        text = "there is no dpkg here: packages and automatic upgrades are left as they are"
-        return {"changed": False, "findings": owned.told([owned.Finding("warn", "packages", text)])}
-    meant = not params["only_on"] or any(Path(path).exists() for path in params["only_on"])
-    wanted = params["state"] == "present" and meant
-    record = owned.load(params["record"])
-    now = packages.installed(module.run_command(packages.SHOW, check_rc=True)[1])
-    todo = packages.plan(now, params["packages"] if wanted else [], record.get("held", []))
-    off = packages.PERIODIC if wanted and not params["automatic_upgrades"] else None
-    changes, findings = owned.plan({packages.APT: off})
-    if not module.check_mode:
-        carry_out(module, todo, changes, record)
-    diffs = [*owned.differences(changes), *todo.difference()]
-    changed = bool(changes or todo.hold or todo.release)
-    return {
-        "changed": changed,
-        "held": todo.hold,
-        "released": todo.release,
-        "findings": owned.told(findings),
-        "diff": diffs,
-    }
-
-
-def carry_out(module: AnsibleModule, todo: packages.Plan, changes: list[owned.Change], record: owned.Json) -> None:
-    """The record tells what is held, also when dpkg refuses because somebody else is at work."""
-    path = module.params["record"]
-    record["held"] = sorted({*todo.held, *todo.release})
-    owned.note_directories(changes, record)
-    owned.save(path, record)
-    owned.apply(module, changes, record, {})
-    for word, names in (("hold", todo.hold), ("unhold", todo.release)):
-        if names:
-            module.run_command(["apt-mark", word, *names], check_rc=True)
-    record["held"] = todo.held
-    owned.save(path, record)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import RecordError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._package_hold_task import perform
 
 
 def main() -> None:
@@ -102,8 +59,8 @@ def main() -> None:
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     try:
-        result = bring(module)
-    except (FileError, OSError, owned.RecordError) as exc:
+        result = perform(module, module.params)
+    except (FileError, OSError, RecordError) as exc:
         module.fail_json(msg=f"Cannot hold packages: {exc}")
     module.exit_json(**result)
 

@@ -82,6 +82,7 @@ environment:
 needs:
   {type: dict, returned: success, description: Whether packages or a proof through Slurm are needed.,
    sample: {packages: true, proof: true}}
+settled: {type: bool, returned: success, description: Whether there was nothing to do.}
 removed: {type: list, elements: str, returned: success, description: Old environments that were removed.}
 kept: {type: dict, returned: success, description: Why each of the others stays.}
 """

@@ -30,7 +30,8 @@ options:
     default: []
     suboptions:
       path: {description: The file; directories above it are made., type: path, required: true}
-      content: {description: What it holds. A file with neither this nor a secret is a directory., type: str}
+      content: {description: What it holds. A file with none of this is a directory., type: str}
+      base64: {description: "What it holds, in base64, for what is no text; a diff shows digests.", type: str}
       secret: {description: "What it holds, in base64; never shown.", type: str}
       owner: {description: Its user and group., type: str, default: root}
       mode: {description: By default 0644 for files and 0755 for directories., type: str}
@@ -46,6 +47,11 @@ options:
   reload: {description: Command instead of C(systemctl reload)., type: list, elements: str}
   ready: {description: Command that succeeds once the service answers., type: list, elements: str}
   timeout: {description: Seconds to wait for O(ready)., type: int, default: 60}
+  no_cycles:
+    description: Fail where units of this machine wait for each other, for these files or others. At the next boot
+      systemd would leave out one of them, maybe this one, and say so in the journal only.
+    type: bool
+    default: false
 """
 EXAMPLES = r"""
 - name: Run slurmctld with the current configuration
@@ -88,6 +94,8 @@ def bring(module: AnsibleModule) -> dict[str, t.Any]:
     todo = plan(unit, seen, reload_on, service.reloaded())
     if not module.check_mode:
         service.run(unit, todo)
+    if module.params["no_cycles"]:
+        service.refuse_cycles()
     changed = changed or todo.changed
     return {"changed": changed, "action": todo.action, "stale": todo.stale, "written": sorted(written), "diff": diff}
 
@@ -96,6 +104,7 @@ def main() -> None:
     paths = {"type": "list", "elements": "path", "default": []}
     words = {"type": "list", "elements": "str"}
     spec: dict[str, t.Any] = {"name": {"type": "str", "required": True}, "timeout": {"type": "int", "default": 60}}
+    spec["no_cycles"] = {"type": "bool", "default": False}
     spec["files"] = {"type": "list", "elements": "dict", "default": [], "options": SPEC}
     spec.update({"restart_on": paths, "reload_on": paths, "written": paths, "reload": words, "ready": words})
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)

@@ -30,30 +30,18 @@ RETURN = r"""
 version: {description: "Its version; empty without Slurm's commands.", type: str, returned: success, sample: 24.11.5}
 """
 
-import tempfile
-from pathlib import Path
-
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.parse import version
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.release import release
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
-
-LEAST = "ClusterName=nobody\nSlurmctldHost=nobody\n"
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
-    sinfo = module.get_bin_path("sinfo")
-    if not sinfo:
-        module.exit_json(changed=False, version="")
-    with tempfile.TemporaryDirectory(dir=module.tmpdir) as folder:
-        conf = Path(folder, "slurm.conf")
-        conf.write_text(LEAST, encoding="utf-8")
-        rc, out, err = module.run_command([sinfo, "--version"], environ_update={"SLURM_CONF": str(conf)})
     try:
-        module.exit_json(changed=False, version=version(out))
+        module.exit_json(changed=False, version=release(module))
     except SlurmError as exc:
-        module.fail_json(msg=f"{sinfo} --version ended with {rc}, and {exc}: {err.strip()}")
+        module.fail_json(msg=str(exc))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import typing as t
 from pathlib import Path
 
 import yaml
+from ansible.module_utils.common.yaml import yaml_load  # by libyaml: each host reads profiles, several times
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_metrics import unit_problem
@@ -50,7 +51,7 @@ def _read(path: Path, over: tuple[str, ...] = ()) -> Json:
     if path.name in over:
         raise ProfileError(f"profile {path.name} is its own base: {' > '.join([*over, path.name])}")
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = yaml_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as exc:
         raise ProfileError(f"profile {path.name} is no YAML: {exc}") from exc
     if not isinstance(found, dict) or not isinstance(found.get("expect", []), list):

@@ -115,6 +115,7 @@ def result(done: Done, told: Told, settings: Json, after: list[str], begin: floa
     last = done.last
     return {
         "changed": bool(done.commands),
+        "settled": not done.commands and not done.problem,
         "check": conclude(last, done.problem, told, begin),
         "path": last.path or None,
         "source": last.source,

@@ -84,6 +84,7 @@ class Worker:
             "changed": bool(changed or dropped[0]),
             "environment": self._described(),
             "needs": self._needs(),
+            "settled": not (changed or dropped[0]),
             "removed": dropped[0],
             "kept": dropped[1],
             "diff": {"before": {self.params["link"]: before}, "after": {self.params["link"]: after}},

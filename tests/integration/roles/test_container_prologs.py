@@ -74,10 +74,10 @@ def test_every_host_has_a_program_before_slurm_is_told() -> None:
     anchors = next(task for task in tasks if "__enroot_job_anchors" in str(task.get("loop")))
     assert "enroot_base_dir" not in str(anchors["when"])
     plays = yaml.safe_load((ROOT / "playbooks/configure_steps/nodes.yml").read_text())
-    role = next(
-        one for play in plays for one in play["roles"] if play["hosts"] == "slurm_compute" and "enroot" in one["role"]
-    )
+    tasks = [task for play in plays if play["hosts"] == "slurm_compute" for task in play.get("tasks", [])]
+    role = next(task for task in tasks if "enroot" in task.get("ansible.builtin.include_role", {}).get("name", ""))
     assert {"slurm", "slurm_controller"} <= set(role["tags"])
+    assert role["ansible.builtin.include_role"]["apply"]["tags"] == role["tags"]
 
 
 def test_the_unit_that_epilogs_restart_has_no_limit_of_starts() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import types
 import typing as t
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import jinja2
 import pytest
 import yaml
 from patience import patience
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._service_client import Service, ServiceError
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 GATES = yaml.safe_load((ROLES / "boot_order/defaults/main.yml").read_text())["boot_order_gates"]
@@ -104,12 +107,19 @@ def test_a_gate_that_is_not_installed_is_no_trouble(node: Node) -> None:
 
 
 def test_a_vendor_s_unit_after_multi_user_target_is_found(node: Node) -> None:
-    """The role looks for these words."""
+    """The module looks for these words, and the role asks it to."""
     fabric = OTHERS["nvidia-fabricmanager.service"].replace("network-online.target", "multi-user.target")
     node.write("nvidia-fabricmanager.service", fabric)
     assert "ordering cycle" in node.verify()
     role = yaml.safe_load((ROLES / "boot_order/tasks/present.yml").read_text())
-    assert any("'ordering cycle' not in" in str(task.get("ansible.builtin.assert", {}).get("that")) for task in role)
+    assert role[0]["hpcai.gpu_cluster.service_current"]["no_cycles"] == "{{ boot_order_verify | bool }}"
+    module = t.cast(
+        "t.Any", types.SimpleNamespace(params={"name": "x"}, run_command=lambda argv: (1, "", node.verify()))
+    )
+    with pytest.raises(ServiceError, match=r"would leave out a unit of this node.*nvidia-fabricmanager.service"):
+        Service(module).refuse_cycles()
+    node.write("nvidia-fabricmanager.service", OTHERS["nvidia-fabricmanager.service"])
+    Service(module).refuse_cycles()
 
 
 def test_each_gate_is_before_slurmd_without_the_others() -> None:

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import base64
 import hashlib
 import typing as t
 from pathlib import Path
@@ -14,10 +15,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.lookup import node_agent
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program import ProgramError
 
 
-def lookup(cache: Path, *terms: str) -> list[str]:
+def lookup(cache: Path, *terms: str, content: bool = False) -> list[str]:
     plugin = node_agent.LookupModule()
     plugin.set_options = lambda **dummy: None
-    plugin.get_option = lambda name: str(cache)
+    plugin.get_option = {"cache": str(cache), "content": content}.get
     found: list[str] = plugin.run(list(terms), None)
     return found
 
@@ -26,6 +27,8 @@ def test_the_path_is_that_of_the_file_and_the_same_every_time(tmp_path: Path) ->
     (path,) = lookup(tmp_path / "cache")
     assert hashlib.sha256(Path(path).read_bytes()).hexdigest() == Path(path).stem
     assert lookup(tmp_path / "cache") == [path]
+
+    assert base64.b64decode(lookup(tmp_path / "cache", content=True)[0]) == Path(path).read_bytes()
 
 
 def test_it_takes_no_terms(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _managed_file as managed
-from ansible_collections.hpcai.gpu_cluster.plugins.modules import package_hold
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_hold_task
 
 
 class Locked(Exception):
@@ -45,16 +45,20 @@ class Played:
         return 0, f"linux-image-azure {self.held} installed\n", ""
 
 
+def bring(played: Played) -> dict[str, t.Any]:
+    return _package_hold_task.perform(t.cast("t.Any", played), played.params)
+
+
 def test_what_a_locked_dpkg_refused_is_given_back_by_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managed, "_known", lambda owner: False)
-    monkeypatch.setattr(package_hold.packages, "APT", str(tmp_path / "apt"))
+    monkeypatch.setattr(_package_hold_task.packages, "APT", str(tmp_path / "apt"))
     record = tmp_path / "state/record.json"
-    assert package_hold.bring(t.cast("t.Any", Played(record)))["held"] == ["linux-image-azure"]
-    assert not package_hold.bring(t.cast("t.Any", Played(record)))["changed"]
+    assert bring(Played(record))["held"] == ["linux-image-azure"]
+    assert not bring(Played(record))["changed"]
     with pytest.raises(Locked):
-        package_hold.bring(t.cast("t.Any", Played(record, "absent", locked=True)))
+        bring(Played(record, "absent", locked=True))
     assert json.loads(record.read_text())["held"] == ["linux-image-azure"]
-    assert package_hold.bring(t.cast("t.Any", Played(record, "absent")))["released"] == ["linux-image-azure"]
+    assert bring(Played(record, "absent"))["released"] == ["linux-image-azure"]
     assert (Played.held, record.exists()) == ("install", False)

@@ -1,0 +1,125 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What roles would else ask a machine one by one."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_info
+short_description: Which packages, services and files a machine has
+version_added: 0.1.0
+author: [hpcai.gpu_cluster authors (@hpcai)]
+description:
+  - Asks at once what the roles of this collection otherwise ask in tasks of their own.
+  - Registered as C(hpcai_node), it spares these tasks. It is no fact, so that no cache carries it into another run, in
+    which it may be wrong.
+extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+attributes:
+  check_mode: {support: full}
+  diff_mode: {support: none}
+  idempotent: {support: full}
+options:
+  packages: {description: Debian packages to look for., type: list, elements: str, default: []}
+  services: {description: Units to ask systemd about., type: list, elements: str, default: []}
+  files: {description: Files to look for., type: list, elements: path, default: []}
+  slurm: {description: Whether to ask Slurm's commands for their release., type: bool, default: false}
+"""
+EXAMPLES = r"""
+- name: Learn what the machine is
+  hpcai.gpu_cluster.node_info:
+    packages: [munge]
+  register: hpcai_node
+
+- name: Install munge
+  ansible.builtin.apt:
+    name: munge
+  when: "'munge' not in hpcai_node.packages"
+"""
+RETURN = r"""
+packages: {description: Those that are installed., type: list, elements: str, returned: success, sample: [munge]}
+services:
+  description: What C(systemctl is-active) says of each, V(inactive) also of one that is not there.
+  type: dict
+  returned: success
+  sample: {healthagent.service: inactive}
+slurm:
+  description: Slurm's release, with O(slurm); empty without its commands.
+  type: str
+  returned: success
+  sample: 24.11.5
+files:
+  description: Those that are there, with owner, mode and SHA-256 of their content.
+  type: dict
+  returned: success
+  sample: {/etc/munge/munge.key: "munge:munge 0400 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"}
+"""
+
+import contextlib
+import grp
+import hashlib
+import pwd
+import stat
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.release import release
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
+
+
+def installed(module: AnsibleModule, names: list[str]) -> list[str]:
+    """Without dpkg nothing is known to be there, and whoever needs a package asks for it."""
+    if not names or not module.get_bin_path("dpkg-query"):
+        return []
+    # 1 says that one of them is unknown.
+    text = module.run_command(["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package}\n", *names])[1]
+    return sorted({line.split()[1] for line in text.splitlines() if line.startswith("installed ")})
+
+
+def services(module: AnsibleModule, names: list[str]) -> dict[str, str]:
+    """One line for each."""
+    if not names or not module.get_bin_path("systemctl"):
+        return {}
+    return dict(zip(names, module.run_command(["systemctl", "is-active", *names])[1].split()))
+
+
+def slurm(module: AnsibleModule) -> str:
+    """One that does not tell is left to whoever needs to know."""
+    with contextlib.suppress(SlurmError):
+        return release(module) if module.params["slurm"] else ""
+    return ""
+
+
+def files(paths: list[str]) -> dict[str, str]:
+    """What changes with anything that a task could have to put right."""
+    found = {}
+    for path in map(Path, paths):
+        with contextlib.suppress(OSError, KeyError):
+            seen = path.lstat()
+            content = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(seen.st_mode) else ""
+            owner = f"{pwd.getpwuid(seen.st_uid).pw_name}:{grp.getgrgid(seen.st_gid).gr_name}"
+            found[str(path)] = f"{owner} {stat.S_IMODE(seen.st_mode):04o} {content}".strip()
+    return found
+
+
+def main() -> None:
+    spec = {
+        "packages": {"type": "list", "elements": "str", "default": []},
+        "services": {"type": "list", "elements": "str", "default": []},
+        "files": {"type": "list", "elements": "path", "default": []},
+        "slurm": {"type": "bool", "default": False},
+    }
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module.exit_json(
+        changed=False,
+        packages=installed(module, module.params["packages"]),
+        services=services(module, module.params["services"]),
+        slurm=slurm(module),
+        files=files(module.params["files"]),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What node_info tells, and that roles which are told something else ask for themselves."""
+
+from __future__ import annotations
+
+import hashlib
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_info
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+class Machine:
+    """An AnsibleModule of a machine that answers with what a test gives it."""
+
+    def __init__(self, tools: t.Mapping[str, tuple[int, str]], **params: t.Any) -> None:
+        self.tools, self.asked = tools, list[list[str]]()
+        self.params = {"slurm": True, **params}
+        self.tmpdir = None
+
+    def get_bin_path(self, name: str, *dummy: t.Any, **dummies: t.Any) -> str | None:
+        return f"/usr/bin/{name}" if name in self.tools else None
+
+    def run_command(self, argv: list[str], **dummy: t.Any) -> tuple[int, str, str]:
+        self.asked.append(argv)
+        return (*self.tools[argv[0].rpartition("/")[2]], "")
+
+
+def machine(**tools: tuple[int, str]) -> t.Any:
+    return Machine({name.replace("_", "-"): said for name, said in tools.items()})
+
+
+def test_only_what_is_wholly_installed_counts() -> None:
+    seen = machine(dpkg_query=(1, "installed munge\nconfig-files slurmd\nnot-installed fio\nunpacked mdadm\n"))
+    assert node_info.installed(seen, ["munge", "slurmd", "fio", "mdadm", "unknown"]) == ["munge"]
+    assert node_info.installed(machine(), ["munge"]) == []
+    assert node_info.installed(seen, []) == []
+    assert len(seen.asked) == 1
+
+
+def test_services_by_name() -> None:
+    seen = machine(systemctl=(3, "inactive\nactive\n"))
+    assert node_info.services(seen, ["a.service", "b.service"]) == {"a.service": "inactive", "b.service": "active"}
+    assert node_info.services(machine(), ["a.service"]) == {}
+
+
+def test_a_slurm_that_does_not_tell_is_asked_by_whoever_needs_to_know() -> None:
+    assert node_info.slurm(machine(sinfo=(0, "slurm-wlm 24.11.5\n"))) == "24.11.5"
+    assert node_info.slurm(machine(sinfo=(127, "no such library"))) == ""
+    assert node_info.slurm(machine()) == ""
+
+
+def test_files_change_with_content_mode_and_kind(tmp_path: Path) -> None:
+    path, folder, link = tmp_path / "file", tmp_path / "folder", tmp_path / "link"
+    path.write_bytes(b"\0one")
+    path.chmod(0o640)
+    folder.mkdir(mode=0o700)
+    link.symlink_to(path)
+    found = node_info.files([str(path), str(folder), str(link), str(tmp_path / "none")])
+    assert list(found) == [str(path), str(folder), str(link)]
+    assert found[str(path)].split()[1:] == ["0640", hashlib.sha256(b"\0one").hexdigest()]
+    assert found[str(folder)].split()[1:] == ["0700"]
+    assert found[str(link)].split()[1:] == ["0777"]
+
+
+@pytest.mark.parametrize(
+    "role, file, task, name",
+    [
+        ("munge", "main", "Install munge", "munge_packages"),
+        ("slurm", "packages", "Packages | Install what the repository offers, once", "__slurm_packages_by_apt"),
+        ("shared_storage", "main", "Install what the mounts and exports need", "__shared_storage_packages"),
+    ],
+)
+def test_a_role_installs_what_it_was_not_told_of(role: str, file: str, task: str, name: str) -> None:
+    tasks = yaml.safe_load((ROOT / f"roles/{role}/tasks/{file}.yml").read_text())
+    condition = next(one for one in tasks if one["name"] == task)["when"]
+    assert condition == f"{name} | difference((hpcai_node | default({{}}))['packages'] | default([])) | length > 0"
+
+
+def test_configure_asks_for_all_that_roles_install_by_default() -> None:
+    plays = yaml.safe_load((ROOT / "playbooks/configure_steps/inventory.yml").read_text())
+    asked = set(plays[-1]["tasks"][0]["hpcai.gpu_cluster.node_info"]["packages"])
+    for role in ("munge", "slurm_controller", "slurm_compute", "slurm_login", "slurm_database"):
+        defaults = yaml.safe_load((ROOT / f"roles/{role}/defaults/main.yml").read_text())
+        assert {one for key, value in defaults.items() if key.endswith("_packages") for one in value} <= asked, role
