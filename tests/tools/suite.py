@@ -42,6 +42,7 @@ class Part(t.NamedTuple):
     after: tuple[str, ...] = ()  # parts that have to be over before it
     clean: tuple[str, ...] = ()  # a command that takes away what a part leaves that was cut off
     needs: tuple[str, ...] = ()  # a command that ends with 0, or says why the part is skipped
+    cores: int = 1  # how many it keeps busy; such parts begin first, when nobody has to be waited for
 
 
 class Result(t.NamedTuple):
@@ -59,10 +60,10 @@ def make(name: str, seconds: int, what: str) -> Part:
     return Part(name, ("make", "--no-print-directory", name), seconds, what)
 
 
-def pytest(name: str, seconds: int, what: str) -> Part:
-    workers = max(1, (os.cpu_count() or 1) // 2)
-    side_by_side = ["-n", str(workers)] if workers > 1 else ["-p", "no:xdist"]
-    return Part(name, (str(BIN / "pytest"), *side_by_side, "-rs", f"tests/{name}"), seconds, what)
+def pytest(name: str, seconds: int, what: str, *places: str, workers: int = 1) -> Part:
+    side_by_side = ("-n", str(workers)) if workers > 1 else ("-p", "no:xdist")
+    words = (str(BIN / "pytest"), *side_by_side, "-rs", "--durations=10", *(places or (f"tests/{name}",)))
+    return Part(name, words, seconds, what, cores=workers)
 
 
 def scenario(name: str, seconds: int, what: str, *options: str, after: t.Sequence[str] = ()) -> Part:
@@ -77,18 +78,22 @@ def scenario(name: str, seconds: int, what: str, *options: str, after: t.Sequenc
     )
 
 
+JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 1)
+CLOUD = ("tests/integration/test_azure_infra.py", "tests/integration/test_azure_shared_groups.py")
+WITHOUT_CLOUD = ("tests/integration", *(f"--ignore={place}" for place in CLOUD))
 CHECK = [
-    make("lint", 110, "ruff, ansible-lint, shellcheck"),
-    make("types", 60, "mypy"),
-    pytest("unit", 240, "pure functions, plugins and modules by themselves"),
+    make("lint", 105, "ruff, ansible-lint, shellcheck"),
+    make("types", 10, "mypy"),
+    pytest("unit", 200, "pure functions, plugins and modules by themselves", workers=min(JOBS, 2)),
 ]
 TEST = [
     *CHECK,
-    pytest("integration", 300, "modules and roles against emulated tools and services"),
-    scenario("default", 420, "the whole way on systemd nodes: converge, second run, check mode, verify"),
+    pytest("integration", 650, "modules and roles against emulated tools and services", *WITHOUT_CLOUD),
+    scenario("default", 330, "the whole way on systemd nodes: converge, second run, check mode, verify"),
 ]
 REST = [
     make("sanity", 240, "ansible-test sanity"),
+    pytest("azure_roles", 220, "roles that make and remove what is in Azure, against an emulator", *CLOUD),
     scenario("faults", 480, "what happens to that cluster when things break", after=["default"]),
     scenario("upgrade", 420, "Slurm exchanged for the next release below running jobs"),
     scenario("elastic", 320, "nodes that Slurm creates and removes"),
@@ -189,13 +194,13 @@ def refusal(part: Part) -> str:
     return "" if done.returncode == 0 else (done.stdout + done.stderr).strip() or "its needs are not met"
 
 
-def ready(waiting: list[Part], results: list[Result], asked: set[str]) -> Part | None:
-    """Choose what begins next: the longest of those that wait for nobody."""
+def ready(waiting: list[Part], results: list[Result], asked: set[str], free: int) -> Part | None:
+    """Choose what begins next on so many free cores: the longest of those that wait for nobody."""
     over = {result.part.name for result in results}
-    free = [part for part in waiting if all(name in over for name in part.after if name in asked)]
+    can = [part for part in waiting if part.cores <= free and all(name in over for name in part.after if name in asked)]
     # What others wait for counts with them.
-    weight = {part.name: part.seconds + sum(p.seconds for p in waiting if part.name in p.after) for part in free}
-    return max(free, key=lambda part: weight[part.name], default=None)
+    weight = {part.name: part.seconds + sum(p.seconds for p in waiting if part.name in p.after) for part in can}
+    return max(can, key=lambda part: (part.cores, weight[part.name]), default=None)
 
 
 def tell(text: str) -> None:
@@ -209,7 +214,7 @@ def run(parts: list[Part], jobs: int) -> list[Result]:
     asked = {part.name for part in parts}
     try:
         while waiting or running:
-            while len(running) < jobs and (part := ready(waiting, results, asked)):
+            while part := ready(waiting, results, asked, jobs - sum(one.part.cores for one in running)):
                 waiting.remove(part)
                 if reason := refusal(part):
                     results.append(Result(part, "skipped", 0, 0, reason, []))
@@ -286,7 +291,7 @@ def main(words: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, interrupted)
     began = time.monotonic()
-    results = run(parts, int(os.environ.get("JOBS") or os.cpu_count() or 1))
+    results = run(parts, JOBS)
     print(summary(results, time.monotonic() - began), flush=True)
     return int(any(result.verdict.startswith("failed") for result in results))
 

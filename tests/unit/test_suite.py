@@ -46,10 +46,17 @@ def test_the_counts_of_a_test_runner_are_read_whatever_its_colours() -> None:
 
 def test_the_longest_begins_first_and_what_others_wait_for_counts_with_them() -> None:
     short, long, late = part("short", 20), part("long", 100), part("late", 90, after=("short",))
-    assert ready([short, long, late], [], {"short", "long", "late"}) == short
-    assert ready([long, late], [], {"short", "long", "late"}) == long
-    assert ready([late], [], {"short", "long", "late"}) is None
-    assert ready([late], [], {"late"}) == late, "nobody asked for what it would wait for"
+    assert ready([short, long, late], [], {"short", "long", "late"}, 1) == short
+    assert ready([long, late], [], {"short", "long", "late"}, 1) == long
+    assert ready([late], [], {"short", "long", "late"}, 1) is None
+    assert ready([late], [], {"late"}, 1) == late, "nobody asked for what it would wait for"
+
+
+def test_what_takes_more_cores_goes_first_and_waits_until_they_are_free() -> None:
+    wide, long = part("wide", 10)._replace(cores=2), part("long", 100)
+    assert ready([long, wide], [], set(), 2) == wide
+    assert ready([long, wide], [], set(), 1) == long
+    assert ready([wide], [], set(), 1) is None
 
 
 def test_no_more_at_once_than_allowed(place: Path) -> None:

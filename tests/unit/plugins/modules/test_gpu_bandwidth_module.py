@@ -142,7 +142,7 @@ def test_a_program_that_hangs_costs_only_its_gpu(machine: Machine, mode: str) ->
     for path in (real, machine.folder / "bin/nvbandwidth.real"):
         path.chmod(0o755)
     begin = time.monotonic()
-    limit = round(patience(4))  # enough for those that do not hang
+    limit = round(patience(2))  # enough for those that do not hang
     got = machine(gpus=4, mode=mode, timeout=limit)
     (check,) = got["checks"]
     assert time.monotonic() - begin < patience(30)
@@ -156,7 +156,7 @@ def _uuid(machine: Machine, index: int) -> str:
 
 
 def test_a_hung_nvidia_smi_leaves_indexes(machine: Machine) -> None:
-    got = machine(faults={"hung": ["nvidia-smi"]}, timeout=round(patience(4)), gpus=2)
+    got = machine(faults={"hung": ["nvidia-smi"]}, timeout=round(patience(2)), gpus=2)
     assert [gpu["environment"]["CUDA_VISIBLE_DEVICES"] for gpu in got["gpus"]] == ["0", "1"]
     assert got["checks"][0]["verdict"] == "unjudged"
 
