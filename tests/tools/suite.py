@@ -54,6 +54,7 @@ class Result(t.NamedTuple):
     cpu: float
     said: str  # the last line of its test runner, or why it was skipped
     skipped: list[str]
+    end: list[str]  # the lines that tell why it failed
 
 
 def make(name: str, seconds: int, what: str) -> Part:
@@ -155,10 +156,11 @@ class Running:
         elif status:
             verdict = "failed"
         self.process.returncode = os.waitstatus_to_exitcode(status)
+        text = self.log.read_text(errors="replace")
         if verdict != "passed":
             self.clean()
-        said, skipped = read_log(self.log.read_text(errors="replace"))
-        return Result(self.part, verdict, wall, usage.ru_utime + usage.ru_stime, said, skipped)
+        said, skipped = read_log(text)
+        return Result(self.part, verdict, wall, usage.ru_utime + usage.ru_stime, said, skipped, why(text))
 
     def end(self) -> None:
         """End the part with all that it started, in time to clean up first."""
@@ -184,6 +186,13 @@ def read_log(text: str) -> tuple[str, list[str]]:
     counts = re.findall(r"^=*\s*(\d+ (?:passed|failed|error|skipped).* in [\d.]+s.*?)\s*=*$", plain, re.MULTILINE)
     skipped = re.findall(r"^SKIPPED (\[\d+\] .*)$", plain, re.MULTILINE)
     return (counts[-1] if counts else ""), skipped
+
+
+def why(text: str) -> list[str]:
+    """Pick the lines that tell why a part failed: what its test runner calls failures, or else its last lines."""
+    lines = text.splitlines()
+    begin = next((n for n, line in enumerate(lines) if re.search(r"^=+ (FAILURES|ERRORS) =+$", line)), len(lines))
+    return lines[begin : begin + TAIL] or lines[-TAIL:]
 
 
 def refusal(part: Part) -> str:
@@ -217,7 +226,7 @@ def run(parts: list[Part], jobs: int) -> list[Result]:
             while part := ready(waiting, results, asked, jobs - sum(one.part.cores for one in running)):
                 waiting.remove(part)
                 if reason := refusal(part):
-                    results.append(Result(part, "skipped", 0, 0, reason, []))
+                    results.append(Result(part, "skipped", 0, 0, reason, [], []))
                     tell(f"{part.name}: SKIPPED\n{reason}")
                     continue
                 tell(f"{part.name}: {part.what}")
@@ -240,8 +249,7 @@ def run(parts: list[Part], jobs: int) -> list[Result]:
 def show(result: Result, log: Path) -> None:
     tell(f"{result.part.name}: {result.verdict} after {result.wall:.0f} s. {result.said}")
     if result.verdict != "passed":
-        lines = log.read_text(errors="replace").splitlines()
-        print("\n".join(f"    {line}" for line in lines[-TAIL:]), flush=True)
+        print("\n".join(f"    {line}" for line in result.end), flush=True)
         tell(f"{result.part.name}: the whole of it is in {log.relative_to(ROOT)}")
 
 

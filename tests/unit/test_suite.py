@@ -44,6 +44,13 @@ def test_the_counts_of_a_test_runner_are_read_whatever_its_colours() -> None:
     assert read_log("All checks passed!\n") == ("", [])
 
 
+def test_what_is_shown_of_a_failure_is_the_failure_and_not_the_tidying_after_it() -> None:
+    tidying = [f"TASK [remove {number}]" for number in range(300)]
+    log = ["begin", "==== FAILURES ====", "E  it is wrong", *tidying]
+    assert suite.why("\n".join(log))[:2] == ["==== FAILURES ====", "E  it is wrong"]
+    assert suite.why("\n".join(tidying))[-1] == "TASK [remove 299]"
+
+
 def test_the_longest_begins_first_and_what_others_wait_for_counts_with_them() -> None:
     short, long, late = part("short", 20), part("long", 100), part("late", 90, after=("short",))
     assert ready([short, long, late], [], {"short", "long", "late"}, 1) == short
