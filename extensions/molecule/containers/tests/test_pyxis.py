@@ -82,10 +82,19 @@ def test_no_process_of_a_container_outlives_its_job(healthy: Lab) -> None:
 
 
 @pytest.fixture(scope="module")
-def named(lab: Lab) -> t.Iterator[str]:
+def torch(lab: Lab) -> str:
+    """The environment that the role pytorch makes on the shared directory, as users have it; why there is none else."""
+    play = {"hosts": "slurm_login[0]", "become": True, "gather_facts": False, "roles": ["hpcai.gpu_cluster.pytorch"]}
+    status, output = finished(lab.role_play([{**play, "vars": {"ansible_pipelining": True}}]))
+    return f"no PyTorch: {output[-1500:]}" if status else "/shared/pytorch/current/bin/python"
+
+
+@pytest.fixture(scope="module")
+def named(lab: Lab, torch: str) -> t.Iterator[str]:
     """A container on both nodes, imported once. It stays for as long as its user has a job there.
 
-    The job has both nodes to itself, however few processors they have, and what follows are steps of it.
+    The job has both nodes to itself, however few processors they have, and what follows are steps of it. So the
+    environment, which is proved by a job of its own, is made before.
     """
     # By a step: without PrologFlags=Alloc the prolog of a batch job runs on its first node only.
     job = lab.submit("srun sleep 1800", "-N2 --ntasks-per-node=1 --exclusive --mem=0")
@@ -135,17 +144,9 @@ def test_mpi_runs_across_nodes(lab: Lab, named: str) -> None:
     assert sorted(line[1] for line in ranks) == list("0123") and {(line[2], line[3]) for line in ranks} == {("4", "10")}
 
 
-@pytest.fixture(scope="module")
-def torch(lab: Lab) -> str:
-    """The environment that the role pytorch makes on the shared directory, as users have it."""
-    play = {"hosts": "slurm_login[0]", "become": True, "gather_facts": False, "roles": ["hpcai.gpu_cluster.pytorch"]}
-    status, output = finished(lab.role_play([{**play, "vars": {"ansible_pipelining": True}}]))
-    if status:
-        pytest.skip(f"no PyTorch, so DDP in a container was not tested: {output[-1500:]}")
-    return "/shared/pytorch/current/bin/python"
-
-
 def test_ddp_trains_in_the_container(lab: Lab, named: str, torch: str) -> None:
+    if not torch.startswith("/"):
+        pytest.skip(f"DDP in a container was not tested: {torch}")
     path = script(lab, "ddp.py", DDP)
     options = f"-N2 --ntasks-per-node=2 {named} --container-mounts=/shared --time=3"
     rendezvous = f"MASTER_ADDR={lab.compute[0]} MASTER_PORT=29511"

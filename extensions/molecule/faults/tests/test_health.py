@@ -177,7 +177,7 @@ def test_throttled_network(health: Health) -> None:
         pytest.skip("of two nodes nobody can tell which one is slow")
     run = "throttled"
     lab.root(f"rm -rf /shared/certification/{run}")
-    lab.root("tc qdisc add dev eth0 root tbf rate 80mbit burst 256kb latency 100ms", health.bad)
+    lab.root("tc qdisc add dev eth0 root tbf rate 130mbit burst 256kb latency 100ms", health.bad)
     try:
         stages = ["reach", "pair", "confirm"]
         lab.apply("certify.yml", certification_run=run, certification_stages=stages, certification_fail_on=[])
