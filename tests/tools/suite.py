@@ -95,15 +95,15 @@ TEST = [
 REST = [
     make("sanity", 240, "ansible-test sanity"),
     pytest("azure_roles", 220, "roles that make and remove what is in Azure, against an emulator", *CLOUD),
-    scenario("faults", 480, "what happens to that cluster when things break", after=["default"]),
+    scenario("faults", 800, "what happens to that cluster when things break", after=["default"]),
     scenario("upgrade", 420, "Slurm exchanged for the next release below running jobs"),
     scenario("elastic", 320, "nodes that Slurm creates and removes"),
     scenario("azure", 280, "the way into Azure and back, against emulators"),
-    scenario("fleet", 240, "32 slurmd with broken GPUs, certified"),
+    scenario("fleet", 280, "32 slurmd with broken GPUs, certified"),
     scenario("gpu", 200, "nodes that claim to be a GPU machine, certified"),
-    scenario("machine", 480, "a virtual machine with eight NVMe disks: scratch, kernel settings, boots, faults"),
+    scenario("machine", 600, "a virtual machine with eight NVMe disks: scratch, kernel settings, boots, faults"),
     scenario("vm", 360, "virtual machines: cgroup v2, NFS, CIFS, power cuts"),
-    scenario("containers", 480, "enroot and pyxis")._replace(needs=("extensions/molecule/containers/sources.sh",)),
+    scenario("containers", 900, "enroot and pyxis")._replace(needs=("extensions/molecule/containers/sources.sh",)),
 ]
 GROUPS = {"check": CHECK, "test": TEST, "rest": REST, "all": TEST + REST}
 PARTS = {part.name: part for part in TEST + REST}

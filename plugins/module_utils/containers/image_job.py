@@ -184,6 +184,6 @@ def _refusal(said: str, command: t.Sequence[str]) -> Exception:
         return BusyError()
     lines = [line for line in said.splitlines() if "error" in line] or said.splitlines()
     if _REVOKED.search(said):
-        told = next(line for line in lines if _REVOKED.search(line))
+        told = next(line for line in said.splitlines() if _REVOKED.search(line))
         return RevokedError(f"Slurm gave it and took it back ({told}); look at the node and at slurmctld's log")
     return ImageError(f"Slurm gives no nodes: {' '.join(lines[-1:]) or 'no answer'} (tried: {' '.join(command[:-3])})")

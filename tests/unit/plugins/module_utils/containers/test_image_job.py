@@ -121,8 +121,16 @@ def test_nodes_that_are_busy(home: Path, said: str) -> None:
         pass
 
 
-def test_nodes_that_slurm_takes_back(home: Path) -> None:
-    (home / "refuse").write_text("salloc: error: Job allocation 125 has been revoked")
+@pytest.mark.parametrize(
+    "said",
+    [
+        "salloc: error: Job allocation 125 has been revoked",
+        # The line that tells need not be the one that is called an error.
+        "salloc: error: Node failure on c2\nsalloc: Job allocation 125 has been revoked.",
+    ],
+)
+def test_nodes_that_slurm_takes_back(home: Path, said: str) -> None:
+    (home / "refuse").write_text(said)
     with pytest.raises(RevokedError, match="125 has been revoked"), job.allocation(tools(home), GROUP, 1):
         pass
 
