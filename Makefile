@@ -181,7 +181,7 @@ test: venv azure-venv azure-newest-venv ## check, integration, and the whole way
 test-rest: venv azure-venv ## what test-all has beside test: sanity, and every other scenario
 	@$(SUITE_OF_TESTS) rest
 
-test-all: venv azure-venv azure-newest-venv ## everything: three quarters of an hour
+test-all: venv azure-venv azure-newest-venv ## everything: the better part of an hour
 	@$(SUITE_OF_TESTS) all
 
 molecule: venv azure-venv ## some scenarios, side by side (SCENARIOS: their names)
