@@ -9,7 +9,7 @@
 ``.build/test/<part>.log``, and its end to the terminal when it fails. The exit status is 0 when every part passed.
 
 Settings: ``JOBS``, how many run at once (the number of cores); ``HPCAI_TEST_PATIENCE``, a factor for all limits (3);
-``HPCAI_TEST_KEEP``, anything: the cluster of the part ``default`` stays for the part ``faults`` of a later call.
+``HPCAI_TEST_WITHOUT``, names of parts that are left out, and said to be; ``HPCAI_TEST_KEEP``, anything: the cluster of the part ``default`` stays for the part ``faults`` of a later call.
 """
 
 from __future__ import annotations
@@ -196,7 +196,9 @@ def why(text: str) -> list[str]:
 
 
 def refusal(part: Part) -> str:
-    """Say why a part cannot run here; nothing when it can."""
+    """Say why a part does not run here; nothing when it does."""
+    if part.name in os.environ.get("HPCAI_TEST_WITHOUT", "").split():
+        return "HPCAI_TEST_WITHOUT leaves it out"
     if not part.needs:
         return ""
     done = subprocess.run(part.needs, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -103,6 +103,14 @@ def test_what_cannot_run_here_says_why_and_is_no_failure(place: Path) -> None:
     assert "skipped in away: no sources" in summary([result], 1)
 
 
+def test_what_is_left_out_is_said_to_be(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPCAI_TEST_WITHOUT", "slow other")
+    results = run([part("slow", command="touch ran"), part("good")], 1)
+    assert {result.part.name: result.verdict for result in results} == {"slow": "skipped", "good": "passed"}
+    assert not (place / "ran").exists()
+    assert "skipped in slow: HPCAI_TEST_WITHOUT leaves it out" in summary(results, 1)
+
+
 def test_the_cluster_of_the_journey_stays_for_those_who_go_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HPCAI_TEST_KEEP", raising=False)
     kept = {name: part for name in ("test", "all") for part in choose([name]) if part.name == "default"}
