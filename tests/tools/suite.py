@@ -9,7 +9,8 @@
 ``.build/test/<part>.log``, and its end to the terminal when it fails. The exit status is 0 when every part passed.
 
 Settings: ``JOBS``, how many run at once (the number of cores); ``HPCAI_TEST_PATIENCE``, a factor for all limits (3);
-``HPCAI_TEST_WITHOUT``, names of parts that are left out, and said to be; ``HPCAI_TEST_KEEP``, anything: the cluster of the part ``default`` stays for the part ``faults`` of a later call.
+``HPCAI_TEST_WITHOUT``, names of parts that are left out, and said to be; ``HPCAI_TEST_KEEP``, anything: the cluster of
+the part ``default`` stays for the part ``faults`` of a later call.
 """
 
 from __future__ import annotations
