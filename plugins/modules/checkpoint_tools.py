@@ -32,6 +32,7 @@ options:
     suboptions:
       path: {description: The file; directories above it are made., type: path, required: true}
       content: {description: What it holds. A file with neither this nor a secret is a directory., type: str}
+      base64: {description: "What it holds, in base64, for what is no text; a diff shows digests.", type: str}
       secret: {description: "What it holds, in base64; never shown.", type: str}
       owner: {description: Its user and group., type: str, default: root}
       mode: {description: By default 0644 for files and 0755 for directories., type: str}
