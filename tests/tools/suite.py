@@ -195,6 +195,12 @@ def why(text: str) -> list[str]:
     return lines[begin : begin + TAIL] or lines[-TAIL:]
 
 
+def in_short(lines: list[str]) -> list[str]:
+    """Pick the few of these lines that a summary has room for: what ended the part."""
+    telling = [line for line in lines if re.match(r"(FAILED|ERROR) |E   |.*(fatal: |CRITICAL|\bError\b)", line)]
+    return [line.strip()[:400] for line in (telling or lines)[-3:]]
+
+
 def refusal(part: Part) -> str:
     """Say why a part does not run here; nothing when it does."""
     if part.name in os.environ.get("HPCAI_TEST_WITHOUT", "").split():
@@ -262,6 +268,9 @@ def summary(results: list[Result], wall: float) -> str:
         counted = "" if one.verdict == "skipped" else one.said
         lines.append(f"{one.part.name:14}{one.verdict.split(':')[0]:10}{one.wall:7.0f}s{one.cpu:7.0f}s  {counted}")
     lines += ["", f"{wall / 60:.1f} min in all"]
+    for one in results:
+        if one.verdict.startswith("failed"):
+            lines += [f"failed in {one.part.name}: {line}" for line in in_short(one.end)]
     for one in results:
         reasons = [one.said.splitlines()[0]] if one.verdict == "skipped" else one.skipped
         lines += [f"skipped in {one.part.name}: {reason}" for reason in reasons]

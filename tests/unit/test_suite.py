@@ -51,6 +51,12 @@ def test_what_is_shown_of_a_failure_is_the_failure_and_not_the_tidying_after_it(
     assert suite.why("\n".join(tidying))[-1] == "TASK [remove 299]"
 
 
+def test_the_summary_says_in_a_few_lines_what_ended_a_part() -> None:
+    lines = ["TASK [start] ***", "fatal: [ctl]: FAILED! => no room", "CRITICAL Ansible return code was 2", "tidied up"]
+    assert suite.in_short(lines) == lines[1:3]
+    assert suite.in_short(["began", "Segmentation fault"]) == ["began", "Segmentation fault"]
+
+
 def test_the_longest_begins_first_and_what_others_wait_for_counts_with_them() -> None:
     short, long, late = part("short", 20), part("long", 100), part("late", 90, after=("short",))
     assert ready([short, long, late], [], {"short", "long", "late"}, 1) == short
@@ -82,6 +88,7 @@ def test_all_run_and_each_failure_is_shown_with_its_end(place: Path, capsys: pyt
     table = summary(results, 75)
     assert "1.2 min in all" in table and table.endswith("\n1 passed, 1 failed, 0 skipped")
     assert "2 passed in 1.00s" in table
+    assert "failed in bad: why it failed" in table
 
 
 def test_what_hangs_is_cut_off_with_its_children_and_cleaned_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
