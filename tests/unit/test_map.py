@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 UTILS = ROOT / "plugins/module_utils"
 HOME = "ansible_collections.hpcai.gpu_cluster.plugins.module_utils"
 ARCHITECTURE = "docs/architecture.md"
-PAGES = ("CONTRIBUTING.md", ARCHITECTURE)
+PAGES = ("CONTRIBUTING.md", ARCHITECTURE, "docs/style.md", "docs/glossary.md")
 FOLDERS = "plugins|roles|playbooks|tests|extensions|docs|benchmarks|inventories"
 # A path with a placeholder or a pattern in it stands for many files.
 PATH = re.compile(rf"`((?:{FOLDERS})/[^`\s<>*…]*)`")
