@@ -62,7 +62,7 @@ options:
     description:
       - Select these disks and no others, by serial number, wwid or name in V(/dev/disk/by-id). Kernel names such as
         V(nvme0n1) are refused, since they change between boots.
-      - Unless O(count) is set, all of them must exist.
+      - Unless O(count) is set, all of them must exist, see O(fewer).
     type: list
     elements: str
     default: []
@@ -108,7 +108,7 @@ options:
   chunk:
     description:
       - KiB of a stripe on one disk, a power of two from 4 to 65536. The default is the largest request that all of the
-        disks accept, within limits.
+        disks accept, as a power of two from 128 to 512.
     type: int
   options:
     description:
@@ -289,7 +289,7 @@ check:
     reason:
       description: What is wrong, or why nothing was measured, in one line. Empty where there is nothing to explain.
       type: str
-      sample: "/dev/nvme2n1 (6b0f8b8c1fb500000001, Microsoft NVMe Direct Disk) is in use: it is mounted at /data."
+      sample: "/dev/nvme2n1 (6b0f8b8c1fb500000001, Microsoft NVMe Direct Disk) is in use: mounted at /data."
     scope:
       description: UUID of the array as C(array) and ids of the selected disks as C(disks).
       type: dict
