@@ -376,8 +376,16 @@ certificate:
           the probability of a fault, C(reason) and C(class) say why, C(leaf) and C(physical_host) where it is, C(tests)
           and C(failed) count its tests with others.
       type: dict
-      sample: {gpu-003: {status: drained, posterior: 0.9992, reason: "nccl_pair: busbw 12.1 GB/s", class: hardware,
-        leaf: leaf1, physical_host: "", tests: 7, failed: 7}}
+      sample:
+        gpu-003:
+          status: drained
+          posterior: 0.9992
+          reason: "nccl_pair: busbw 12.1 GB/s"
+          class: hardware
+          leaf: leaf1
+          physical_host: ""
+          tests: 7
+          failed: 7
     untested:
       description: Nodes that were not tested, with the reason.
       type: list

@@ -218,8 +218,14 @@ checks:
       type: list
       elements: dict
       sample:
-        - {name: busbw_peak, value: 0.12, unit: GB/s, collective: all_reduce, expected: ">= 1",
-          source: 10 Gb/s Ethernet, ratio: 0.12, verdict: fail}
+        - name: busbw_peak
+          value: 0.12
+          unit: GB/s
+          collective: all_reduce
+          expected: ">= 1"
+          source: 10 Gb/s Ethernet
+          ratio: 0.12
+          verdict: fail
     samples:
       description: The entries of RV(rows) of this collective.
       type: list

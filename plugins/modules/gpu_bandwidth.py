@@ -223,8 +223,14 @@ checks:
       type: list
       elements: dict
       sample:
-        - {name: h2d, value: 12.4, unit: GB/s, gpu: 2, expected: "> 20", source: health checks of Azure, ratio: 0.62,
-          verdict: fail}
+        - name: h2d
+          value: 12.4
+          unit: GB/s
+          gpu: 2
+          expected: "> 20"
+          source: health checks of Azure
+          ratio: 0.62
+          verdict: fail
     samples:
       description: Values, NUMA node, binding and problem of every GPU.
       type: list
@@ -237,8 +243,14 @@ checks:
     context:
       description: Program that measured, its version and command line, O(profile), and what else explains the values.
       type: dict
-      sample: {tool: nvbandwidth, version: "0.8", path: /opt/gpu_test_tools/bin/nvbandwidth, mode: sequential,
-        launcher: local, profile: Standard_ND96asr_v4, notes: []}
+      sample:
+        tool: nvbandwidth
+        version: "0.8"
+        path: /opt/gpu_test_tools/bin/nvbandwidth
+        mode: sequential
+        launcher: local
+        profile: Standard_ND96asr_v4
+        notes: []
 gpus:
   description: One entry per planned GPU. Values are null where nothing could be measured.
   type: list
@@ -289,8 +301,15 @@ gpus:
       description: Command line. Empty if nothing was started.
       type: list
       elements: str
-      sample: [/usr/bin/numactl, --physcpubind=0-23, --membind=0, /opt/gpu_test_tools/bin/nvbandwidth, -t,
-        host_to_device_memcpy_ce, device_to_host_memcpy_ce, device_local_copy]
+      sample:
+        - /usr/bin/numactl
+        - --physcpubind=0-23
+        - --membind=0
+        - /opt/gpu_test_tools/bin/nvbandwidth
+        - -t
+        - host_to_device_memcpy_ce
+        - device_to_host_memcpy_ce
+        - device_local_copy
     environment:
       description: Environment variables that were set for the process.
       type: dict

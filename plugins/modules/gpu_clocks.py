@@ -183,10 +183,16 @@ check:
       type: list
       elements: dict
       sample:
-        - {name: graphics, value: 1155, unit: MHz, gpu: 3, expected: ">= 1395", source: this is what was asked for,
-          ratio: 0.828, verdict: fail}
+        - name: graphics
+          value: 1155
+          unit: MHz
+          gpu: 3
+          expected: ">= 1395"
+          source: this is what was asked for
+          ratio: 0.828
+          verdict: fail
     samples:
-      description: The entries of RV(gpus). Empty in check mode and with O(state=reset).
+      description: The entries of RV(gpus). Empty if the clocks were not judged, as in check mode.
       type: list
       elements: dict
       sample: [{index: 3, requested: {graphics: 1410, memory: 1215}, reached: {graphics: 1155, memory: 1215}}]
@@ -231,13 +237,21 @@ gpus:
     before:
       description: Persistence mode, locked clocks and application clocks in MHz before the change.
       type: dict
-      sample: {persistence: false, locked_graphics: null, locked_memory: null, application_graphics: 1095,
-        application_memory: 1215}
+      sample:
+        persistence: false
+        locked_graphics: null
+        locked_memory: null
+        application_graphics: 1095
+        application_memory: 1215
     after:
       description: The same after the change, or in check mode as it would be.
       type: dict
-      sample: {persistence: true, locked_graphics: 1410, locked_memory: 1215, application_graphics: 1095,
-        application_memory: 1215}
+      sample:
+        persistence: true
+        locked_graphics: 1410
+        locked_memory: 1215
+        application_graphics: 1095
+        application_memory: 1215
     requested:
       description: Requested clocks in MHz, null where a clock is left alone.
       type: dict

@@ -38,7 +38,7 @@ options:
     description:
       - Number of GPUs that must answer. Fewer fail the check C(gpu_count) as a hardware fault, more fail it as a
         configuration fault.
-      - With V(0) any number may answer. If O(topology) is set, its length is then used to name missing GPUs.
+      - With V(0) any number may answer, but no fewer than O(topology) has entries.
     type: int
     default: 0
   model:
@@ -232,8 +232,14 @@ checks:
       type: list
       elements: dict
       sample:
-        - {name: volatile_uncorrected, value: 2, unit: errors, gpu: 4, expected: "<= 0", source: NVIDIA GPU memory error
-          management, ratio: null, verdict: fail}
+        - name: volatile_uncorrected
+          value: 2
+          unit: errors
+          gpu: 4
+          expected: <= 0
+          source: limits of a site
+          ratio: null
+          verdict: fail
     samples:
       description: What was read of each GPU or process, whatever the verdict is.
       type: list
@@ -246,8 +252,13 @@ checks:
     context:
       description: Program that measured, its version and command line, O(profile), and what else explains the values.
       type: dict
-      sample: {tool: nvidia-smi, version: 550.90.07, driver: 550.90.07, cuda: "12.4", profile: Standard_ND96asr_v4,
-        argv: [[/usr/bin/nvidia-smi, -q, -x]]}
+      sample:
+        tool: nvidia-smi
+        version: 550.90.07
+        driver: 550.90.07
+        cuda: "12.4"
+        profile: Standard_ND96asr_v4
+        argv: [[/usr/bin/nvidia-smi, -q, -x]]
 gpus:
   description:
     - GPUs that answer, in the order of their indexes. Values that the driver does not report are null.
@@ -365,13 +376,24 @@ gpus:
         - Memory errors since the driver was loaded (volatile) and in the life of the GPU (aggregate), of SRAM and DRAM
           together. C(counts) has them separately.
       type: dict
-      sample: {enabled: true, volatile_corrected: 0, volatile_uncorrected: 0, aggregate_corrected: 0,
-        aggregate_uncorrected: 0, sram_threshold_exceeded: false, counts: {volatile_sram_uncorrected: 0}}
+      sample:
+        enabled: true
+        volatile_corrected: 0
+        volatile_uncorrected: 0
+        aggregate_corrected: 0
+        aggregate_uncorrected: 0
+        sram_threshold_exceeded: false
+        counts: {volatile_sram_uncorrected: 0}
     repairs:
       description: Remapped rows (A100 and newer) and retired pages (V100 and older).
       type: dict
-      sample: {remapped_correctable: 0, remapped_uncorrectable: 0, remap_pending: false, remap_failed: false,
-        retired_pages: null, retirement_pending: null}
+      sample:
+        remapped_correctable: 0
+        remapped_uncorrectable: 0
+        remap_pending: false
+        remap_failed: false
+        retired_pages: null
+        retirement_pending: null
     fabric:
       description: State of the NVLink fabric of GPUs behind NVSwitch, otherwise null values.
       type: dict

@@ -229,8 +229,13 @@ checks:
       type: list
       elements: dict
       sample:
-        - {name: tflops, value: 81.4, unit: TFLOP/s, expected: ">= 90.4", source: one ND96asr_v4,
-          ratio: 0.9, verdict: fail}
+        - name: tflops
+          value: 81.4
+          unit: TFLOP/s
+          expected: ">= 90.4"
+          source: one ND96asr_v4
+          ratio: 0.9
+          verdict: fail
     samples:
       description: The entry of RV(rows) with the highest speed.
       type: list
@@ -243,8 +248,13 @@ checks:
     context:
       description: Program that measured, its version and command line, O(profile), and what else explains the values.
       type: dict
-      sample: {tool: HPL, version: 24.3.0, launcher: srun, affinity: --gpu-affinity 0:1:2:3:4:5:6:7, log: null,
-        profile: Standard_ND96asr_v4}
+      sample:
+        tool: HPL
+        version: 24.3.0
+        launcher: srun
+        affinity: "--gpu-affinity 0:1:2:3:4:5:6:7"
+        log: null
+        profile: Standard_ND96asr_v4
 rows:
   description: One entry per solved system of equations.
   type: list

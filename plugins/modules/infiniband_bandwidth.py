@@ -220,8 +220,15 @@ checks:
       type: list
       elements: dict
       sample:
-        - {name: bandwidth, value: 97.4, unit: Gb/s, nic: mlx5_ib5, test: ib_write_bw, expected: ">= 180",
-          source: health checks of Azure, ratio: 0.541, verdict: fail}
+        - name: bandwidth
+          value: 97.4
+          unit: Gb/s
+          nic: mlx5_ib5
+          test: ib_write_bw
+          expected: ">= 180"
+          source: health checks of Azure
+          ratio: 0.541
+          verdict: fail
     samples:
       description: The entries of RV(results).
       type: list
@@ -289,8 +296,23 @@ results:
       description: Command line of the client.
       type: list
       elements: str
-      sample: [ib_write_bw, -d, mlx5_ib0, -i, "1", -p, "45123", -s, "8388608", -D, "5", -f, "1", -F, --report_gbits,
-        localhost]
+      sample:
+        - ib_write_bw
+        - -d
+        - mlx5_ib0
+        - -i
+        - "1"
+        - -p
+        - "45123"
+        - -s
+        - "8388608"
+        - -D
+        - "5"
+        - -f
+        - "1"
+        - -F
+        - --report_gbits
+        - localhost
     problem:
       description: Why there is no value, null otherwise.
       type: str

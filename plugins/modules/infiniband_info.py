@@ -156,8 +156,13 @@ checks:
       type: list
       elements: dict
       sample:
-        - {name: active, value: 7, unit: ports, expected: "== 8", source: number of ports that was planned,
-          ratio: 0.875, verdict: fail}
+        - name: active
+          value: 7
+          unit: ports
+          expected: == 8
+          source: number of ports that was planned
+          ratio: 0.875
+          verdict: fail
     samples:
       description: State and error counters of every port. Counters that are 0 are left out.
       type: list

@@ -273,8 +273,15 @@ checks:
       type: list
       elements: dict
       sample:
-        - {name: busbw, value: 92.1, unit: GB/s, collective: all_reduce, size: 8589934592, expected: ">= 185",
-          source: two ND96asr_v4, ratio: 0.498, verdict: fail}
+        - name: busbw
+          value: 92.1
+          unit: GB/s
+          collective: all_reduce
+          size: 8589934592
+          expected: ">= 185"
+          source: two ND96asr_v4
+          ratio: 0.498
+          verdict: fail
     samples:
       description: The entries of RV(rows) of this collective.
       type: list
@@ -287,8 +294,16 @@ checks:
     context:
       description: Program that measured, its version and command line, O(profile), and what else explains the values.
       type: dict
-      sample: {tool: nccl-tests, version: 2.17.6, nccl_version: 2.27.3, collective: all_reduce, launcher: srun,
-        network: InfiniBand, gpu_direct: true, log: null, profile: Standard_ND96asr_v4}
+      sample:
+        tool: nccl-tests
+        version: 2.17.6
+        nccl_version: 2.27.3
+        collective: all_reduce
+        launcher: srun
+        network: InfiniBand
+        gpu_direct: true
+        log: null
+        profile: Standard_ND96asr_v4
 runs:
   description: One entry per collective that was run. What the output does not say is null.
   type: list
@@ -398,9 +413,17 @@ rows:
   elements: dict
   returned: success
   sample:
-    - {collective: all_reduce, size: 8589934592, count: 2147483648, type: float, redop: sum, root: null,
-       time_us: 86020.0, algbw: 99.86, busbw: 187.24, wrong: 0,
-       in_place: {time_us: 86110.0, algbw: 99.75, busbw: 187.04, wrong: 0}}
+    - collective: all_reduce
+      size: 8589934592
+      count: 2147483648
+      type: float
+      redop: sum
+      root: null
+      time_us: 86020.0
+      algbw: 99.86
+      busbw: 187.24
+      wrong: 0
+      in_place: {time_us: 86110.0, algbw: 99.75, busbw: 187.04, wrong: 0}
 peak:
   description: Highest busbw in GB/s by collective, null where it is unknown.
   type: dict
@@ -432,8 +455,25 @@ argv:
   description: Command line of each collective that was run.
   type: dict
   returned: success
-  sample: {all_reduce: [/opt/gpu_test_tools/bin/all_reduce_perf, -b, "8", -e, 8G, -f, "2", -n, "20", -w, "5", -g, "8",
-    -d, float, -c, "1"]}
+  sample:
+    all_reduce:
+      - /opt/gpu_test_tools/bin/all_reduce_perf
+      - -b
+      - "8"
+      - -e
+      - 8G
+      - -f
+      - "2"
+      - -n
+      - "20"
+      - -w
+      - "5"
+      - -g
+      - "8"
+      - -d
+      - float
+      - -c
+      - "1"
 environment:
   description: Environment variables that were set for the ranks, with those of O(environment).
   type: dict

@@ -162,8 +162,14 @@ checks:
       type: list
       elements: dict
       sample:
-        - {name: free, value: 41231986688, unit: bytes, path: /, expected: ">= 100000000000", source: container images,
-          ratio: 0.412, verdict: fail}
+        - name: free
+          value: 41231986688
+          unit: bytes
+          path: /
+          expected: ">= 100000000000"
+          source: container images
+          ratio: 0.412
+          verdict: fail
     samples:
       description: Always empty.
       type: list

@@ -117,11 +117,11 @@ commands:
   returned: success
   sample: [[scontrol, update, nodename=gpu-003, state=drain, "reason=hpcai:gpu_count:7 of 8 GPUs answer"]]
 released:
-  description: Latched faults that were removed with O(release), or in check mode would be.
+  description: Latched faults that were removed with O(release), or in check mode would be, as host or node and check.
   type: list
   elements: str
   returned: success
-  sample: ["gpu-003 gpu_count"]
+  sample: ["node:gpu-003|gpu_count"]
 held:
   description: Nodes that O(hold) names and that are drained by this collection, with their reasons.
   type: dict

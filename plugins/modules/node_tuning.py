@@ -259,8 +259,12 @@ nccl:
   description: Return values of M(hpcai.gpu_cluster.nccl_config).
   type: dict
   returned: with O(nccl)
-  sample: {changed: true, findings: [], files: [/etc/nccl.conf], topology_file: /opt/microsoft/ndv4-topo.xml,
-    variables: {NCCL_IB_PCI_RELAXED_ORDERING: "1"}}
+  sample:
+    changed: true
+    findings: []
+    files: [/etc/nccl.conf]
+    topology_file: /opt/microsoft/ndv4-topo.xml
+    variables: {NCCL_IB_PCI_RELAXED_ORDERING: "1"}
 hold:
   description: Return values of M(hpcai.gpu_cluster.package_hold).
   type: dict

@@ -43,7 +43,8 @@ options:
     description:
       - Directory where scratch is mounted. It must be a plain absolute path, not one of the system's such as V(/usr) or
         V(/home), and is created if it is absent.
-      - Lines of V(/etc/fstab) that mount the array or its disks are commented out.
+      - A line of V(/etc/fstab) for this directory is commented out if its device does not exist or belongs to scratch.
+        Any other line for it fails the check.
     type: path
     default: /mnt/resource_nvme
   name:
@@ -398,8 +399,12 @@ settings:
       C(wait), C(expect) and C(profile).
   type: dict
   returned: success
-  sample: {request: {name: scratch, mount: /mnt/resource_nvme, count: 8}, adopted: false, wait: 60.0, expect: [],
-    profile: Standard_ND96asr_v4}
+  sample:
+    request: {name: scratch, mount: /mnt/resource_nvme, count: 8}
+    adopted: false
+    wait: 60.0
+    expect: []
+    profile: Standard_ND96asr_v4
 """
 
 from ansible.module_utils.basic import AnsibleModule

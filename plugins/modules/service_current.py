@@ -118,6 +118,8 @@ options:
     default: false
 notes:
   - The module needs root privileges.
+  - A service without a main process, such as one of the type C(oneshot), is started and enabled, but never restarted or
+    reloaded, since there is no process to compare the files with.
 seealso:
   - module: ansible.builtin.systemd_service
 """

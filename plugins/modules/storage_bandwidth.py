@@ -203,8 +203,14 @@ checks:
       type: list
       elements: dict
       sample:
-        - {name: read, value: 5.2, unit: GB/s, path: /mnt/resource_nvme, expected: ">= 8",
-          source: eight NVMe disks in RAID 0, ratio: 0.65, verdict: warn}
+        - name: read
+          value: 5.2
+          unit: GB/s
+          path: /mnt/resource_nvme
+          expected: ">= 8"
+          source: eight NVMe disks in RAID 0
+          ratio: 0.65
+          verdict: warn
     samples:
       description: The entries of RV(results).
       type: list
@@ -217,8 +223,11 @@ checks:
     context:
       description: Program that measured, its version and command line, O(profile), and what else explains the values.
       type: dict
-      sample: {tool: fio, version: "3.28", profile: Standard_ND96asr_v4,
-        file_systems: {/mnt/resource_nvme: {type: xfs, device: /dev/md127, array: raid0, members: 8, problems: []}}}
+      sample:
+        tool: fio
+        version: "3.28"
+        profile: Standard_ND96asr_v4
+        file_systems: {/mnt/resource_nvme: {type: xfs, device: /dev/md127, array: raid0, members: 8, problems: []}}
 results:
   description: One entry per path and operation.
   type: list
