@@ -281,9 +281,9 @@ results:
       type: str
       sample: 24-47
     gpu:
-      description: GPU that the test used according to its output, null without O(use_cuda).
-      type: int
-      sample: null
+      description: Name of the GPU whose memory the test used, as it printed it, null without O(use_cuda).
+      type: str
+      sample: NVIDIA A100-SXM4-40GB
     seconds:
       description: Duration of the client.
       type: float
