@@ -11,9 +11,11 @@ class ModuleDocFragment:
 options: {}
 attributes:
   check_mode:
-    description: Can run in check mode and tell what it would change, without changing it.
+    description: Can run in check mode and return what would change, without changing it.
   diff_mode:
-    description: Returns what changed, or would change in check mode, when in diff mode.
+    description: Returns in diff mode what has changed, or what would change in check mode.
   idempotent:
-    description: A second run with the same options and the same state of the cluster changes nothing.
+    description:
+      - When run twice in a row with the same options, on machines in the same state, the second run does not change
+        anything.
 """

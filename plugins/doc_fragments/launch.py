@@ -11,70 +11,92 @@ class ModuleDocFragment:
 options:
   launcher:
     description:
-      - V(local) starts one process here, V(mpirun) starts the ranks by the C(mpirun) of Open MPI, V(srun) by a Slurm
-        step.
-      - Only V(srun) asks Slurm, and leaves alone nodes that jobs have. With the others, modules that measure GPUs look
-        for programs that compute on them.
+      - How the test program is started. V(local) starts one process on this machine, V(mpirun) starts the ranks with
+        C(mpirun) of Open MPI, V(srun) with a Slurm step.
+      - Only V(srun) goes through Slurm and leaves nodes alone that have jobs. With V(local) and V(mpirun) the modules
+        that measure GPUs query C(nvidia-smi) for programs that compute on them.
+      - V(local) takes neither O(hosts), O(hostfile), O(cpu_masks), O(container_image) nor O(launcher_options), and
+        starts a single rank.
     type: str
     choices: [local, mpirun, srun]
     default: local
   launcher_path:
-    description: Path of C(mpirun) or C(srun). Without it the program on E(PATH) or in its usual place is taken.
+    description:
+      - Path of C(mpirun) or C(srun), or the directory that holds it.
+      - By default E(PATH) is searched, for C(mpirun) then the usual directories of HPC-X and Open MPI below V(/opt),
+        V(/usr/mpi) and V(/usr/lib64). If there is none, the verdict is V(error).
     type: path
   launcher_options:
     description:
-      - Long options of the launcher, which replace those that are set otherwise.
-      - Underscores become dashes, V(true) is a bare flag, V(false) leaves an option out, a list repeats it.
+      - Long options for C(mpirun) or C(srun), which replace those that the module sets by default.
+      - Underscores in a name become dashes. V(true) is an option without a value, V(false) and null leave the option
+        out, a list repeats it.
+      - Options that the module derives from options of its own, such as C(nodes), C(ntasks), C(nodelist), C(np),
+        C(host) and C(container_image), are refused.
       - Set MCA parameters of Open MPI as variables such as E(OMPI_MCA_pml) in O(environment).
-      - A C(srun) step takes whole nodes (C(exclusive)) and waits a minute for them (C(immediate)); inside a job it
-        does neither.
+      - By default a C(srun) step allocates whole nodes (C(exclusive)) and waits up to 60 seconds for them
+        (C(immediate)). Inside a job it sets neither.
     type: dict
     default: {}
   nodes:
-    description: Number of nodes. The default is the number of O(hosts), or 1.
+    description:
+      - Number of nodes, at least 1. If O(hosts) is set, it must be the number of these.
+      - The default is the number of O(hosts), or 1.
     type: int
   ranks_per_node:
-    description: Processes on every node.
+    description:
+      - Number of processes on every node, at least 1.
     type: int
     default: 1
   hosts:
-    description: Names of the nodes. They can be left out with V(srun) to let Slurm choose.
+    description:
+      - Plain host names of the nodes, each once. With O(launcher=srun) and an empty list Slurm chooses O(nodes) nodes.
+      - With O(launcher=mpirun) several nodes need this, O(hostfile), or an enclosing Slurm job. Without any of them the
+        ranks start on C(localhost).
     type: list
     elements: str
     default: []
   hostfile:
-    description: File with the names of the nodes, for V(mpirun).
+    description:
+      - File with the host names for O(launcher=mpirun), instead of O(hosts).
     type: path
   container_image:
-    description: Image in which V(srun) starts the ranks; needs pyxis on the nodes.
+    description:
+      - Image in which O(launcher=srun) starts the ranks, in the form that pyxis takes, such as
+        V(nvcr.io#nvidia/pytorch:24.05-py3) or the path of a squashfs file. The nodes need pyxis and Enroot.
     type: str
   container_mounts:
     description:
-      - What the container sees of the node, as C(source:destination[:flags]).
-      - The file that E(NCCL_TOPO_FILE) names is mounted without being listed.
+      - Mounts of the container as C(source:destination[:flags]). Only allowed with O(container_image).
+      - The file that E(NCCL_TOPO_FILE) names is mounted read-only without being listed.
     type: list
     elements: str
     default: []
   environment:
     description:
-      - Variables for the ranks. Their names are on the command line of the launcher, their values are not.
-      - With V(mpirun) and V(srun) E(OMPI_MCA_coll_hcoll_enable) is V(0) unless it is given.
-      - Quote values that YAML would not keep as text.
+      - Environment variables for the ranks. Their names are on the command line of the launcher, where other users can
+        read them, their values are not.
+      - Quote values that YAML would read as booleans, such as V("yes"). Booleans, null, lists and dictionaries are
+        refused.
+      - With O(launcher=mpirun) and O(launcher=srun) E(OMPI_MCA_coll_hcoll_enable) is V(0) unless it is set here.
     type: dict
     default: {}
   cpu_masks:
     description:
-      - Hexadecimal CPU masks, one for every rank of a node, derived from its topology by the filter
-        P(hpcai.gpu_cluster.cpu_masks#filter).
-      - V(srun) binds rank by rank. V(mpirun) gets the V(ppr:N:numa) form that follows from the masks, which must then
-        be in the order of NUMA nodes (form V(rank_masks) of the filter); O(visible_devices) gives each rank its GPU.
+      - Hexadecimal CPU masks, one for every rank of a node, for example from the filter
+        P(hpcai.gpu_cluster.cpu_masks#filter). With an empty list ranks are not bound to CPUs by the module.
+      - O(launcher=srun) binds rank by rank. O(launcher=mpirun) maps ranks by C(ppr:N:numa), so that the masks must be
+        in the order of the NUMA nodes with as many ranks on each. The form V(rank_masks) of the filter is so, and
+        O(visible_devices) then gives each rank its GPU.
     type: list
     elements: str
     default: []
   visible_devices:
     description:
-      - GPUs in the order of the ranks of a node, for E(CUDA_VISIBLE_DEVICES).
-      - With this or O(cpu_masks) E(CUDA_DEVICE_ORDER) is V(PCI_BUS_ID) unless it is given.
+      - Indexes of the GPUs in the order of the ranks of a node, for E(CUDA_VISIBLE_DEVICES). With an empty list the
+        variable is not set.
+      - If this or O(cpu_masks) is set, E(CUDA_DEVICE_ORDER) is V(PCI_BUS_ID) unless O(environment) sets it, so that
+        CUDA numbers the GPUs as C(nvidia-smi) does.
     type: list
     elements: int
     default: []

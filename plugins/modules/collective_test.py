@@ -12,35 +12,114 @@ version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
   - Starts one Slurm step over several nodes and measures collectives in it, without nccl-tests and without GPUs.
-  - Sizes, algbw and busbw mean what they mean in nccl-tests. Every size is checked for wrong values.
-  - A measurement that cannot be trusted (too few ranks, all on one host, no answer in time) is returned as a check
-    with the verdict V(error); a single rank, or nodes that jobs have, as V(skipped). The module itself fails only for
-    options that make no sense.
-  - The step takes whole nodes (C(exclusive)) and waits a minute for them (C(immediate)), unless O(srun_options) differ.
+  - Sizes, algbw and busbw have the meaning that they have in nccl-tests. The results of every size are checked for
+    wrong values.
+  - A result that cannot be trusted (fewer ranks than requested, all ranks on one host, no output in time) has the
+    verdict V(error). A single rank, and nodes that have jobs, have the verdict V(skipped). Without a limit for a
+    bandwidth in O(expect) the verdict is at best V(unjudged). The module itself fails only for invalid options and
+    without C(srun).
+  - By default the step allocates whole nodes (C(exclusive)) and waits up to 60 seconds for them (C(immediate)).
+    O(srun_options) replaces both.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.measure]
 attributes:
-  check_mode: {support: none, details: [It would start a Slurm step.]}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: none
+    details:
+      - The module starts a Slurm step, so that it is skipped in check mode.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  nodes: {type: int, default: 2, description: Number of nodes.}
-  ntasks_per_node: {type: int, default: 1, description: Ranks on every node; the number of GPUs with V(nccl).}
-  backend: {type: str, default: gloo, choices: [gloo, nccl], description: Backend of torch.distributed.}
+  nodes:
+    description:
+      - Number of nodes, at least 1. Ranks on another number of machines are an error.
+    type: int
+    default: 2
+  ntasks_per_node:
+    description:
+      - Ranks on every node, at least 1. With O(backend=nccl) the number of GPUs of a node.
+    type: int
+    default: 1
+  backend:
+    description:
+      - Backend of torch.distributed. V(gloo) uses CPUs and TCP, V(nccl) GPUs.
+    type: str
+    default: gloo
+    choices: [gloo, nccl]
   operations:
-    {type: list, elements: str, default: [all_reduce, all_to_all], choices: [all_reduce, all_to_all],
-     description: Collectives to measure.}
-  min_size: {type: int, default: 8, description: Smallest size in bytes.}
-  max_size: {type: int, default: 67108864, description: Largest size in bytes; it is always measured.}
-  factor: {type: int, default: 4, description: From one size to the next.}
-  warmup: {type: int, default: 5, description: Untimed operations per size.}
-  iterations: {type: int, default: 20, description: Timed operations per size.}
-  python: {type: path, default: python3, description: Interpreter on the nodes that can import torch.}
-  busy: {type: list, elements: str, default: [], description: "Nodes left out because they have jobs, for the record."}
-  partition: {type: str, description: Slurm partition.}
+    description:
+      - Collectives to measure. Each returns one check record.
+    type: list
+    elements: str
+    default: [all_reduce, all_to_all]
+    choices: [all_reduce, all_to_all]
+  min_size:
+    description:
+      - Smallest size in bytes, at least 4.
+    type: int
+    default: 8
+  max_size:
+    description:
+      - Largest size in bytes. It is always measured, also if it is not reached from O(min_size) by O(factor).
+    type: int
+    default: 67108864
+  factor:
+    description:
+      - Factor from one size to the next, at least 2.
+    type: int
+    default: 4
+  warmup:
+    description:
+      - Operations per size before those that are timed. V(0) is none.
+    type: int
+    default: 5
+  iterations:
+    description:
+      - Timed operations per size, at least 1.
+    type: int
+    default: 20
+  python:
+    description:
+      - Python interpreter on the nodes that can import torch.
+    type: path
+    default: python3
+  busy:
+    description:
+      - Names of the nodes that were left out because they have jobs. They are kept in the check record, and explain
+        there why a single rank was left.
+    type: list
+    elements: str
+    default: []
+  partition:
+    description:
+      - Slurm partition of the step. By default the default partition of the cluster.
+    type: str
   srun_options:
-    {type: dict, default: {}, description: "Further long options of srun; underscores become dashes, true is a flag."}
-  environment: {type: dict, default: {}, description: "Variables for the ranks, such as E(GLOO_SOCKET_IFNAME)."}
-  timeout: {type: float, default: 600, description: "Seconds for everything, the wait for nodes included."}
+    description:
+      - Long options of C(srun), which replace those that the module sets by default. Underscores become dashes, V(true)
+        is an option without a value, V(false) and null leave the option out.
+    type: dict
+    default: {}
+  environment:
+    description:
+      - Environment variables for the ranks, such as E(GLOO_SOCKET_IFNAME). Quote values that YAML would read as
+        booleans.
+    type: dict
+    default: {}
+  timeout:
+    description:
+      - Seconds for all collectives together. The time that Slurm needs to allocate the nodes is included.
+    type: float
+    default: 600
+requirements:
+  - C(srun) on this host
+  - PyTorch on the nodes
+seealso:
+  - module: hpcai.gpu_cluster.nccl_tests
+    description: The same measurement with nccl-tests.
+  - plugin: hpcai.gpu_cluster.sku_profile
+    plugin_type: lookup
 """
 
 EXAMPLES = r"""
@@ -49,24 +128,143 @@ EXAMPLES = r"""
     nodes: 2
     python: /shared/pytorch/current/bin/python
     expect: "{{ lookup('hpcai.gpu_cluster.sku_profile', 'lab').expect }}"
+    profile: lab
+  register: network
+
+- name: Show the highest busbw of each collective in GB/s
+  ansible.builtin.debug:
+    msg: "{{ network.peak }}"
+
+- name: Measure four given nodes over one Ethernet interface
+  hpcai.gpu_cluster.collective_test:
+    nodes: 4
+    partition: cpu
+    srun_options:
+      nodelist: cpu-[001-004]
+    environment:
+      GLOO_SOCKET_IFNAME: eth0
+    operations: [all_reduce]
+    max_size: 268435456
+
+- name: Measure the GPUs of two nodes with NCCL
+  hpcai.gpu_cluster.collective_test:
+    nodes: 2
+    ntasks_per_node: 8
+    backend: nccl
+    python: /shared/pytorch/current/bin/python
+    max_size: 1073741824
+    srun_options:
+      gpus_per_node: 8
 """
 
 RETURN = r"""
-checks: {type: list, elements: dict, returned: success, description: One check record per collective.}
+checks:
+  description: One check record per entry of O(operations).
+  type: list
+  elements: dict
+  returned: success
+  contains:
+    schema:
+      description: Version of the format of the record.
+      type: int
+      sample: 1
+    run:
+      description: Value of O(run), null without it.
+      type: str
+      sample: nightly-2026-11-02
+    node:
+      description: Always null, as a collective is about several nodes.
+      type: str
+      sample: gpu-001
+    check:
+      description: Name of the check, to which the entries of O(expect) refer.
+      type: str
+      sample: collective_test
+    time:
+      description: Start of the check in seconds since the epoch.
+      type: float
+      sample: 1793610000.25
+    seconds:
+      description: Duration of the check in seconds, null if nothing was started.
+      type: float
+      sample: 12.4
+    verdict:
+      description:
+        - V(pass), V(warn) and V(fail) say how the metrics compare with what is expected.
+        - V(unjudged) means that something was measured and nothing was expected, V(skipped) that there was nothing to
+          measure, V(error) that the check itself did not work, which says nothing about the hardware.
+      type: str
+      sample: fail
+    class:
+      description:
+        - What a V(warn) or V(fail) is attributed to, V(hardware), V(fabric), V(config) or V(software). With V(error) it
+          is V(infra), with the other verdicts null.
+      type: str
+      sample: fabric
+    reason:
+      description: What is wrong, or why nothing was measured, in one line. Empty where there is nothing to explain.
+      type: str
+      sample: "busbw_peak (collective=all_reduce): 0.12 GB/s, expected >= 1"
+    scope:
+      description: Names of the nodes that took part as C(group).
+      type: dict
+      sample: {group: [c1, c2]}
+    metrics:
+      description:
+        - Measured values, each with C(name), C(value) (null if not measured), C(unit), the C(expected) limit, its
+          C(source), the C(ratio) of value to limit, a C(verdict) of its own, and labels.
+        - They are C(busbw) of each size, with the labels C(collective) and C(size) in bytes, and C(busbw_peak) and
+          C(wrong) of each collective.
+      type: list
+      elements: dict
+      sample:
+        - name: busbw_peak
+          value: 0.12
+          unit: GB/s
+          collective: all_reduce
+          expected: ">= 1"
+          source: 10 Gb/s Ethernet
+          ratio: 0.12
+          verdict: fail
+    samples:
+      description: The entries of RV(rows) of this collective.
+      type: list
+      elements: dict
+      sample: [{collective: all_reduce, size: 512, bytes: 512, time_us: 91.2, algbw: 0.0056, busbw: 0.0056, wrong: 0}]
+    evidence:
+      description: End of the error output of C(srun).
+      type: str
+      sample: ""
+    context:
+      description: Program that measured, its version and command line, O(profile), and what else explains the values.
+      type: dict
+      sample: {tool: torch.distributed, version: 2.5.1, backend: gloo, collective: all_reduce, busy: [], profile: lab}
 rows:
+  description:
+    - One entry per collective and size. C(size) is the nominal size and C(bytes) the measured one, which is a multiple
+      of the elements and ranks. C(algbw) and C(busbw) are GB/s, C(time_us) microseconds, C(wrong) is the number of
+      wrong values.
   type: list
   elements: dict
   returned: success
-  description: One entry per collective and size, bandwidths in GB/s.
   sample: [{collective: all_reduce, size: 512, bytes: 512, time_us: 91.2, algbw: 0.0056, busbw: 0.0056, wrong: 0}]
-peak: {type: dict, returned: success, description: Highest busbw per collective, sample: {all_reduce: 1.03}}
+peak:
+  description: Highest busbw in GB/s by collective, null where nothing was measured.
+  type: dict
+  returned: success
+  sample: {all_reduce: 1.03, all_to_all: 0.98}
 ranks:
+  description: Rank, Slurm node and machine of all ranks that took part.
   type: list
   elements: dict
   returned: success
-  description: Rank, Slurm node and machine of all that took part.
-  sample: [{rank: 0, host: c1, machine: c1}]
-argv: {type: list, elements: str, returned: success, description: The srun command line.}
+  sample: [{rank: 0, host: c1, machine: c1}, {rank: 1, host: c2, machine: c2}]
+argv:
+  description: Command line of C(srun). Empty for a single rank.
+  type: list
+  elements: str
+  returned: success
+  sample: [/usr/bin/srun, --job-name=collective_test, --nodes=2, --ntasks=2, python3, "-", --backend=gloo]
 """
 
 import time

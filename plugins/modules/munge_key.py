@@ -8,38 +8,72 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: munge_key
-short_description: Make the munge key of a cluster, once
+short_description: Create the munge key of a cluster once, and return it
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - A key is made on the host if there is none, once and for all, and returned. It is never part of a diff.
-notes:
-  - RV(key) is a secret. Use C(no_log) on the task that registers it.
+  - Creates a munge key on a host if it has none, and returns the key. An existing key is never replaced. A file of less
+    than 32 bytes, which munged refuses, is no key.
+  - Owner and mode of the file are corrected. Its content is never part of a diff.
+  - In check mode on a host without a key a random one is returned that is not kept.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  path: {description: The key's file., type: path, default: /etc/munge/munge.key}
-  owner: {description: Owner and group of the file; it has mode 0400., type: str, default: munge}
+  path:
+    description:
+      - File of the key, with mode 0400. Its directory must exist.
+    type: path
+    default: /etc/munge/munge.key
+  owner:
+    description:
+      - User and group that own the file. Before they exist the file belongs to the user of the task.
+    type: str
+    default: munge
+notes:
+  - RV(key) is a secret. Use C(no_log) for the task that registers it.
+  - The module needs root privileges.
+seealso:
+  - module: hpcai.gpu_cluster.service_current
 """
 EXAMPLES = r"""
-- name: Make the key on the first controller
+- name: Create the key on the first controller
   hpcai.gpu_cluster.munge_key:
-  delegate_to: ctl
+  delegate_to: controller
   run_once: true
+  become: true
   no_log: true
   register: cluster_key
 
-- name: Run munged everywhere with that key
+- name: Run munged on every host with that key
   hpcai.gpu_cluster.service_current:
     name: munge
     files:
-      - {path: /etc/munge/munge.key, secret: "{{ cluster_key.key }}", owner: munge, mode: "0400"}
+      - path: /etc/munge/munge.key
+        secret: "{{ cluster_key.key }}"
+        owner: munge
+        mode: "0400"
+  become: true
+
+- name: Create the key of a second cluster beside the first
+  hpcai.gpu_cluster.munge_key:
+    path: /srv/clusters/b/munge.key
+    owner: root
+  become: true
+  no_log: true
+  register: second_key
 """
 RETURN = r"""
-key: {description: The key in base64., type: str, returned: always}
+key:
+  description: The key in base64.
+  type: str
+  returned: success
+  sample: VGhpcyBpcyBub3QgYSBtdW5nZSBrZXksIG9ubHkgYSBzYW1wbGU=
 """
 
 import base64

@@ -7,55 +7,184 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_bundle
-short_description: Build the file with which a node configures itself
+short_description: Build the archive with which a node configures itself
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Packs ansible-core, what C(playbooks/node.yml) needs of this collection, and the node's variables into one archive.
-  - The same inputs make the same digest on every host. An archive that is there and whole is not written again.
-  - Runs on the control host. The role P(hpcai.gpu_cluster.node_bundle#role) is the way to use it.
+  - Packs ansible-core, the parts of this collection that C(playbooks/node.yml) needs, and the variables of the node
+    into one archive.
+  - The same inputs give the same digest on every host. An archive that exists and is intact is not written again.
+  - The module runs on the control host and is meant to be used by the role P(hpcai.gpu_cluster.node_bundle#role).
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details:
+      - If one of the directories of O(wheels) does not exist yet, all wheels are left out, which changes the digest.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  dest: {type: path, required: true, description: Directory for the archive.}
-  collection: {type: path, required: true, description: Where this collection is.}
+  dest:
+    description:
+      - Directory for the archive. It is created if it is absent.
+    type: path
+    required: true
+  collection:
+    description:
+      - Root directory of this collection.
+    type: path
+    required: true
   wheels:
+    description:
+      - Directories with the wheels of ansible-core, one for each Python version that nodes have, as
+        M(hpcai.gpu_cluster.python_wheelhouse) makes them.
     type: list
     elements: path
     required: true
-    description: Directories of M(hpcai.gpu_cluster.python_wheelhouse), one for each Python that nodes have.
-  scripts: {type: dict, required: true, description: Texts of the files that stand beside the collection.}
-  groups: {type: list, elements: str, required: true, description: Groups that the node belongs to.}
-  variables: {type: dict, required: true, description: The node's variables. Secrets among them are refused.}
-  collections: {type: list, elements: str, default: [], description: Other collections to pack.}
-  collections_paths: {type: list, elements: path, default: [], description: Where they are looked for first.}
-  budget: {type: int, default: 900, description: Seconds after which a node gives up.}
+  scripts:
+    description:
+      - Texts of further files by their names. They are put beside the collection, C(bootstrap.sh) executable.
+    type: dict
+    required: true
+  groups:
+    description:
+      - Inventory groups of the node. C(slurm_compute) must be among them.
+    type: list
+    elements: str
+    required: true
+  variables:
+    description:
+      - Variables of the node. C(cluster_sku) is needed, and unless C(cluster_slurm) is V(cyclecloud) also
+        C(cluster_name) and C(slurm_controller_hosts).
+      - A variable whose name ends like that of a secret, such as C(password), C(token) or C(key), is refused, since
+        everybody on the node can read the archive.
+    type: dict
+    required: true
+  collections:
+    description:
+      - Names of other collections to pack.
+    type: list
+    elements: str
+    default: []
+  collections_paths:
+    description:
+      - Directories that are searched first for O(collections). Afterwards those beside the ansible-core that runs the
+        module are searched.
+    type: list
+    elements: path
+    default: []
+  budget:
+    description:
+      - Seconds after which a node stops configuring itself, at least 1.
+    type: int
+    default: 900
+seealso:
+  - module: hpcai.gpu_cluster.node_bundle_prune
+  - module: hpcai.gpu_cluster.python_wheelhouse
 """
 
 EXAMPLES = r"""
-- name: Have the bundle
+- name: Build the bundle of GPU nodes
   hpcai.gpu_cluster.node_bundle:
     dest: ~/.cache/hpcai.gpu_cluster/node_bundle
     collection: "{{ role_path | dirname | dirname }}"
     wheels: ["{{ wheelhouse.path }}"]
-    scripts: {bootstrap.sh: "{{ lookup('ansible.builtin.file', 'bootstrap.sh') }}"}
+    scripts:
+      bootstrap.sh: "{{ lookup('ansible.builtin.file', 'bootstrap.sh') }}"
     groups: [slurm_compute, gpu]
-    variables: {cluster_name: a, cluster_sku: Standard_ND96asr_v4, slurm_controller_hosts: [ctl]}
+    variables:
+      cluster_name: a
+      cluster_sku: Standard_ND96asr_v4
+      slurm_controller_hosts: [ctl]
+  delegate_to: localhost
+  register: bundle
+
+- name: Build a bundle for a cluster whose Slurm CycleCloud installs
+  hpcai.gpu_cluster.node_bundle:
+    dest: /srv/bundles
+    collection: /usr/share/ansible/collections/ansible_collections/hpcai/gpu_cluster
+    wheels: [/srv/wheels/cp310, /srv/wheels/cp312]
+    scripts: "{{ node_scripts }}"
+    groups: [slurm_compute, gpu]
+    variables:
+      cluster_slurm: cyclecloud
+      cluster_sku: Standard_ND96isr_H100_v5
+    collections: [ansible.posix]
+    budget: 600
   delegate_to: localhost
 """
 
 RETURN = r"""
-path: {type: str, returned: success, description: The archive.}
-name: {type: str, returned: success, description: Its file name., sample: hpcai-node-3f1c52a09b7e.tar.gz}
-folder: {type: str, returned: success, description: The directory that it unpacks to.}
-sha256: {type: str, returned: success, description: Digest of the file.}
-size: {type: int, returned: success, description: Its bytes.}
-digest: {type: str, returned: success, description: Digest of its content.}
-version: {type: str, returned: success, description: The same as three numbers., sample: 1.0.1058820768}
-manifest: {type: dict, returned: success, description: What it holds.}
+path:
+  description: Path of the archive.
+  type: str
+  returned: success
+  sample: /home/admin/.cache/hpcai.gpu_cluster/node_bundle/hpcai-node-3f1c52a09b7e.tar.gz
+name:
+  description: File name of the archive.
+  type: str
+  returned: success
+  sample: hpcai-node-3f1c52a09b7e.tar.gz
+folder:
+  description: Name of the directory in the archive.
+  type: str
+  returned: success
+  sample: hpcai-node-3f1c52a09b7e
+sha256:
+  description: SHA-256 of the archive.
+  type: str
+  returned: success
+  sample: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+size:
+  description: Size of the archive in bytes.
+  type: int
+  returned: success
+  sample: 9437184
+digest:
+  description: Digest of the content of the archive.
+  type: str
+  returned: success
+  sample: 3f1c52a09b7e4c53b5c1a5ff2d2d6a2f6ad1f3d9b29f5cf0a6f0dfb0c9f1e2d3
+version:
+  description: The beginning of RV(digest) as a version of three numbers.
+  type: str
+  returned: success
+  sample: 1.0.1058820768
+manifest:
+  description: What the archive holds.
+  type: dict
+  returned: success
+  contains:
+    schema:
+      description: Version of the format.
+      type: int
+      sample: 1
+    packages:
+      description: Python packages.
+      type: list
+      elements: str
+      sample: [ansible_core-2.19.4, jinja2-3.1.6]
+    collections:
+      description: Collections.
+      type: list
+      elements: str
+      sample: [hpcai.gpu_cluster]
+    roles:
+      description: Roles of this collection.
+      type: list
+      elements: str
+      sample: [gpu_clocks, node_tuning, nvme_scratch, slurm_compute]
+    groups:
+      description: Value of O(groups).
+      type: list
+      elements: str
+      sample: [slurm_compute, gpu]
+    budget:
+      description: Value of O(budget).
+      type: int
+      sample: 900
 """
 
 import sys

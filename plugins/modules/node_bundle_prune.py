@@ -7,41 +7,86 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_bundle_prune
-short_description: Remove bundles that no node can ask for any more
+short_description: Remove node bundles that no node can request any more
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Of the bundles in a directory (M(hpcai.gpu_cluster.node_bundle)) the current one stays, the O(keep) before
-    it, all that user-data names, and all that were replaced less than O(seconds) ago, for nodes that boot right now
-    were told of one of these. Other files are left alone.
-  - An older bundle that is the current one again gets a new time, so that the order stays true.
+  - Removes old bundles of M(hpcai.gpu_cluster.node_bundle) from a directory. It keeps the current one, the O(keep)
+    before it, all that user-data names, and all that were replaced less than O(seconds) ago, since nodes that boot at
+    this moment may still need one of these. Other files are left alone.
+  - If the current bundle is older than another one, because a site went back to it, its modification time is set to
+    now, so that the order stays right.
+  - If the current bundle is not in the directory, nothing is removed.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
-  path: {type: path, required: true, description: The directory.}
-  current: {type: str, required: true, description: File name of the bundle that nodes get today.}
-  keep: {type: int, default: 3, description: How many before it stay.}
+  path:
+    description:
+      - Directory with the bundles. If it does not exist, nothing is removed.
+    type: path
+    required: true
+  current:
+    description:
+      - File name of the bundle that new nodes get, such as RV(hpcai.gpu_cluster.node_bundle#module:name).
+    type: str
+    required: true
+  keep:
+    description:
+      - Number of bundles before the current one that are kept in any case.
+    type: int
+    default: 3
   seconds:
+    description:
+      - Seconds that a bundle is kept after another one replaced it. It must be longer than a node takes to boot.
     type: int
     default: 86400
-    description: How long one stays after another took its place. Longer than a node may take to boot.
-  user_data: {type: list, elements: path, default: [], description: Files that name bundles. Patterns are allowed.}
+  user_data:
+    description:
+      - Files whose text names bundles, which are kept. Patterns such as V(/etc/hpcai/power/user-data-*) are expanded.
+        Files that do not exist are ignored.
+    type: list
+    elements: path
+    default: []
+seealso:
+  - module: hpcai.gpu_cluster.node_bundle
 """
 
 EXAMPLES = r"""
-- name: Remove old bundles
+- name: Remove old bundles from the shared directory
   hpcai.gpu_cluster.node_bundle_prune:
     path: /shared/hpcai/node
     current: "{{ node_bundle_result['name'] }}"
     user_data: [/etc/hpcai/power/user-data-*]
+  become: true
+
+- name: Show which bundles would be removed if only one old bundle were kept for an hour
+  hpcai.gpu_cluster.node_bundle_prune:
+    path: /shared/hpcai/node
+    current: hpcai-node-3f1c52a09b7e.tar.gz
+    keep: 1
+    seconds: 3600
+  check_mode: true
 """
 
 RETURN = r"""
-removed: {type: list, elements: str, returned: success, description: "What went, in check mode what would."}
-kept: {type: list, elements: str, returned: success, description: What stays.}
+removed:
+  description: File names of the bundles that were removed, or in check mode would be.
+  type: list
+  elements: str
+  returned: success
+  sample: [hpcai-node-0a1b2c3d4e5f.tar.gz]
+kept:
+  description: File names of the bundles that are kept.
+  type: list
+  elements: str
+  returned: success
+  sample: [hpcai-node-3f1c52a09b7e.tar.gz]
 """
 
 import glob

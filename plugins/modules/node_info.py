@@ -8,49 +8,90 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_info
-short_description: Which packages, services and files a machine has
+short_description: Read which packages, services and files a machine has
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Asks at once what the roles of this collection otherwise ask in tasks of their own.
-  - Registered as C(hpcai_node), it spares these tasks. It is no fact, so that no cache carries it into another run, in
-    which it may be wrong.
+  - Reads in one task what the roles of this collection otherwise read in tasks of their own. Nothing is changed.
+  - If its result is registered as C(hpcai_node), the roles do not run these tasks. It is not returned as facts, since a
+    cache would carry them into a later run, in which they may be wrong.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details:
+      - The module only reads, in check mode as well.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  packages: {description: Debian packages to look for., type: list, elements: str, default: []}
-  services: {description: Units to ask systemd about., type: list, elements: str, default: []}
-  files: {description: Files to look for., type: list, elements: path, default: []}
-  slurm: {description: Whether to ask Slurm's commands for their release., type: bool, default: false}
+  packages:
+    description:
+      - Names of Debian packages to look for.
+    type: list
+    elements: str
+    default: []
+  services:
+    description:
+      - Names of systemd units whose state is read.
+    type: list
+    elements: str
+    default: []
+  files:
+    description:
+      - Paths whose owner, mode and content are read. Symbolic links are not followed.
+    type: list
+    elements: path
+    default: []
+  slurm:
+    description:
+      - Whether to read the release of Slurm from its commands.
+    type: bool
+    default: false
 """
 EXAMPLES = r"""
-- name: Learn what the machine is
+- name: Read whether munge is installed and runs
   hpcai.gpu_cluster.node_info:
     packages: [munge]
+    services: [munge.service]
   register: hpcai_node
 
 - name: Install munge
   ansible.builtin.apt:
     name: munge
   when: "'munge' not in hpcai_node.packages"
+  become: true
+
+- name: Read the owner, mode and digest of the munge key, and the release of Slurm
+  hpcai.gpu_cluster.node_info:
+    files: [/etc/munge/munge.key]
+    slurm: true
+  become: true
+  register: hpcai_node
 """
 RETURN = r"""
-packages: {description: Those that are installed., type: list, elements: str, returned: success, sample: [munge]}
+packages:
+  description: Those of O(packages) that are installed. Empty without dpkg.
+  type: list
+  elements: str
+  returned: success
+  sample: [munge]
 services:
-  description: What C(systemctl is-active) says of each, V(inactive) also of one that is not there.
+  description:
+    - What C(systemctl is-active) prints for each of O(services), V(inactive) also for a unit that does not exist.
   type: dict
   returned: success
-  sample: {healthagent.service: inactive}
+  sample: {munge.service: active, healthagent.service: inactive}
 slurm:
-  description: Slurm's release, with O(slurm); empty without its commands.
+  description: Release of Slurm. Empty without O(slurm), and where its commands are missing.
   type: str
   returned: success
   sample: 24.11.5
 files:
-  description: Those that are there, with owner, mode and SHA-256 of their content.
+  description:
+    - Those of O(files) that exist, with owner, group, mode and the SHA-256 of their content. A file that cannot be
+      read, or whose owner has no name, is left out. What is no regular file has no digest.
   type: dict
   returned: success
   sample: {/etc/munge/munge.key: "munge:munge 0400 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"}

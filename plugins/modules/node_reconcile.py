@@ -7,65 +7,126 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_reconcile
-author: [hpcai.gpu_cluster authors (@hpcai)]
+short_description: Drain the Slurm nodes that report failed checks
 version_added: 0.1.0
-short_description: Drain the Slurm nodes that report to be broken, all of them in as few calls as there are reasons
+author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - >-
-    Makes one pass of C(hpcai-agent reconcile), which a timer on the controller makes every minute, with the same
-    configuration. It compares what nodes report with what Slurm says of them and drains those with failed checks.
-  - >-
-    Only reasons that start with C(hpcai:) are ever replaced, besides C(Prolog error) and C(Epilog error) of Slurm where
-    the node reports the failed check. Nothing is ever resumed. The nodes are read again right before each call.
-  - >-
-    More than the configured share of the cluster, or of one leaf, is not drained in one go: that is reported as a
-    common cause in RV(findings). So are checks that could not be made, which drain nobody.
-  - It runs on the controller as the Slurm user, or as root, who then acts as the Slurm user.
+  - Makes one pass of C(hpcai-agent reconcile), with the same configuration as the timer on the controller that makes
+    one every minute. It compares the reports of the nodes with their state in Slurm and drains those with failed
+    checks, with one call for each reason.
+  - Only reasons that start with C(hpcai:) are replaced, besides C(Prolog error) and C(Epilog error) of Slurm where the
+    node reports the failed check. No node is ever resumed. The state of the nodes is read again right before each call.
+  - More than the configured share of the cluster, or number of nodes of one leaf switch, is not drained within the
+    configured time. It is reported as a common cause in RV(findings). Checks that could not be made are findings, too,
+    and drain no node.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
   config:
-    description: The configuration of the reconciler, which role P(hpcai.gpu_cluster.node_health_check#role) writes.
+    description:
+      - Configuration of the reconciler, which the role P(hpcai.gpu_cluster.node_health_check#role) writes. The
+        directory of its state must exist.
     type: path
     default: /etc/hpcai/reconcile.json
   release:
     description:
-      - Nodes that were certified, as a hostlist expression. What is latched of them and of the hosts they are on is
-        forgotten, and what they reported before now does not count. No pass is made.
+      - Certified nodes as a hostlist. The latched faults of these nodes and of their hosts are removed, and what they
+        reported before counts no longer. No pass is made.
+      - Mutually exclusive with O(hold).
     type: str
   hold:
     description:
-      - Nodes that a repair resumes inside a reservation. If it is cut short, the pass after its end drains them again
-        for what they are drained for now. No pass is made.
+      - Nodes as a hostlist that a repair is about to resume inside a reservation. The reasons for which they are
+        drained are kept, so that the first pass after the reservation drains them again if the repair did not release
+        them. No pass is made.
+      - Mutually exclusive with O(release).
     type: str
+notes:
+  - Run the module on the controller, as the Slurm user or as root. As root it acts as the owner of the state directory.
+seealso:
+  - module: hpcai.gpu_cluster.slurm_node
+  - module: hpcai.gpu_cluster.certification
 """
 
 EXAMPLES = r"""
-- name: Drain what is broken now
+- name: Drain the nodes that report failed checks now
   hpcai.gpu_cluster.node_reconcile:
+  become: true
 
-- name: Let go of what a repair has proved
+- name: Show which nodes would be drained
   hpcai.gpu_cluster.node_reconcile:
-    release: c[3-4]
+  become: true
+  check_mode: true
+  register: planned
+
+- name: Keep the reasons of two nodes while they are repaired
+  hpcai.gpu_cluster.node_reconcile:
+    hold: gpu-[003-004]
+  become: true
+
+- name: Release the two nodes after they were certified
+  hpcai.gpu_cluster.node_reconcile:
+    release: gpu-[003-004]
+  become: true
 """
 
 RETURN = r"""
 drained:
-  {description: "Nodes that were (in check mode, would be) drained and the reasons.", returned: always, type: dict}
+  description: Nodes that were drained, or in check mode would be, with their reasons.
+  type: dict
+  returned: success
+  sample: {gpu-003: "hpcai:gpu_count:7 of 8 GPUs answer"}
 findings:
-  description: What people should know, as kind (C(common_cause), C(infra), C(silent), C(watch), C(left_alone),
-    C(provable)), text and nodes.
-  returned: always
+  description: What a person should know.
   type: list
   elements: dict
-  sample: [{kind: infra, check: gpu_count, nodes: "c[1-2]", text: "gpu_count: nvidia-smi cannot be started"}]
-left_alone: {description: Failing nodes with a reason that is not ours., returned: always, type: list, elements: dict}
-commands: {description: What was run or would be in check mode., returned: always, type: list, elements: list}
-released: {description: Latches that are gone., returned: always, type: list, elements: str}
-held: {description: Nodes in a repair and their reasons., returned: with O(hold), type: dict}
+  returned: success
+  contains:
+    kind:
+      description:
+        - V(common_cause) for more nodes than may be drained, V(infra) for checks that could not be made, V(silent) for
+          nodes that do not report, V(watch) for warnings, V(left_alone) for nodes with a reason of somebody else,
+          V(provable) for drained nodes that report no fault any more.
+      type: str
+    text:
+      description: The finding as a sentence.
+      type: str
+    nodes:
+      description: The nodes as a hostlist.
+      type: str
+    check:
+      description: Name of the check, if it is about one.
+      type: str
+  sample: [{kind: infra, check: gpu_count, nodes: "gpu-[001-002]", text: "gpu_count: nvidia-smi cannot be started"}]
+left_alone:
+  description: Nodes with failed checks that have a reason of somebody else, as Slurm describes them.
+  type: list
+  elements: dict
+  returned: success
+  sample: [{name: gpu-007, state: IDLE, reason: "waiting for a cable", drained: true}]
+commands:
+  description: Commands that were run, or in check mode would be.
+  type: list
+  elements: list
+  returned: success
+  sample: [[scontrol, update, nodename=gpu-003, state=drain, "reason=hpcai:gpu_count:7 of 8 GPUs answer"]]
+released:
+  description: Latched faults that were removed with O(release), or in check mode would be, as host or node and check.
+  type: list
+  elements: str
+  returned: success
+  sample: ["node:gpu-003|gpu_count"]
+held:
+  description: Nodes that O(hold) names and that are drained by this collection, with their reasons.
+  type: dict
+  returned: with O(hold)
+  sample: {gpu-003: "hpcai:gpu_count:7 of 8 GPUs answer"}
 """
 
 import typing as t

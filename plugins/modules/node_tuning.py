@@ -7,85 +7,269 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_tuning
-short_description: Limits, kernel settings, modules and services of a compute node, and back
+short_description: Set limits, kernel settings, modules and services of a compute node
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Writes drop-in files of its own and sets the running kernel to what they say. Each option that is empty leaves its
-    part alone, or gives it back after an earlier run had set it.
-  - The values that the kernel had are kept in O(record). A value that somebody changed since is theirs and stays.
-  - A file of somebody else in the place of one of ours stays; so does a sysctl that a file says otherwise which is read
-    after ours. Both are RV(findings).
-  - In a container only limits are set. The kernel is its host's, and so is what systemd reads at boot to set it.
+  - Writes drop-in files of its own, so that the settings hold after a reboot, and sets the running kernel to the same
+    values. An option that is empty leaves its part of the node alone, or restores it if an earlier run set it.
+  - The values that the kernel had before are kept in O(record). A value that somebody changed since is not restored.
+  - A file of somebody else under the name of one of these drop-ins stays as it is, and so does a sysctl that another
+    file sets differently which is read later. Both are RV(findings).
+  - In a container only limits are set, since the kernel and what systemd sets at boot belong to the host.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full, details: [It supposes that services start and kernel modules load.]}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details:
+      - The prediction assumes that services start and kernel modules load.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
   state:
-    {type: str, choices: [present, absent], default: present, description: V(absent) gives everything back. Services
-     that run and modules that are loaded stay until the next boot.}
+    description:
+      - V(absent) restores everything. Services that the module enabled are disabled, but those that run and modules
+        that are loaded stay until the next boot.
+    type: str
+    choices: [present, absent]
+    default: present
   limits:
-    {type: dict, default: {}, description: "Limits by name: C(memlock), C(stack), C(nofile), C(nproc). For logins by
-     PAM, for jobs by a drop-in of slurmd, which takes effect when slurmd starts."}
-  sysctl: {type: dict, default: {}, description: Kernel parameters by name.}
+    description:
+      - Limits by name, soft and hard alike. The names are C(memlock), C(stack), C(nofile) and C(nproc), the values
+        numbers or V(unlimited). Others are refused.
+      - They are set for logins by PAM, and for jobs by a drop-in of slurmd, which takes effect when slurmd is started
+        the next time.
+      - A number for C(memlock) or C(stack) is written to both as it is, and is KiB for PAM and bytes for slurmd.
+    type: dict
+    default: {}
+  sysctl:
+    description:
+      - Kernel parameters by name, such as C(vm.zone_reclaim_mode). One that the running kernel does not have is a
+        finding, and is set when the kernel gets it.
+    type: dict
+    default: {}
   transparent_hugepages:
-    {type: str, choices: ["", always, madvise, never], default: "", description: Who gets transparent huge pages.}
-  nfs_readahead_kb: {type: int, default: 0, description: Read-ahead of NFS mounts in KiB.}
-  sunrpc_slots: {type: int, default: 0, description: Most RPCs in flight for a connection; for NFS mounts made later.}
-  kernel_modules: {type: list, elements: str, default: [], description: "Modules to load, now and at every boot."}
-  services: {type: list, elements: str, default: [], description: "Services to enable and start."}
-  retries: {type: int, default: 5, description: How often a service that does not start is started again.}
-  delay: {type: float, default: 5, description: Seconds between.}
+    description:
+      - Which memory gets transparent huge pages. An empty string leaves them alone.
+    type: str
+    choices: ["", always, madvise, never]
+    default: ""
+  nfs_readahead_kb:
+    description:
+      - Read-ahead of NFS mounts in KiB, for those that are mounted now and later. V(0) leaves it alone.
+    type: int
+    default: 0
+  sunrpc_slots:
+    description:
+      - Largest number of RPCs in flight for a TCP connection. NFS mounts that exist already keep theirs. V(0) leaves it
+        alone.
+    type: int
+    default: 0
+  kernel_modules:
+    description:
+      - Kernel modules to load, now and at every boot.
+    type: list
+    elements: str
+    default: []
+  services:
+    description:
+      - Services to enable and start. One that is not installed, is masked or does not start is a finding.
+    type: list
+    elements: str
+    default: []
+  retries:
+    description:
+      - How often a service that does not become active is started again.
+    type: int
+    default: 5
+  delay:
+    description:
+      - Seconds before each of these retries.
+    type: float
+    default: 5
   rdma_names:
-    {type: dict, default: {}, description: "Names of RDMA adapters by PCI domain, from the next boot on."}
-  record: {type: path, default: /var/lib/hpcai/node_tuning.json, description: What the host was like before.}
+    description:
+      - Names of RDMA adapters by their PCI domains in quotes, from the next boot on. Others get the names of rdma-core.
+      - On Azure's HPC images, which name the adapters themselves, nothing is written, which is a finding.
+    type: dict
+    default: {}
+  record:
+    description:
+      - File that keeps what the node was like before.
+    type: path
+    default: /var/lib/hpcai/node_tuning.json
   nccl:
-    description: What M(hpcai.gpu_cluster.nccl_config) does after that. Left out, it does nothing.
+    description:
+      - Options for M(hpcai.gpu_cluster.nccl_config), which runs afterwards with the same O(state). Without them it does
+        not run.
     type: dict
     suboptions:
-      variables: {type: dict, default: {}, description: As there.}
-      topology_file: {type: path, description: As there.}
-      machine: {type: dict, default: {}, description: As there.}
-      containers: {type: bool, default: true, description: As there.}
-      record: {type: path, default: /var/lib/hpcai/nccl_config.json, description: As there.}
+      variables:
+        description:
+          - Same as O(hpcai.gpu_cluster.nccl_config#module:variables).
+        type: dict
+        default: {}
+      topology_file:
+        description:
+          - Same as O(hpcai.gpu_cluster.nccl_config#module:topology_file).
+        type: path
+      machine:
+        description:
+          - Same as O(hpcai.gpu_cluster.nccl_config#module:machine).
+        type: dict
+        default: {}
+      containers:
+        description:
+          - Same as O(hpcai.gpu_cluster.nccl_config#module:containers).
+        type: bool
+        default: true
+      record:
+        description:
+          - Same as O(hpcai.gpu_cluster.nccl_config#module:record).
+        type: path
+        default: /var/lib/hpcai/nccl_config.json
   hold:
-    description: What M(hpcai.gpu_cluster.package_hold) does after that. Left out, it does nothing.
+    description:
+      - Options for M(hpcai.gpu_cluster.package_hold), which runs afterwards with the same O(state). Without them it
+        does not run.
     type: dict
     suboptions:
-      packages: {type: list, elements: str, default: [], description: As there.}
-      automatic_upgrades: {type: bool, default: true, description: As there.}
-      only_on: {type: list, elements: path, default: [], description: As there.}
-      record: {type: path, default: /var/lib/hpcai/package_hold.json, description: As there.}
+      packages:
+        description:
+          - Same as O(hpcai.gpu_cluster.package_hold#module:packages).
+        type: list
+        elements: str
+        default: []
+      automatic_upgrades:
+        description:
+          - Same as O(hpcai.gpu_cluster.package_hold#module:automatic_upgrades).
+        type: bool
+        default: true
+      only_on:
+        description:
+          - Same as O(hpcai.gpu_cluster.package_hold#module:only_on).
+        type: list
+        elements: path
+        default: []
+      record:
+        description:
+          - Same as O(hpcai.gpu_cluster.package_hold#module:record).
+        type: path
+        default: /var/lib/hpcai/package_hold.json
+notes:
+  - The module needs root privileges.
+seealso:
+  - module: hpcai.gpu_cluster.nccl_config
+  - module: hpcai.gpu_cluster.package_hold
+  - plugin: hpcai.gpu_cluster.sku_profile
+    plugin_type: lookup
 """
 EXAMPLES = r"""
 - name: Tune a node for training
   hpcai.gpu_cluster.node_tuning:
-    limits: {memlock: unlimited, nofile: "1048576"}
-    sysctl: {vm.zone_reclaim_mode: 1}
-    services: [nvidia-fabricmanager]
-    rdma_names: {"0101": mlx5_ib0, "0102": mlx5_ib1}
+    limits:
+      memlock: unlimited
+      nofile: "1048576"
+    sysctl:
+      vm.zone_reclaim_mode: 1
+    transparent_hugepages: always
+    nfs_readahead_kb: 15380
+  become: true
+  register: tuning
+
+- name: Stop for findings that are errors
+  ansible.builtin.assert:
+    that: tuning.findings | selectattr('level', 'eq', 'error') | length == 0
+    fail_msg: "{{ tuning.findings | map(attribute='text') | join('; ') }}"
+
+- name: Start the fabric manager and name the InfiniBand adapters of an ND96asr_v4
+  hpcai.gpu_cluster.node_tuning:
+    services: "{{ sku.node.services }}"
+    kernel_modules: "{{ sku.node.kernel_modules }}"
+    rdma_names: "{{ dict(sku.infiniband.pci_domains | zip(sku.infiniband.devices)) }}"
+    nccl:
+      variables: "{{ sku.nccl.conf }}"
+      topology_file: "{{ sku.nccl.topology_file }}"
+      machine: "{{ sku }}"
+  vars:
+    sku: "{{ lookup('hpcai.gpu_cluster.sku_profile', 'Standard_ND96asr_v4') }}"
+  become: true
+
+- name: Restore the settings of a node that leaves the cluster
+  hpcai.gpu_cluster.node_tuning:
+    state: absent
+    nccl: {}
+    hold: {}
+  become: true
 """
 RETURN = r"""
 findings:
-  description: What somebody should know. C(level) is error, warn or info.
+  description: What a person should know, with that of O(nccl) and O(hold).
   type: list
   elements: dict
   returned: success
-  sample: [{level: error, about: nvidia-fabricmanager, text: "nvidia-fabricmanager: its unit is not-found"}]
-files: {description: Files that changed., type: list, elements: str, returned: success, sample: [/etc/sysctl.d/x.conf]}
+  contains:
+    level:
+      description: V(error), V(warn) or V(info).
+      type: str
+    about:
+      description: Setting, file or service that it is about.
+      type: str
+    text:
+      description: The finding as a sentence.
+      type: str
+  sample:
+    - level: error
+      about: nvidia-fabricmanager
+      text: "nvidia-fabricmanager: its unit is not-found"
+files:
+  description: Files that changed, or in check mode would change.
+  type: list
+  elements: str
+  returned: success
+  sample: [/etc/sysctl.d/90-hpcai.conf]
 values:
-  description: Values of the running kernel that changed.
+  description: Values of the running kernel that changed, or in check mode would change.
   type: list
   elements: dict
   returned: success
+  contains:
+    name:
+      description: Name of the setting.
+      type: str
+    path:
+      description: File in V(/proc) or V(/sys).
+      type: str
+    before:
+      description: Value before.
+      type: str
+    after:
+      description: Value after.
+      type: str
   sample: [{name: vm.zone_reclaim_mode, path: /proc/sys/vm/zone_reclaim_mode, before: "0", after: "1"}]
 units:
-  {description: Services and kernel modules that changed., type: list, elements: str, returned: success,
-   sample: ["nvidia-fabricmanager: active"]}
-nccl: {description: What M(hpcai.gpu_cluster.nccl_config) returns., type: dict, returned: with O(nccl)}
-hold: {description: What M(hpcai.gpu_cluster.package_hold) returns., type: dict, returned: with O(hold)}
+  description: Services and kernel modules that changed, or in check mode would change.
+  type: list
+  elements: str
+  returned: success
+  sample: ["nvidia-fabricmanager: active", "nvidia-peermem: loaded"]
+nccl:
+  description: Return values of M(hpcai.gpu_cluster.nccl_config).
+  type: dict
+  returned: with O(nccl)
+  sample:
+    changed: true
+    findings: []
+    files: [/etc/nccl.conf]
+    topology_file: /opt/microsoft/ndv4-topo.xml
+    variables: {NCCL_IB_PCI_RELAXED_ORDERING: "1"}
+hold:
+  description: Return values of M(hpcai.gpu_cluster.package_hold).
+  type: dict
+  returned: with O(hold)
+  sample: {changed: false, findings: [], held: [cuda-drivers], released: []}
 """
 
 import typing as t

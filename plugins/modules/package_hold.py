@@ -7,39 +7,110 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: package_hold
-short_description: Keep installed packages at their versions, and automatic upgrades away
+short_description: Hold installed Debian packages, and switch off automatic upgrades
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Holds the packages that are installed and fit a pattern, and can switch apt's periodic jobs off.
-  - What an administrator holds is left alone. Released again is only what this module held, which O(record) tells.
-  - A host without dpkg is left as it is.
+  - Holds the installed packages that match a pattern, and can switch off the periodic jobs of apt.
+  - Packages that an administrator holds are left alone. Only what this module held is released again, which is kept in
+    O(record).
+  - A host without dpkg is left as it is, which is one of RV(findings).
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
-  state: {type: str, choices: [present, absent], default: present, description: V(absent) gives everything back.}
-  packages: {type: list, elements: str, default: [], description: "Names or patterns such as V(linux-image-*)."}
+  state:
+    description:
+      - V(absent) releases all packages that the module held, and switches the periodic jobs on again.
+    type: str
+    choices: [present, absent]
+    default: present
+  packages:
+    description:
+      - Names, or patterns with V(*), V(?) and V([]), of the packages to hold. Packages that are not installed do not
+        matter. A package that the module held and that matches no longer is released.
+    type: list
+    elements: str
+    default: []
   automatic_upgrades:
-    {type: bool, default: true, description: V(false) switches off that apt updates its lists and upgrades by itself.}
+    description:
+      - V(false) switches off the periodic jobs of apt, which update package lists and upgrade packages. V(true) removes
+        the file with which the module did that.
+    type: bool
+    default: true
   only_on:
-    {type: list, elements: path, default: [], description: "A host that has none of these paths is left as it is, or
-     given back what it had. When empty, every host is meant."}
-  record: {type: path, default: /var/lib/hpcai/package_hold.json, description: What the module held.}
+    description:
+      - Paths of which one must exist. On a host that has none of them the module acts as with O(state=absent).
+      - With an empty list it applies to every host.
+    type: list
+    elements: path
+    default: []
+  record:
+    description:
+      - File that keeps which packages the module held.
+    type: path
+    default: /var/lib/hpcai/package_hold.json
+notes:
+  - The module needs root privileges.
+seealso:
+  - module: ansible.builtin.dpkg_selections
+  - module: hpcai.gpu_cluster.node_tuning
 """
 EXAMPLES = r"""
-- name: Keep kernel and driver of an HPC image
+- name: Hold the kernel and the NVIDIA driver of an HPC image
   hpcai.gpu_cluster.package_hold:
     packages: ["linux-image-*", "nvidia-*"]
     automatic_upgrades: false
     only_on: [/opt/azurehpc]
+  become: true
+
+- name: Hold Slurm alone, with automatic upgrades of everything else
+  hpcai.gpu_cluster.package_hold:
+    packages: ["slurm-smd*"]
+  become: true
+
+- name: Release what this module held
+  hpcai.gpu_cluster.package_hold:
+    state: absent
+  become: true
 """
 RETURN = r"""
-findings: {description: What somebody should know., type: list, elements: dict, returned: success, sample: []}
-held: {description: Packages that were held., type: list, elements: str, returned: success, sample: [linux-image-azure]}
-released: {description: Packages that were released., type: list, elements: str, returned: success, sample: []}
+findings:
+  description: What a person should know.
+  type: list
+  elements: dict
+  returned: success
+  contains:
+    level:
+      description: V(error), V(warn) or V(info).
+      type: str
+    about:
+      description: What it is about.
+      type: str
+    text:
+      description: The finding as a sentence.
+      type: str
+  sample:
+    - level: warn
+      about: packages
+      text: "packages: there is no dpkg here: packages and automatic upgrades are left as they are"
+held:
+  description: Packages that were held, or in check mode would be held.
+  type: list
+  elements: str
+  returned: if the host has dpkg
+  sample: [linux-image-azure, nvidia-driver-550]
+released:
+  description: Packages that were released, or in check mode would be released.
+  type: list
+  elements: str
+  returned: if the host has dpkg
+  sample: []
 """
 
 from ansible.module_utils.basic import AnsibleModule

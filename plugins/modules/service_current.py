@@ -8,53 +8,123 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: service_current
-short_description: Keep a systemd service and its files, and the service running with them
+short_description: Keep a systemd service running with its current files
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Writes the files that belong to a service, then enables and starts it; restarts or reloads it when its unit or a
-    file named here is newer than its process.
-  - Unlike a handler this also holds when an earlier run was killed between writing a file and restarting the service.
-  - Fails with the last lines of the journal when the service does not stay up.
+  - Writes the files of a service, enables and starts it, and restarts or reloads it if its unit or one of the files is
+    newer than its process.
+  - Unlike a handler this also works if an earlier run was killed after it wrote a file and before it restarted the
+    service.
+  - If the service does not stay up, or O(ready) does not succeed in time, the module fails with the end of its journal.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
-  name: {description: The unit without its suffix., type: str, required: true}
+  name:
+    description:
+      - Name of the unit without its suffix. It must exist once O(files) are written.
+    type: str
+    required: true
   files:
-    description: Files and directories of the service. It reads them when it starts, unless O(reload_on) names them.
+    description:
+      - Files and directories of the service. A changed file restarts the service, or reloads it if O(reload_on) names
+        the file, too.
     type: list
     elements: dict
     default: []
     suboptions:
-      path: {description: The file; directories above it are made., type: path, required: true}
-      content: {description: What it holds. A file with none of this is a directory., type: str}
-      base64: {description: "What it holds, in base64, for what is no text; a diff shows digests.", type: str}
-      secret: {description: "What it holds, in base64; never shown.", type: str}
-      owner: {description: Its user and group., type: str, default: root}
-      mode: {description: By default 0644 for files and 0755 for directories., type: str}
-      diff: {description: Whether a diff shows its lines; otherwise it shows digests., type: bool, default: true}
-  restart_on: {description: Other files that it reads when it starts., type: list, elements: path, default: []}
-  reload_on: {description: Files that it reads again by O(reload)., type: list, elements: path, default: []}
-  written:
-    description: Files that an earlier task of the run wrote. Check mode takes those in O(restart_on) and O(reload_on)
-      as written now, for it finds the old ones.
+      path:
+        description:
+          - Path of the file or directory. Missing directories above it are created.
+        type: path
+        required: true
+      content:
+        description:
+          - Content of a text file. Without O(files[].content), O(files[].base64) and O(files[].secret) the path is a
+            directory.
+        type: str
+      base64:
+        description:
+          - Content of a file that is not text, in base64. A diff shows its digests. It takes precedence over
+            O(files[].content).
+        type: str
+      secret:
+        description:
+          - Content of a file that must not be shown, in base64. A diff does not show it. It takes precedence over
+            O(files[].base64).
+        type: str
+      owner:
+        description:
+          - User that owns it, and group of the same name.
+        type: str
+        default: root
+      mode:
+        description:
+          - Mode in octal digits and quotes. The default is 0644 for files and 0755 for directories.
+        type: str
+      diff:
+        description:
+          - Whether a diff shows the lines of a text file. With V(false) it shows digests.
+        type: bool
+        default: true
+  restart_on:
+    description:
+      - Other files that the service reads when it starts. A newer one restarts it. Files that do not exist do not
+        matter.
     type: list
     elements: path
     default: []
-  reload: {description: Command instead of C(systemctl reload)., type: list, elements: str}
-  ready: {description: Command that succeeds once the service answers., type: list, elements: str}
-  timeout: {description: Seconds to wait for O(ready)., type: int, default: 60}
+  reload_on:
+    description:
+      - Files that the service reads again when it is reloaded. A newer one reloads it.
+    type: list
+    elements: path
+    default: []
+  written:
+    description:
+      - Files that an earlier task of this run wrote. In check mode those of them that O(restart_on) or O(reload_on)
+        name count as just written, since the earlier task did not write them.
+    type: list
+    elements: path
+    default: []
+  reload:
+    description:
+      - Command that reloads the service. The default is C(systemctl reload).
+    type: list
+    elements: str
+  ready:
+    description:
+      - Command that succeeds once the service answers. It is run again until it does. Without it the service only has
+        to run.
+    type: list
+    elements: str
+  timeout:
+    description:
+      - Seconds to wait for O(ready).
+    type: int
+    default: 60
   no_cycles:
-    description: Fail where units of this machine wait for each other, for these files or others. At the next boot
-      systemd would leave out one of them, maybe this one, and say so in the journal only.
+    description:
+      - Fail if units of this machine wait for each other in a cycle, because of these files or others. At the next boot
+        systemd would leave out one of them, which may be this one, and log that to its journal only. It is not skipped
+        in check mode, which looks at the files as they are.
     type: bool
     default: false
+notes:
+  - The module needs root privileges.
+  - A service without a main process, such as one of the type C(oneshot), is started and enabled, but never restarted or
+    reloaded, since there is no process to compare the files with.
+seealso:
+  - module: ansible.builtin.systemd_service
 """
 EXAMPLES = r"""
-- name: Run slurmctld with the current configuration
+- name: Run slurmctld with its current configuration
   hpcai.gpu_cluster.service_current:
     name: slurmctld
     files:
@@ -64,11 +134,55 @@ EXAMPLES = r"""
     reload_on: [/etc/slurm/slurm.conf]
     reload: [scontrol, reconfigure]
     ready: [scontrol, ping]
+  become: true
+
+- name: Run munged with the key of the cluster
+  hpcai.gpu_cluster.service_current:
+    name: munge
+    files:
+      - path: /etc/munge/munge.key
+        secret: "{{ cluster_key.key }}"
+        owner: munge
+        mode: "0400"
+    ready: [munge, --no-input]
+  become: true
+
+- name: Run an exporter from a unit of your own
+  hpcai.gpu_cluster.service_current:
+    name: gpu-exporter
+    files:
+      - path: /var/lib/gpu-exporter
+        owner: prometheus
+      - path: /etc/systemd/system/gpu-exporter.service
+        content: |
+          [Unit]
+          After=network-online.target
+          [Service]
+          User=prometheus
+          ExecStart=/usr/local/bin/gpu-exporter
+          [Install]
+          WantedBy=multi-user.target
+    no_cycles: true
+  become: true
 """
 RETURN = r"""
-action: {description: Either V(start) or V(restart) or V(reload) or empty., type: str, returned: success, sample: start}
-stale: {description: Files newer than the service., type: list, elements: str, returned: success, sample: [/etc/x]}
-written: {description: Files that changed., type: list, elements: str, returned: success, sample: [/etc/x]}
+action:
+  description: What was done to the service, or in check mode would be, V(start), V(restart), V(reload) or nothing.
+  type: str
+  returned: success
+  sample: restart
+stale:
+  description: Files that are newer than the process of the service, or in check mode would be.
+  type: list
+  elements: str
+  returned: success
+  sample: [/etc/systemd/system/slurmctld.service.d/site.conf]
+written:
+  description: Those of O(files) whose content changed, or in check mode would change.
+  type: list
+  elements: str
+  returned: success
+  sample: [/etc/systemd/system/slurmctld.service.d/site.conf]
 """
 
 import time

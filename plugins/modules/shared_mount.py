@@ -8,55 +8,125 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: shared_mount
-short_description: Keep a shared directory mounted, now, at boot and after its server was away
+short_description: Keep a shared directory mounted, also at boot and after its server was away
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Keeps a line in C(/etc/fstab) and lets systemd mount it. A mount that fails, at boot too, is tried again every 10
+  - Keeps a line in V(/etc/fstab) and lets systemd mount it. A mount that fails, also at boot, is tried again every 10
     seconds.
-  - Never waits without an end for a server that is away, which C(ansible.posix.mount) does on a hard mount. A mount
-    that does not answer is left alone and is an error that says so.
-  - What is in use is never unmounted, unless its file handles are stale, so that nobody can use it anyway.
+  - The module never waits without limit for a server that is away, as M(ansible.posix.mount) does on a hard mount. If a
+    mounted file system does not answer, nothing is changed, and the module fails with a message about it.
+  - A mount that is in use is never unmounted, unless its file handles are stale, so that nobody can use it anyway.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full, details: The line in fstab; a password that stands in the old one is not shown.}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+    details:
+      - The diff shows the line in V(/etc/fstab). A password in the old line is not shown.
+  idempotent:
+    support: full
 options:
-  path: {description: The mount point; made if it is not there., type: path, required: true}
+  path:
+    description:
+      - Absolute path of the mount point. It is created with mode 0755 if it is absent.
+    type: path
+    required: true
   source:
-    description: What is mounted. Without it the mount is somebody else's, and the module only makes sure that it is
-      there and answers.
+    description:
+      - What is mounted, as in V(/etc/fstab), such as V(storage:/export/shared), V(//server/share) or a directory.
+      - With an empty string the mount belongs to somebody else. V(/etc/fstab) is left alone, and the module fails
+        unless something is mounted at O(path) and answers.
     type: str
     default: ""
-  fstype: {description: The type in fstab; V(none) for a bind mount., type: str, default: nfs}
-  options: {description: Mount options., type: list, elements: str, default: [defaults]}
+  fstype:
+    description:
+      - Type in V(/etc/fstab), such as V(nfs) or V(cifs), or V(none) for a bind mount.
+    type: str
+    default: nfs
+  options:
+    description:
+      - Mount options. If they change while it is mounted, it is remounted. Options that cannot be changed so take
+        effect at the next boot, which is a warning.
+    type: list
+    elements: str
+    default: [defaults]
   state:
-    description: V(absent) unmounts it, takes it out of fstab, and removes its directory if that is empty.
+    description:
+      - V(mounted) has O(source) mounted. Another file system at O(path) is unmounted first, if it is not in use.
+      - V(absent) unmounts it, removes its line from V(/etc/fstab), and removes the directory if it is empty.
     type: str
     choices: [mounted, absent]
     default: mounted
-  patience: {description: Seconds to wait for an answer of a mounted file system., type: int, default: 15}
-  timeout: {description: Seconds to wait for a mount., type: int, default: 120}
+  patience:
+    description:
+      - Seconds to wait for an answer of a mounted file system.
+    type: int
+    default: 15
+  timeout:
+    description:
+      - Seconds to wait for a mount. After them the module fails, and systemd goes on trying.
+    type: int
+    default: 120
+notes:
+  - The module needs root privileges.
+  - V(/etc/fstab) may have one line for O(path). With several the module fails without a change.
+seealso:
+  - module: ansible.posix.mount
+  - module: hpcai.gpu_cluster.storage_bandwidth
 """
 EXAMPLES = r"""
-- name: Mount the shared directory, now, at boot and whenever its server is back
+- name: Mount the shared directory from an NFS server
   hpcai.gpu_cluster.shared_mount:
     path: /shared
     source: storage:/export/shared
     options: [hard, nofail, _netdev]
+  become: true
 
-- name: See that what CycleCloud mounts is there and answers
+- name: Check that the file system that CycleCloud mounts is there and answers
   hpcai.gpu_cluster.shared_mount:
     path: /sched
+    patience: 30
+
+- name: Show a directory of the local disk under another path
+  hpcai.gpu_cluster.shared_mount:
+    path: /export/shared
+    source: /data/shared
+    fstype: none
+    options: [bind]
+  become: true
+
+- name: Unmount a share that is not needed any more
+  hpcai.gpu_cluster.shared_mount:
+    path: /mnt/old
+    state: absent
+  become: true
 """
 RETURN = r"""
-actions: {description: What was done or would be., type: list, elements: str, returned: success, sample: [mount]}
+actions:
+  description: What was done to the mount, or in check mode would be, V(mount), V(remount), V(unmount) and V(detach).
+  type: list
+  elements: str
+  returned: success
+  sample: [mount]
 mounted:
-  description: What is mounted now.
+  description: What is mounted now, in check mode without the change. Empty if nothing is.
   type: dict
   returned: success
-  sample: {source: "storage:/export/shared", fstype: nfs4, options: "rw,noatime"}
+  contains:
+    source:
+      description: What is mounted.
+      type: str
+      sample: storage:/export/shared
+    fstype:
+      description: Type of the file system.
+      type: str
+      sample: nfs4
+    options:
+      description: Options of the mount.
+      type: str
+      sample: rw,noatime
 """
 
 import os
