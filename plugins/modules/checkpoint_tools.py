@@ -131,7 +131,7 @@ EXAMPLES = r"""
     files:
       - path: /shared/checkpoint_upload/config.json
         content: "{{ settings | to_nice_json }}\n"
-      - path: /home/trainer/.azcopy-credentials
+      - path: /shared/checkpoint_upload/credentials/trainer
         secret: "{{ vault_azcopy_credentials | b64encode }}"
         owner: trainer
         mode: "0600"
