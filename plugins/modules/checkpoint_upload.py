@@ -29,8 +29,8 @@ attributes:
   check_mode:
     support: full
     details: >-
-      The files are hashed and the account is listed. While O(program) is not installed yet, a change is reported
-      without either.
+      The files are hashed and the account is listed, with O(nodes) above 0 on nodes that Slurm allocates for it. While
+      O(program) is not installed yet, a change is reported without either.
   diff_mode:
     support: full
   idempotent:

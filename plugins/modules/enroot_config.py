@@ -99,9 +99,9 @@ EXAMPLES = r"""
 - name: Keep the data of containers on local scratch
   hpcai.gpu_cluster.enroot_config:
     settings:
-      ENROOT_RUNTIME_PATH: /run/enroot/user-$(id -u)
-      ENROOT_CACHE_PATH: /scratch/enroot/cache-$(id -u)
-      ENROOT_DATA_PATH: /scratch/enroot/data-$(id -u)
+      ENROOT_RUNTIME_PATH: /scratch/enroot/$EUID/run
+      ENROOT_CACHE_PATH: /scratch/enroot/$EUID/cache
+      ENROOT_DATA_PATH: /scratch/enroot/$EUID/data
       ENROOT_MOUNT_HOME: false
   become: true
 

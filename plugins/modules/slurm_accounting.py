@@ -66,7 +66,7 @@ options:
         Users, each with C(name) and C(account), and optionally C(default), C(adminlevel) and C(settings). A user of
         several accounts is listed once for each.
       - >-
-        C(default=true) makes the account the default of the user. A new user has the first account that is listed as
+        C(default=true) makes the account the default of the user. For a user who is not in the database yet it is the
         default in any case.
       - C(adminlevel) is C(None), C(Operator) or C(Administrator). C(settings) are fields of the user's association.
     type: list

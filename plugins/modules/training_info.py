@@ -52,15 +52,16 @@ options:
       - >-
         Highest ratio of the last to the first loss that passes. Both are averaged over a tenth of the history, at least
         one value, so that a single batch does not decide.
-      - A history of fewer than two values, or with one that is not finite, has no ratio, and the verdict is V(error).
+      - A history of fewer than two values, or with one that is not finite, has no ratio, which counts as an error.
     type: float
     default: 0.5
   expect:
     description:
       - >-
         Further expectations of the check C(training), each with C(check), C(metric), C(op), C(value), C(unit) and
-        C(source). Metrics are C(samples_per_second), C(restarts), C(lost_steps), C(loss_ratio), C(silent_nodes),
-        C(missing_ranks) and C(nodes).
+        C(source). Metrics with their units are C(samples_per_second) in V(samples/s), C(restarts) in V(restarts),
+        C(lost_steps) in V(steps), C(loss_ratio) in V(ratio), C(silent_nodes) and C(nodes) in V(nodes), and
+        C(missing_ranks) in V(ranks). Another unit is an error.
       - C(op) is one of C(>=), C(<=), C(>), C(<) and C(==). With C(verdict=warn) a miss is a warning.
     type: list
     elements: dict
