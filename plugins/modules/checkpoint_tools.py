@@ -97,12 +97,12 @@ options:
           - Whether a diff shows the lines of the file. With V(false) it shows digests.
         type: bool
         default: true
+notes:
+  - Role P(hpcai.gpu_cluster.checkpoint_upload#role) calls this module.
 seealso:
   - module: hpcai.gpu_cluster.checkpoint_upload
   - plugin: hpcai.gpu_cluster.node_program
     plugin_type: lookup
-  - plugin: hpcai.gpu_cluster.checkpoint_upload
-    plugin_type: role
 """
 
 EXAMPLES = r"""

@@ -95,8 +95,6 @@ seealso:
   - module: hpcai.gpu_cluster.checkpoint_tools
   - plugin: hpcai.gpu_cluster.azcopy_plan
     plugin_type: filter
-  - plugin: hpcai.gpu_cluster.checkpoint_upload
-    plugin_type: role
 """
 
 EXAMPLES = r"""

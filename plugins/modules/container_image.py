@@ -130,11 +130,11 @@ options:
         or path.
     type: int
     default: 3600
+notes:
+  - Role P(hpcai.gpu_cluster.container_images#role) calls this module.
 seealso:
   - module: hpcai.gpu_cluster.container_staging
   - module: hpcai.gpu_cluster.enroot_credentials
-  - plugin: hpcai.gpu_cluster.container_images
-    plugin_type: role
 """
 
 EXAMPLES = r"""

@@ -139,11 +139,10 @@ options:
     type: int
     default: 3600
 notes:
+  - Role P(hpcai.gpu_cluster.container_images#role) calls this module.
   - Needs C(salloc), C(srun), C(sbcast), C(scontrol) and C(sinfo) on the managed host.
 seealso:
   - module: hpcai.gpu_cluster.container_image
-  - plugin: hpcai.gpu_cluster.container_images
-    plugin_type: role
 """
 
 EXAMPLES = r"""

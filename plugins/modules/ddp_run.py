@@ -97,8 +97,6 @@ options:
     type: int
     default: 3600
 seealso:
-  - plugin: hpcai.gpu_cluster.ddp_launch
-    plugin_type: role
   - module: hpcai.gpu_cluster.ddp_node_info
   - module: hpcai.gpu_cluster.training_info
 """

@@ -61,10 +61,10 @@ options:
       - Seconds that one command of the build may take.
     type: float
     default: 900
+notes:
+  - Role P(hpcai.gpu_cluster.enroot#role) calls this module.
 seealso:
   - module: hpcai.gpu_cluster.enroot_config
-  - plugin: hpcai.gpu_cluster.enroot
-    plugin_type: role
 """
 
 EXAMPLES = r"""

@@ -63,10 +63,10 @@ options:
         the commands on E(PATH).
     type: str
     default: ''
+notes:
+  - Role P(hpcai.gpu_cluster.pyxis#role) calls this module.
 seealso:
   - module: hpcai.gpu_cluster.pyxis_package
-  - plugin: hpcai.gpu_cluster.pyxis
-    plugin_type: role
 """
 
 EXAMPLES = r"""

@@ -84,10 +84,10 @@ options:
       - Seconds that the build may take.
     type: float
     default: 600
+notes:
+  - Role P(hpcai.gpu_cluster.pyxis#role) calls this module.
 seealso:
   - module: hpcai.gpu_cluster.pyxis_info
-  - plugin: hpcai.gpu_cluster.pyxis
-    plugin_type: role
 """
 
 EXAMPLES = r"""

@@ -77,12 +77,11 @@ options:
     type: float
     default: 86400
 notes:
+  - Role P(hpcai.gpu_cluster.slurm_upgrade#role) calls this module.
   - Needs root and C(mariadb-dump) or C(mysqldump).
 seealso:
   - module: hpcai.gpu_cluster.slurm_database_start
   - module: hpcai.gpu_cluster.slurm_state_copy
-  - plugin: hpcai.gpu_cluster.slurm_upgrade
-    plugin_type: role
 """
 EXAMPLES = r"""
 - name: Refuse an upgrade for whose dump there is no room

@@ -49,11 +49,10 @@ options:
     type: path
     default: /etc/slurm/slurmdbd.conf
 notes:
+  - Role P(hpcai.gpu_cluster.slurm_upgrade#role) calls this module.
   - Needs root, C(systemctl) and C(sacctmgr).
 seealso:
   - module: hpcai.gpu_cluster.slurm_database_dump
-  - plugin: hpcai.gpu_cluster.slurm_upgrade
-    plugin_type: role
 """
 EXAMPLES = r"""
 - name: Start the new slurmdbd, and wait a minute for it

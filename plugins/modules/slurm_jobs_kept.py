@@ -50,9 +50,6 @@ options:
     default: 120
 notes:
   - Needs root, C(squeue), and for jobs that ended C(sacct).
-seealso:
-  - plugin: hpcai.gpu_cluster.slurm_upgrade
-    plugin_type: role
 """
 EXAMPLES = r"""
 - name: Record the jobs before the upgrade

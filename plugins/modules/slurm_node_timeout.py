@@ -48,9 +48,8 @@ options:
       - The file C(slurm.conf), which must exist. It is written with owner root and mode 0644.
     type: path
     default: /etc/slurm/slurm.conf
-seealso:
-  - plugin: hpcai.gpu_cluster.slurm_upgrade
-    plugin_type: role
+notes:
+  - Role P(hpcai.gpu_cluster.slurm_upgrade#role) calls this module.
 """
 EXAMPLES = r"""
 - name: Let nodes be silent for an hour

@@ -83,9 +83,8 @@ options:
       - Seconds that one command of apt or dpkg may take.
     type: float
     default: 3600
-seealso:
-  - plugin: hpcai.gpu_cluster.slurm_upgrade
-    plugin_type: role
+notes:
+  - Role P(hpcai.gpu_cluster.slurm_upgrade#role) calls this module.
 """
 EXAMPLES = r"""
 - name: Install slurmd and the client commands of a release

@@ -49,10 +49,10 @@ options:
       - Directory of C(slurm.conf).
     type: path
     default: /etc/slurm
+notes:
+  - Role P(hpcai.gpu_cluster.slurm_upgrade#role) calls this module.
 seealso:
   - module: hpcai.gpu_cluster.slurm_database_dump
-  - plugin: hpcai.gpu_cluster.slurm_upgrade
-    plugin_type: role
 """
 EXAMPLES = r"""
 - name: Copy slurmctld's state before an upgrade

@@ -48,11 +48,10 @@ options:
     type: float
     default: 600
 notes:
+  - Role P(hpcai.gpu_cluster.slurm_upgrade#role) calls this module.
   - Needs room for the unpacked packages in C(/var/tmp).
 seealso:
   - module: hpcai.gpu_cluster.slurm_packages
-  - plugin: hpcai.gpu_cluster.slurm_upgrade
-    plugin_type: role
 """
 EXAMPLES = r"""
 - name: Plan the upgrade of this host

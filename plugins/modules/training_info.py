@@ -70,12 +70,12 @@ options:
     description:
       - Identifier of the run, for the check record. It is V(null) there without this option.
     type: str
+notes:
+  - Role P(hpcai.gpu_cluster.training_job#role) calls this module.
 seealso:
   - module: hpcai.gpu_cluster.slurm_job
   - plugin: hpcai.gpu_cluster.verdicts
     plugin_type: filter
-  - plugin: hpcai.gpu_cluster.training_job
-    plugin_type: role
 """
 
 EXAMPLES = r"""
