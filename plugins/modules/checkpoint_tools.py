@@ -7,50 +7,150 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: checkpoint_tools
-short_description: Have azcopy and the program that uploads checkpoints
+short_description: Install azcopy and the program that uploads checkpoints
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Keeps azcopy in a directory named after its version and digest, and C(bin/azcopy) pointing to it. The link moves
-    only after the new one has started and said its version; earlier ones stay for uploads that run.
-  - In check mode the answer is whether O(archive) is needed.
+  - >-
+    Keeps azcopy in C(azcopy/VERSION-SHA12) below O(directory), where C(SHA12) are the first 12 digits of the archive's
+    digest, and C(bin/azcopy) as a link to it.
+  - >-
+    The link moves only after the new azcopy has started and printed its version. Earlier ones stay for uploads that
+    still run.
+  - Then keeps O(files), which are the program C(checkpoint_upload) and its settings.
+  - In check mode RV(needs_archive) tells whether O(archive) is needed.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
-  directory: {description: "Where all of it is, on a directory that the nodes share.", type: path, required: true}
-  version: {description: Version of azcopy., type: str, required: true}
-  sha256: {description: Digest of the archive., type: str, required: true}
-  archive: {description: Archive on this host; needed unless that azcopy is there., type: path}
+  directory:
+    description:
+      - Directory of the tools, on a file system that the nodes share. It is made when missing.
+    type: path
+    required: true
+  version:
+    description:
+      - Version of azcopy in full, such as V(10.32.2). It must be what C(azcopy --version) prints.
+    type: str
+    required: true
+  sha256:
+    description:
+      - SHA-256 of the archive as 64 hexadecimal digits in lower case. An archive with another digest is refused.
+    type: str
+    required: true
+  archive:
+    description:
+      - >-
+        Archive on this host, a tar file with one azcopy for this machine in it. Needed unless that azcopy is in
+        O(directory) already.
+    type: path
   files:
-    description: Files of the program, as the lookup P(hpcai.gpu_cluster.node_program#lookup) returns them, and others.
+    description:
+      - >-
+        Files and directories to keep, such as those that the lookup P(hpcai.gpu_cluster.node_program#lookup) returns.
+        What is not listed stays as it is.
     type: list
     elements: dict
     default: []
     suboptions:
-      path: {description: The file; directories above it are made., type: path, required: true}
-      content: {description: What it holds. A file with neither this nor a secret is a directory., type: str}
-      base64: {description: "What it holds, in base64, for what is no text; a diff shows digests.", type: str}
-      secret: {description: "What it holds, in base64; never shown.", type: str}
-      owner: {description: Its user and group., type: str, default: root}
-      mode: {description: By default 0644 for files and 0755 for directories., type: str}
-      diff: {description: Whether a diff shows its lines; otherwise it shows digests., type: bool, default: true}
+      path:
+        description:
+          - Path of the file. Directories above it are made when missing.
+        type: path
+        required: true
+      content:
+        description:
+          - >-
+            Text of the file. An entry without O(files[].content), O(files[].base64) and O(files[].secret) is a
+            directory.
+        type: str
+      base64:
+        description:
+          - >-
+            Content in base64, for a file that is not text. A diff shows digests. Takes precedence over
+            O(files[].content).
+        type: str
+      secret:
+        description:
+          - >-
+            Content in base64 that is neither logged nor shown in a diff. Takes precedence over O(files[].base64) and
+            O(files[].content).
+        type: str
+      owner:
+        description:
+          - >-
+            User and group of the file, both of this name. While the host lacks one of them, the owner is left as it is
+            and a new file belongs to root.
+        type: str
+        default: root
+      mode:
+        description:
+          - Octal mode as a quoted string. Without it V(0644) for files and V(0755) for directories.
+        type: str
+      diff:
+        description:
+          - Whether a diff shows the lines of the file. With V(false) it shows digests.
+        type: bool
+        default: true
+notes:
+  - Role P(hpcai.gpu_cluster.checkpoint_upload#role) calls this module.
+seealso:
+  - module: hpcai.gpu_cluster.checkpoint_upload
+  - plugin: hpcai.gpu_cluster.node_program
+    plugin_type: lookup
 """
 
 EXAMPLES = r"""
-- name: Have azcopy and the program
+- name: See whether the archive of azcopy has to be fetched
   hpcai.gpu_cluster.checkpoint_tools:
     directory: /shared/checkpoint_upload
     version: 10.32.2
     sha256: 6a06ca202bc42caa32f732b7f37e419c8de897411119ee673f68ccc097dd7997
-    archive: /var/tmp/azcopy.tgz
+  check_mode: true
+  become: true
+  register: tools
+
+- name: Install azcopy alone
+  hpcai.gpu_cluster.checkpoint_tools:
+    directory: /shared/checkpoint_upload
+    version: 10.32.2
+    sha256: 6a06ca202bc42caa32f732b7f37e419c8de897411119ee673f68ccc097dd7997
+    archive: "{{ '/var/tmp/azcopy.tgz' if tools.needs_archive else omit }}"
+  become: true
+
+- name: Install azcopy with the settings and the credentials of one user
+  hpcai.gpu_cluster.checkpoint_tools:
+    directory: /shared/checkpoint_upload
+    version: 10.32.2
+    sha256: 6a06ca202bc42caa32f732b7f37e419c8de897411119ee673f68ccc097dd7997
+    files:
+      - path: /shared/checkpoint_upload/config.json
+        content: "{{ settings | to_nice_json }}\n"
+      - path: /shared/checkpoint_upload/credentials/trainer
+        secret: "{{ vault_azcopy_credentials | b64encode }}"
+        owner: trainer
+        mode: "0600"
+  become: true
 """
 
 RETURN = r"""
-azcopy: {description: The program., returned: always, type: str, sample: /shared/checkpoint_upload/bin/azcopy}
-needs_archive: {description: Whether O(archive) is needed., returned: always, type: bool, sample: false}
+azcopy:
+  description:
+    - Path of the link to azcopy.
+  returned: success
+  type: str
+  sample: /shared/checkpoint_upload/bin/azcopy
+needs_archive:
+  description:
+    - Whether that azcopy was not in O(directory) when the task began, so that O(archive) was or is needed.
+  returned: success
+  type: bool
+  sample: false
 """
 
 from pathlib import Path

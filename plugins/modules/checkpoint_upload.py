@@ -7,60 +7,199 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: checkpoint_upload
-short_description: Send a training checkpoint to blob storage, completely or not visibly at all
+short_description: Send a training checkpoint to blob storage, whole or not visible at all
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Starts the program that the role P(hpcai.gpu_cluster.checkpoint_upload#role) installs, which batch scripts use too.
-  - Each node sends its files by one azcopy per file, as fast as the account takes them from all nodes together. What
-    the account has already, by size and MD5, is not sent again, so an interrupted upload goes on with its next file.
-  - The last blob is C(MANIFEST.json), with size, MD5 and SHA-256 of every file. Without it a checkpoint is incomplete.
-  - A checkpoint with files that somebody still writes is refused, and so is another one of a name that is taken.
+  - >-
+    Runs the program that role P(hpcai.gpu_cluster.checkpoint_upload#role) installs, which batch scripts can call as
+    well.
+  - >-
+    Each node sends its files with one azcopy per file, at a rate that the ingress limit of the storage account allows
+    to all nodes together. A file that the account has already, by size and MD5, is not sent again, so that an
+    interrupted upload goes on with the next file.
+  - >-
+    The last blob is C(MANIFEST.json) with the size, MD5 and SHA-256 of every file. A checkpoint without it is
+    incomplete.
+  - >-
+    Refused are a directory in which somebody still writes, links and devices in it, and a name under which the account
+    has another complete checkpoint.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details: >-
+      The files are hashed and the account is listed, with O(nodes) above 0 on nodes that Slurm allocates for it. While
+      O(program) is not installed yet, a change is reported without either.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
-  source: {description: Directory of the checkpoint., type: path, required: true}
-  name: {description: Name of the checkpoint below the destination of the settings., type: str, required: true}
-  program: {description: The program., type: path, required: true}
-  config: {description: Its settings., type: path, required: true}
+  source:
+    description:
+      - >-
+        Directory of the checkpoint as an absolute path, on every node that sends. Its files must have been left alone
+        for as long as the settings demand (C(settle), 60 seconds by default).
+      - With the setting C(layout=shared) all nodes see the same files and divide them, with V(local) each has its own.
+    type: path
+    required: true
+  name:
+    description:
+      - >-
+        Name of the checkpoint below the destination of the settings, such as V(run-7/step-1000). It becomes part of the
+        URL of every blob.
+    type: str
+    required: true
+  program:
+    description:
+      - The program C(checkpoint_upload), on a directory that the nodes share.
+    type: path
+    required: true
+  config:
+    description:
+      - Its settings, a JSON file that role P(hpcai.gpu_cluster.checkpoint_upload#role) writes.
+    type: path
+    required: true
   nodes:
     description:
-      - Number of nodes that send, through Slurm. V(0) sends from this host without Slurm.
+      - Number of nodes that send, as tasks of C(srun), one a node. V(0) sends from this host without Slurm.
     type: int
     default: 0
   srun_options:
     description:
-      - Long options of C(srun); underscores become dashes, V(true) is a bare flag. Quote times.
-      - Without it the nodes are taken whole. Name the nodes with C(nodelist) where each has its own files.
+      - >-
+        Long options of C(srun). Underscores become dashes, V(true) is a bare flag, V(false) leaves an option out, and a
+        list repeats it. Quote times.
+      - >-
+        A value replaces the default, under which nodes are allocated whole. Name the nodes with C(nodelist) where each
+        has its own files.
     type: dict
     default: {exclusive: true}
-  replace: {description: Change a checkpoint of this name that is complete., type: bool, default: false}
-  timeout: {description: Seconds for the upload., type: float, default: 86400}
+  replace:
+    description:
+      - >-
+        Allow to change a checkpoint of this name that is complete. Its C(MANIFEST.json) is removed before the first
+        file changes, so that nobody takes a mixture for a checkpoint.
+    type: bool
+    default: false
+  timeout:
+    description:
+      - >-
+        Seconds that one step of all nodes may take, the wait for the nodes included. The steps are sending and writing
+        the manifest, with O(replace) also comparing and removing the manifest before. All of them are ended after three
+        times this.
+    type: float
+    default: 86400
+seealso:
+  - module: hpcai.gpu_cluster.checkpoint_tools
+  - plugin: hpcai.gpu_cluster.azcopy_plan
+    plugin_type: filter
 """
 
 EXAMPLES = r"""
-- name: Upload from four nodes
+- name: Upload a checkpoint from this host
   hpcai.gpu_cluster.checkpoint_upload:
     source: /shared/checkpoints/step-1000
     name: run-7/step-1000
     program: /shared/checkpoint_upload/bin/checkpoint_upload
     config: /shared/checkpoint_upload/config.json
+  become: true
+  become_user: trainer
+
+- name: Upload a checkpoint from four whole nodes
+  hpcai.gpu_cluster.checkpoint_upload:
+    source: /shared/checkpoints/step-2000
+    name: run-7/step-2000
+    program: /shared/checkpoint_upload/bin/checkpoint_upload
+    config: /shared/checkpoint_upload/config.json
     nodes: 4
+    srun_options:
+      exclusive: true
+      partition: gpu
+      time: "02:00:00"
+  become: true
+  become_user: trainer
+
+- name: Upload the shards that two nodes have on their own scratch
+  hpcai.gpu_cluster.checkpoint_upload:
+    source: /scratch/checkpoints/step-3000
+    name: run-7/step-3000
+    program: /shared/checkpoint_upload/bin/checkpoint_upload
+    config: /shared/checkpoint_upload/config-local.json # with layout local
+    nodes: 2
+    srun_options:
+      exclusive: true
+      nodelist: c[3-4]
+  become: true
+  become_user: trainer
+
+- name: Replace a checkpoint that was evaluated and found wrong
+  hpcai.gpu_cluster.checkpoint_upload:
+    source: /shared/checkpoints/step-1000
+    name: run-7/step-1000
+    program: /shared/checkpoint_upload/bin/checkpoint_upload
+    config: /shared/checkpoint_upload/config.json
+    replace: true
   become: true
   become_user: trainer
 """
 
 RETURN = r"""
 upload:
-  description: C(sent) and C(stray) are names, C(plan) is what the filter azcopy_plan says. Others are counts.
+  description:
+    - What was sent, or would be in check mode.
   returned: success
   type: dict
-  sample:
-    {sent: [rank0.pt], nodes: {c1: {sent: 1, kept: 3}}, files: 4, bytes: 1048576, stray: [],
-     plan: {cap_mbps: 2300, concurrency: 10, copies_per_node: 8, nodes: 1, total_mbps: 18400}}
+  contains:
+    sent:
+      description:
+        - Names of the files that were sent, or would be in check mode, sorted. Empty when the account had all of them.
+      returned: always
+      type: list
+      elements: str
+      sample: [rank0.pt]
+    nodes:
+      description:
+        - By the name of the node, how many files it sent (C(sent)) and how many the account had already (C(kept)).
+      returned: unless O(program) is not there in check mode
+      type: dict
+      sample:
+        c1:
+          sent: 1
+          kept: 3
+    plan:
+      description:
+        - >-
+          Rates and concurrency of the copies, as the filter P(hpcai.gpu_cluster.azcopy_plan#filter) returns them, in
+          Mb/s. It is that of the first node.
+      returned: unless O(program) is not there in check mode
+      type: dict
+      sample:
+        cap_mbps: 2300
+        concurrency: 10
+        copies_per_node: 8
+        nodes: 1
+        total_mbps: 18400
+    files:
+      description:
+        - Number of files of the checkpoint.
+      returned: not in check mode
+      type: int
+      sample: 4
+    bytes:
+      description:
+        - Size of all its files in bytes.
+      returned: not in check mode
+      type: int
+      sample: 1048576
+    stray:
+      description:
+        - Names of blobs that lie among the files of the checkpoint and do not belong to it. They are left alone.
+      returned: not in check mode
+      type: list
+      elements: str
+      sample: []
 """
 
 import json

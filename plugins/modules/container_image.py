@@ -11,52 +11,179 @@ short_description: Keep a container image as one squashfs on a shared directory
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Imports an image once with enroot, or takes a squashfs that exists, so that no node has to ask a registry.
-  - It is kept as C(NAME-SHA12.sqsh) beside a manifest in JSON, and the link C(NAME.sqsh) moves to it by one rename when
-    all of it is on the disk and was checked. It stays what it is until O(source), O(sha256), O(squash_options) or, with
-    O(pull=always), the registry's tag changes.
+  - >-
+    Imports an image from a registry once with enroot, or copies an existing squashfs, so that no compute node contacts
+    a registry.
+  - >-
+    The image is kept as C(NAME-SHA12.sqsh), where C(SHA12) are the first 12 digits of its SHA-256, beside a manifest in
+    JSON. The link C(NAME.sqsh) moves to it by one rename, after the whole file is on the disk and was checked.
+  - >-
+    A version never changes. A new one is imported or copied when O(sha256) changes, when the file is missing or
+    damaged, and for a registry also when O(source) or O(squash_options) changes or, with O(pull=always), when the tag
+    moved. An older version that is still kept and is the same is used again instead.
   - A second run reads neither the image nor, with O(pull=missing), the registry.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details: With O(pull=check) and O(pull=always) the registry is queried all the same.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
-  name: {type: str, required: true, description: Name of the image; what users write is the link C(NAME.sqsh).}
-  state: {type: str, choices: [present, absent], default: present, description: V(absent) removes all its versions.}
+  name:
+    description:
+      - >-
+        Name of the image; users give the link C(NAME.sqsh) to Slurm. Lower-case letters and digits with C(.), C(_),
+        C(+) and C(-) in between, at most 100 characters, not ending in C(.sqsh) or in a dash and 12 hexadecimal digits.
+    type: str
+    required: true
+  state:
+    description:
+      - V(present) has the image, importing it when needed.
+      - V(absent) removes the link and all versions, also those that jobs still use.
+    type: str
+    choices: [present, absent]
+    default: present
   source:
     description:
-      - C(docker://[USER@]REGISTRY#IMAGE[:TAG][@sha256:DIGEST]) for C(enroot import), or a squashfs as C(https://) URL
-        or as absolute path on this host, which need O(sha256).
-      - Passwords for registries are in enroot's own C(.credentials) of the user who runs this. What is behind a C(?) in
-        a URL is neither kept nor shown.
+      - >-
+        Where the image comes from. It is C(docker://[USER@]REGISTRY#IMAGE[:TAG][@sha256:DIGEST]) for C(enroot import),
+        or the C(https://) URL or absolute path on this host of a squashfs, which both need O(sha256).
+      - >-
+        A password for a registry belongs into enroot's file C(.credentials) of the user who runs the task; see
+        M(hpcai.gpu_cluster.enroot_credentials). A URL with a user name is refused, and what follows a C(?) in a URL is
+        neither kept nor shown.
+      - Required for O(state=present).
     type: str
-  sha256: {type: str, default: "", description: Digest of the squashfs.}
+  sha256:
+    description:
+      - SHA-256 of the squashfs as 64 hexadecimal digits. An image with another digest is not taken.
+      - >-
+        Optional for a registry, where the digest of the tag is pinned in O(source) instead, as enroot does not make
+        the same squashfs twice.
+    type: str
+    default: ''
   pull:
-    description: When a registry is asked. V(check) only warns of a tag that moved, V(always) imports it.
+    description:
+      - When the registry is queried for the digest of the tag, if O(source) does not pin one.
+      - V(missing) queries it only for an import.
+      - V(check) queries it at every run and warns when the tag moved since the import.
+      - V(always) queries it at every run and imports a tag that moved.
+      - An enroot before 4.1 cannot query digests, so that V(check) and V(always) notice nothing with it.
     type: str
     choices: [missing, check, always]
     default: missing
   directory:
-    description: Directory for images, made if missing; no one but its owner and root may write to it.
+    description:
+      - >-
+        Directory of the images, which compute nodes see as well. It is made when missing, but not the directories
+        above it.
+      - >-
+        It and all above it must belong to root or to the user who runs the task. It must not be writable for others,
+        and those above it only with the sticky bit.
     type: path
     required: true
   squash_options:
-    {type: str, default: "", description: "E(ENROOT_SQUASH_OPTIONS) for the import, by default enroot.conf's."}
+    description:
+      - >-
+        Options of C(mksquashfs) for the import (E(ENROOT_SQUASH_OPTIONS)). Empty, those of C(enroot.conf) hold. Only
+        for a registry.
+    type: str
+    default: ''
   import_on:
-    {type: str, choices: [node, here], default: node, description: Import on a node through Slurm or on this host.}
-  partition: {type: str, description: Slurm partition of that node.}
-  srun_options: {type: dict, default: {}, description: Further long options of srun.}
-  keep: {type: int, default: 1, description: Old versions that stay for jobs that use them.}
-  verify: {type: bool, default: false, description: Read all of the image even if nothing seems to have changed it.}
-  timeout: {type: int, default: 3600, description: Seconds for one question or one import.}
+    description:
+      - >-
+        Where enroot runs. V(node) uses any one compute node through C(srun), which must be on this host, V(here) uses
+        this host. A URL or path is always copied by this host.
+    type: str
+    choices: [node, here]
+    default: node
+  partition:
+    description:
+      - Slurm partition of that node. Without it Slurm takes its default partition.
+    type: str
+  srun_options:
+    description:
+      - >-
+        Further long options of C(srun). Underscores become dashes, V(true) is a bare flag, V(false) leaves an option
+        out. One node and one task are always requested.
+    type: dict
+    default: {}
+  keep:
+    description:
+      - Number of older versions that stay for jobs that still use them. They are removed when a new version comes.
+    type: int
+    default: 1
+  verify:
+    description:
+      - >-
+        Hash the whole image although its size, times and inode are as they were when it was hashed. A damaged image is
+        imported again.
+    type: bool
+    default: false
+  timeout:
+    description:
+      - >-
+        Seconds that one command of enroot may take, the wait for a node included. It does not limit the copy of a URL
+        or path.
+    type: int
+    default: 3600
+notes:
+  - Role P(hpcai.gpu_cluster.container_images#role) calls this module.
+seealso:
+  - module: hpcai.gpu_cluster.container_staging
+  - module: hpcai.gpu_cluster.enroot_credentials
 """
 
 EXAMPLES = r"""
-- name: Keep PyTorch's image
+- name: Keep PyTorch from NGC, imported on a compute node
   hpcai.gpu_cluster.container_image:
     name: pytorch
-    source: docker://nvcr.io#nvidia/pytorch:26.01-py3
+    source: docker://$oauthtoken@nvcr.io#nvidia/pytorch:26.01-py3
+    directory: /shared/images
+    partition: cpu
+    srun_options:
+      cpus_per_task: 16
+      mem: 64G
+  become: true
+  become_user: images
+  register: kept
+
+- name: Warn when the tag of an image moved
+  hpcai.gpu_cluster.container_image:
+    name: ubuntu
+    source: docker://docker.io#library/ubuntu:24.04
+    pull: check
+    directory: /shared/images
+    import_on: here
+  become: true
+  become_user: images
+
+- name: Keep a squashfs that a build system published
+  hpcai.gpu_cluster.container_image:
+    name: train-2026.1
+    source: https://artifacts.example.org/images/train-2026.1.sqsh
+    sha256: 1f0c2a9b7d3e5f6071829304a5b6c7d8e9f00112233445566778899aabbccdde
+    directory: /shared/images
+    keep: 2
+  become: true
+  become_user: images
+
+- name: Hash an image again after trouble with the file server
+  hpcai.gpu_cluster.container_image:
+    name: pytorch
+    source: docker://$oauthtoken@nvcr.io#nvidia/pytorch:26.01-py3
+    directory: /shared/images
+    verify: true
+  become: true
+  become_user: images
+
+- name: Remove an image with all its versions
+  hpcai.gpu_cluster.container_image:
+    name: train-2025.2
+    state: absent
     directory: /shared/images
   become: true
   become_user: images
@@ -65,15 +192,86 @@ EXAMPLES = r"""
 RETURN = r"""
 image:
   description:
-    - The image. C(path) never changes its content, C(link) moves. C(file) is empty in check mode when it would be made.
-  type: dict
+    - The image. M(hpcai.gpu_cluster.container_staging) takes it as it is.
   returned: when O(state=present)
+  type: dict
+  contains:
+    name:
+      description:
+        - Name of the image.
+      returned: always
+      type: str
+      sample: pytorch
+    file:
+      description:
+        - File of this version. Empty in check mode when it would be made.
+      returned: always
+      type: str
+      sample: pytorch-1f0c2a9b7d3e.sqsh
+    path:
+      description:
+        - Its whole path, whose content never changes. Empty in check mode when it would be made.
+      returned: always
+      type: str
+      sample: /shared/images/pytorch-1f0c2a9b7d3e.sqsh
+    link:
+      description:
+        - The link, which moves to every new version.
+      returned: always
+      type: str
+      sample: /shared/images/pytorch.sqsh
+    sha256:
+      description:
+        - SHA-256 of the squashfs. In check mode, for an image that would be made, O(sha256).
+      returned: always
+      type: str
+      sample: 1f0c2a9b7d3e5f6071829304a5b6c7d8e9f00112233445566778899aabbccdde
+    size:
+      description:
+        - Size in bytes, 0 in check mode when it would be made.
+      returned: always
+      type: int
+      sample: 9663676416
+    source:
+      description:
+        - Where it came from, without what follows a C(?) in a URL.
+      returned: always
+      type: str
+      sample: docker://$oauthtoken@nvcr.io#nvidia/pytorch:26.01-py3
+    digest:
+      description:
+        - Digest of the tag in the registry at the import. Empty where it is not known, and for a URL or path.
+      returned: always
+      type: str
+      sample: sha256:77aa2c9b7d3e5f6071829304a5b6c7d8e9f00112233445566778899aabbccdde
+    squash_options:
+      description:
+        - The O(squash_options) of the import.
+      returned: always
+      type: str
+      sample: "-comp zstd"
+    enroot:
+      description:
+        - Version of the enroot that imported it. Empty for a URL or path.
+      returned: always
+      type: str
+      sample: 4.1.2
+reason:
+  description:
+    - Why the image is imported or copied, or would be in check mode. Empty when it is current.
+  returned: when O(state=present)
+  type: str
+  sample: it is not there
+moved:
+  description:
+    - >-
+      From which digest to which the tag moved since the import, under C(from) and C(to). V(null) when it did not move
+      or the registry was not queried.
+  returned: when O(state=present)
+  type: dict
   sample:
-    {name: pytorch, file: pytorch-1f0c2a9b7d3e.sqsh, path: /shared/images/pytorch-1f0c2a9b7d3e.sqsh,
-     link: /shared/images/pytorch.sqsh, sha256: 1f0c..., size: 9663676416, source: "docker://nvcr.io#nvidia/pytorch:26.01-py3",
-     digest: "sha256:77aa...", squash_options: "", enroot: 4.1.2}
-reason: {description: Why it is imported or taken anew., type: str, returned: when O(state=present)}
-moved: {description: From where to where the tag moved since the import., type: dict, returned: when it was asked}
+    from: sha256:77aa2c9b7d3e5f6071829304a5b6c7d8e9f00112233445566778899aabbccdde
+    to: sha256:88bb2c9b7d3e5f6071829304a5b6c7d8e9f00112233445566778899aabbccdde
 """
 
 import os

@@ -7,41 +7,186 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ddp_node_info
-short_description: Ask a node what decides whether it can train without a scheduler
+short_description: Read from a node what decides whether it can train without a scheduler
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Reads PyTorch's version, GPUs, files, names, a port, and the jobs that Slurm has on the node, as the calling user.
-  - Judges nothing; the filter P(hpcai.gpu_cluster.ddp_findings#filter) compares what several nodes say.
+  - >-
+    Reads the version of PyTorch and its GPUs, whether files are readable, names resolve and a port is free, and the
+    jobs that Slurm has on the node, all as the user of the task.
+  - >-
+    Judges nothing and does not fail for what is missing. The filter P(hpcai.gpu_cluster.ddp_findings#filter) compares
+    the results of several nodes.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details: It only reads.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  python: {type: path, required: true, description: Interpreter that can import torch.}
-  script: {type: path, description: Script whose content is compared between nodes.}
-  paths: {type: list, elements: path, default: [], description: Further files and directories that must be readable.}
-  addresses: {type: list, elements: str, default: [], description: Names that must resolve.}
-  port: {type: int, default: 29400, description: Port that the rendezvous would listen on.}
+  python:
+    description:
+      - Python interpreter that should import torch.
+    type: path
+    required: true
+  script:
+    description:
+      - Script whose digest is returned, so that nodes can be compared. It must be readable too.
+    type: path
+  paths:
+    description:
+      - Further files and directories that must be readable.
+    type: list
+    elements: path
+    default: []
+  addresses:
+    description:
+      - Host names or addresses that must resolve on the node.
+    type: list
+    elements: str
+    default: []
+  port:
+    description:
+      - TCP port on which the rendezvous would listen. It is bound for a moment to see whether it is free.
+    type: int
+    default: 29400
+seealso:
+  - plugin: hpcai.gpu_cluster.ddp_findings
+    plugin_type: filter
+  - module: hpcai.gpu_cluster.ddp_run
 """
 
 EXAMPLES = r"""
-- name: Ask every node
+- name: Read every node as the user who trains
   hpcai.gpu_cluster.ddp_node_info:
     python: /shared/pytorch/current/bin/python
     script: /shared/train.py
+    paths: [/shared/data/imagenet]
     addresses: "{{ ansible_play_hosts }}"
-  register: node
+  become: true
+  become_user: trainer
+  register: read
+
+- name: Refuse nodes that cannot train together
+  ansible.builtin.assert:
+    that: findings | length == 0
+    fail_msg: "{{ findings | join('; ') }}"
+  vars:
+    nodes: "{{ dict(ansible_play_hosts | zip(ansible_play_hosts | map('extract', hostvars, ['read', 'node']))) }}"
+    findings: "{{ nodes | hpcai.gpu_cluster.ddp_findings(8, ansible_play_hosts | first) }}"
+  run_once: true
+
+- name: Read the PyTorch and GPUs of one node
+  hpcai.gpu_cluster.ddp_node_info:
+    python: /opt/pytorch/bin/python
+  register: read
+
+- name: Read whether another rendezvous port is free
+  hpcai.gpu_cluster.ddp_node_info:
+    python: /opt/pytorch/bin/python
+    port: 29511
+  register: read
 """
 
 RETURN = r"""
 node:
-  description: What the node says of itself. C(torch) is empty where it cannot be imported; C(torch_problem) says why.
+  description:
+    - What was read from the node.
   returned: success
   type: dict
-  sample: {torch: 2.9.0, torch_problem: "", python: /shared/bin/python, hostname: c1, user: trainer, cpus: 96, gpus: 8,
-    missing: [], script_sha256: 0123abcd, unresolved: [], port: 29400, port_free: true, jobs: [], jobs_problem: ""}
+  contains:
+    torch:
+      description:
+        - Version of PyTorch, empty where it cannot be imported.
+      returned: always
+      type: str
+      sample: 2.9.0
+    torch_problem:
+      description:
+        - Last line of the error when PyTorch cannot be imported, else empty.
+      returned: always
+      type: str
+      sample: ""
+    gpus:
+      description:
+        - GPUs that PyTorch sees, 0 without CUDA.
+      returned: always
+      type: int
+      sample: 8
+    python:
+      description:
+        - The interpreter that was used, which is O(python).
+      returned: always
+      type: str
+      sample: /shared/pytorch/current/bin/python
+    hostname:
+      description:
+        - Short host name.
+      returned: always
+      type: str
+      sample: gpu1
+    user:
+      description:
+        - User as whom all of this was read.
+      returned: always
+      type: str
+      sample: trainer
+    cpus:
+      description:
+        - CPUs of the node.
+      returned: always
+      type: int
+      sample: 96
+    missing:
+      description:
+        - Those of O(paths) and O(script) that are missing or not readable.
+      returned: always
+      type: list
+      elements: str
+      sample: []
+    script_sha256:
+      description:
+        - SHA-256 of O(script), V(null) without one or when it cannot be read.
+      returned: always
+      type: str
+      sample: 0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0
+    unresolved:
+      description:
+        - Those of O(addresses) that do not resolve.
+      returned: always
+      type: list
+      elements: str
+      sample: []
+    port:
+      description:
+        - The port that was tried, which is O(port).
+      returned: always
+      type: int
+      sample: 29400
+    port_free:
+      description:
+        - Whether the port could be bound.
+      returned: always
+      type: bool
+      sample: true
+    jobs:
+      description:
+        - >-
+          IDs of Slurm's running jobs on the node. Where there is no C(squeue) but job steps run, one entry with their
+          number. Empty on a machine without Slurm, or one that Slurm does not know.
+      returned: always
+      type: list
+      elements: str
+      sample: []
+    jobs_problem:
+      description:
+        - Why Slurm did not answer, else empty.
+      returned: always
+      type: str
+      sample: ""
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -11,37 +11,143 @@ short_description: Configure enroot, and let the host run containers of ordinary
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Writes drop-in files of its own and links the optional hooks that are wanted. Files and links of others stay.
-  - Opens the kernel's limits of namespaces where they are closed, loads AppArmor's profile for enroot where AppArmor
-    forbids namespaces, restores lost file capabilities, and then makes a namespace as the user nobody.
-  - What the kernel and AppArmor allowed stays allowed with O(state=absent) until the next boot.
+  - >-
+    Writes drop-in files of its own for settings, mounts and variables, and links the optional hooks that are listed.
+    Files and links that somebody else made stay as they are. A file of somebody else at the path of a drop-in is kept
+    and reported in RV(findings).
+  - >-
+    Raises the kernel's limits of user and mount namespaces where they are closed, loads the AppArmor profile that the
+    enroot package carries where AppArmor restricts namespaces, and restores lost file capabilities of enroot's
+    programs.
+  - >-
+    Then makes a namespace as the user C(nobody) and fails when that is not possible. This test is not run in check
+    mode.
+  - >-
+    All values are checked before anything changes, because enroot ignores a line that it does not know and starts no
+    container at all with one that its shell cannot read.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
-  state: {type: str, choices: [present, absent], default: present, description: V(absent) removes what it wrote.}
+  state:
+    description:
+      - >-
+        V(absent) removes the files and links of this module. What the kernel and AppArmor allowed stays allowed until
+        the next boot, and file capabilities stay.
+    type: str
+    choices: [present, absent]
+    default: present
   settings:
     description:
-      - Settings of enroot. enroot takes the first value it meets, a user's environment, then C(enroot.conf), then the
+      - >-
+        Settings of enroot, such as C(ENROOT_ROOTFS_WRITABLE), for C(/etc/enroot/enroot.conf.d/10-hpcai.conf). A name
+        that enroot does not read is refused. Without any the file is removed.
+      - >-
+        Values are one line in the syntax of the shell, so C(${HOME}) is expanded. Booleans are written as C(yes) and
+        C(no).
+      - >-
+        enroot takes the first value that it meets, from the environment of the user, then C(enroot.conf), then the
         files in C(enroot.conf.d) by name.
     type: dict
     default: {}
-  environment: {type: dict, default: {}, description: Variables for all containers.}
-  mounts: {type: list, elements: str, default: [], description: "Mounts for all containers, as lines of fstab."}
-  hooks: {type: list, elements: str, default: [], description: "Optional hooks of the package, such as V(slurm-pmi)."}
+  environment:
+    description:
+      - >-
+        Environment variables of all containers, for C(/etc/enroot/environ.d/50-hpcai.env). Values are one line. Without
+        any the file is removed.
+    type: dict
+    default: {}
+  mounts:
+    description:
+      - >-
+        Mounts of all containers, for C(/etc/enroot/mounts.d/50-hpcai.fstab), each a line of two to six fields as in
+        C(fstab). Without any the file is removed.
+    type: list
+    elements: str
+    default: []
+  hooks:
+    description:
+      - >-
+        Optional hooks that the enroot package carries in C(/usr/share/enroot/hooks.d), by their names without number
+        and C(.sh), such as V(slurm-pmi). A hook that the package does not carry is refused; while enroot is not
+        installed none is linked.
+      - Hooks that this module linked and that are not listed any more are unlinked.
+    type: list
+    elements: str
+    default: []
+seealso:
+  - module: hpcai.gpu_cluster.enroot_credentials
+  - module: hpcai.gpu_cluster.enroot_package
+  - name: enroot configuration
+    description: The settings, mounts and hooks of enroot.
+    link: https://github.com/NVIDIA/enroot/blob/master/doc/configuration.md
 """
 
 EXAMPLES = r"""
-- name: Have containers write to their root, and take part in MPI
+- name: Make the root of containers writable and let them take part in MPI
   hpcai.gpu_cluster.enroot_config:
-    settings: {ENROOT_ROOTFS_WRITABLE: true}
+    settings:
+      ENROOT_ROOTFS_WRITABLE: true
     hooks: [slurm-pmi, slurm-pytorch]
+  become: true
+
+- name: Keep the data of containers on local scratch
+  hpcai.gpu_cluster.enroot_config:
+    settings:
+      ENROOT_RUNTIME_PATH: /scratch/enroot/$EUID/run
+      ENROOT_CACHE_PATH: /scratch/enroot/$EUID/cache
+      ENROOT_DATA_PATH: /scratch/enroot/$EUID/data
+      ENROOT_MOUNT_HOME: false
+  become: true
+
+- name: Give all containers the NCCL settings of the node
+  hpcai.gpu_cluster.enroot_config:
+    environment:
+      NCCL_DEBUG: WARN
+    mounts:
+      - /etc/nccl.conf /etc/nccl.conf none x-create=file,bind,ro,nosuid,nodev,noexec,nofail,silent
+    hooks: [slurm-pmi, slurm-pytorch]
+  become: true
+
+- name: Remove what this module wrote
+  hpcai.gpu_cluster.enroot_config:
+    state: absent
+  become: true
 """
 
 RETURN = r"""
-findings: {description: What somebody should know., type: list, elements: dict, returned: success, sample: []}
+findings:
+  description:
+    - Files that were left as they are because somebody else wrote them. Each is a warning of the task too.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    level:
+      description:
+        - How serious it is.
+      returned: always
+      type: str
+      sample: warn
+    about:
+      description:
+        - Path of the file.
+      returned: always
+      type: str
+      sample: /etc/enroot/mounts.d/50-hpcai.fstab
+    text:
+      description:
+        - What was found, as a sentence that names the file.
+      returned: always
+      type: str
+      sample: >-
+        /etc/enroot/mounts.d/50-hpcai.fstab: is there and was not written by this role: left as it is. Move it away to
+        have ours
 """
 
 import typing as t

@@ -11,45 +11,158 @@ short_description: Build enroot from its source into a Debian package for this s
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Builds enroot from its source alone, without the submodules of its repository, against the C library of this system.
-  - A package is kept in O(cache_dir) by the digest of all that decided it, and made again only when one of these
-    changes. The digest is a part of its version, so that hosts know whether they have it.
-  - Nothing is kept that did not build to the end and start. Two builds at a time are one.
-  - In check mode the answer is what a build would need.
+  - >-
+    Builds enroot from a pinned source, without the submodules of its repository and without network, against the C
+    library of this system, for x86_64 and aarch64.
+  - >-
+    A package is kept in O(cache_dir) under a digest of all that decides its content, which are source, distribution and
+    its release, architecture and recipe. It is built again only when one of these changes. The digest is part of its
+    version, from which a host knows whether it has this package installed.
+  - >-
+    A package is kept only after the build ended well and all its programs started. A second build at the same time
+    waits and takes the package of the first.
+  - In check mode the result lists what a build would need. The package is not installed by this module.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
   source:
-    description: The source, either C(git) and C(commit), a full commit id, or C(archive) and C(sha256).
+    description:
+      - >-
+        What pins the source. Either C(git), the URL of the repository, with C(commit), a full commit ID, or C(archive),
+        the URL of a release archive, with C(sha256), its digest. A tag or a short ID is refused.
+      - Nothing is fetched from these URLs; the file comes from O(archive).
     type: dict
     required: true
-  archive: {type: path, description: File on this host with that source; needed when there is something to build.}
-  cache_dir: {type: path, default: /var/cache/hpcai/packages, description: Where packages are kept.}
-  build_dir: {type: path, default: /var/tmp, description: Where builds happen; what they leave is removed.}
-  timeout: {type: float, default: 900, description: Seconds for one command of a build.}
+  archive:
+    description:
+      - >-
+        File on this host with that source. For C(git) it is a tar file made by C(git archive), which records the
+        commit. A file with another commit or digest is refused.
+      - Needed only when there is something to build.
+    type: path
+  cache_dir:
+    description:
+      - Directory where packages are kept. It is made when missing.
+    type: path
+    default: /var/cache/hpcai/packages
+  build_dir:
+    description:
+      - Directory in which a temporary build directory is made. That is removed afterwards.
+    type: path
+    default: /var/tmp
+  timeout:
+    description:
+      - Seconds that one command of the build may take.
+    type: float
+    default: 900
+notes:
+  - Role P(hpcai.gpu_cluster.enroot#role) calls this module.
+seealso:
+  - module: hpcai.gpu_cluster.enroot_config
 """
 
 EXAMPLES = r"""
-- name: Build enroot 4.1.2
+- name: Build enroot 4.1.2 from its repository
   hpcai.gpu_cluster.enroot_package:
-    source: {git: "https://github.com/NVIDIA/enroot.git", commit: bd51f53b6fa954805ae3e1985c5dc7594ff66d05}
+    source:
+      git: https://github.com/NVIDIA/enroot.git
+      commit: bd51f53b6fa954805ae3e1985c5dc7594ff66d05
     archive: /var/tmp/enroot.tar # made by git archive
+  become: true
+  register: enroot
+
+- name: Install the package that was built
+  ansible.builtin.apt:
+    deb: "{{ enroot.path }}"
+  become: true
+  when: not enroot.current
+
+- name: List the packages that a build needs here
+  hpcai.gpu_cluster.enroot_package:
+    source:
+      git: https://github.com/NVIDIA/enroot.git
+      commit: bd51f53b6fa954805ae3e1985c5dc7594ff66d05
+  check_mode: true
+  register: needed
+
+- name: Build enroot from a release archive that the site mirrors
+  hpcai.gpu_cluster.enroot_package:
+    source:
+      archive: https://mirror.example.org/enroot-4.1.2.tar.gz
+      sha256: 0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0
+    archive: /var/tmp/enroot-4.1.2.tar.gz
+    cache_dir: /shared/packages
+  become: true
 """
 
 RETURN = r"""
-digest: {description: What tells this package from others., type: str, returned: success, sample: 3f1c52a09b7e}
-path: {description: The package. Empty in check mode when it is not built yet., type: str, returned: success}
-version: {description: "Its version, where it is known.", type: str, returned: success, sample: 4.1.2+hpcai.3f1c52}
-sha256: {description: Checksum of the package., type: str, returned: success}
-installed: {description: "Version that is installed here, if any.", type: str, returned: success}
-current: {description: Whether that is this package., type: bool, returned: success}
-packages: {description: Packages that a build needs and this host lacks., type: list, elements: str, returned: success}
-system: {description: "What it is built for.", type: str, returned: success, sample: debian 12}
-architecture: {description: Debian's name of it., type: str, returned: success, sample: amd64}
-seconds: {description: What the build took; 0 when there was none., type: float, returned: success}
+digest:
+  description:
+    - Digest of all that decides the content of the package.
+  returned: success
+  type: str
+  sample: 3f1c52a09b7e
+path:
+  description:
+    - Path of the package. Empty in check mode when it is not built yet.
+  returned: success
+  type: str
+  sample: /var/cache/hpcai/packages/enroot_4.1.2+hpcai.3f1c52a09b7e_amd64.deb
+version:
+  description:
+    - Version of the package. Empty when it is neither kept nor installed.
+  returned: success
+  type: str
+  sample: 4.1.2+hpcai.3f1c52a09b7e
+sha256:
+  description:
+    - SHA-256 of the file at RV(path). Empty where there is none.
+  returned: success
+  type: str
+  sample: 5c4bc5d5c3ad3e0e7ba0c6fb2ef4b2a1c9e0d3b7b9a3d5a9f3f0a3b1f7c2d9e1
+installed:
+  description:
+    - Version of enroot that is installed on this host. Empty where there is none.
+  returned: success
+  type: str
+  sample: 4.1.2+hpcai.3f1c52a09b7e
+current:
+  description:
+    - Whether the installed enroot is this package.
+  returned: success
+  type: bool
+  sample: true
+packages:
+  description:
+    - Debian packages that a build needs and this host lacks. Empty when the package is kept already.
+  returned: success
+  type: list
+  elements: str
+  sample: [libbsd-dev, makeself]
+system:
+  description:
+    - Distribution and release that the package is built for.
+  returned: success
+  type: str
+  sample: debian 12
+architecture:
+  description:
+    - Architecture as Debian names it.
+  returned: success
+  type: str
+  sample: amd64
+seconds:
+  description:
+    - Seconds that the build took, 0 when there was none.
+  returned: success
+  type: float
+  sample: 5.1
 """
 
 import os

@@ -8,49 +8,166 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: pyxis_info
-short_description: Tell for which Slurm a host's pyxis was built, and whether the Slurm there loads it
+short_description: Read for which Slurm a host's pyxis was built, and whether Slurm loads it
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - The answer is read out of the plugin itself, from the symbol that Slurm compares, not taken from a package's name.
-  - The plugin is the one that O(drop_in) names. Without a drop-in Slurm uses none, and nothing is wrong.
-  - With O(must_fit) a plugin that Slurm would not load is an error, so that no daemon is started with it.
+  - >-
+    Reads the release of Slurm that a pyxis plugin was built for out of the plugin itself, from the symbol that Slurm
+    compares, and compares it with the installed C(slurmd) and client commands.
+  - >-
+    Slurm loads a plugin of its own release only. With a plugin of another release in C(plugstack.conf), no job step
+    starts on the host, with or without containers.
+  - >-
+    The plugin is the one that O(drop_in) names. Without a drop-in Slurm uses none, and RV(fits) is V(true). What else
+    does not agree, such as a C(slurmd) that was not restarted after an upgrade, is a warning.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details: It only reads.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
   drop_in:
-    description: File below Slurm's C(plugstack.conf) that names the plugin.
+    description:
+      - File below Slurm's C(plugstack.conf) that names the plugin and its options.
     type: path
     default: /etc/slurm/plugstack.conf.d/pyxis.conf
-  plugin: {type: path, description: "Look at this plugin instead, used or not."}
-  package: {type: path, description: "Look at the plugin in this package instead, which is not installed."}
-  must_fit: {type: bool, default: false, description: Fail if Slurm would not load the plugin.}
-  ask: {type: bool, default: true, description: Ask the daemons that run for their versions.}
-  slurm_home: {type: str, default: "", description: Directory of a Slurm that did not come as packages.}
+  plugin:
+    description:
+      - Read this plugin instead, whether or not Slurm uses it.
+    type: path
+  package:
+    description:
+      - Read the plugin inside this Debian package, which need not be installed. Takes precedence over O(plugin).
+    type: path
+  must_fit:
+    description:
+      - Fail when RV(fits) is V(false), so that no daemon is started with a plugin that it does not load.
+    type: bool
+    default: false
+  ask:
+    description:
+      - >-
+        Query the running C(slurmd) and C(slurmctld) for their versions with C(scontrol). Where one does not answer,
+        that takes up to 20 seconds for each; V(false) avoids it.
+    type: bool
+    default: true
+  slurm_home:
+    description:
+      - >-
+        Directory of a Slurm that did not come as packages, with C(bin) and C(sbin), such as V(/opt/slurm). Empty for
+        the commands on E(PATH).
+    type: str
+    default: ''
+notes:
+  - Role P(hpcai.gpu_cluster.pyxis#role) calls this module.
+seealso:
+  - module: hpcai.gpu_cluster.pyxis_package
 """
 
 EXAMPLES = r"""
+- name: Read which pyxis this host has
+  hpcai.gpu_cluster.pyxis_info:
+  register: pyxis
+
 - name: Refuse to start slurmd with a pyxis of another Slurm
   hpcai.gpu_cluster.pyxis_info:
     must_fit: true
     ask: false
+
+- name: Refuse a package whose plugin the Slurm here would not load
+  hpcai.gpu_cluster.pyxis_info:
+    package: /var/tmp/nvslurm-plugin-pyxis_0.24.0_amd64.deb
+    must_fit: true
+    ask: false
+
+- name: Read the plugin of a Slurm below /opt
+  hpcai.gpu_cluster.pyxis_info:
+    drop_in: /opt/slurm/etc/plugstack.conf.d/pyxis.conf
+    slurm_home: /opt/slurm
 """
 
 RETURN = r"""
-plugin: {description: Its path; empty where there is none., type: str, returned: success}
-options: {description: What the drop-in gives it., type: list, elements: str, returned: success}
-package: {description: Version of the package that is installed., type: str, returned: success}
+plugin:
+  description:
+    - Path of the plugin, or of the package with O(package). Empty where there is no readable one.
+  returned: success, and when O(must_fit) fails
+  type: str
+  sample: /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so
+options:
+  description:
+    - Options that O(drop_in) gives to the plugin.
+  returned: success, and when O(must_fit) fails
+  type: list
+  elements: str
+  sample: [runtime_path=/run/pyxis]
+package:
+  description:
+    - Version of the installed package C(nvslurm-plugin-pyxis). Empty where it is not installed.
+  returned: success, and when O(must_fit) fails
+  type: str
+  sample: 0.24.0+slurm24.11.5+hpcai.3f1c52a09b7e
 versions:
-  description: Versions of Slurm, empty where unknown. C(plugin) is the one that the plugin was built for.
+  description:
+    - Versions of Slurm. Each is empty where it is not known, and all are where no plugin is named.
+  returned: success, and when O(must_fit) fails
   type: dict
-  returned: success
-  sample: {plugin: 24.11.5, slurmd: 24.11.5, client: 24.11.5, running: 24.11.5, controller: 24.11.5}
-fits: {description: "Whether Slurm loads the plugin, also true where there is none.", type: bool, returned: success}
-problems: {description: "Why not, for people.", type: list, elements: str, returned: success}
-remarks: {description: What else does not agree., type: list, elements: str, returned: success}
+  contains:
+    plugin:
+      description:
+        - The Slurm that the plugin was built for.
+      returned: always
+      type: str
+      sample: 24.11.5
+    slurmd:
+      description:
+        - The installed C(slurmd).
+      returned: always
+      type: str
+      sample: 24.11.5
+    client:
+      description:
+        - The installed client commands.
+      returned: always
+      type: str
+      sample: 24.11.5
+    running:
+      description:
+        - The C(slurmd) that runs on this host. Empty with O(ask=false).
+      returned: always
+      type: str
+      sample: 24.11.5
+    controller:
+      description:
+        - The C(slurmctld) of the cluster. Empty with O(ask=false).
+      returned: always
+      type: str
+      sample: 24.11.5
+fits:
+  description:
+    - Whether Slurm loads the plugin. V(true) also where there is none to load.
+  returned: success, and when O(must_fit) fails
+  type: bool
+  sample: true
+problems:
+  description:
+    - Why Slurm would not load the plugin, one sentence each. Empty when RV(fits) is V(true).
+  returned: success, and when O(must_fit) fails
+  type: list
+  elements: str
+  sample: []
+remarks:
+  description:
+    - What else does not agree but does not keep Slurm from loading the plugin. Each is a warning of the task too.
+  returned: success, and when O(must_fit) fails
+  type: list
+  elements: str
+  sample:
+    - "Slurm here is 25.05.3, slurmctld is 24.11.5: slurmctld has to be upgraded first (playbook upgrade_slurm.yml)"
 """
 
 from ansible.module_utils.basic import AnsibleModule

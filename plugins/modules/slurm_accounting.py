@@ -12,45 +12,144 @@ short_description: Keep a cluster, its QOS, accounts and users in Slurm's accoun
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Adds what is missing and modifies what differs, by C(sacctmgr). Never removes anything.
-  - Runs on the host of slurmdbd and needs no slurm.conf there, so a cluster can be added before its slurmctld starts.
+  - >-
+    Adds what is missing and modifies what differs, by C(sacctmgr). Nothing is ever removed, so what administrators
+    added by hand stays.
+  - >-
+    Runs on the host of C(slurmdbd) and needs no C(slurm.conf) there, so that a cluster can be added before its
+    C(slurmctld) starts.
+  - >-
+    Steps run in the order cluster, QOS, accounts (parents first), users. The first that fails ends the task; earlier
+    ones stay.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details: A C(slurmdbd) that does not answer counts as an empty database.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
-  cluster: {description: Name of the cluster., type: str, required: true}
+  cluster:
+    description:
+      - Name of the cluster (C(ClusterName)), in lower case as Slurm stores it.
+    type: str
+    required: true
   qos:
-    description: QOS, each with C(name), and optionally C(description) and C(settings), sacctmgr's own names and values.
+    description:
+      - >-
+        Quality-of-service classes, each with C(name), and optionally C(description) and C(settings). Names are in lower
+        case.
+      - >-
+        C(settings) are fields of C(sacctmgr), such as C(MaxWall) or C(Priority), that C(sacctmgr show qos) prints by
+        the same name. A list is joined by commas, and V(-1) removes a limit.
     type: list
     elements: dict
     default: []
   accounts:
-    description: Accounts, each with C(name), and optionally C(description), C(organization), C(parent) and C(settings).
+    description:
+      - >-
+        Accounts, each with C(name), and optionally C(description), C(organization), C(parent) and C(settings). Names
+        are in lower case.
+      - C(parent) is another account, listed here or in the database. Without it a new account is below C(root), and an
+        account that is there stays where it is.
+      - >-
+        C(settings) are fields of the account's association with the cluster, such as C(qos), C(fairshare) or
+        C(GrpTRES).
     type: list
     elements: dict
     default: []
   users:
     description:
-      - Users, each with C(name) and C(account), and optionally C(default) (this account is the user's default),
-        C(adminlevel) and C(settings). A user of several accounts is listed once for each.
+      - >-
+        Users, each with C(name) and C(account), and optionally C(default), C(adminlevel) and C(settings). A user of
+        several accounts is listed once for each.
+      - >-
+        C(default=true) makes the account the default of the user. For a user who is not in the database yet it is the
+        default in any case.
+      - C(adminlevel) is C(None), C(Operator) or C(Administrator). C(settings) are fields of the user's association.
     type: list
     elements: dict
     default: []
-  port: {description: Port of slurmdbd on this host., type: int, default: 6819}
-  timeout: {description: Seconds to wait for slurmdbd to answer., type: int, default: 60}
+  port:
+    description:
+      - Port of C(slurmdbd) on this host.
+    type: int
+    default: 6819
+  timeout:
+    description:
+      - >-
+        Seconds to wait until C(slurmdbd) answers the first query, and at most for each query. In check mode it is not
+        waited for.
+    type: int
+    default: 60
+notes:
+  - Needs administrator rights in the database, usually root or the Slurm user.
+  - >-
+    Values are compared by meaning, so that V(1:00:00) and V(01:00:00), or V(a=1,b=2) and V(b=2,a=1), are the same.
+    Quote times, or YAML turns some of them into numbers.
 """
 EXAMPLES = r"""
-- name: Let a user work
+- name: Add a cluster before its controller starts
   hpcai.gpu_cluster.slurm_accounting:
     cluster: lab
-    qos: [{name: long, settings: {MaxWall: 7-00:00:00}}]
-    accounts: [{name: research, settings: {qos: [normal, long]}}]
-    users: [{name: trainer, account: research}]
+  become: true
+
+- name: Let a user run jobs of up to a week
+  hpcai.gpu_cluster.slurm_accounting:
+    cluster: lab
+    qos:
+      - name: long
+        description: up to a week
+        settings:
+          MaxWall: "7-00:00:00"
+    accounts:
+      - name: research
+        organization: ai
+        settings:
+          qos: [normal, long]
+    users:
+      - name: trainer
+        account: research
+  become: true
+
+- name: Limit a team to 64 GPUs below its department
+  hpcai.gpu_cluster.slurm_accounting:
+    cluster: lab
+    accounts:
+      - name: department
+      - name: team-vision
+        parent: department
+        settings:
+          GrpTRES: gres/gpu=64
+          fairshare: 20
+  become: true
+
+- name: Make an operator whose default account is another one
+  hpcai.gpu_cluster.slurm_accounting:
+    cluster: lab
+    users:
+      - name: anna
+        account: department
+        default: true
+        adminlevel: Operator
+      - name: anna
+        account: team-vision
+  become: true
 """
 RETURN = r"""
-steps: {description: What was done., type: list, elements: str, returned: success, sample: [add cluster lab]}
+steps:
+  description:
+    - What was changed, or would be in check mode, one sentence for each call of C(sacctmgr). Empty when all was there.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - add cluster lab
+    - add qos long
+    - add account research
+    - add user trainer to account research
 """
 
 import tempfile

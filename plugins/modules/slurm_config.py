@@ -12,35 +12,110 @@ short_description: Write Slurm's configuration files after checking them
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Writes slurm.conf and the files beside it, or none of them if a check fails; the daemons never see a bad file.
-  - Of slurm.conf, this collection reads structure, references between nodes and partitions and the shape of plugin
-    names; then C(sinfo), if it is installed, reads it from a private directory and finds unknown keys and bad values.
-  - Of gres.conf and topology.conf, this collection reads structure, lists, and whether nodes and switches exist; of
-    cgroup.conf only that each line is C(Name=value). No Slurm command reads these three before slurmd starts.
-  - No Slurm release can test the meaning of a whole configuration without starting the daemon.
-  - A change of StateSaveLocation that would leave the state of jobs behind is refused, and so is a plugstack.conf that
-    would lose plugins that somebody else put there.
-  - Keeps a digest of what the daemons only read when they start in O(digest_file), for
-    M(hpcai.gpu_cluster.service_current) to tell a restart from a reconfigure.
+  - >-
+    Writes C(slurm.conf) and the files beside it, or none of them when a check fails, so that no daemon reads a bad
+    file. The checks run in check mode too, and whenever at least one file differs.
+  - >-
+    Of C(slurm.conf) the module checks the structure, keys that are set twice, references between partitions, node sets
+    and nodes, and the form of plugin names. Then C(sinfo), where it is installed, reads all files from a private
+    directory, which finds unknown keys and bad values.
+  - >-
+    Of C(gres.conf) and C(topology.conf) it checks the structure and that their nodes, devices and switches are defined.
+    Of C(cgroup.conf) it checks that each line is C(Name=value). No command of Slurm reads these three files before
+    C(slurmd) starts.
+  - >-
+    Refuses a change of C(StateSaveLocation) that would leave the state of jobs behind, and a C(plugstack.conf) that
+    would lose plugins which somebody else put there.
+  - >-
+    Keeps a digest of the settings that daemons read only when they start, from which
+    M(hpcai.gpu_cluster.service_current) tells a restart from a reconfigure. It neither restarts nor reconfigures.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
-  path: {description: Directory of the files., type: path, default: /etc/slurm}
-  files: {description: File names and contents; must hold slurm.conf., type: dict, required: true}
-  digest_file: {description: Name of the digest's file in O(path)., type: str, default: restart.digest}
+  path:
+    description:
+      - Directory of the files. It is made when missing.
+    type: path
+    default: /etc/slurm
+  files:
+    description:
+      - >-
+        Names of the files, relative to O(path), and the whole text of each. V(slurm.conf) must be among them.
+      - Each file belongs to C(root) with mode 0644. Files that are not named here are neither changed nor removed.
+    type: dict
+    required: true
+  digest_file:
+    description:
+      - Name of the file in O(path) that holds RV(digest).
+    type: str
+    default: restart.digest
+notes:
+  - >-
+    No release of Slurm can test the meaning of a whole configuration without starting the daemon. A well-formed but
+    wrong value can still show only then.
+seealso:
+  - module: hpcai.gpu_cluster.service_current
+  - name: slurm.conf
+    description: The settings and when daemons read them.
+    link: https://slurm.schedmd.com/slurm.conf.html
 """
 EXAMPLES = r"""
-- name: Write slurm.conf
+- name: Write slurm.conf alone
   hpcai.gpu_cluster.slurm_config:
     files:
       slurm.conf: "{{ lookup('ansible.builtin.template', 'slurm.conf.j2') }}"
+  become: true
+
+- name: Write slurm.conf, gres.conf and cgroup.conf together
+  hpcai.gpu_cluster.slurm_config:
+    files:
+      slurm.conf: "{{ lookup('ansible.builtin.template', 'slurm.conf.j2') }}"
+      gres.conf: |
+        NodeName=c[1-8] Name=gpu Type=h100 File=/dev/nvidia[0-7]
+      cgroup.conf: |
+        CgroupPlugin=autodetect
+        ConstrainCores=yes
+        ConstrainDevices=yes
+  become: true
+  register: slurm_files
+
+- name: Show what would change, and check it, without writing
+  hpcai.gpu_cluster.slurm_config:
+    path: /opt/slurm/etc
+    files:
+      slurm.conf: "{{ lookup('ansible.builtin.file', 'slurm.conf') }}"
+  check_mode: true
+  diff: true
 """
 RETURN = r"""
-written: {description: The files that differed., type: list, elements: str, returned: success, sample: [/etc/slurm/x]}
-digest: {description: Changes when daemons must restart., type: str, returned: success, sample: 0a1b2c3d4e5f6071}
+written:
+  description:
+    - Paths of the files that differed and were written, or would be in check mode, the digest's file included.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/slurm/slurm.conf, /etc/slurm/restart.digest]
+digest:
+  description:
+    - >-
+      Digest of what daemons read only when they start. It stays the same when only partitions, timeouts, limits or
+      programs change, which C(scontrol reconfigure) brings to the daemons.
+  returned: success
+  type: str
+  sample: 0a1b2c3d4e5f6071
+problems:
+  description:
+    - Why the files were refused, one sentence each.
+  returned: when the files are refused
+  type: list
+  elements: str
+  sample: ["partition main names unknown nodes: c9"]
 """
 
 import shutil

@@ -11,52 +11,176 @@ short_description: Copy Slurm's accounting database before an upgrade changes it
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Sees that there is room for the copy and for the conversion, stops slurmdbd, dumps the database in one transaction
-    and proves that the dump is whole. slurmdbd stays stopped, for its packages are to be changed; it goes on when the
-    dump fails.
-  - Copy, C(slurmdbd.conf) and a record with checksum are readable by root only and never overwritten.
-  - A copy that an earlier run made of the same state is used again.
-  - In check mode slurmdbd goes on, and too little room is refused all the same.
+  - >-
+    Checks that there is room for the copy and for the conversion, stops C(slurmdbd), dumps the database in one
+    transaction, and checks that the dump is complete. C(slurmdbd) stays stopped, as its packages change next. It is
+    started again when the dump fails.
+  - >-
+    The dump, C(slurmdbd.conf) and a record with the checksum are readable by root only and never overwritten.
+  - >-
+    A dump for the same O(target) is used again when its checksum is right and C(slurmdbd) has not run since. Where
+    O(have) is O(target) already, the newest dump for it is used.
+  - In check mode C(slurmdbd) goes on, and too little room is refused all the same.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  have: {description: Version of slurmdbd's package now., type: str, required: true}
-  target: {description: Version that it gets., type: str, required: true}
+  have:
+    description:
+      - Version of the installed package of slurmdbd, for the name of the dump.
+    type: str
+    required: true
+  target:
+    description:
+      - Version to which it is upgraded.
+    type: str
+    required: true
   local:
-    description: Whether the database runs here and lets root in over its socket; otherwise what O(config) says is used.
+    description:
+      - >-
+        Whether the database runs on this host and admits root over its socket. With V(false) host, port, user, password
+        and TLS come from O(config).
     type: bool
     default: true
-  directory: {description: Where copies are kept., type: path, default: /var/backups/slurm}
-  config: {description: Configuration of slurmdbd., type: path, default: /etc/slurm/slurmdbd.conf}
-  data_directory: {description: Where a local database keeps its tables., type: path, default: /var/lib/mysql}
-  installed: {description: "Slurm's packages with their versions, to say how to go back.", type: dict, default: {}}
-  timeout: {description: Seconds that the dump may take., type: float, default: 86400}
+  directory:
+    description:
+      - >-
+        Directory of the dumps. It is made when missing and gets mode 0700. It needs 1.2 times the size of the database
+        free.
+    type: path
+    default: /var/backups/slurm
+  config:
+    description:
+      - Configuration of C(slurmdbd), which also names the database (C(StorageLoc)).
+    type: path
+    default: /etc/slurm/slurmdbd.conf
+  data_directory:
+    description:
+      - >-
+        Directory of a local database's tables. It needs 1.2 times the size of the largest table free, for its
+        conversion. Not used with O(local=false).
+    type: path
+    default: /var/lib/mysql
+  installed:
+    description:
+      - Installed packages of Slurm with their versions, for RV(way_back).
+    type: dict
+    default: {}
+  timeout:
+    description:
+      - Seconds that the dump may take.
+    type: float
+    default: 86400
+notes:
+  - Role P(hpcai.gpu_cluster.slurm_upgrade#role) calls this module.
+  - Needs root and C(mariadb-dump) or C(mysqldump).
+seealso:
+  - module: hpcai.gpu_cluster.slurm_database_start
+  - module: hpcai.gpu_cluster.slurm_state_copy
 """
 EXAMPLES = r"""
-- name: Have a copy of the accounting database
+- name: Refuse an upgrade for whose dump there is no room
   hpcai.gpu_cluster.slurm_database_dump:
     have: 24.11.5-4
     target: 26.05.5-1
+  become: true
+  check_mode: true
+
+- name: Stop slurmdbd and dump its local database
+  hpcai.gpu_cluster.slurm_database_dump:
+    have: 24.11.5-4
+    target: 26.05.5-1
+    installed:
+      slurmdbd: 24.11.5-4
+      slurm-wlm-mysql-plugin: 24.11.5-4
+  become: true
+  register: dump
+
+- name: Dump a database on another host to a large disk
+  hpcai.gpu_cluster.slurm_database_dump:
+    have: 24.11.5-4
+    target: 26.05.5-1
+    local: false
+    directory: /srv/backups/slurm
+  become: true
 """
 RETURN = r"""
 dump:
-  description: The copy; in check mode, where there is none yet, empty.
-  type: dict
+  description:
+    - The dump that was made or is used again. Empty in check mode when it would be made.
   returned: success
-  sample:
-    database: slurm_acct_db
-    path: /var/backups/slurm/slurm_acct_db-24.11.5-4-before-26.05.5-1-20260105T100000Z.sql
-    conf: /var/backups/slurm/slurm_acct_db-24.11.5-4-before-26.05.5-1-20260105T100000Z.slurmdbd.conf
-    sha256: 5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
-    bytes: 1048576
-    have: 24.11.5-4
-    target: 26.05.5-1
-    time: 1767607200.5
-    seconds: 2.1
-way_back: {description: How to have the old database again., type: str, returned: success, sample: "To go back: ..."}
+  type: dict
+  contains:
+    database:
+      description:
+        - Name of the database.
+      returned: when there is a dump
+      type: str
+      sample: slurm_acct_db
+    path:
+      description:
+        - Path of the dump.
+      returned: when there is a dump
+      type: str
+      sample: /var/backups/slurm/slurm_acct_db-24.11.5-4-before-26.05.5-1-20260105T100000Z.sql
+    conf:
+      description:
+        - Path of the copy of O(config).
+      returned: when there is a dump
+      type: str
+      sample: /var/backups/slurm/slurm_acct_db-24.11.5-4-before-26.05.5-1-20260105T100000Z.slurmdbd.conf
+    sha256:
+      description:
+        - SHA-256 of the dump.
+      returned: when there is a dump
+      type: str
+      sample: 5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
+    bytes:
+      description:
+        - Size of the dump.
+      returned: when there is a dump
+      type: int
+      sample: 1048576
+    have:
+      description:
+        - The O(have) with which it was made.
+      returned: when there is a dump
+      type: str
+      sample: 24.11.5-4
+    target:
+      description:
+        - The O(target) for which it was made.
+      returned: when there is a dump
+      type: str
+      sample: 26.05.5-1
+    time:
+      description:
+        - When it was complete, in seconds since 1970.
+      returned: when there is a dump
+      type: float
+      sample: 1767607200.5
+    seconds:
+      description:
+        - Seconds that it took.
+      returned: when there is a dump
+      type: float
+      sample: 2.1
+way_back:
+  description:
+    - Commands that bring the old packages and database back, in one line. Empty when there is no dump.
+  returned: success
+  type: str
+  sample: >-
+    To go back: systemctl stop slurmdbd; apt-get install --allow-downgrades slurmdbd=24.11.5-4; mariadb -e 'DROP
+    DATABASE slurm_acct_db'; mariadb <
+    /var/backups/slurm/slurm_acct_db-24.11.5-4-before-26.05.5-1-20260105T100000Z.sql; cp -p
+    /var/backups/slurm/slurm_acct_db-24.11.5-4-before-26.05.5-1-20260105T100000Z.slurmdbd.conf
+    /etc/slurm/slurmdbd.conf; systemctl start slurmdbd. What happened since the copy is lost then
 """
 
 import typing as t

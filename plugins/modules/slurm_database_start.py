@@ -11,30 +11,88 @@ short_description: Start an upgraded slurmdbd and follow it while it converts it
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - A conversion may take hours, in which slurmdbd does not answer and must not be killed. This returns after O(wait)
-    with what its log says, and is called again until RV(done).
-  - A slurmdbd that ends meanwhile is not started again; the module fails with what it said and with O(way_back).
+  - >-
+    A conversion can take hours, in which C(slurmdbd) does not answer and must not be killed. The module returns after
+    O(wait) with the last lines of its log, and is called again until RV(done).
+  - A C(slurmdbd) that runs another version is restarted, one that is converting is left alone.
+  - >-
+    When C(slurmdbd) ends meanwhile, it is stopped, so that systemd does not start it again on a database that is half
+    converted, and the task fails with the errors of its log and O(way_back).
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details: It tells whether slurmdbd would be started or restarted, and RV(done) is V(true).
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  version: {description: "Version that has to run, without Debian's revision.", type: str, required: true}
-  wait: {description: Seconds to wait this time., type: float, default: 60}
-  way_back: {description: What the message of a failure ends with., type: str, default: ""}
-  config: {description: Configuration of slurmdbd., type: path, default: /etc/slurm/slurmdbd.conf}
+  version:
+    description:
+      - Upstream version that must run, such as V(26.05.5), without epoch and Debian's revision.
+    type: str
+    required: true
+  wait:
+    description:
+      - Seconds to wait in this call until C(slurmdbd) answers.
+    type: float
+    default: 60
+  way_back:
+    description:
+      - Text that ends the message of a failure, meant for RV(hpcai.gpu_cluster.slurm_database_dump#module:way_back).
+    type: str
+    default: ''
+  config:
+    description:
+      - Configuration of C(slurmdbd), which names its log (C(LogFile)). Without a log file there is no RV(progress).
+    type: path
+    default: /etc/slurm/slurmdbd.conf
+notes:
+  - Role P(hpcai.gpu_cluster.slurm_upgrade#role) calls this module.
+  - Needs root, C(systemctl) and C(sacctmgr).
+seealso:
+  - module: hpcai.gpu_cluster.slurm_database_dump
 """
 EXAMPLES = r"""
-- name: Start the new slurmdbd
+- name: Start the new slurmdbd, and wait a minute for it
   hpcai.gpu_cluster.slurm_database_start:
     version: 26.05.5
+    way_back: "{{ dump.way_back }}"
+  become: true
+  register: started
+
+- name: Follow the conversion for up to a day
+  hpcai.gpu_cluster.slurm_database_start:
+    version: 26.05.5
+    wait: 900
+    way_back: "{{ dump.way_back }}"
+  become: true
+  register: started
+  until: started.done
+  retries: 96
+  delay: 1
 """
 RETURN = r"""
-done: {description: Whether it answers., type: bool, returned: success, sample: true}
-seconds: {description: How long this call waited., type: float, returned: success, sample: 3.1}
-progress: {description: The last lines of its log., type: list, elements: str, returned: success,
-  sample: ["[2026-01-05T10:00:05] pre-converting job table for lab"]}
+done:
+  description:
+    - Whether C(slurmdbd) answers.
+  returned: success
+  type: bool
+  sample: true
+seconds:
+  description:
+    - Seconds that this call waited.
+  returned: success
+  type: float
+  sample: 3.1
+progress:
+  description:
+    - The last three lines of its log. Empty in check mode.
+  returned: success
+  type: list
+  elements: str
+  sample: ["[2026-01-05T10:00:05] pre-converting job table for lab"]
 """
 
 import typing as t

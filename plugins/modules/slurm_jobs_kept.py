@@ -7,33 +7,93 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_jobs_kept
-short_description: Remember the jobs of a cluster, and later prove that none was lost
+short_description: Record the jobs of a cluster, and later prove that none was lost
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - V(recorded) writes the waiting and running jobs to O(record), as they are at this moment. Where Slurm does not
-    answer, what an earlier run wrote is kept.
-  - V(checked) fails when one of them neither waits nor runs any more, nor ended according to accounting; or when one
-    that ran waits again.
+  - Role P(hpcai.gpu_cluster.slurm_upgrade#role) calls it before and after it upgrades a running Slurm.
+  - >-
+    A job counts as lost when Slurm lists it neither as queued nor as running and accounting has no end for it, when it
+    ended as C(NODE_FAIL) or C(BOOT_FAIL), or when it ran before and is queued again. A job that a user cancelled has
+    ended like any other.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: partial, details: Jobs come and go.}
+  check_mode:
+    support: full
+    details: O(state=checked) compares nothing in check mode, because nothing was upgraded.
+  diff_mode:
+    support: none
+  idempotent:
+    support: partial
+    details: O(state=recorded) writes the jobs of the moment at every run.
 options:
-  state: {description: What to do., type: str, choices: [recorded, checked], required: true}
-  record: {description: File that remembers the jobs., type: path, default: /var/backups/slurm/jobs.json}
-  timeout: {description: Seconds until Slurm and its accounting must know them., type: float, default: 120}
+  state:
+    description:
+      - >-
+        V(recorded) writes the queued and running jobs to O(record). While C(slurmctld) does not answer, a record of an
+        earlier run is kept as it is; without one the task fails.
+      - V(checked) compares the jobs with O(record) and fails when one was lost.
+    type: str
+    choices: [recorded, checked]
+    required: true
+  record:
+    description:
+      - JSON file of the jobs, readable by root only. Its directory is made when missing.
+    type: path
+    default: /var/backups/slurm/jobs.json
+  timeout:
+    description:
+      - >-
+        Seconds for which O(state=checked) queries again before it fails, as C(slurmctld) passes the ends of jobs on to
+        accounting with a delay.
+    type: float
+    default: 120
+notes:
+  - Needs root, C(squeue), and for jobs that ended C(sacct).
 """
 EXAMPLES = r"""
-- name: Remember which jobs there are
+- name: Record the jobs before the upgrade
   hpcai.gpu_cluster.slurm_jobs_kept:
     state: recorded
+  become: true
+
+- name: Prove after the upgrade that no job was lost
+  hpcai.gpu_cluster.slurm_jobs_kept:
+    state: checked
+  become: true
+  register: kept
+
+- name: Compare with a record elsewhere, waiting up to ten minutes for accounting
+  hpcai.gpu_cluster.slurm_jobs_kept:
+    state: checked
+    record: /shared/slurm/jobs.json
+    timeout: 600
+  become: true
 """
 RETURN = r"""
-before: {description: How many jobs were in which state., type: dict, returned: success, sample: {RUNNING: 7}}
-now: {description: The same now., type: dict, returned: success, sample: {RUNNING: 6}}
-ended: {description: How many ended meanwhile., type: int, returned: success, sample: 1}
+before:
+  description:
+    - Number of recorded jobs by state. Empty with O(state=checked) in check mode.
+  returned: success
+  type: dict
+  sample:
+    PENDING: 2
+    RUNNING: 7
+now:
+  description:
+    - >-
+      Number of queued and running jobs by state. Empty when C(slurmctld) did not answer, and with O(state=checked) in
+      check mode.
+  returned: success
+  type: dict
+  sample:
+    RUNNING: 6
+ended:
+  description:
+    - Number of recorded jobs that have ended since. 0 with O(state=recorded).
+  returned: success
+  type: int
+  sample: 1
 """
 
 import json

@@ -12,67 +12,171 @@ version_added: 0.1.0
 short_description: Drain and resume Slurm nodes without undoing what people decided
 description:
   - >-
-    Only reasons that start with C(hpcai:) are ever replaced or cleared. A node with somebody else's reason is left as
-    it is and listed in RV(left_alone), with a warning when it still takes jobs.
+    Drains nodes with a reason that this collection owns, which is one that starts with C(hpcai:), and lifts such
+    drains. Only these reasons are ever replaced or cleared.
   - >-
-    The nodes are read again right before the change, and all nodes with the same target go into one C(scontrol) call.
-  - Needs Slurm operator rights, usually root or the Slurm user on the controller.
+    A node that somebody else drained, or that carries somebody else's reason, is left as it is and listed in
+    RV(left_alone). The task warns when such a node should be drained and still accepts jobs.
+  - >-
+    Nodes are read again right before the change, so that a drain which an operator set a moment ago is respected.
+    All nodes with the same target go into one C(scontrol update).
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
   name:
-    description: The nodes, as a hostlist expression such as V(c[1-4],c9).
+    description:
+      - The nodes, as a hostlist expression such as V(c[1-4],c9). Repeated names count once.
+      - A name that Slurm does not know is an error, and then no node is changed.
     type: str
     required: true
   state:
     description:
-      - V(drained) takes no new jobs and lets running ones end.
-      - V(resumed) lifts our own drain; it does not bring up a node that is down.
+      - V(drained) lets running jobs end and keeps new ones away. A node that has another C(hpcai:) reason gets the new
+        one.
+      - >-
+        V(resumed) lifts drains whose reason starts with C(hpcai:), by C(state=undrain). It does not bring up a node
+        that is down, and does nothing to nodes that are not drained.
     type: str
     choices: [drained, resumed]
     required: true
   reason:
     description:
-      - Why the nodes are drained, as C(hpcai:<check>:<short cause>). Needed for O(state=drained).
-      - With O(state=resumed), lift only drains whose reason starts with this text.
+      - >-
+        For O(state=drained), where it is required, why the nodes are drained, as C(hpcai:<check>:<short cause>) in one
+        line of at most 200 characters. The check is lower case letters, digits, dashes and underscores.
+      - For O(state=resumed), only drains whose reason starts with this text are lifted. Without it, all C(hpcai:) ones.
     type: str
   replace:
-    description: Reasons, in full, that are not ours and may be replaced all the same; for those of Slurm itself.
+    description:
+      - >-
+        Reasons, in full, that O(state=drained) may replace although they do not start with C(hpcai:). They are meant
+        for what Slurm writes when it drains a node itself, such as V(Prolog error).
+      - Ignored for O(state=resumed).
     type: list
     elements: str
     default: []
+notes:
+  - Needs Slurm operator rights, usually root or the Slurm user on the controller.
+seealso:
+  - module: hpcai.gpu_cluster.slurm_info
+  - module: hpcai.gpu_cluster.slurm_reservation
 """
 
 EXAMPLES = r"""
-- name: Take two nodes out of service
+- name: Drain two nodes whose munge key differs
   hpcai.gpu_cluster.slurm_node:
     name: c[3-4]
     state: drained
     reason: "hpcai:munge:key differs from the controller"
+  become: true
 
-- name: Give back what the munge check drained
+- name: Resume what the munge check drained
   hpcai.gpu_cluster.slurm_node:
     name: c[1-8]
     state: resumed
     reason: "hpcai:munge:"
+  become: true
+
+- name: Resume every node that this collection drained
+  hpcai.gpu_cluster.slurm_node:
+    name: "{{ groups['slurm_compute'] | hpcai.gpu_cluster.hostlist_compress }}"
+    state: resumed
+  become: true
+
+- name: Take over a drain that Slurm set after a failed prolog
+  hpcai.gpu_cluster.slurm_node:
+    name: c7
+    state: drained
+    reason: "hpcai:gpu_count:7 of 8 GPUs"
+    replace:
+      - Prolog error
+  become: true
 """
 
 RETURN = r"""
 nodes:
-  description: The nodes after the change (in check mode, as they would be), as in M(hpcai.gpu_cluster.slurm_info).
+  description:
+    - The nodes after the change, in the order of O(name), with the keys that M(hpcai.gpu_cluster.slurm_info) returns.
+    - >-
+      In check mode they are as they would be, and C(reason_user) and C(reason_time) of a changed node are V(null), as
+      is C(available) of a node that would be resumed.
   returned: always
   type: list
   elements: dict
+  sample:
+    - name: c3
+      state: IDLE
+      flags: [DRAIN]
+      drained: true
+      available: false
+      reason: "hpcai:munge:key differs from the controller"
+      reason_user: root
+      reason_time: "2026-01-05T10:00:00"
+      cpus: 96
+      allocated_cpus: 0
+      memory_mb: 1900000
+      gres: gpu:a100:8
+      features: [ib]
+      active_features: [ib]
+      partitions: [main]
+      address: 10.0.0.7
+      hostname: c3
+      version: 24.11.5
+      boot_time: "2026-01-05T08:00:00"
 left_alone:
-  description: Nodes with a reason that is not ours, or drained without one.
+  description:
+    - >-
+      Nodes that were not changed because somebody else decided about them, by a reason that does not start with
+      C(hpcai:) or by a drain without a reason. With O(state=resumed) only those that are out of service.
   returned: always
   type: list
   elements: dict
-  sample: [{name: c7, state: IDLE, flags: [DRAIN], reason: "ops: cable swap", reason_user: root}]
-commands: {description: What was run or would be in check mode., returned: always, type: list, elements: list}
+  contains:
+    name:
+      description:
+        - Name of the node.
+      returned: always
+      type: str
+      sample: c7
+    state:
+      description:
+        - Base state of the node.
+      returned: always
+      type: str
+      sample: IDLE
+    flags:
+      description:
+        - Flags of the state.
+      returned: always
+      type: list
+      elements: str
+      sample: [DRAIN]
+    reason:
+      description:
+        - The reason, empty without one.
+      returned: always
+      type: str
+      sample: "ops: cable swap"
+    reason_user:
+      description:
+        - The user who set it, V(null) where Slurm does not name one.
+      returned: always
+      type: str
+      sample: root
+commands:
+  description:
+    - The C(scontrol) commands that were run, or would be in check mode. Empty when nothing was to be changed.
+  returned: always
+  type: list
+  elements: list
+  sample:
+    - [scontrol, update, "nodename=c[3-4]", state=drain, "reason=hpcai:munge:key differs from the controller"]
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -7,32 +7,76 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_node_timeout
-short_description: Let slurmctld be patient with nodes while their slurmd is exchanged
+short_description: Raise SlurmdTimeout while slurmd is replaced, and restore it afterwards
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Slurm's upgrade guide asks for a longer C(SlurmdTimeout) during an upgrade, for nodes that are silent longer than
-    that are marked down and lose their jobs.
-  - The line in slurm.conf says what it was before, so a later run, or role slurm, sets it back.
-  - Runs C(scontrol reconfigure) where slurmctld answers. Run it before packages change, as since Slurm 23.11 this also
-    replaces the running program by the one on the disk.
+  - >-
+    Slurm's upgrade guide recommends a longer C(SlurmdTimeout) during an upgrade, as nodes that are silent for longer
+    are marked down and lose their jobs.
+  - >-
+    The line that it writes to C(slurm.conf) holds the earlier value and the time of the file, from which a later run
+    or role P(hpcai.gpu_cluster.slurm#role) restores both.
+  - >-
+    Runs C(scontrol reconfigure) after a change. Run the module before packages change, because since Slurm 23.11 a
+    reconfigure also replaces the running C(slurmctld) by the program on the disk.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
-  state: {description: What to do., type: str, choices: [raised, restored], required: true}
-  seconds: {description: The least that it shall be., type: int, default: 3600}
-  path: {description: The file., type: path, default: /etc/slurm/slurm.conf}
+  state:
+    description:
+      - >-
+        V(raised) sets C(SlurmdTimeout) to O(seconds). A value that is as high already, or 0 (no limit), stays, as does
+        one that an earlier run raised.
+      - V(restored) takes back what V(raised) wrote. Nothing happens when it wrote nothing.
+    type: str
+    choices: [raised, restored]
+    required: true
+  seconds:
+    description:
+      - Lowest value of C(SlurmdTimeout) in seconds with O(state=raised).
+    type: int
+    default: 3600
+  path:
+    description:
+      - The file C(slurm.conf), which must exist. It is written with owner root and mode 0644.
+    type: path
+    default: /etc/slurm/slurm.conf
+notes:
+  - Role P(hpcai.gpu_cluster.slurm_upgrade#role) calls this module.
 """
 EXAMPLES = r"""
 - name: Let nodes be silent for an hour
   hpcai.gpu_cluster.slurm_node_timeout:
     state: raised
+  become: true
+
+- name: Let the nodes of a large cluster be silent for four hours
+  hpcai.gpu_cluster.slurm_node_timeout:
+    state: raised
+    seconds: 14400
+  become: true
+
+- name: Restore the timeout after the upgrade
+  hpcai.gpu_cluster.slurm_node_timeout:
+    state: restored
+  become: true
 """
 RETURN = r"""
-reconfigured: {description: Whether slurmctld was told., type: bool, returned: success, sample: true}
+reconfigured:
+  description:
+    - >-
+      Whether C(scontrol reconfigure) was run and succeeded. V(false) without a change and in check mode. Where it
+      failed for O(state=restored), the task warns.
+  returned: success
+  type: bool
+  sample: true
 """
 
 import os

@@ -8,26 +8,47 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_release_info
-short_description: Tell which Slurm is installed, also before it has a configuration
+short_description: Read which Slurm is installed, also before it has a configuration
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Asks C(sinfo), which wants a slurm.conf even to tell its version and is given one that only it sees.
-  - A setting that one release demands keeps another one from starting; this tells them apart before a file is written.
+  - >-
+    Runs C(sinfo --version), which reads a C(slurm.conf) even for its version, with a temporary configuration of its
+    own. No daemon is contacted and the C(slurm.conf) of the host is not read.
+  - >-
+    A setting that one release demands keeps another one from starting. The result tells the releases apart before a
+    file is written.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details: It only reads.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options: {}
+seealso:
+  - module: hpcai.gpu_cluster.slurm_info
+  - module: hpcai.gpu_cluster.slurm_config
 """
 EXAMPLES = r"""
-- name: Learn which Slurm reads the files
+- name: Read which Slurm is installed
   hpcai.gpu_cluster.slurm_release_info:
   register: slurm
+
+- name: Refuse a release that this site does not support
+  ansible.builtin.assert:
+    that: slurm.version == '' or slurm.version is version('23.11', '>=')
+    fail_msg: "Slurm {{ slurm.version }} is installed, 23.11 or later is needed"
 """
 RETURN = r"""
-version: {description: "Its version; empty without Slurm's commands.", type: str, returned: success, sample: 24.11.5}
+version:
+  description:
+    - Version of the client commands. Empty where C(sinfo) is not installed.
+  returned: success
+  type: str
+  sample: 24.11.5
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -11,29 +11,74 @@ short_description: Copy slurmctld's state and configuration before an upgrade ch
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Copies C(StateSaveLocation) and the configuration to a directory that only root reads, with every file's digest.
-  - Refuses, in check mode too, where there is no room for it.
-  - Nothing is copied where the newest copy made for O(target) holds the same.
+  - >-
+    Copies C(StateSaveLocation) of C(slurm.conf) and the whole directory of the configuration to
+    C(state-HAVE-before-TARGET-TIME) below O(directory), with a record of the SHA-256 of every file of the state beside
+    it.
+  - >-
+    A copy gets its name only when it is complete. Nothing is copied when the newest copy for O(target) holds the same
+    state.
+  - Refuses, in check mode too, where there is no room for a copy.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+    details: While slurmctld runs, its state changes, and every run may make a copy.
 options:
-  have: {description: Version of slurmctld's package now., type: str, required: true}
-  target: {description: Version that it gets., type: str, required: true}
-  directory: {description: Where copies are kept., type: path, default: /var/backups/slurm}
-  config: {description: Directory of slurm.conf., type: path, default: /etc/slurm}
+  have:
+    description:
+      - Version of the installed package of slurmctld, for the name of the copy.
+    type: str
+    required: true
+  target:
+    description:
+      - Version to which it is upgraded. Only copies for the same one are compared.
+    type: str
+    required: true
+  directory:
+    description:
+      - Directory of the copies. It is made when missing and gets mode 0700. Copies are never overwritten or removed.
+    type: path
+    default: /var/backups/slurm
+  config:
+    description:
+      - Directory of C(slurm.conf).
+    type: path
+    default: /etc/slurm
+notes:
+  - Role P(hpcai.gpu_cluster.slurm_upgrade#role) calls this module.
+seealso:
+  - module: hpcai.gpu_cluster.slurm_database_dump
 """
 EXAMPLES = r"""
-- name: Have a copy of slurmctld's state
+- name: Copy slurmctld's state before an upgrade
   hpcai.gpu_cluster.slurm_state_copy:
     have: 24.11.5-4
     target: 26.05.5-1
+  become: true
+  register: copy
+
+- name: Refuse an upgrade for whose copy there is no room
+  hpcai.gpu_cluster.slurm_state_copy:
+    have: 24.11.5-4
+    target: 26.05.5-1
+    directory: /srv/backups/slurm
+  become: true
+  check_mode: true
 """
 RETURN = r"""
-path: {description: The copy; empty in check mode where there is none., type: str, returned: success,
-  sample: /var/backups/slurm/state-24.11.5-4-before-26.05.5-1-20260105T100000Z}
+path:
+  description:
+    - >-
+      Directory of the copy, with C(state) and C(etc) in it. In check mode the newest one for O(target), empty where
+      there is none.
+  returned: success
+  type: str
+  sample: /var/backups/slurm/state-24.11.5-4-before-26.05.5-1-20260105T100000Z
 """
 
 from pathlib import Path

@@ -7,48 +7,281 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: training_info
-short_description: Read and judge what a training job left behind
+short_description: Read and judge the result of a training job
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - Joins the result file of a training job with Slurm's facts about the job, and judges whether the model learned and
-    whether every node took part.
-  - A job that failed, or whose result cannot be read, is returned as a check with the verdict V(fail) or V(error).
+  - >-
+    Joins the result file of a training job with Slurm's facts about the job, and judges whether the model learned and
+    whether every node and rank took part.
+  - >-
+    A job that did not complete is returned as a check record with the verdict V(fail), a result that cannot be read as
+    one with the verdict V(error). The task fails in neither case, only for a malformed expectation.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details: It only reads.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  path: {type: path, required: true, description: The JSON file that rank 0 wrote.}
-  job: {type: dict, required: true, description: "The job, as RV(hpcai.gpu_cluster.slurm_job#module:job) describes it."}
-  nodes: {type: int, required: true, description: Number of nodes that was asked for.}
+  path:
+    description:
+      - >-
+        JSON file that rank 0 wrote. C(world_size), C(ranks) (each with C(rank), C(host) and optionally C(cpus)),
+        C(loss) (a list), C(samples_per_second) and C(seconds) are needed; C(model), C(backend), C(torch), C(steps),
+        C(batch_size), C(samples), C(restarts), C(resumed_from) and C(lost_steps) are optional.
+    type: path
+    required: true
+  job:
+    description:
+      - >-
+        The job, as RV(hpcai.gpu_cluster.slurm_job#module:job) describes it. C(state), C(exit_code), C(job_id) and
+        C(nodes) are used for the verdict.
+    type: dict
+    required: true
+  nodes:
+    description:
+      - Number of nodes that were requested. The ranks must have run on exactly as many.
+    type: int
+    required: true
   max_loss_ratio:
-    {type: float, default: 0.5, description: "Last loss over first loss, at most; a tenth of the history is averaged."}
-  expect: {type: list, elements: dict, default: [], description: "Further expectations of check C(training)."}
-  run: {type: str, description: "Identifier of the run, for the record."}
+    description:
+      - >-
+        Highest ratio of the last to the first loss that passes. Both are averaged over a tenth of the history, at least
+        one value, so that a single batch does not decide.
+      - A history of fewer than two values, or with one that is not finite, has no ratio, which counts as an error.
+    type: float
+    default: 0.5
+  expect:
+    description:
+      - >-
+        Further expectations of the check C(training), each with C(check), C(metric), C(op), C(value), C(unit) and
+        C(source). Metrics with their units are C(samples_per_second) in V(samples/s), C(restarts) in V(restarts),
+        C(lost_steps) in V(steps), C(loss_ratio) in V(ratio), C(silent_nodes) and C(nodes) in V(nodes), and
+        C(missing_ranks) in V(ranks). Another unit is an error.
+      - C(op) is one of C(>=), C(<=), C(>), C(<) and C(==). With C(verdict=warn) a miss is a warning.
+    type: list
+    elements: dict
+    default: []
+  run:
+    description:
+      - Identifier of the run, for the check record. It is V(null) there without this option.
+    type: str
+notes:
+  - Role P(hpcai.gpu_cluster.training_job#role) calls this module.
+seealso:
+  - module: hpcai.gpu_cluster.slurm_job
+  - plugin: hpcai.gpu_cluster.verdicts
+    plugin_type: filter
 """
 
 EXAMPLES = r"""
-- name: Read how the training went
+- name: Train on two nodes
+  hpcai.gpu_cluster.slurm_job:
+    name: train
+    script: "{{ lookup('ansible.builtin.file', 'train.sh') }}"
+    options:
+      nodes: 2
+      exclusive: true
+    chdir: /shared/train
+    record: /shared/train/job.json
+  register: submitted
+
+- name: Judge how the training went
   hpcai.gpu_cluster.training_info:
     path: /shared/train/result.json
     job: "{{ submitted.job }}"
     nodes: 2
+  register: trained
+
+- name: Refuse a cluster whose training did not pass
+  ansible.builtin.assert:
+    that: trained.check.verdict == 'pass'
+    fail_msg: "{{ trained.check.reason }}"
+
+- name: Judge throughput and restarts too
+  hpcai.gpu_cluster.training_info:
+    path: /shared/train/result.json
+    job: "{{ submitted.job }}"
+    nodes: 2
+    max_loss_ratio: 0.2
+    expect:
+      - check: training
+        metric: samples_per_second
+        op: ">="
+        value: 20000
+        unit: samples/s
+        source: measured at acceptance
+      - check: training
+        metric: restarts
+        op: "=="
+        value: 0
+        unit: restarts
+        source: a training without faults
+        verdict: warn
+    run: 20260105T100000Z
 """
 
 RETURN = r"""
 training:
-  type: dict
-  returned: success
   description:
-    - Loss history, throughput, ranks and the job's facts.
-    - C(restarts) counts the starts after the first, the last of which went on from step C(resumed_from), and
-      C(lost_steps) the steps that had to be done again.
+    - Loss history, throughput and ranks of the result, with the facts of the job.
+    - >-
+      C(model), C(backend), C(torch), C(steps), C(batch_size) and C(samples) are copied from the result. They are absent
+      when it cannot be read, and V(null) when it lacks them.
+  returned: success
+  type: dict
+  contains:
+    job_id:
+      description:
+        - ID of the job.
+      returned: always
+      type: int
+      sample: 7
+    name:
+      description:
+        - Name of the job.
+      returned: always
+      type: str
+      sample: train
+    state:
+      description:
+        - State of the job.
+      returned: always
+      type: str
+      sample: COMPLETED
+    exit_code:
+      description:
+        - Exit code of the job.
+      returned: always
+      type: int
+      sample: 0
+    signal:
+      description:
+        - Number of the signal that ended the job, 0 without one.
+      returned: always
+      type: int
+      sample: 0
+    nodes:
+      description:
+        - Nodes of the job.
+      returned: always
+      type: list
+      elements: str
+      sample: [c1, c2]
+    start:
+      description:
+        - Start of the job in local time.
+      returned: always
+      type: str
+      sample: "2026-01-05T10:00:02"
+    end:
+      description:
+        - End of the job in local time.
+      returned: always
+      type: str
+      sample: "2026-01-05T10:01:03"
+    output:
+      description:
+        - Output file of the job.
+      returned: always
+      type: str
+      sample: /shared/train/job-7.out
+    learned:
+      description:
+        - Whether the loss fell as far as O(max_loss_ratio) demands.
+      returned: always
+      type: bool
+      sample: true
+    loss:
+      description:
+        - The loss history. Values that are not finite are V(null); it is empty when the result cannot be read.
+      returned: always
+      type: list
+      elements: float
+      sample: [2.3, 0.9, 0.1]
+    samples_per_second:
+      description:
+        - Throughput as the result states it, V(null) when it cannot be read.
+      returned: always
+      type: float
+      sample: 24100.5
+    seconds:
+      description:
+        - Seconds that the training took as the result states them, V(null) when it cannot be read.
+      returned: always
+      type: float
+      sample: 58.4
+    world_size:
+      description:
+        - Number of ranks of the process group, V(null) when the result cannot be read.
+      returned: always
+      type: int
+      sample: 2
+    ranks:
+      description:
+        - Ranks that reported, each with its host and the CPUs that it was bound to, where the result has them.
+      returned: always
+      type: list
+      elements: dict
+      sample:
+        - rank: 0
+          host: c1
+          cpus: 0-23
+    restarts:
+      description:
+        - Number of starts after the first one.
+      returned: always
+      type: int
+      sample: 1
+    resumed_from:
+      description:
+        - Step from which the last start went on, V(null) without a restart.
+      returned: always
+      type: int
+      sample: 150
+    lost_steps:
+      description:
+        - Steps that had to be computed again after restarts.
+      returned: always
+      type: int
+      sample: 12
+check:
+  description:
+    - >-
+      The check record, with the verdict, the metrics C(loss_ratio), C(silent_nodes) (nodes of the job without a rank),
+      C(missing_ranks), C(nodes), C(samples_per_second), C(restarts) and C(lost_steps), and what was expected of each.
+  returned: success
+  type: dict
   sample:
-    {job_id: 7, state: COMPLETED, world_size: 2, loss: [2.3, 0.1], ranks: [{rank: 0, host: c1, cpus: 0-23}],
-     restarts: 1, resumed_from: 150, lost_steps: 12}
-check: {type: dict, returned: success, description: The check record.}
+    schema: 1
+    run: null
+    node: null
+    check: training
+    time: 1767607263.2
+    seconds: 58.4
+    verdict: pass
+    class: null
+    reason: ""
+    scope:
+      group: [c1, c2]
+    metrics:
+      - name: loss_ratio
+        value: 0.043
+        unit: ratio
+        expected: "<= 0.5"
+        source: "the task is learnable: the loss must fall this far"
+        ratio: 0.086
+        verdict: pass
+    samples: []
+    evidence: ""
+    context:
+      tool: training_job
+      job_id: 7
+      version: 2.9.0
 """
 
 import time
