@@ -17,7 +17,7 @@ options:
         option nor a variable names a subscription. A complete service principal (O(client_id), O(tenant), and
         O(secret) or O(x509_certificate_path)) is used; with anything less the login of C(az login) is.
       - V(cli) uses the login of C(az login).
-      - V(env) uses environment variables and ignores every option of this list.
+      - V(env) uses environment variables and ignores all options that have one.
       - V(credential_file) uses O(profile), or the profile C(default), and ignores environment variables.
       - V(msi) uses the managed identity of the machine on which the module runs.
       - With V(env) and V(credential_file) an incomplete service principal is an error.

@@ -22,7 +22,8 @@ options:
     type: str
   password:
     description:
-      - Password of that user. E(CYCLECLOUD_PASSWORD) is used when it is not set; without either the module fails.
+      - Password of the user O(username). E(CYCLECLOUD_PASSWORD) is used when it is not set; without either the module
+        fails.
     type: str
   ca_path:
     description:

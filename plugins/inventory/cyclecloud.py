@@ -50,7 +50,7 @@ options:
       - name: CYCLECLOUD_USERNAME
   password:
     description:
-      - Password of that user. Required when there is an O(url).
+      - Password of the user O(username). Required when there is an O(url).
     env:
       - name: CYCLECLOUD_PASSWORD
   ca_path:

@@ -44,7 +44,7 @@ options:
         started cluster it runs C(azslurm scale) on the scheduler. A node that failed before is tried again.
       - V(present) imports the cluster and does not start it.
       - V(absent) terminates the cluster, waits until it has no nodes, deletes it, and waits until CycleCloud does not
-        list it. Disks that the template marks as persistent stay in Azure.
+        list it. Disks that the template marks as persistent may stay in Azure.
     type: str
     choices:
       - started

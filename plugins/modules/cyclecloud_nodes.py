@@ -14,8 +14,8 @@ author:
   - hpcai.gpu_cluster authors (@hpcai)
 description:
   - Uses the documented REST interface of CycleCloud 8.7 or later, from any machine that reaches it.
-  - Every request carries an ID. When an answer is lost, the module reads whether CycleCloud has the request, so that
-    nothing happens twice.
+  - Every request carries an ID, except those for O(cores), which name a total. When an answer is lost, the module
+    reads whether CycleCloud has the request, so that nothing happens twice.
   - More nodes than the limits of CycleCloud allow are refused before anything is created.
   - It fails for a node that fails, with the message of CycleCloud and, for common messages, what to do.
 extends_documentation_fragment:
