@@ -8,18 +8,21 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: node_result
 type: notification
-short_description: Keep how far a node came that configures itself
+short_description: Record how far a node came that configures itself
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Keeps the task that runs, the one that failed and why, and how many changed something, in one file.
-  - What a result with C(no_log) says is not kept.
-  - Switched on by the bundle of the role P(hpcai.gpu_cluster.node_bundle#role), which makes its result of it.
+  - Keeps one JSON file with the task that runs (C(task)), the task that failed and its message (C(failed_task),
+    C(message)), the number of tasks that changed something (C(changed)), and at the end the number of hosts (C(hosts)).
+  - The message of a result with C(no_log) is not written.
+  - The bundle of the role P(hpcai.gpu_cluster.node_bundle#role) switches it on and makes its own result of the file.
 requirements:
   - enabled in the configuration, C(callbacks_enabled=hpcai.gpu_cluster.node_result)
 options:
   path:
-    description: The file; without it nothing is kept.
+    description:
+      - Path of the file, which is replaced in one step. Without it nothing is written.
     type: path
     env:
       - name: HPCAI_NODE_PROGRESS

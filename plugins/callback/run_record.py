@@ -8,26 +8,28 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: run_record
 type: notification
-short_description: Keep a record of what a run did and found
+short_description: Record what a run did and found
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Writes C(run.json), the record that the report is drawn from.
-  - A play belongs to the stage that its play variable C(run_stage) names; plays without it are not recorded.
-  - Of task results it keeps the check records under C(check) and C(checks), the training facts under C(training),
-    whether something changed, why something failed, and a few facts of each node. Nothing else is written, and
-    nothing at all of a result that C(no_log) hides.
-  - The file is whole at every moment, so that a killed run leaves behind how far it came.
+  - Writes C(run.json), from which the filter P(hpcai.gpu_cluster.report_html#filter) draws the report.
+  - A play belongs to the stage that its play variable C(run_stage) names; a play without it is not recorded.
+  - Of the results of tasks it keeps check records (C(check) and C(checks)), facts of trainings (C(training)), whether
+    something changed, why something failed, and a few facts of each node. Nothing else is written, and nothing of a
+    result that C(no_log) hides.
+  - The file is replaced in one step, so that it is complete at every moment and a run that was killed leaves behind how
+    far it came.
   - At the end of a playbook it prints one line for each stage of the run so far.
-  - In check mode nothing is written, because nothing was done.
+  - In check mode nothing is written.
 extends_documentation_fragment: [hpcai.gpu_cluster.report_dir]
 requirements:
   - enabled in the configuration, C(callbacks_enabled=hpcai.gpu_cluster.run_record)
 options:
   run:
     description:
-      - Name of the run. Playbooks that are started one after the other with the same name count as one run.
-      - By default the time at which the playbook started.
+      - Name of the run. Playbooks that are started one after the other with the same name count as one run. The default
+        is the time at which the playbook started.
     type: str
     env:
       - name: HPCAI_RUN
@@ -35,7 +37,8 @@ options:
       - section: callback_run_record
         key: run
   keep:
-    description: How many runs the record keeps.
+    description:
+      - Number of runs that the record keeps. Older ones are dropped.
     type: int
     default: 10
     env:
@@ -43,6 +46,11 @@ options:
     ini:
       - section: callback_run_record
         key: keep
+seealso:
+  - plugin: hpcai.gpu_cluster.report_dir
+    plugin_type: lookup
+  - plugin: hpcai.gpu_cluster.report_html
+    plugin_type: filter
 """
 
 import time

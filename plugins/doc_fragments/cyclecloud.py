@@ -11,30 +11,40 @@ class ModuleDocFragment:
 options:
   url:
     description:
-      - Address of CycleCloud, such as C(https://cyclecloud.example.org). The default is E(CYCLECLOUD_URL).
-      - Plain http is refused except to the same machine, and a redirect is not followed.
+      - Address of CycleCloud, such as V(https://cyclecloud.example.org). E(CYCLECLOUD_URL) of the machine on which the
+        module runs is used when it is not set; without either the module fails.
+      - Plain C(http) is refused except to the same machine (V(localhost)), and a redirect is reported, not followed,
+        because both would give the password away.
     type: str
   username:
-    description: Who asks. The default is E(CYCLECLOUD_USERNAME).
+    description:
+      - Name of a CycleCloud user. E(CYCLECLOUD_USERNAME) is used when it is not set; without either the module fails.
     type: str
   password:
-    description: The password. The default is E(CYCLECLOUD_PASSWORD), of the machine that asks.
+    description:
+      - Password of the user O(username). E(CYCLECLOUD_PASSWORD) is used when it is not set; without either the module
+        fails.
     type: str
   ca_path:
     description:
-      - File with the CA of the server's certificate, which is self-signed where nothing else was installed.
-      - The default is E(CYCLECLOUD_CA_PATH), or what the system trusts.
+      - PEM file with the CA that verifies the certificate of the server, which is self-signed until another one is
+        installed. E(CYCLECLOUD_CA_PATH) is used when it is not set, then the CAs that the system trusts.
     type: path
   validate_certs:
-    description: Whether the certificate is verified. V(false) gives the password to anyone who stands in between.
+    description:
+      - Whether the certificate of the server is verified. V(false) gives the password to anyone who answers at that
+        address.
     type: bool
     default: true
   timeout:
-    description: Seconds that one request may take.
+    description:
+      - Seconds that one request may take. A request that got no answer is tried three times in all; one that changes
+        nodes is not sent again when CycleCloud has it.
     type: float
     default: 60
   cluster:
-    description: Name of the cluster.
+    description:
+      - Name of the cluster in CycleCloud.
     type: str
     required: true
 """

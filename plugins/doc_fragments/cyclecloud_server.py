@@ -9,15 +9,29 @@ from __future__ import annotations
 class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
-  home: {description: Where CycleCloud is installed., type: path, default: /opt/cycle_server}
+  home:
+    description:
+      - Directory in which the CycleCloud server is installed.
+    type: path
+    default: /opt/cycle_server
   state_dir:
-    description: Directory that only root reads, for what was set before.
+    description:
+      - Directory that only root can read. It holds what earlier runs set, secrets only as salted fingerprints, and the
+        certificate that verifies the server (C(ca.pem)).
     type: path
     default: /var/lib/hpcai/cyclecloud
 """
 
     CLI = r"""
 options:
-  program: {description: The command line., type: path, default: /usr/local/bin/cyclecloud}
-  config: {description: Its settings with the login., type: path, default: /root/.cycle/config.ini}
+  program:
+    description:
+      - Path of the CycleCloud command line.
+    type: path
+    default: /usr/local/bin/cyclecloud
+  config:
+    description:
+      - Settings file of the command line, with address, user and password of its login.
+    type: path
+    default: /root/.cycle/config.ini
 """

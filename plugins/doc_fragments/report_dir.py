@@ -10,7 +10,9 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   report_dir:
-    description: Directory of the run record and the report. A relative one starts at the configuration file.
+    description:
+      - Directory of the run record (C(run.json)) and the report. A relative path in the configuration file starts at
+        the directory of that file, any other, the default included, at the current directory.
     type: path
     default: reports
     env:

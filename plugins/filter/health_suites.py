@@ -7,22 +7,31 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: health_suites
-short_description: Draw the suites of the node agent's configuration
+short_description: Return the suites of the node agent's configuration
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Refuses suites and checks that the agent does not know, and budgets that Slurm would not wait for.
-  - Beside another health checker the periodic suite hands on what that one found, and leaves to it what it watches.
+  - Completes the suites of a site for the configuration of the node agent. Suites and checks that the agent does not
+    know are errors, as are budgets for which Slurm would not wait, 5 s in V(prolog) and 50 s in V(periodic).
+  - With another health checker as O(program), the periodic suite passes on what that one found, and beside healthagent
+    leaves out the checks that healthagent makes itself.
 positional: program
 options:
   _input:
-    description: "What the site wants otherwise: for each suite C(checks), C(budget) or both."
+    description:
+      - Suites that differ from those of the agent, by name (V(boot), V(prolog), V(epilog), V(periodic), V(full)). Each
+        has C(checks), a list of names, C(budget) in seconds, or both.
     type: dict
     required: true
   program:
-    description: Who checks the node now and then.
+    description:
+      - Health checker that Slurm runs periodically on the nodes.
     type: str
-    choices: [agent, nhc, healthagent]
+    choices:
+      - agent
+      - nhc
+      - healthagent
     default: agent
 """
 
@@ -30,11 +39,16 @@ EXAMPLES = r"""
 - name: Show what is left to the agent beside healthagent
   ansible.builtin.debug:
     msg: "{{ {} | hpcai.gpu_cluster.health_suites('healthagent') }}"
+
+- name: Give the prolog of Slurm two seconds
+  ansible.builtin.set_fact:
+    suites: "{{ {'prolog': {'budget': 2}} | hpcai.gpu_cluster.health_suites }}"
 """
 
 RETURN = r"""
 _value:
-  description: The suites.
+  description:
+    - The suites that differ from those of the agent, in the form of its configuration.
   type: dict
   sample: {periodic: {checks: [latches, disk_space, healthagent]}}
 """

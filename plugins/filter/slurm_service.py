@@ -9,11 +9,17 @@ DOCUMENTATION = r"""
 name: slurm_service
 short_description: Tell whether Slurm can use its nodes
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Judges what M(hpcai.gpu_cluster.slurm_info) returned. Nodes that somebody drained do not count.
+  - Judges a result of M(hpcai.gpu_cluster.slurm_info). Nodes that somebody drained and nodes that power saving has
+    switched off do not count.
 options:
-  _input: {description: A result with C(nodes) and C(partitions)., type: dict, required: true}
+  _input:
+    description:
+      - Result of the module with C(nodes) and C(partitions).
+    type: dict
+    required: true
 """
 
 EXAMPLES = r"""
@@ -22,14 +28,20 @@ EXAMPLES = r"""
     gather: [nodes, partitions]
   register: cluster
   until: cluster is succeeded and (cluster | hpcai.gpu_cluster.slurm_service)['settled']
+  retries: 60
+  delay: 10
+
+- name: Show which nodes Slurm cannot use
+  ansible.builtin.debug:
+    msg: "{{ (cluster | hpcai.gpu_cluster.slurm_service)['broken'] }}"
 """
 
 RETURN = r"""
 _value:
   description:
-    - C(settled) when every node is usable, and those of the default partition are idle or busy with jobs.
-    - C(broken) says of every node that Slurm cannot use which it is, its state and the reason.
-    - C(proof) is the number of nodes, at most 2, on which a job would start at once; 0 when jobs keep them busy.
+    - C(settled) tells whether every node is usable, and those of the default partition are idle or busy with jobs.
+    - C(broken) has for every node that Slurm cannot use its name, state and reason.
+    - C(proof) is the number of nodes, at most 2, on which a job would start at once, 0 when jobs keep them busy.
   type: dict
   sample: {settled: false, broken: ["c2 is DOWN+NOT_RESPONDING: Not responding"], proof: 0}
 """

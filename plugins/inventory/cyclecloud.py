@@ -7,79 +7,110 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: cyclecloud
-author: [hpcai.gpu_cluster authors (@hpcai)]
+short_description: Nodes of a CycleCloud cluster, by role, node array, machine type and state
 version_added: 0.1.0
-short_description: Nodes of a CycleCloud cluster, grouped by role, node array, machine type and state
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
   - >-
-    Asks the documented REST interface of CycleCloud 8.7 or later. The file's name must end with C(cyclecloud.yml) or
-    C(cyclecloud.yaml). So far it has only met an emulator.
+    Reads the nodes of a cluster through the documented REST interface of CycleCloud 8.7 or later. The name of the file
+    must end with C(cyclecloud.yml) or C(cyclecloud.yaml).
   - >-
     Groups are C(cyclecloud_cluster_<name>), C(cyclecloud_nodearray_<name>), C(cyclecloud_role_<role>),
     C(cyclecloud_machine_type_<type>) and C(cyclecloud_state_<state>). Roles are those of Slurm, such as C(scheduler),
-    C(login) and C(execute).
+    C(login) and C(execute). States are in lowercase.
   - >-
-    Hosts have the names of CycleCloud's nodes, their private address and the variables C(cc_cluster), C(cc_node_id),
-    C(cc_nodearray), C(cc_state), C(cc_target_state), C(cc_machine_type), C(cc_placement_group), C(cc_role),
-    C(cc_gpu_count), C(cc_instance_id), C(cc_hostname) and C(cc_spot).
-  - Nodes that are about to go and nodes without an address are left out.
+    Hosts have the names that the nodes have in CycleCloud, their private address as C(ansible_host), and the variables
+    C(cc_cluster), C(cc_node_id), C(cc_nodearray), C(cc_state), C(cc_target_state), C(cc_machine_type),
+    C(cc_placement_group), C(cc_role), C(cc_gpu_count), C(cc_instance_id), C(cc_hostname) and C(cc_spot).
+  - Nodes that are being terminated and nodes without an address are left out.
 extends_documentation_fragment:
   - ansible.builtin.constructed
   - ansible.builtin.inventory_cache
   - hpcai.gpu_cluster.cyclecloud
 options:
   plugin:
-    description: Marks the file as one for this plugin.
+    description:
+      - Marks the file as one for this plugin.
     type: str
     required: true
-    choices: [hpcai.gpu_cluster.cyclecloud]
+    choices:
+      - hpcai.gpu_cluster.cyclecloud
   url:
     description:
-      - Address of CycleCloud. Plain http is refused except to the same machine, and a redirect is not followed.
-      - Without one there are no hosts and a warning, so that the file may be there before CycleCloud is.
-    env: [{name: CYCLECLOUD_URL}]
-  username: {env: [{name: CYCLECLOUD_USERNAME}]}
-  password: {env: [{name: CYCLECLOUD_PASSWORD}]}
-  ca_path: {env: [{name: CYCLECLOUD_CA_PATH}]}
+      - Address of CycleCloud, such as V(https://cyclecloud.example.org). Plain C(http) is refused except to the same
+        machine, and a redirect is reported, not followed.
+      - Without an address there are no hosts and a warning, so that the file can be in place before CycleCloud is.
+    env:
+      - name: CYCLECLOUD_URL
+  username:
+    description:
+      - Name of a CycleCloud user. Required when there is an O(url).
+    env:
+      - name: CYCLECLOUD_USERNAME
+  password:
+    description:
+      - Password of the user O(username). Required when there is an O(url).
+    env:
+      - name: CYCLECLOUD_PASSWORD
+  ca_path:
+    env:
+      - name: CYCLECLOUD_CA_PATH
   states:
-    description: Nodes in these states become hosts; V(Preparing) ones do not finish what they do at boot.
+    description:
+      - States whose nodes become hosts. Nodes in state V(Preparing) are still being configured by CycleCloud.
     type: list
     elements: str
     default: [Ready]
   user:
-    description: Who logs in on nodes.
+    description:
+      - User for SSH logins on the nodes, which becomes C(ansible_user).
     type: str
     default: cyclecloud
   bastion:
-    description: Where SSH jumps through, as C(user@host), usually the CycleCloud server.
+    description:
+      - Host through which SSH jumps, as C(user@host), usually the CycleCloud VM. Without it the nodes have to be
+        reachable from the control host.
     type: str
-    env: [{name: CYCLECLOUD_BASTION}]
+    env:
+      - name: CYCLECLOUD_BASTION
   group_prefix:
-    description: How the names of the groups begin; another one for each of several clusters.
+    description:
+      - Prefix of the names of groups. Give every cluster another one when several are in one inventory.
     type: str
     default: cyclecloud
   cache:
-    description: Keep what CycleCloud says.
+    description:
+      - Whether the nodes are kept in the cache. To keep them between two runs a O(cache_plugin) that writes files is
+        needed.
     type: bool
     default: true
   cache_timeout:
-    description: Seconds for which an answer is kept, to be used while CycleCloud does not answer.
+    description:
+      - Seconds after which kept nodes are dropped, so that they are not used even when CycleCloud does not answer.
     type: int
     default: 86400
   refresh:
-    description: Seconds after which CycleCloud is asked again although there is a kept answer.
+    description:
+      - Seconds for which kept nodes are used without a request to CycleCloud.
     type: float
     default: 60
   stale:
-    description: Whether a kept answer serves, with a warning, while CycleCloud does not answer.
+    description:
+      - Whether kept nodes are used, with a warning, while CycleCloud does not answer. An answer that refuses the
+        request is always an error.
     type: bool
     default: true
+seealso:
+  - module: hpcai.gpu_cluster.cyclecloud_nodes_info
+notes:
+  - Tested with an emulator of the interface; not yet run against a CycleCloud server.
 """
 
 EXAMPLES = r"""
-# nd.cyclecloud.yml, with CYCLECLOUD_URL, CYCLECLOUD_USERNAME and CYCLECLOUD_PASSWORD in the environment
+# ndv4.cyclecloud.yml: the groups that the roles of this collection expect, the login in the environment
 plugin: hpcai.gpu_cluster.cyclecloud
-cluster: nd
+cluster: ndv4
 bastion: hpcadmin@cyclecloud.example.org
 cache_plugin: ansible.builtin.jsonfile
 cache_connection: ~/.cache/hpcai
@@ -88,6 +119,25 @@ groups:
   slurm_login: cc_role == 'login'
   slurm_compute: cc_role == 'execute'
   gpu: (cc_gpu_count or 0) > 0
+
+---
+# Two clusters in one inventory: a file each, with its own prefix
+plugin: hpcai.gpu_cluster.cyclecloud
+url: https://cyclecloud.example.org
+ca_path: /etc/ssl/certs/cyclecloud.pem
+cluster: ndv5
+group_prefix: ndv5
+
+---
+# Failed nodes as well, and a group for each placement group
+plugin: hpcai.gpu_cluster.cyclecloud
+cluster: ndv4
+states:
+  - Ready
+  - Failed
+keyed_groups:
+  - key: cc_placement_group | default('none', true)
+    prefix: placement
 """
 
 import time

@@ -7,61 +7,80 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: slurm
-author: [hpcai.gpu_cluster authors (@hpcai)]
-version_added: 0.1.0
 short_description: Nodes of a Slurm cluster, grouped by partition, state and feature
+version_added: 0.1.0
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
   - >-
-    Asks the controller with C(scontrol) (Slurm 22.05 with C(sinfo)) and adds every node it knows. The file's name must
+    Reads every node that the controller knows with C(scontrol), on Slurm 22.05 with C(sinfo). The name of the file must
     end with C(slurm.yml) or C(slurm.yaml).
   - >-
     Groups are C(slurm_partition_<name>), C(slurm_feature_<name>) and C(slurm_state_<state>), with the state that sinfo
-    shows, such as C(slurm_state_idle), C(slurm_state_drained) or C(slurm_state_draining), and one more for each of the
-    node's other flags, such as C(slurm_state_not_responding).
+    shows, such as C(slurm_state_idle), C(slurm_state_drained) or C(slurm_state_draining), and one more for each other
+    flag of the node, such as C(slurm_state_not_responding).
   - >-
     Every field of RV(hpcai.gpu_cluster.slurm_info#module:nodes) but the address becomes a variable
     C(slurm_node_<field>), such as C(slurm_node_state), C(slurm_node_reason), C(slurm_node_partitions),
-    C(slurm_node_features), C(slurm_node_gres) and C(slurm_node_available). The node's address becomes C(ansible_host)
-    where it is not its name.
+    C(slurm_node_features), C(slurm_node_gres) and C(slurm_node_available). The address of the node becomes
+    C(ansible_host) where it is not its name.
 extends_documentation_fragment: [ansible.builtin.constructed, ansible.builtin.inventory_cache]
 options:
   plugin:
-    description: Marks the file as one for this plugin.
+    description:
+      - Marks the file as one for this plugin.
     type: str
     required: true
-    choices: [hpcai.gpu_cluster.slurm]
+    choices:
+      - hpcai.gpu_cluster.slurm
   command:
     description:
-      - Where Slurm's commands run, as the beginning of a command line, such as V([ssh, login1]).
-      - By default on the control host itself.
+      - Command line with which commands of Slurm are started elsewhere, such as V([ssh, login1]). When it is empty they
+        run on the control host.
     type: list
     elements: str
     default: []
   timeout:
-    description: Seconds that one command may take.
+    description:
+      - Seconds that one command may take.
     type: float
     default: 60
   group_prefix:
-    description: How the names of the groups begin; another one for each of several clusters.
+    description:
+      - Prefix of the names of groups. Give every cluster another one when several are in one inventory.
     type: str
     default: slurm
+seealso:
+  - module: hpcai.gpu_cluster.slurm_info
 """
 
 EXAMPLES = r"""
-# cluster.slurm.yml
+# cluster.slurm.yml: read the nodes on a login node
 plugin: hpcai.gpu_cluster.slurm
-command: [ssh, login1]
+command:
+  - ssh
+  - login1
 
-# Names that playbooks use, made of what Slurm knows
 ---
+# The groups that the roles of this collection expect, and those of nodes to look after
 plugin: hpcai.gpu_cluster.slurm
 groups:
   slurm_compute: true
   gpu: (slurm_node_gres or '') is search('gpu')
-  ours_to_repair: slurm_node_reason.startswith('hpcai:')
+  hpcai_drained: slurm_node_reason.startswith('hpcai:')
 keyed_groups:
   - key: slurm_node_version
     prefix: slurmd
+
+---
+# A large cluster, read again after five minutes at the earliest
+plugin: hpcai.gpu_cluster.slurm
+command: [ssh, login1]
+timeout: 120
+cache: true
+cache_plugin: ansible.builtin.jsonfile
+cache_connection: ~/.cache/hpcai
+cache_timeout: 300
 """
 
 import typing as t

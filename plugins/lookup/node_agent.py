@@ -7,40 +7,63 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: node_agent
-short_description: The node agent of this collection as one file
+short_description: Build the node agent of this collection as one file
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Builds C(hpcai-agent), which runs health checks on a node, reconciles drains on a controller and takes part in
-    certifications, from this collection's module_utils, and returns where on this host the file is.
-  - It needs nothing on the node but Python 3.8 and the standard library. The same collection makes the same bytes on
-    every host, and the file's name is their SHA-256.
+  - Builds C(hpcai-agent) on the control host and returns the path of the file. The agent runs health checks on a node,
+    reconciles drains on a controller and takes part in certifications.
+  - On a node it needs nothing but Python 3.8 and its standard library. The same version of the collection makes the
+    same bytes on every host, and the name of the file is their SHA-256 digest.
 options:
-  _terms: {description: None. The lookup takes no terms.}
+  _terms:
+    description:
+      - The lookup takes no terms.
   cache:
-    description: Directory on this host for the file.
+    description:
+      - Directory on the control host for the file. A file that is there is used again.
     type: path
     default: ~/.cache/hpcai.gpu_cluster/agent
   content:
-    description: Return the file itself, in base64, in place of its path.
+    description:
+      - Whether to return the content of the file in base64 instead of its path.
     type: bool
     default: false
+seealso:
+  - plugin: hpcai.gpu_cluster.node_program
+    plugin_type: lookup
 """
 
 EXAMPLES = r"""
-- name: Install the agent
+- name: Install the agent on a node
   ansible.builtin.copy:
     src: "{{ lookup('hpcai.gpu_cluster.node_agent') }}"
     dest: /usr/local/lib/hpcai/hpcai-agent.pyz
+    owner: root
+    group: root
+    mode: "0644"
+  become: true
+
+- name: Build the agent into a directory of the project
+  ansible.builtin.debug:
+    msg: "{{ lookup('hpcai.gpu_cluster.node_agent', cache=playbook_dir ~ '/files/agent') }}"
+
+- name: Write the agent into a file of an archive, from its content
+  ansible.builtin.copy:
+    content: "{{ lookup('hpcai.gpu_cluster.node_agent', content=true) }}"
+    dest: /srv/bundle/hpcai-agent.pyz.b64
     mode: "0644"
 """
 
 RETURN = r"""
 _raw:
-  description: Path of the file, or what is in it.
+  description:
+    - Path of the file, or its content in base64 with O(content=true).
   type: list
   elements: path
-  sample: [/home/admin/.cache/hpcai.gpu_cluster/agent/0f8b1f9c.pyz]
+  sample:
+    - /home/admin/.cache/hpcai.gpu_cluster/agent/0f8b1f9c5d0c3a7be6f1d1c7c7a4a9f0b5d7d6b3d4f2a1908f7e6d5c4b3a2910.pyz
 """
 
 import base64

@@ -7,31 +7,55 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: node_program
-short_description: The files of a program that a node runs without Ansible
+short_description: Return the files of a program that a node runs without Ansible
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Returns a file of this collection's module_utils and all files that it imports, with the packages that they are in,
-    as M(hpcai.gpu_cluster.service_current) takes them. What runs at boot is thus the same code that the modules run.
-  - The files import each other by their full names, so they need nothing on the node but Python 3.8 and the standard
-    library. An import of anything else is an error here, not on the node.
-  - Imports are read from the source. One that a program makes by a computed name is not found.
+  - Returns a file of the C(module_utils) of this collection and all files that it imports, with their packages, in the
+    form that M(hpcai.gpu_cluster.service_current) takes. A program that runs at boot is thus the code of the modules.
+  - The files import each other by their full names, so that they need nothing on the node but Python 3.8 and its
+    standard library. An import of anything else is an error.
+  - Imports are read from the source. An import by a name that the program computes is not found.
 options:
-  _terms: {description: "One module_utils file, as it is imported, as in V(gpu.clocks_host).", required: true}
-  library: {description: "Directory on the node for the files, of this program alone.", type: path, required: true}
+  _terms:
+    description:
+      - Exactly one file of C(module_utils) by its name in imports, such as V(gpu.clocks_host).
+    required: true
+  library:
+    description:
+      - Directory on the node for the files. It must belong to this program alone.
+    type: path
+    required: true
   program:
-    description: Path on the node of a script that calls O(function) and exits with what it returns. None without it.
+    description:
+      - Path on the node of a script that calls O(function) and exits with what it returns. Without it there is no
+        script.
     type: path
   function:
-    description: Function of the file that takes the list of the script's arguments.
+    description:
+      - Function of the file that takes the list of arguments of the script.
     type: str
     default: main
-  arguments: {description: Arguments after those of the script., type: list, elements: str, default: []}
-  interpreter: {description: Path of Python on the node., type: path, default: /usr/bin/python3}
+  arguments:
+    description:
+      - Arguments that the script appends to those it is started with.
+    type: list
+    elements: str
+    default: []
+  interpreter:
+    description:
+      - Path of Python on the node.
+    type: path
+    default: /usr/bin/python3
+seealso:
+  - module: hpcai.gpu_cluster.service_current
+  - plugin: hpcai.gpu_cluster.node_agent
+    plugin_type: lookup
 """
 
 EXAMPLES = r"""
-- name: Run a program at boot
+- name: Lock the GPU clocks at boot
   hpcai.gpu_cluster.service_current:
     name: hpcai-gpu-clocks
     files: "{{ program + unit }}"
@@ -41,13 +65,19 @@ EXAMPLES = r"""
     unit:
       - path: /etc/systemd/system/hpcai-gpu-clocks.service
         content: "{{ lookup('ansible.builtin.template', 'hpcai-gpu-clocks.service.j2') }}"
+  become: true
+
+- name: Show the files that the program consists of
+  ansible.builtin.debug:
+    msg: "{{ lookup('hpcai.gpu_cluster.node_program', 'gpu.clocks_host', library='/opt/clocks')
+      | map(attribute='path') }}"
 """
 
 RETURN = r"""
 _raw:
   description:
-    - The files, each with C(path), C(content) and C(mode); the script is the last.
-    - C(diff) is false for the library.
+    - The files, each with C(path), C(content) and C(mode). Files of the library also have C(diff), which is V(false),
+      so that diff mode does not show them. With O(program) the script is the last.
   type: list
   elements: list
   sample:

@@ -7,27 +7,52 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: scratch_options
-short_description: What a node's scratch has to be, as the inventory and its machine type say
+short_description: Return what the scratch of a node has to be
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Returns options of M(hpcai.gpu_cluster.nvme_scratch) that say which disks it is about and what they are to be. What
-    the inventory says to the role nvme_scratch, in variables C(nvme_scratch_*), goes before what the profile says.
+  - Returns those options of M(hpcai.gpu_cluster.nvme_scratch) that say which disks it uses and what it makes of them.
+  - Each is taken from the variable C(nvme_scratch_<option>) of the host, else from the profile (C(models) and C(fewer)
+    from its C(nvme.controller) and C(nvme.fewer)), else from the defaults of the role C(nvme_scratch).
 options:
-  _terms: {description: "The profile (P(hpcai.gpu_cluster.sku_profile#lookup)), or an empty mapping.", required: true}
+  _terms:
+    description:
+      - Exactly one profile of P(hpcai.gpu_cluster.sku_profile#lookup), or an empty mapping.
+    required: true
+seealso:
+  - module: hpcai.gpu_cluster.nvme_scratch
+  - plugin: hpcai.gpu_cluster.sku_profile
+    plugin_type: lookup
 """
 
 EXAMPLES = r"""
-- name: Say what scratch has to be
+- name: Show what the scratch of this host has to be
   ansible.builtin.debug:
     msg: "{{ lookup('hpcai.gpu_cluster.scratch_options', lookup('hpcai.gpu_cluster.sku_profile', cluster_sku)) }}"
+
+- name: Show the file system that the variables of this host alone lead to
+  ansible.builtin.debug:
+    msg: "{{ lookup('hpcai.gpu_cluster.scratch_options', {}).filesystem }}"
 """
 
 RETURN = r"""
 _raw:
-  description: One mapping with C(name), C(models), C(ids), C(unused), C(fewer), C(adopt), C(filesystem) and so on.
+  description:
+    - One mapping with the options C(name), C(models), C(ids), C(unused), C(fewer), C(adopt), C(filesystem), C(options)
+      and C(fallback).
   type: list
   elements: dict
+  sample:
+    - name: scratch
+      models: [Microsoft NVMe Direct Disk, Microsoft NVMe Direct Disk v2]
+      ids: []
+      unused: false
+      fewer: refuse
+      adopt: [/nvme]
+      filesystem: xfs
+      options: [noatime]
+      fallback: ""
 """
 
 import typing as t

@@ -6,24 +6,33 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: sku_profile
-short_description: What a machine type is and what is expected of it
+short_description: Return what a machine type is and what is expected of it
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
   - Returns the profile of a machine type. An unknown one gets the profile C(generic), which expects nothing, so that
     its measurements stay V(unjudged).
   - Case does not matter, nor does the prefix C(Standard_) of Azure's VM sizes.
 options:
-  _terms: {description: Machine types (SKU names), required: true}
+  _terms:
+    description:
+      - Machine types (SKU names), such as V(Standard_ND96asr_v4). Letters, digits, C(_), C(.) and C(-) are accepted.
+    required: true
   overrides:
     description:
-      - A partial profile that a site puts over the shipped one.
-      - Mappings are merged key by key, at any depth; lists and values are replaced; null takes a key away.
+      - Partial profile of a site, which is laid over the shipped one.
+      - Mappings are merged key by key, at any depth. Lists and values are replaced, and V(null) removes a key.
       - An entry of C(expect) replaces the shipped one for the same check, metric, labels, node count and verdict, and
-        is added otherwise; with C(value) null it takes the shipped one away.
-      - A unit other than the metric's is refused.
+        is added otherwise. With C(value) V(null) it removes the shipped one, which then has to exist.
+      - A unit other than that of the metric is refused.
     type: dict
     default: {}
+seealso:
+  - plugin: hpcai.gpu_cluster.profile_topology
+    plugin_type: filter
+  - plugin: hpcai.gpu_cluster.scratch_options
+    plugin_type: lookup
 """
 
 EXAMPLES = r"""
@@ -31,21 +40,33 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: "{{ lookup('hpcai.gpu_cluster.sku_profile', 'Standard_ND96asr_v4').expect }}"
 
-- name: Ask for more than the shipped profile does, and for another NCCL variable
+- name: Expect more than the shipped profile does, and set another NCCL variable
   ansible.builtin.debug:
     msg: "{{ lookup('hpcai.gpu_cluster.sku_profile', cluster_sku, overrides=site_profile) }}"
   vars:
     site_profile:
-      nccl: {environment: {NCCL_DEBUG: INFO}}
+      nccl:
+        environment:
+          NCCL_DEBUG: INFO
       expect:
-        - {check: gpu_bandwidth, metric: h2d, op: ">=", value: 24, unit: GB/s, source: our acceptance test}
+        - check: gpu_bandwidth
+          metric: h2d
+          op: ">="
+          value: 24
+          unit: GB/s
+          source: our acceptance test
+
+- name: Stop when the machine type of this cluster has no profile
+  ansible.builtin.assert:
+    that: lookup('hpcai.gpu_cluster.sku_profile', cluster_sku).known
+    fail_msg: There is no profile of {{ cluster_sku }}, so that measurements stay unjudged.
 """
 
 RETURN = r"""
 _raw:
   description:
-    - One profile per machine type, with C(sku) as asked for, C(profile) as found, and whether it is C(known).
-    - What is not known of a machine type is left out.
+    - One profile for each term. C(sku) is the term, C(profile) the name of the profile, and C(known) tells whether the
+      machine type has one. What is not known of a machine type is left out.
   type: list
   elements: dict
   sample:

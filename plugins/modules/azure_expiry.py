@@ -7,35 +7,90 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: azure_expiry
-author: [hpcai.gpu_cluster authors (@hpcai)]
+short_description: Set, postpone or cancel the time at which a cluster is taken down
 version_added: 0.1.0
-short_description: Set, put off or cancel the day on which a cluster is taken down
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Writes the tag C(expires-on) of the cluster's resource groups, and C(expires-on-by), by which C(provision.yml) knows
-    that the day is not its own and leaves it alone. Who deletes what is due (a run of C(destroy.yml) with
-    C(azure_teardown_due_only), or Azure Automation) reads the day again before it deletes anything.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.azure]
+  - Writes the tag C(expires-on) of the resource groups of a cluster. It deletes nothing.
+  - C(destroy.yml) with C(azure_teardown_due_only), or a runbook of Azure Automation, deletes a cluster that has
+    expired, and reads the tag again before it does so.
+  - The tag C(expires-on-by) records that the time was set here. C(provision.yml) then leaves it alone.
+  - The other tags of the groups stay.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.azure
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: partial, details: "O(days) counts from now, so each run puts it off further."}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: partial
+    details: O(days) counts from the time of the task, so each run postpones the expiry further.
 options:
-  cluster: {description: Name of the cluster., type: str, required: true}
-  state: {description: Whether it shall expire., type: str, choices: [present, absent], default: present}
-  expires_on:
-    description: "When, as V(2026-12-01) (midnight UTC) or V(2026-12-01T18:00:00+01:00)."
+  cluster:
+    description:
+      - Name of the cluster, as it stands in the tag C(hpcai-cluster) of its resource groups. With O(state=present) it
+        is an error when there is no such group.
     type: str
-  days: {description: "When, in days from now.", type: float}
+    required: true
+  state:
+    description:
+      - V(present) sets the expiry to O(expires_on) or O(days), one of which is required. V(absent) removes it, so that
+        the cluster stays until somebody deletes it.
+    type: str
+    choices:
+      - present
+      - absent
+    default: present
+  expires_on:
+    description:
+      - Time of the expiry with its offset from UTC, as V(2026-12-01T18:00:00+01:00) or V(2026-12-01T17:00:00Z), or a
+        date, as V(2026-12-01), which is its midnight in UTC. A time that has passed is refused, unless it is the one
+        that is set.
+    type: str
+  days:
+    description:
+      - Time of the expiry in days from now. Fractions are allowed, V(0) and negative numbers are refused.
+    type: float
+seealso:
+  - module: hpcai.gpu_cluster.azure_teardown_info
+    description: Lists the clusters that have an expiry.
+  - module: hpcai.gpu_cluster.azure_teardown
 """
 EXAMPLES = r"""
-- name: Keep it for another week
+- name: Take the cluster down on the first of December, at midnight UTC
+  hpcai.gpu_cluster.azure_expiry:
+    cluster: train
+    expires_on: "2026-12-01"
+
+- name: Keep the cluster for another week
   hpcai.gpu_cluster.azure_expiry:
     cluster: train
     days: 7
+  register: expiry
+
+- name: Cancel the expiry
+  hpcai.gpu_cluster.azure_expiry:
+    cluster: train
+    state: absent
 """
 RETURN = r"""
-expires_on: {description: "When, empty for never.", returned: always, type: str, sample: "2026-12-01T00:00:00Z"}
-groups: {description: Ids of its resource groups., returned: always, type: list, elements: str}
+expires_on:
+  description:
+    - Time of the expiry in UTC, empty when there is none. In check mode the time that would be set.
+  returned: always
+  type: str
+  sample: "2026-12-01T00:00:00Z"
+groups:
+  description:
+    - Resource IDs of the resource groups of the cluster.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - /subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/train-rg
 """
 
 import datetime

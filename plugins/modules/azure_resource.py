@@ -7,50 +7,136 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: azure_resource
-short_description: Make, change or delete any Azure resource, with a truthful check mode
+short_description: Create, change or delete any Azure resource, with a true check mode
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - For what C(azure.azcollection) has no module for. Its C(azure_rm_resource) is skipped in check mode.
-  - Only what O(body) names is compared. Waits until Azure is done.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.azure]
+  - Manages resources for which C(azure.azcollection) has no module of their own. Other than
+    M(azure.azcollection.azure_rm_resource) it reads in check mode and reports what it would change.
+  - It reads the resource and compares only what O(body) names. A list is compared as a whole and in its order, a region
+    without regard to case and spaces, a resource ID without regard to case.
+  - It waits until Azure has finished a change, for up to two hours per request.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.azure
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+    details: Shows the part of the resource that O(body) names.
+  idempotent:
+    support: full
 options:
-  id: {description: "Its identifier, starting with C(/subscriptions/).", type: str, required: true}
-  api_version: {description: Version of the interface of its type., type: str, required: true}
-  body: {description: What it shall be., type: dict, default: {}}
-  state: {description: Whether there shall be one., type: str, choices: [present, absent], default: present}
+  id:
+    description:
+      - Resource ID, starting with C(/subscriptions/).
+    type: str
+    required: true
+  api_version:
+    description:
+      - Version of the REST API of the resource type, such as V(2024-07-01).
+    type: str
+    required: true
+  body:
+    description:
+      - Properties of the resource as the REST API names them. It is ignored with O(state=absent). When it is empty, a
+        resource that exists is left as it is.
+      - A resource that differs is written with C(PUT). The request holds O(body) and the tags that the resource has in
+        addition; other properties that O(body) leaves out are not sent, unless O(whole) is set, and Azure may reset
+        them.
+    type: dict
+    default: {}
+  state:
+    description:
+      - V(present) creates or changes the resource. V(absent) deletes it; a resource that does not exist is no error.
+    type: str
+    choices:
+      - present
+      - absent
+    default: present
   whole:
-    description: Send all that is there along with O(body), as agreements to marketplace terms want it.
+    description:
+      - Whether to send all properties of the existing resource along with O(body). Agreements to marketplace terms need
+        this.
     type: bool
     default: false
   action:
     description:
-      - Act by this instead (such as V(register)) where it is not what O(body) says, and wait until it is.
+      - Name of an action of the resource, such as V(register). Where the resource does not agree with O(body), the
+        module sends C(POST) to this action instead of writing the resource, and reads until it agrees.
+      - It is ignored with O(state=absent).
     type: str
     default: ""
-  wait: {description: Seconds that O(action) may take., type: int, default: 900}
-  interval: {description: Seconds between looks., type: float, default: 10}
+  wait:
+    description:
+      - Seconds after O(action) until the resource has to agree with O(body). When it does not, the module fails.
+    type: int
+    default: 900
+  interval:
+    description:
+      - Seconds between two readings while it waits for O(action).
+    type: float
+    default: 10
+seealso:
+  - module: hpcai.gpu_cluster.azure_resource_info
+  - module: azure.azcollection.azure_rm_resource
 """
 EXAMPLES = r"""
-- name: Make an identity
+- name: Create a user-assigned identity
   hpcai.gpu_cluster.azure_resource:
-    id: "{{ group }}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/train"
+    id: "/subscriptions/{{ subscription }}/resourceGroups/train-rg/providers/\
+      Microsoft.ManagedIdentity/userAssignedIdentities/train-locker"
     api_version: "2024-11-30"
-    body: {location: southcentralus}
+    body:
+      location: southcentralus
+      tags:
+        team: training
+  register: identity
 
-- name: Register a provider
+- name: Register the resource provider of virtual machines
   hpcai.gpu_cluster.azure_resource:
     id: /subscriptions/{{ subscription }}/providers/Microsoft.Compute
     api_version: "2021-04-01"
-    body: {registrationState: Registered}
+    body:
+      registrationState: Registered
     action: register
+    wait: 1800
+
+- name: Accept the terms of a marketplace image
+  hpcai.gpu_cluster.azure_resource:
+    id: "/subscriptions/{{ subscription }}/providers/Microsoft.MarketplaceOrdering/offerTypes/virtualmachine/\
+      publishers/azurecyclecloud/offers/azure-cyclecloud/plans/cyclecloud8-gen2/agreements/current"
+    api_version: "2021-01-01"
+    body:
+      properties:
+        accepted: true
+    whole: true
+
+- name: Delete a resource group with everything in it
+  hpcai.gpu_cluster.azure_resource:
+    id: /subscriptions/{{ subscription }}/resourceGroups/train-schedule-rg
+    api_version: "2021-04-01"
+    state: absent
 """
 RETURN = r"""
-resource: {description: What is there then; in check mode what is there now., returned: always, type: dict}
+resource:
+  description:
+    - The resource as Azure describes it after the task. In check mode it is the resource as it is now. It is empty when
+      the resource does not exist or was deleted.
+  returned: always
+  type: dict
+  sample:
+    id: "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/train-rg/providers/\
+      Microsoft.ManagedIdentity/userAssignedIdentities/train-locker"
+    name: train-locker
+    type: Microsoft.ManagedIdentity/userAssignedIdentities
+    location: southcentralus
+    tags: {team: training}
+    properties:
+      clientId: 11111111-1111-1111-1111-111111111111
+      principalId: 22222222-2222-2222-2222-222222222222
 """
 
 import time

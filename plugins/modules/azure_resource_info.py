@@ -9,34 +9,75 @@ DOCUMENTATION = r"""
 module: azure_resource_info
 short_description: Read Azure resources of any type
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Reads several resources with one login, and says which of them there are.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.azure]
+  - Reads several resources of different types in one task. A resource that does not exist is no error, its result is
+    empty.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.azure
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: N/A, details: Nothing is changed.}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: N/A
+    details: Nothing is changed.
+  idempotent:
+    support: full
 options:
   resources:
-    description: By names of your choice, C(id) and C(api_version) of each.
+    description:
+      - Resources to read, by names of your choice. Each is a dictionary of C(id), the resource ID, and C(api_version),
+        the version of the REST API of its type. Both are required, other keys are refused.
     type: dict
     required: true
+seealso:
+  - module: hpcai.gpu_cluster.azure_resource
+  - module: azure.azcollection.azure_rm_resource_info
 """
 EXAMPLES = r"""
-- name: Look at the machine
+- name: Read the CycleCloud VM and its network interface
   hpcai.gpu_cluster.azure_resource_info:
     resources:
       vm:
-        id: /subscriptions/{{ subscription }}/resourceGroups/train-rg/providers/Microsoft.Compute/virtualMachines/train
+        id: "{{ group_id }}/providers/Microsoft.Compute/virtualMachines/train-cyclecloud"
         api_version: "2024-07-01"
-  register: seen
+      nic:
+        id: "{{ group_id }}/providers/Microsoft.Network/networkInterfaces/train-cyclecloud"
+        api_version: "2024-05-01"
+  vars:
+    group_id: /subscriptions/{{ subscription }}/resourceGroups/train-rg
+  register: azure
+
+- name: Stop unless the CycleCloud VM exists
+  ansible.builtin.assert:
+    that: azure.resources.vm | length > 0
+    fail_msg: The CycleCloud VM of this cluster does not exist.
+
+- name: Read the registration of a resource provider
+  hpcai.gpu_cluster.azure_resource_info:
+    resources:
+      compute:
+        id: /subscriptions/{{ subscription }}/providers/Microsoft.Compute
+        api_version: "2021-04-01"
+  register: provider
 """
 RETURN = r"""
 resources:
-  description: By the same names, what Azure says of each; nothing (an empty one) where there is none.
+  description:
+    - By the names of O(resources), each resource as Azure describes it, or an empty dictionary where it does not exist.
   returned: always
   type: dict
+  sample:
+    vm:
+      id: "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/train-rg/providers/\
+        Microsoft.Compute/virtualMachines/train-cyclecloud"
+      name: train-cyclecloud
+      type: Microsoft.Compute/virtualMachines
+      location: southcentralus
+      properties: {provisioningState: Succeeded}
+    nic: {}
 """
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib

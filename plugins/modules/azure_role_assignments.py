@@ -7,58 +7,124 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: azure_role_assignments
-short_description: Give Azure roles, once and only once
+short_description: Assign Azure roles to identities, users and groups, each once
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Looks for each assignment first, under whatever name it has. What is missing is made under a name that follows from
-    scope, role and principal, so two runs at once make one.
-  - Names the kind of the principal, and waits for a directory that does not know a new principal yet.
-  - Never takes a role away.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.azure]
+  - Makes the role assignments that are missing. An assignment counts as present under any name when scope, role and
+    principal agree; the scope has to be the same, an assignment at a higher scope does not count.
+  - A new assignment gets a name that follows from scope, role and principal, so that two runs at the same time make
+    one.
+  - When the directory does not know a new principal yet, the module tries again for O(wait) seconds.
+  - It never removes an assignment.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.azure
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
   assignments:
-    description: Who shall have which role where.
+    description:
+      - Assignments that have to exist. With an unknown role or, outside check mode, an empty principal nothing is
+        changed and the module fails.
     type: list
     elements: dict
     required: true
     suboptions:
-      scope: {description: Identifier of subscription or resource group or resource., type: str, required: true}
+      scope:
+        description:
+          - Resource ID of the subscription, resource group or resource at which the role is assigned.
+        type: str
+        required: true
       role:
-        description: Identifier of a role definition, or the name of a built-in one that the collection uses.
+        description:
+          - GUID of a role definition, or one of the built-in roles V(Contributor), V(Reader),
+            V(Managed Identity Operator), V(Network Contributor), V(Storage Blob Data Contributor) and
+            V(Storage Blob Data Reader).
         type: str
         required: true
       principal:
-        description: Object identifier. In check mode an empty one stands for one that does not exist yet.
+        description:
+          - Object ID of the principal. For an identity this is its principal ID, not its client ID.
+          - In check mode it may be empty, for an identity that an earlier task would make.
         type: str
         required: true
       kind:
-        description: What the principal is. Identities are service principals.
+        description:
+          - Type of the principal. Managed identities are service principals. Azure needs the type to accept a
+            principal that was made a moment ago.
         type: str
-        choices: [ServicePrincipal, User, Group]
+        choices:
+          - ServicePrincipal
+          - User
+          - Group
         default: ServicePrincipal
-      description: {description: Kept with the assignment., type: str, default: ""}
-  wait: {description: Seconds to wait for the directory., type: int, default: 300}
-  interval: {description: Seconds between attempts., type: float, default: 10}
+      description:
+        description:
+          - Description that a new assignment gets. It is not compared, and the description of an existing assignment
+            stays.
+        type: str
+        default: ""
+  wait:
+    description:
+      - Seconds that the module keeps trying, for all assignments together, while the directory does not know a
+        principal.
+    type: int
+    default: 300
+  interval:
+    description:
+      - Seconds between two attempts.
+    type: float
+    default: 10
+seealso:
+  - module: hpcai.gpu_cluster.azure_compute_preflight
+    description: Reports whether the identity may make role assignments.
 """
 EXAMPLES = r"""
-- name: Let the machine make nodes
+- name: Let the CycleCloud VM create nodes in the subscription
   hpcai.gpu_cluster.azure_role_assignments:
     assignments:
       - scope: /subscriptions/{{ subscription }}
         role: Contributor
-        principal: "{{ machine_principal }}"
+        principal: "{{ cyclecloud_identity.resource.properties.principalId }}"
+        description: hpcai.gpu_cluster train
+
+- name: Let nodes read the locker and CycleCloud attach their identity
+  hpcai.gpu_cluster.azure_role_assignments:
+    assignments:
+      - scope: "{{ storage_account_id }}"
+        role: Storage Blob Data Reader
+        principal: "{{ locker_identity.resource.properties.principalId }}"
+      - scope: "{{ locker_identity.resource.id }}"
+        role: Managed Identity Operator
+        principal: "{{ cyclecloud_identity.resource.properties.principalId }}"
+    wait: 600
+
+- name: Let a team of users see the resource group, by the GUID of the role
+  hpcai.gpu_cluster.azure_role_assignments:
+    assignments:
+      - scope: /subscriptions/{{ subscription }}/resourceGroups/train-rg
+        role: acdd72a7-3385-48ef-bd42-f606fba81ae7
+        principal: "{{ training_group_object_id }}"
+        kind: Group
 """
 RETURN = r"""
 ids:
-  description: Identifiers of all of them; in check mode of those there are.
+  description:
+    - Resource IDs of the assignments, in the order of O(assignments). In check mode those that are missing are left
+      out.
   returned: always
   type: list
   elements: str
+  sample:
+    - "/subscriptions/00000000-0000-0000-0000-000000000000/providers/Microsoft.Authorization/roleAssignments/\
+      6f1cd1bd-7a1f-5a55-bb4c-1cf2ed52c1b0"
 """
 
 import time

@@ -7,35 +7,92 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: azure_runbook
-author: [hpcai.gpu_cluster authors (@hpcai)]
+short_description: Publish a PowerShell runbook in an Azure Automation account
 version_added: 0.1.0
-short_description: Publish a PowerShell runbook in an account of Azure Automation
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Uploads the text itself, which C(azure.azcollection) cannot. The digest of what was published last stands in the
-    runbook's description; while it is the same nothing is sent.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.azure]
+  - Creates or updates a runbook with the text of a script, and publishes it. The modules of C(azure.azcollection) take
+    no text.
+  - The SHA-256 digest of the script is kept in the description of the runbook and is written last. While it is the
+    same, nothing is sent, so a change of O(location) or O(tags) alone has no effect, and a publication that was
+    interrupted is repeated.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.azure
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+    details: Shows the digest, not the script.
+  idempotent:
+    support: full
 options:
-  account: {description: Identifier of the automation account., type: str, required: true}
-  name: {description: Name of the runbook., type: str, required: true}
-  location: {description: Region of the account., type: str, required: true}
-  content: {description: The script., type: str, required: true}
-  tags: {description: Its tags., type: dict, default: {}}
+  account:
+    description:
+      - Resource ID of the Automation account, which has to exist.
+    type: str
+    required: true
+  name:
+    description:
+      - Name of the runbook.
+    type: str
+    required: true
+  location:
+    description:
+      - Region of the Automation account.
+    type: str
+    required: true
+  content:
+    description:
+      - Text of the PowerShell script.
+    type: str
+    required: true
+  tags:
+    description:
+      - Tags of the runbook. They replace all tags that it has when it is published.
+    type: dict
+    default: {}
+seealso:
+  - module: hpcai.gpu_cluster.azure_resource
+    description: Creates the account, schedules, and the link of a schedule to a runbook.
 """
 EXAMPLES = r"""
-- name: Publish a runbook
+- name: Publish the runbook that deletes expired clusters
   hpcai.gpu_cluster.azure_runbook:
-    account: "{{ account['resource']['id'] }}"
+    account: "{{ account.resource.id }}"
     name: expire
     location: southcentralus
     content: "{{ lookup('ansible.builtin.file', 'expire.ps1') }}"
+    tags:
+      created-by: hpcai.gpu_cluster
+      hpcai-cluster: train
+
+- name: Publish a short script in an account that exists already
+  hpcai.gpu_cluster.azure_runbook:
+    account: "/subscriptions/{{ subscription }}/resourceGroups/ops-rg/providers/\
+      Microsoft.Automation/automationAccounts/ops"
+    name: list-groups
+    location: eastus
+    content: |
+      Connect-AzAccount -Identity
+      Get-AzResourceGroup | Select-Object ResourceGroupName, Location
 """
 RETURN = r"""
-id: {description: Its identifier., returned: always, type: str}
-digest: {description: SHA-256 of the script., returned: always, type: str}
+id:
+  description:
+    - Resource ID of the runbook.
+  returned: always
+  type: str
+  sample: "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/train-expire-rg/providers/\
+    Microsoft.Automation/automationAccounts/train-expire/runbooks/expire"
+digest:
+  description:
+    - SHA-256 digest of O(content), in hexadecimal digits.
+  returned: always
+  type: str
+  sample: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 """
 
 import hashlib

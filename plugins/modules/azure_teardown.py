@@ -7,47 +7,137 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: azure_teardown
-author: [hpcai.gpu_cluster authors (@hpcai)]
-version_added: 0.1.0
 short_description: Delete what this collection made for a cluster in Azure, and nothing else
+version_added: 0.1.0
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - "Deletes in this order, and waits for each: our locks, role assignments of the cluster's identities and those that
-    say they are ours, single resources of ours in groups that are not, our resource groups with everything in them."
-  - Reads everything again first. Whatever forbids it (a lock of an administrator, resources of others in our groups)
-    is refused before anything is deleted.
-  - What is gone already counts as done, so the same call goes on after an interruption.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.azure]
+  - Deletes everything that belongs to a cluster in the subscription, and waits until each deletion has finished, for up
+    to two hours each. What belongs to a cluster is described with M(hpcai.gpu_cluster.azure_teardown_info).
+  - The order is that of O(parts). Role assignments go before the identities that they belong to, and single resources
+    that others use go after those that use them. What Azure reports as still in use is tried again after the others.
+  - Everything is read again first. When anything forbids the teardown, such as a lock of an administrator or resources
+    of others in a resource group of the cluster, the module fails before it deletes anything.
+  - What no longer exists counts as done, so the same task continues after an interruption.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.azure
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+    details: Shows the IDs that are deleted, one per line.
+  idempotent:
+    support: full
 options:
-  cluster: {description: Name of the cluster., type: str, required: true}
-  confirm: {description: "The name once more, by the one who wants it gone.", type: str, required: true}
-  nodes_cluster: {description: "Its name in CycleCloud, by default the same.", type: str}
+  cluster:
+    description:
+      - Name of the cluster, as it stands in the tag C(hpcai-cluster) of its resources.
+    type: str
+    required: true
+  confirm:
+    description:
+      - Name of the cluster once more, typed by whoever wants it deleted. The module fails without deleting anything
+        when it differs from O(cluster), in check mode as well.
+    type: str
+    required: true
+  nodes_cluster:
+    description:
+      - Name of the cluster in CycleCloud, which is the value of the tag C(ClusterName) of its nodes. The default is
+        O(cluster).
+    type: str
   parts:
-    description: What to delete. Role assignments go after CycleCloud's cluster, which needs them.
+    description:
+      - What to delete. The order is always V(locks), V(role_assignments), V(resources), V(groups), whatever the order
+        of this list.
+      - V(locks) are locks whose notes name C(hpcai.gpu_cluster) and the cluster. V(role_assignments) are those of the
+        identities of the cluster, those whose description names it, and O(role_assignments). V(resources) are
+        resources of the cluster in resource groups of others. V(groups) are its resource groups with everything in
+        them.
+      - CycleCloud needs its role assignments until it has deleted its own cluster. Delete V(locks) before that and the
+        rest after it.
     type: list
     elements: str
-    choices: [locks, role_assignments, resources, groups]
-    default: [locks, role_assignments, resources, groups]
-  also: {description: Ids of what others made in its groups that may go too., type: list, elements: str, default: []}
-  role_assignments:
-    description: Ids of role assignments that were recorded when they were made.
+    choices:
+      - locks
+      - role_assignments
+      - resources
+      - groups
+    default:
+      - locks
+      - role_assignments
+      - resources
+      - groups
+  also:
+    description:
+      - Resource IDs of resources in the groups of the cluster that others made and that may be deleted with the groups.
+        Any other resource of others refuses the teardown.
     type: list
     elements: str
     default: []
+  role_assignments:
+    description:
+      - Resource IDs of role assignments that were recorded when they were made. They are deleted even when their
+        principal no longer exists.
+    type: list
+    elements: str
+    default: []
+seealso:
+  - module: hpcai.gpu_cluster.azure_teardown_info
+  - module: hpcai.gpu_cluster.azure_expiry
 """
 EXAMPLES = r"""
-- name: Delete a cluster
+- name: Delete the cluster train, after its name was typed in answer to a prompt
   hpcai.gpu_cluster.azure_teardown:
     cluster: train
     confirm: "{{ confirm }}"
+
+- name: Delete the locks of the cluster, so that CycleCloud can delete its nodes
+  hpcai.gpu_cluster.azure_teardown:
+    cluster: train
+    confirm: "{{ confirm }}"
+    nodes_cluster: ndv4
+    parts:
+      - locks
+
+- name: Delete everything else of the cluster, and a disk that somebody else left in its group
+  hpcai.gpu_cluster.azure_teardown:
+    cluster: train
+    confirm: "{{ confirm }}"
+    nodes_cluster: ndv4
+    parts:
+      - role_assignments
+      - resources
+      - groups
+    also:
+      - /subscriptions/{{ subscription }}/resourceGroups/train-rg/providers/Microsoft.Compute/disks/scratch-copy
 """
 RETURN = r"""
-deleted: {description: "Ids, in order; in check mode what would be.", returned: always, type: list, elements: str}
-gone: {description: Ids of what was gone when its turn came., returned: always, type: list, elements: str}
-left: {description: Ids that were not deleted., returned: always, type: list, elements: str}
+deleted:
+  description:
+    - Resource IDs that were deleted, in order. In check mode those that would be.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/train-rg/providers/\
+      Microsoft.Authorization/locks/hpcai-keep"
+    - /subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/train-rg
+gone:
+  description:
+    - Resource IDs of what no longer existed when its turn came.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+left:
+  description:
+    - Resource IDs that were not deleted because the task failed before. Empty after success and in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample: []
 """
 
 import typing as t

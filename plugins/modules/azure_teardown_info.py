@@ -7,57 +7,227 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: azure_teardown_info
-author: [hpcai.gpu_cluster authors (@hpcai)]
+short_description: List what a teardown would delete in Azure, and which clusters have expired
 version_added: 0.1.0
-short_description: List what a teardown of a cluster would delete in Azure, or which clusters are due
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Reads what M(hpcai.gpu_cluster.azure_teardown) would delete, and what forbids it. Changes nothing.
-  - A resource group or a resource belongs to a cluster by its tags C(created-by) (C(hpcai.gpu_cluster)) and
-    C(hpcai-cluster) (the cluster's name); C(hpcai-resource) has to be its own type and name where the group has one, as
-    a policy may have copied the others. Everything else stays.
-  - Without O(cluster) it only lists the clusters that have an expiry.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.azure]
+  - Reads what M(hpcai.gpu_cluster.azure_teardown) would delete and what forbids it. Changes nothing.
+  - A resource group or resource belongs to a cluster when its tag C(created-by) is C(hpcai.gpu_cluster) and its tag
+    C(hpcai-cluster) is the name of the cluster. Its tag C(hpcai-resource) also has to hold its own type and name, or
+    the mark of CycleCloud, because a policy may have copied the other tags. Groups and resources from before that tag
+    existed belong to the cluster without it.
+  - Everything else stays, and refuses the teardown when it is in a resource group of the cluster.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.azure
 attributes:
-  check_mode: {support: full, details: It only reads.}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details: It only reads.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  cluster: {description: Name of the cluster., type: str}
-  nodes_cluster: {description: "Its name in CycleCloud, by default the same.", type: str}
-  also: {description: Ids of what others made in its groups that may go too., type: list, elements: str, default: []}
-  role_assignments:
-    description: Ids of role assignments that were recorded when they were made.
+  cluster:
+    description:
+      - Name of the cluster. Without it only RV(clusters) is returned.
+    type: str
+  nodes_cluster:
+    description:
+      - Name of the cluster in CycleCloud, which is the value of the tag C(ClusterName) of its nodes. The default is
+        O(cluster).
+    type: str
+  also:
+    description:
+      - Resource IDs of resources in the groups of the cluster that others made and that may be deleted with the groups.
     type: list
     elements: str
     default: []
+  role_assignments:
+    description:
+      - Resource IDs of role assignments that were recorded when they were made.
+    type: list
+    elements: str
+    default: []
+seealso:
+  - module: hpcai.gpu_cluster.azure_teardown
+  - module: hpcai.gpu_cluster.azure_expiry
 """
 EXAMPLES = r"""
-- name: Look what belongs to a cluster
+- name: Read what belongs to the cluster train
   hpcai.gpu_cluster.azure_teardown_info:
     cluster: train
-  register: found
+    nodes_cluster: ndv4
+  register: teardown
+
+- name: Show what a teardown would delete
+  ansible.builtin.debug:
+    var: teardown.listing
+
+- name: Stop when something forbids the teardown
+  ansible.builtin.assert:
+    that: teardown.plan.refusals | length == 0
+    fail_msg: "{{ teardown.plan.refusals | join('; ') }}"
+
+- name: Read the clusters of the subscription that have an expiry
+  hpcai.gpu_cluster.azure_teardown_info:
+  register: subscription
+
+- name: Show the names of those that have expired
+  ansible.builtin.debug:
+    msg: "{{ subscription.clusters | selectattr('due') | map(attribute='cluster') | join(', ') }}"
 """
 RETURN = r"""
 plan:
-  description: Ids of what would be deleted, what is in the groups, C(refusals) that forbid it, C(notes) on the rest.
+  description:
+    - What a teardown would delete and what forbids it.
   returned: with O(cluster)
   type: dict
+  contains:
+    locks:
+      description:
+        - Resource IDs of locks that the collection set.
+      returned: always
+      type: list
+      elements: str
+      sample: []
+    assignments:
+      description:
+        - Resource IDs of role assignments.
+      returned: always
+      type: list
+      elements: str
+      sample:
+        - "/subscriptions/00000000-0000-0000-0000-000000000000/providers/Microsoft.Authorization/roleAssignments/\
+          6f1cd1bd-7a1f-5a55-bb4c-1cf2ed52c1b0"
+    resources:
+      description:
+        - Resource IDs of resources of the cluster that are in resource groups of others, in the order of deletion.
+      returned: always
+      type: list
+      elements: str
+      sample: []
+    groups:
+      description:
+        - Resource IDs of the resource groups of the cluster.
+      returned: always
+      type: list
+      elements: str
+      sample:
+        - /subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/train-rg
+    contents:
+      description:
+        - By the name of each of these groups, type and name of every resource in it.
+      returned: always
+      type: dict
+      sample:
+        train-rg:
+          - Microsoft.Compute/virtualMachines train-cyclecloud
+          - Microsoft.Network/virtualNetworks train-vnet
+    refusals:
+      description:
+        - What forbids the teardown and what to do about it. M(hpcai.gpu_cluster.azure_teardown) fails unless it is
+          empty.
+      returned: always
+      type: list
+      elements: str
+      sample:
+        - >-
+          CanNotDelete lock keep on /subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/train-rg is not
+          ours (no note): ask who set it; it goes with az lock delete --ids ...
+    notes:
+      description:
+        - Resources that have tags of the cluster and would stay, and why deleted key vaults could not be listed.
+      returned: always
+      type: list
+      elements: str
+      sample: []
+listing:
+  description:
+    - What would be deleted, as lines in the order of deletion. The contents of a resource group follow it, indented.
+  returned: with O(cluster)
+  type: list
+  elements: str
   sample:
-    {locks: [], assignments: [], resources: [], groups: [/subscriptions/s/resourceGroups/train-rg],
-     contents: {train-rg: [Microsoft.Network/virtualNetworks train-vnet]}, refusals: [], notes: []}
-listing: {description: The same as lines for people., returned: with O(cluster), type: list, elements: str}
+    - >-
+      resource group /subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/train-rg with everything in it
+    - "  Microsoft.Network/virtualNetworks train-vnet"
 server:
-  description: The CycleCloud machine; empty where there is none.
+  description:
+    - The VM C(<cluster>-cyclecloud), empty when it does not exist.
   returned: with O(cluster)
   type: dict
-  sample: {name: train-cyclecloud, user: hpcadmin, address: 10.80.0.4, private_address: 10.80.0.4, public_address: ""}
-vaults: {description: Deleted key vaults that keep their names., returned: with O(cluster), type: list, elements: str}
+  contains:
+    name:
+      description:
+        - Name of the VM.
+      returned: when the VM exists
+      type: str
+      sample: train-cyclecloud
+    user:
+      description:
+        - Name of its administrator.
+      returned: when the VM exists
+      type: str
+      sample: hpcadmin
+    address:
+      description:
+        - Public address, or the private one where it has no public one.
+      returned: when the VM exists
+      type: str
+      sample: 10.80.0.4
+    private_address:
+      description:
+        - Private address.
+      returned: when the VM exists
+      type: str
+      sample: 10.80.0.4
+    public_address:
+      description:
+        - Public address, empty where it has none.
+      returned: when the VM exists
+      type: str
+      sample: ""
+vaults:
+  description:
+    - Resource IDs of deleted key vaults of the cluster. Their names cannot be used again until they are purged.
+  returned: with O(cluster)
+  type: list
+  elements: str
+  sample: []
 clusters:
-  description: Every cluster of the subscription that has an expiry.
+  description:
+    - Every cluster of the subscription that has an expiry, sorted by name.
   returned: always
   type: list
   elements: dict
-  sample: [{cluster: train, expires: "2026-12-01T00:00:00Z", due: false, problem: ""}]
+  contains:
+    cluster:
+      description:
+        - Name of the cluster.
+      returned: always
+      type: str
+      sample: train
+    expires:
+      description:
+        - The earliest expiry of its resource groups in UTC, empty when a tag cannot be read.
+      returned: always
+      type: str
+      sample: "2026-12-01T00:00:00Z"
+    due:
+      description:
+        - Whether that time has passed. It is V(false) when a tag cannot be read.
+      returned: always
+      type: bool
+      sample: false
+    problem:
+      description:
+        - Why the tag cannot be read, else empty.
+      returned: always
+      type: str
+      sample: ""
 """
 
 import datetime

@@ -8,42 +8,188 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cyclecloud_nodes_info
-author: [hpcai.gpu_cluster authors (@hpcai)]
+short_description: Read the nodes of a CycleCloud cluster
 version_added: 0.1.0
-short_description: Nodes of a CycleCloud cluster
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Asks the documented REST interface of CycleCloud 8.7 or later. So far it has only met an emulator.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.cyclecloud]
+  - Reads nodes through the documented REST interface of CycleCloud 8.7 or later, from any machine that reaches it.
+  - Without O(names), O(nodearray), O(states) and O(request_id) it returns all nodes; with several of them the nodes
+    that fit all. A cluster that does not exist is an error, a node that does not exist is left out.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.cyclecloud
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: N/A, details: It changes nothing.}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: N/A
+    details: It changes nothing.
+  idempotent:
+    support: full
 options:
-  names: {description: Only these., type: list, elements: str}
-  nodearray: {description: Only those of this node array or with this template name., type: str}
-  states: {description: "Only those in these states, such as V(Ready).", type: list, elements: str}
-  request_id: {description: "Only those that the request with this ID was about.", type: str}
+  names:
+    description:
+      - Only nodes with these names. An empty list means none.
+    type: list
+    elements: str
+  nodearray:
+    description:
+      - Only nodes of this node array, or with this template name, such as V(scheduler).
+    type: str
+  states:
+    description:
+      - Only nodes in these states, such as V(Ready) or V(Failed), as CycleCloud writes them.
+    type: list
+    elements: str
+  request_id:
+    description:
+      - Only nodes of the request with this ID, such as
+        RV(hpcai.gpu_cluster.cyclecloud_nodes#module:request_id).
+    type: str
+seealso:
+  - module: hpcai.gpu_cluster.cyclecloud_nodes
+  - plugin: hpcai.gpu_cluster.cyclecloud
+    plugin_type: inventory
+notes:
+  - Tested with an emulator of the interface; not yet run against a CycleCloud server.
 """
 EXAMPLES = r"""
-- name: Wait until the scheduler is ready
+- name: Wait until the scheduler is Ready or has failed
   hpcai.gpu_cluster.cyclecloud_nodes_info:
-    cluster: nd
-    names: [scheduler]
+    cluster: ndv4
+    names:
+      - scheduler
   register: scheduler
-  until: scheduler.nodes[0].state == 'Ready' or scheduler.nodes[0].state == 'Failed'
+  until: scheduler.nodes | map(attribute='state') | intersect(['Ready', 'Failed']) | length > 0
   retries: 120
   delay: 15
+
+- name: Read the failed nodes of the array gpu
+  hpcai.gpu_cluster.cyclecloud_nodes_info:
+    cluster: ndv4
+    nodearray: gpu
+    states:
+      - Failed
+  register: failed
+
+- name: Show why they failed
+  ansible.builtin.debug:
+    msg: "{{ item.name }}: {{ item.message }}"
+  loop: "{{ failed.nodes }}"
+  loop_control:
+    label: "{{ item.name }}"
+
+- name: Read the nodes that an earlier request created
+  hpcai.gpu_cluster.cyclecloud_nodes_info:
+    cluster: ndv4
+    request_id: "{{ created.request_id }}"
+  register: new
 """
 RETURN = r"""
 nodes:
-  description: The nodes, in the order of their names. C(gpus) is null where CycleCloud does not say.
+  description:
+    - The nodes, sorted by name.
   returned: success
   type: list
   elements: dict
-  sample:
-    - {address: 10.1.0.5, cores: 96, gpus: 8, hostname: nd-gpu-1, id: 5a1f, instance_id: 9c2e, keep_alive: false,
-       machine_type: Standard_ND96asr_v4, message: "", name: gpu-1, nodearray: gpu, placement_group: null,
-       role: execute, spot: false, state: Ready, target_state: Started}
+  contains:
+    id:
+      description:
+        - ID of the node in CycleCloud.
+      returned: always
+      type: str
+      sample: 5a1f0c9e-1f0e-4c8e-9a52-0d6f9f0f7f11
+    name:
+      description:
+        - Name of the node in CycleCloud, which is unique in the cluster.
+      returned: always
+      type: str
+      sample: gpu-1
+    nodearray:
+      description:
+        - Node array, or the template name of a single node.
+      returned: always
+      type: str
+      sample: gpu
+    role:
+      description:
+        - V(scheduler), V(login), V(execute), or what the Slurm configuration of the node says; empty when unknown.
+      returned: always
+      type: str
+      sample: execute
+    state:
+      description:
+        - State of the node, such as V(Ready), V(Failed) or V(Off).
+      returned: always
+      type: str
+      sample: Ready
+    target_state:
+      description:
+        - State to which CycleCloud brings the node, such as V(Started) or V(Terminated).
+      returned: always
+      type: str
+      sample: Started
+    message:
+      description:
+        - Message of CycleCloud about the state, or empty.
+      returned: always
+      type: str
+      sample: ""
+    machine_type:
+      description:
+        - VM size.
+      returned: always
+      type: str
+      sample: Standard_ND96asr_v4
+    placement_group:
+      description:
+        - Label of its placement group, V(null) without one.
+      returned: always
+      type: str
+      sample: rack-a
+    hostname:
+      description:
+        - Host name, V(null) before the node has booted.
+      returned: always
+      type: str
+      sample: ndv4-gpu-1
+    address:
+      description:
+        - Private IP address, V(null) before the node has one.
+      returned: always
+      type: str
+      sample: 10.80.1.6
+    instance_id:
+      description:
+        - ID of the VM in Azure.
+      returned: always
+      type: str
+      sample: 9c2e5f0ab1c24a3c8e0f5d7b6a493c21
+    cores:
+      description:
+        - Number of cores.
+      returned: always
+      type: int
+      sample: 96
+    gpus:
+      description:
+        - Number of GPUs, V(null) where CycleCloud does not state it.
+      returned: always
+      type: int
+      sample: 8
+    spot:
+      description:
+        - Whether it is a Spot VM.
+      returned: always
+      type: bool
+      sample: false
+    keep_alive:
+      description:
+        - Whether autoscaling must not remove it.
+      returned: always
+      type: bool
+      sample: false
 """
 
 from ansible.module_utils.basic import AnsibleModule

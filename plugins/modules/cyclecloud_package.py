@@ -7,37 +7,98 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cyclecloud_package
-short_description: Have CycleCloud's package in one version, held, and upgrade it with its server stopped
+short_description: Install CycleCloud in one version and hold it, or upgrade it
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Runs on the CycleCloud VM. What is installed and fits O(version) stays. Nothing goes back to an earlier version.
-  - For an upgrade the server is stopped, the package moved, and the server started and awaited.
-  - Package lists are fetched only where something is missing. A dpkg that was killed is brought to its end first.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.cyclecloud_server]
+  - Runs as root on the CycleCloud VM, which has to be a Debian or Ubuntu with a repository that offers the package.
+  - An installed version that fits O(version) stays. An upgrade stops the server, installs the package, starts the
+    server and waits until it answers. A downgrade is refused, because CycleCloud cannot read its data store afterwards.
+  - The package is held (C(apt-mark hold)), so that an upgrade of the system leaves it alone.
+  - A C(dpkg) that was interrupted is completed first.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.cyclecloud_server
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details: Package lists are not fetched, so a version that they do not have yet is reported as O(version) says.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
-  name: {description: The package., type: str, default: cyclecloud8}
-  version: {description: "Whole version (V(8.9.3-3500)), or its upstream part (V(8.9.3)).", type: str, required: true}
-  beside: {description: Packages that have to be there besides., type: list, elements: str, default: []}
-  lists_max_age: {description: Seconds for which package lists are young; V(-1) never fetches them., type: int,
-    default: 86400}
-  startup: {description: Seconds for the server to start after an upgrade., type: int, default: 900}
-  timeout: {description: Seconds for one command of apt., type: float, default: 3600}
+  name:
+    description:
+      - Name of the package.
+    type: str
+    default: cyclecloud8
+  version:
+    description:
+      - Version of the package, whole as V(8.9.3-3500), or its first parts as V(8.9.3) or V(8.9). Of several versions
+        that fit, the newest is installed.
+    type: str
+    required: true
+  beside:
+    description:
+      - Further packages that have to be installed, such as a Java runtime. Any version of them will do, and they are
+        not held.
+    type: list
+    elements: str
+    default: []
+  lists_max_age:
+    description:
+      - Age in seconds up to which package lists are used without fetching them. Lists are fetched only when something
+        has to be installed, and always when they do not offer the version. V(-1) never fetches them.
+    type: int
+    default: 86400
+  startup:
+    description:
+      - Seconds within which the server has to start and to answer after an upgrade.
+    type: int
+    default: 900
+  timeout:
+    description:
+      - Seconds that one command of apt or dpkg may take.
+    type: float
+    default: 3600
+seealso:
+  - module: hpcai.gpu_cluster.cyclecloud_settings
 """
 EXAMPLES = r"""
-- name: Have CycleCloud in this release
+- name: Install CycleCloud 8.9.3 with its Java runtime
   hpcai.gpu_cluster.cyclecloud_package:
     version: 8.9.3
-    beside: [openjdk-8-jre-headless]
+    beside:
+      - openjdk-8-jre-headless
+  become: true
+
+- name: Install exactly this build
+  hpcai.gpu_cluster.cyclecloud_package:
+    version: 8.9.3-3500
+  become: true
+
+- name: Install from a mirror whose lists the image brought, without fetching lists
+  hpcai.gpu_cluster.cyclecloud_package:
+    version: "8.9"
+    lists_max_age: -1
+    startup: 1800
+  become: true
 """
 RETURN = r"""
-version: {description: The version that is there after., type: str, returned: success, sample: 8.9.3-3500}
-upgraded: {description: Whether a server of an earlier version was upgraded., type: bool, returned: success,
-  sample: false}
+version:
+  description:
+    - Version of the package after the task. In check mode the version that would be installed.
+  returned: success
+  type: str
+  sample: 8.9.3-3500
+upgraded:
+  description:
+    - Whether an earlier version was upgraded, in check mode whether it would be.
+  returned: success
+  type: bool
+  sample: false
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -7,37 +7,95 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cyclecloud_project
-short_description: Have a cluster-init project in a locker, with a version that follows from its content
+short_description: Upload a cluster-init project whose version follows from its content
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Runs on the CycleCloud VM. Copies the project with its version set, and uploads it by the command line.
-  - The same content is uploaded once. Another one has another version, so nodes that boot later never get it by the
-    name of what others got.
+  - Runs as root on the CycleCloud VM, with the login of the command line there.
+  - It copies the project below O(state_dir), sets its version, and uploads it.
+  - The same content is uploaded to a locker once. Other content has another version, so that nodes which boot later
+    never get different files under a name that others have used.
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.cyclecloud_server
   - hpcai.gpu_cluster.cyclecloud_server.cli
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details: Where O(source) does not exist yet, an upload is reported and RV(project) has no name.
+  diff_mode:
+    support: full
+    details: Shows the versions.
+  idempotent:
+    support: full
 options:
   source:
-    description: Directory with C(project.ini), C(specs) and C(blobs). The version in C(project.ini) is replaced.
+    description:
+      - Directory with C(project.ini), C(specs) and C(blobs), of which nothing else is uploaded. At least one spec has
+        to have the directory C(cluster-init/scripts). Names of project and specs are lowercase letters, digits and
+        dashes.
+      - The version in C(project.ini) does not matter, it is replaced.
     type: path
     required: true
-  locker: {description: The locker., type: str, required: true}
+  locker:
+    description:
+      - Name of the locker.
+    type: str
+    required: true
+seealso:
+  - module: hpcai.gpu_cluster.cyclecloud_cluster
+    description: Takes the result as its option C(project).
 """
 EXAMPLES = r"""
-- name: Have the node's project in the locker
+- name: Upload the project with which nodes configure themselves
   hpcai.gpu_cluster.cyclecloud_project:
-    source: /var/lib/hpcai/cyclecloud/project
+    source: /var/lib/hpcai/cyclecloud/source/hpcai-node
     locker: azure-storage
+  become: true
+  register: uploaded
+
+- name: Show the version that new nodes will get
+  ansible.builtin.debug:
+    msg: "{{ uploaded.project.name }} {{ uploaded.project.version }}"
+
+- name: Upload a project of your own to another locker
+  hpcai.gpu_cluster.cyclecloud_project:
+    source: /srv/projects/licence-client
+    locker: gov-storage
+  become: true
 """
 RETURN = r"""
-project: {description: "C(name), C(spec), C(version) and C(digest).", type: dict, returned: success,
-  sample: {name: hpcai-node, spec: node, version: 1.0.1234, digest: 0123abcd}}
+project:
+  description:
+    - The project.
+  returned: success
+  type: dict
+  contains:
+    name:
+      description:
+        - Name of the project, from C(project.ini).
+      returned: always
+      type: str
+      sample: hpcai-node
+    spec:
+      description:
+        - Name of its spec, the first in the alphabet when there are several.
+      returned: always
+      type: str
+      sample: node
+    version:
+      description:
+        - Version, C(1.0.) and a number made of the first 48 bits of the digest.
+      returned: always
+      type: str
+      sample: 1.0.48503284539358
+    digest:
+      description:
+        - SHA-256 digest of C(project.ini) without its version and of all files that are uploaded.
+      returned: always
+      type: str
+      sample: 2c1d3a7f9bde2f6c7b1f0a9a4c8e5d6f0123456789abcdef0123456789abcdef
 """
 
 from pathlib import Path

@@ -7,43 +7,127 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cyclecloud_settings
-short_description: Have CycleCloud run with its settings and its certificate, and answer
+short_description: Run the CycleCloud server with given settings and a TLS certificate
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Runs on the CycleCloud VM. Sets keys of C(cycle_server.properties) in place and leaves all others alone.
-    The file is for root and the server alone (V(0640)), as a password may stand in it; a tighter mode stays.
-  - The server is restarted when what it was last started with differs from what it shall have, also after a run that
-    was killed in between, and awaited.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes, hpcai.gpu_cluster.cyclecloud_server]
+  - Runs as root on the CycleCloud VM, where the package has to be installed.
+  - Sets keys of C(config/cycle_server.properties) below O(home) in place and leaves all others alone. The file becomes
+    readable by root and the server alone (mode C(0640)), because it may hold a password; a tighter mode stays.
+  - Starts a server that does not run, and restarts it when settings or certificate are not those that it was last
+    started with, also after a run that was interrupted. It waits until the server answers.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.cyclecloud_server
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+    details: Shows the settings file; values of keys that name a password, secret or token are hidden.
+  idempotent:
+    support: full
 options:
-  settings: {description: Keys and values., type: dict, required: true}
-  hostname: {description: Name by which the server is called., type: str, default: ""}
-  names: {description: Further names and addresses of this host., type: list, elements: str, default: []}
+  settings:
+    description:
+      - Keys and values of the settings file. Booleans are written as C(true) and C(false). A key that is there several
+        times is changed at its last definition, which is the one that counts.
+    type: dict
+    required: true
+  hostname:
+    description:
+      - Name under which the server is reached. It becomes the first name of a certificate that is generated, and has to
+        be the full public name with O(tls.automatic).
+    type: str
+    default: ""
+  names:
+    description:
+      - Further names and IP addresses of the host for a certificate that is generated. V(localhost) and V(127.0.0.1)
+        are always among them.
+    type: list
+    elements: str
+    default: []
   tls:
-    description: Nothing for a certificate made here; C(certificate) and C(key), PEM, and C(ca); or C(automatic).
+    description:
+      - Certificate of the server. Without O(tls.certificate) and O(tls.automatic) a self-signed one is generated, valid
+        for 825 days, and generated again when its names change or it has less than 30 days left.
     type: dict
     default: {}
     suboptions:
-      certificate: {description: "Own certificate with its chain, PEM.", type: str}
-      key: {description: "Its key, PEM.", type: str}
-      ca: {description: "What verifies it, PEM, where systems do not know it.", type: str}
-      automatic: {description: A certificate of Let's Encrypt., type: bool, default: false}
-      names: {description: Further names for the certificate that is made here., type: list, elements: str}
-  startup: {description: Seconds for the server to start., type: int, default: 900}
+      certificate:
+        description:
+          - Text of a certificate with its chain, in PEM format. It requires O(tls.key) and excludes O(tls.automatic).
+        type: str
+      key:
+        description:
+          - Text of its private key, in PEM format.
+        type: str
+      ca:
+        description:
+          - Text of the CA that verifies O(tls.certificate), in PEM format, where systems do not trust it by default. It
+            is returned as RV(ca).
+        type: str
+      automatic:
+        description:
+          - Whether the server gets a certificate from Let's Encrypt by itself, which accepts the terms of Let's
+            Encrypt.
+        type: bool
+        default: false
+      names:
+        description:
+          - Further names for a certificate that is generated, in addition to O(names).
+        type: list
+        elements: str
+  startup:
+    description:
+      - Seconds within which the server has to start and to answer.
+    type: int
+    default: 900
+seealso:
+  - module: hpcai.gpu_cluster.cyclecloud_package
+  - module: hpcai.gpu_cluster.cyclecloud_site
 """
 EXAMPLES = r"""
-- name: Serve by HTTPS alone
+- name: Serve HTTPS alone, with a self-signed certificate
   hpcai.gpu_cluster.cyclecloud_settings:
-    settings: {webServerEnableHttps: true, webServerSslPort: 8443}
+    settings:
+      webServerEnableHttp: false
+      webServerEnableHttps: true
+      webServerSslPort: 8443
+    hostname: cyclecloud.example.org
+    names: "{{ ansible_facts['all_ipv4_addresses'] | sort }}"
+  become: true
+  register: server
+
+- name: Serve with a certificate of the company's CA and more memory
+  hpcai.gpu_cluster.cyclecloud_settings:
+    settings:
+      webServerEnableHttps: true
+      webServerMaxHeapSize: 4096M
+    tls:
+      certificate: "{{ lookup('ansible.builtin.file', 'cyclecloud.pem') }}"
+      key: "{{ vault_cyclecloud_key }}"
+      ca: "{{ lookup('ansible.builtin.file', 'company-ca.pem') }}"
+  become: true
+
+- name: Serve with a certificate of Let's Encrypt
+  hpcai.gpu_cluster.cyclecloud_settings:
+    settings:
+      webServerEnableHttps: true
+    hostname: cyclecloud.example.org
+    tls:
+      automatic: true
+  become: true
 """
 RETURN = r"""
-ca: {description: "Certificate that verifies the server, PEM; empty where systems know it.", type: str,
-  returned: success, sample: ""}
+ca:
+  description:
+    - Text of the certificate that verifies the server, in PEM format, for option C(ca_path) of other modules. It is the
+      self-signed certificate or O(tls.ca), and empty where systems trust the certificate by default.
+  returned: success
+  type: str
+  sample: "-----BEGIN CERTIFICATE-----\nMIIE...\n-----END CERTIFICATE-----\n"
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -7,52 +7,124 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: deb_packages
-short_description: Install Debian packages of just these versions, from files or a repository, in one transaction
+short_description: Install Debian packages in exact versions, in one transaction
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Installs packages unless they are installed in just the version that is asked for, older ones too. Other packages
-    that they conflict with are replaced in the same transaction; conffiles that were changed stay.
-  - A host that has what is asked for needs no file. In check mode RV(missing) tells which files it would need.
-  - Checksums are compared here, again, before anything is installed.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+  - Installs package files, or packages of the repositories of apt, in one transaction. A package that is installed in
+    the requested version stays; a newer one is replaced by an older one when that is requested.
+  - Packages that conflict with the requested ones are removed in the same transaction, and configuration files that an
+    administrator changed stay.
+  - A host that has the packages needs no files. In check mode RV(missing) tells which files it would need.
+  - Checksums of files are compared before anything is installed.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 options:
   files:
-    description: Package files.
+    description:
+      - Package files. Either they or O(names) are required, not both. Each needs O(files[].sha256), or O(files[].name)
+        and O(files[].version).
     type: list
     elements: dict
     default: []
     suboptions:
-      name: {type: str, default: "", description: "Name of the package, if it is known."}
-      version: {type: str, default: "", description: "Its version, if it is known."}
-      sha256: {type: str, default: "", description: "Checksum of the file; needed where name and version are unknown."}
-      path: {type: str, default: "", description: The file on this host; needed when it has to be installed.}
+      name:
+        description:
+          - Name of the package in the file.
+        type: str
+        default: ""
+      version:
+        description:
+          - Version of the package in the file.
+        type: str
+        default: ""
+      sha256:
+        description:
+          - SHA-256 digest of the file. Without a name, a package counts as installed when O(record) says that this file
+            was installed and its version is still there.
+        type: str
+        default: ""
+      path:
+        description:
+          - Path of the file on this host. Required when the package has to be installed.
+        type: str
+        default: ""
   names:
-    {type: list, elements: str, default: [], description: "Packages of apt's repositories, C(name) or C(name=version)."}
+    description:
+      - Packages of the repositories of apt, as C(name) or C(name=version). Any version satisfies C(name), but one that
+        this collection built from source has to be replaced by C(name=version). Package lists are not fetched.
+    type: list
+    elements: str
+    default: []
   record:
-    {type: path, default: /var/lib/hpcai/deb_packages.json, description: What the checksums that were installed are.}
+    description:
+      - File on this host that keeps which package and version belong to the checksums that were installed.
+    type: path
+    default: /var/lib/hpcai/deb_packages.json
+seealso:
+  - module: ansible.builtin.apt
+  - module: hpcai.gpu_cluster.enroot_package
+  - module: hpcai.gpu_cluster.pyxis_package
 """
 
 EXAMPLES = r"""
-- name: Install two packages of one release
+- name: Install two package files of one release
   hpcai.gpu_cluster.deb_packages:
     files:
-      - {sha256: "{{ enroot_sha256 }}", path: /var/tmp/enroot.deb}
-      - {sha256: "{{ caps_sha256 }}", path: /var/tmp/enroot+caps.deb}
+      - sha256: "{{ enroot_sha256 }}"
+        path: /var/tmp/enroot.deb
+      - sha256: "{{ enroot_caps_sha256 }}"
+        path: /var/tmp/enroot+caps.deb
+  become: true
+
+- name: Install a package that was built on another host
+  hpcai.gpu_cluster.deb_packages:
+    files:
+      - name: nvslurm-plugin-pyxis
+        version: 0.24.0+hpcai.3f1c52a09b7e
+        path: /var/tmp/pyxis.deb
+  become: true
+
+- name: Read which files a host lacks
+  hpcai.gpu_cluster.deb_packages:
+    files:
+      - sha256: "{{ enroot_sha256 }}"
+  check_mode: true
+  become: true
+  register: lacking
+
+- name: Install an exact version from a repository
+  hpcai.gpu_cluster.deb_packages:
+    names:
+      - enroot=4.0.1-1
+      - enroot+caps=4.0.1-1
+  become: true
 """
 
 RETURN = r"""
 missing:
-  description: Checksum, or name and version, of the files that are needed and not given.
+  description:
+    - Files that are needed and have no O(files[].path), each as its checksum, or as C(name=version) without one.
+  returned: success
   type: list
   elements: str
-  returned: success
   sample: ["enroot=4.1.2+hpcai.3f1c52a09b7e"]
-installed: {description: What was or would be installed., type: list, elements: str, returned: success}
+installed:
+  description:
+    - What was installed, or would be in check mode, as entries of O(names), or as checksums or C(name=version) of
+      files.
+  returned: success
+  type: list
+  elements: str
+  sample: [9e491abd0827ea5c389dd702e15e11e13d83d904bac4a20d6c2a4cb37207a9af]
 """
 
 import typing as t

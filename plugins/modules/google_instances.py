@@ -8,37 +8,84 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: google_instances
-author: [hpcai.gpu_cluster authors (@hpcai)]
+short_description: Create instances of a cluster on Google Compute Engine in bulk, or delete them
 version_added: 0.1.0
-short_description: Create a cluster's instances on Google Cloud in bulk, and delete them
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Calls C(gcloud) on the host that it runs on, with the account that is logged in there.
-  - Every instance gets the label C(hpcai-cluster). What does not carry it is never touched.
-  - What is there is left as it is; a machine that shall be another is deleted first.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+  - Calls C(gcloud) on the host on which it runs, with the account that is logged in there.
+  - Every instance gets the label C(hpcai-cluster). Instances without the label of the cluster are never touched.
+  - An instance that exists is left as it is, in whatever state, and is not compared with O(machine). Delete it first to
+    have another one.
+  - Instances are created in bulk. When Google has room for some of them only, those stay and the module fails for the
+    others.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+requirements:
+  - gcloud
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  project: {description: Google's id of the project., type: str, required: true}
-  zone: {description: The zone., type: str, required: true}
-  cluster: {description: The cluster that they belong to., type: str, required: true}
+  project:
+    description:
+      - ID of the Google Cloud project.
+    type: str
+    required: true
+  zone:
+    description:
+      - Zone of the instances, such as V(us-central1-b). Instances of the cluster in other zones are not seen.
+    type: str
+    required: true
+  cluster:
+    description:
+      - Name of the cluster, which is the value of the label C(hpcai-cluster).
+    type: str
+    required: true
   names:
-    description: The instances. With O(state=absent), none means all of the cluster.
+    description:
+      - Names of the instances. Required by O(state=present). With O(state=absent) an empty list means all instances of
+        the cluster in the zone.
     type: list
     elements: str
     default: []
   machine:
     description:
-      - What they are. C(machine_type); C(image), or C(image_family) with C(image_project); C(boot_disk_gb),
-        C(boot_disk_type), C(subnet), C(address) (whether it gets a public one), C(service_account), C(scopes), C(tags),
-        C(labels), C(metadata), C(accelerator) (C(type) and C(count)), C(spot).
+      - Kind of the instances. Required by O(state=present); other keys than these are refused.
+      - C(machine_type), required, such as V(a2-highgpu-8g).
+      - C(image) or C(image_family), exactly one of which is required, and C(image_project), the project that has it.
+      - C(boot_disk_gb), the size of the boot disk in GB, and C(boot_disk_type). Without them Google chooses.
+      - C(subnet), and C(address), whether the instances get a public address, which they do not by default.
+      - C(service_account) with the list C(scopes), the list of network C(tags), and the dictionaries C(labels) and
+        C(metadata).
+      - C(accelerator), a dictionary of C(type) and C(count). Such instances are terminated for maintenance of their
+        host, as they cannot be migrated.
+      - C(spot), whether they are Spot VMs, which are deleted when Google takes them back.
     type: dict
     default: {}
-  startup_script: {description: Path of a script that they run at every boot., type: path}
-  state: {description: Whether they shall be there., type: str, choices: [present, absent], default: present}
-  gcloud: {description: The program., type: str, default: gcloud}
+  startup_script:
+    description:
+      - Path, on the host on which the module runs, of a script that the instances run at every boot.
+    type: path
+  state:
+    description:
+      - V(present) creates the instances that do not exist, V(absent) deletes those that exist.
+    type: str
+    choices:
+      - present
+      - absent
+    default: present
+  gcloud:
+    description:
+      - Name or path of the program C(gcloud).
+    type: str
+    default: gcloud
+seealso:
+  - module: hpcai.gpu_cluster.google_resource
 """
 EXAMPLES = r"""
 - name: Create controller and login node
@@ -46,18 +93,92 @@ EXAMPLES = r"""
     project: example-1
     zone: us-central1-b
     cluster: train
-    names: [train-controller, train-login]
-    machine: {machine_type: n1-standard-2, image_family: debian-12, image_project: debian-cloud, boot_disk_gb: 50}
+    names:
+      - train-controller
+      - train-login
+    machine:
+      machine_type: n2-standard-4
+      image_family: debian-12
+      image_project: debian-cloud
+      boot_disk_gb: 50
+      subnet: train
+      tags:
+        - train
+  register: machines
+
+- name: Create two Spot instances with eight A100 each
+  hpcai.gpu_cluster.google_instances:
+    project: example-1
+    zone: us-central1-b
+    cluster: train
+    names:
+      - train-gpu-1
+      - train-gpu-2
+    machine:
+      machine_type: a2-highgpu-8g
+      image: train-gpu-20261101
+      boot_disk_gb: 200
+      boot_disk_type: pd-ssd
+      subnet: train
+      accelerator:
+        type: nvidia-tesla-a100
+        count: 8
+      spot: true
+    startup_script: files/startup.sh
+
+- name: Delete every instance of the cluster in the zone
+  hpcai.gpu_cluster.google_instances:
+    project: example-1
+    zone: us-central1-b
+    cluster: train
+    state: absent
 """
 RETURN = r"""
 instances:
-  description: The instances that were asked for and are there.
+  description:
+    - Those of O(names) that exist after the task, in check mode those that exist now.
   returned: success
   type: list
   elements: dict
-  sample: [{name: train-login, state: running, address: 10.0.0.3, public_address: ""}]
-created: {description: "Instances that were created, or would be.", returned: success, type: list, elements: str}
-deleted: {description: "Instances that were deleted, or would be.", returned: success, type: list, elements: str}
+  contains:
+    name:
+      description:
+        - Name of the instance.
+      returned: always
+      type: str
+      sample: train-login
+    state:
+      description:
+        - V(starting), V(running), V(stopping) or V(stopped).
+      returned: always
+      type: str
+      sample: running
+    address:
+      description:
+        - Internal address of the first network interface, empty when it has none yet.
+      returned: always
+      type: str
+      sample: 10.0.0.3
+    public_address:
+      description:
+        - Public address of the first network interface, empty when it has none.
+      returned: always
+      type: str
+      sample: ""
+created:
+  description:
+    - Names of the instances that were created, in check mode of those that would be.
+  returned: success
+  type: list
+  elements: str
+  sample: [train-controller, train-login]
+deleted:
+  description:
+    - Names of the instances that were deleted, in check mode of those that would be.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 """
 
 import typing as t

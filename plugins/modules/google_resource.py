@@ -8,42 +8,144 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: google_resource
-author: [hpcai.gpu_cluster authors (@hpcai)]
+short_description: Manage a network, firewall rule, service account or role on Google Cloud
 version_added: 0.1.0
-short_description: Keep a network, a firewall rule or a service account of Google Cloud
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Calls C(gcloud) on the host that it runs on, with the account that is logged in there.
-  - What is there is left as it is, but for the sources and targets of a firewall rule.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+  - Calls C(gcloud) on the host on which it runs, with the account that is logged in there.
+  - A resource that exists is left as it is, except that C(source-ranges), C(source-tags) and C(target-tags) of a
+    firewall rule are changed when O(properties) has other ones.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+requirements:
+  - gcloud
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  project: {description: Google's id of the project., type: str, required: true}
-  kind:
-    description: What it is. V(role_binding) gives the member that O(name) says a role of the project.
+  project:
+    description:
+      - ID of the Google Cloud project.
     type: str
     required: true
-    choices: [network, subnet, firewall_rule, router, nat, service_account, role_binding]
-  name: {description: Its name., type: str, required: true}
+  kind:
+    description:
+      - Kind of the resource. V(role_binding) gives the member in O(name) a role in the project.
+    type: str
+    required: true
+    choices:
+      - network
+      - subnet
+      - firewall_rule
+      - router
+      - nat
+      - service_account
+      - role_binding
+  name:
+    description:
+      - Name of the resource. For V(service_account) it is the part of its address before the C(@), for
+        V(role_binding) the member with its type, such as V(serviceAccount:train@example-1.iam.gserviceaccount.com).
+    type: str
+    required: true
   properties:
-    description: What it is made with, flags of C(gcloud ... create) without their dashes, such as C(source-ranges).
+    description:
+      - Flags of C(gcloud ... create) for the resource, without their dashes. Lists are joined with commas, V(true) is a
+        flag without a value, and V(false) and empty values are left out. Other flags than these are refused.
+      - For V(network), C(subnet-mode).
+      - For V(subnet), C(network), C(range), C(region), which is required, and C(enable-private-ip-google-access).
+      - For V(firewall_rule), C(network), C(direction), C(allow), C(source-ranges), C(source-tags) and C(target-tags).
+      - For V(router), C(network) and C(region), which is required.
+      - For V(nat), C(router) and C(region), which are required, C(nat-all-subnet-ip-ranges) and
+        C(auto-allocate-nat-external-ips).
+      - For V(service_account), C(display-name). For V(role_binding), C(role), which is required.
+      - What is required here is required by O(state=absent), too.
     type: dict
     default: {}
-  state: {description: Whether there shall be one., type: str, choices: [present, absent], default: present}
-  gcloud: {description: The program., type: str, default: gcloud}
+  state:
+    description:
+      - V(present) creates the resource when it does not exist, V(absent) deletes it when it does.
+    type: str
+    choices:
+      - present
+      - absent
+    default: present
+  gcloud:
+    description:
+      - Name or path of the program C(gcloud).
+    type: str
+    default: gcloud
+seealso:
+  - module: hpcai.gpu_cluster.google_instances
 """
 EXAMPLES = r"""
-- name: Let the cluster's machines talk to each other
+- name: Create the subnet of the cluster
+  hpcai.gpu_cluster.google_resource:
+    project: example-1
+    kind: subnet
+    name: train
+    properties:
+      network: train
+      range: 10.0.0.0/20
+      region: us-central1
+      enable-private-ip-google-access: true
+
+- name: Let the machines of the cluster reach each other
   hpcai.gpu_cluster.google_resource:
     project: example-1
     kind: firewall_rule
     name: train-internal
-    properties: {network: train, direction: INGRESS, allow: [all], source-tags: [train], target-tags: [train]}
+    properties:
+      network: train
+      direction: INGRESS
+      allow:
+        - all
+      source-tags:
+        - train
+      target-tags:
+        - train
+
+- name: Let the controller create and delete instances
+  hpcai.gpu_cluster.google_resource:
+    project: example-1
+    kind: role_binding
+    name: serviceAccount:train-controller@example-1.iam.gserviceaccount.com
+    properties:
+      role: roles/compute.instanceAdmin.v1
+
+- name: Delete the router of the cluster
+  hpcai.gpu_cluster.google_resource:
+    project: example-1
+    kind: router
+    name: train
+    properties:
+      region: us-central1
+    state: absent
 """
 RETURN = r"""
-command: {description: What was run or would be in check mode., returned: success, type: list, elements: str}
+command:
+  description:
+    - Arguments of C(gcloud) that changed the resource, in check mode those that would. Empty without a change.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - compute
+    - firewall-rules
+    - create
+    - train-internal
+    - --network=train
+    - --direction=INGRESS
+    - --allow=all
+    - --source-tags=train
+    - --target-tags=train
+    - --project=example-1
+    - --format=json
+    - --quiet
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -7,42 +7,164 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: python_environment_proof
-short_description: Prove a PyTorch environment on a compute node
+short_description: Prove a PyTorch environment on this host or on a compute node
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Starts the environment's interpreter through O(launch) as the task's user, imports and computes there, on a GPU
-    where O(gpu) says so, and fails unless what it finds is what O(want) says.
-  - In check mode nothing is started.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+  - Starts the interpreter of the environment, imports torch and further modules, computes on the CPU and, where the
+    build is for CUDA, on a GPU. It fails unless the results are those that O(want) describes.
+  - It runs as the user of the task and changes nothing. In check mode nothing is started.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  path: {type: path, required: true, description: Directory of the environment.}
-  launch: {type: list, elements: str, default: [], description: "What starts a program elsewhere, such as C(srun)."}
+  path:
+    description:
+      - Directory of the environment, at the same path where the proof runs.
+    type: path
+    required: true
+  launch:
+    description:
+      - Command that starts a program elsewhere, such as C(srun) with its options. Empty for this host.
+    type: list
+    elements: str
+    default: []
   want:
-    {type: dict, required: true, description: "C(want) of RV(hpcai.gpu_cluster.python_environment#module:environment)."}
-  gpu: {type: bool, default: false, description: Whether it has to compute on a GPU.}
-  timeout: {type: float, default: 600, description: "Seconds that it may take, with its time in a queue."}
+    description:
+      - Expected results, C(environment.want) of module M(hpcai.gpu_cluster.python_environment). C(torch) and C(cuda)
+        are versions, C(imports) modules to import, and C(drivers) drivers that have to be able to run the build.
+        A C(torch) that is empty and a C(cuda) that is V(null) are not compared.
+    type: dict
+    required: true
+  gpu:
+    description:
+      - Whether the computation on a GPU has to succeed. Otherwise it is tried and reported only.
+    type: bool
+    default: false
+  timeout:
+    description:
+      - Seconds that the proof may take, time in a queue of Slurm included.
+    type: float
+    default: 600
+seealso:
+  - module: hpcai.gpu_cluster.python_environment
 """
 
 EXAMPLES = r"""
-- name: Prove it on a node with GPUs
+- name: Prove the environment on a node with GPUs
   hpcai.gpu_cluster.python_environment_proof:
     path: "{{ built.environment.path }}"
-    launch: [srun, --nodes=1, --ntasks=1, --gres=gpu:1, --chdir=/]
+    launch:
+      - srun
+      - --nodes=1
+      - --ntasks=1
+      - --gres=gpu:1
+      - --chdir=/
     want: "{{ built.environment.want }}"
     gpu: true
+    timeout: 1800
   become: true
   become_user: trainer
+  register: proof
+
+- name: Prove an environment for CPUs on this host
+  hpcai.gpu_cluster.python_environment_proof:
+    path: /shared/pytorch/current
+    want:
+      torch: 2.14.1
+      cuda: ""
+      imports:
+        - deepspeed
 """
 
 RETURN = r"""
 proved:
-  {type: dict, returned: success, description: What the environment found there; null in check mode.,
-   sample: {host: c1, torch: 2.14.1+cu130, cuda: "13.0", gpus: 1, gpu_sum: 262144.0, imports: []}}
+  description:
+    - Results of the proof, V(null) in check mode.
+  returned: success
+  type: dict
+  contains:
+    host:
+      description:
+        - Short name of the host on which it ran.
+      returned: always
+      type: str
+      sample: ndv4-gpu-1
+    python:
+      description:
+        - Python version.
+      returned: always
+      type: str
+      sample: 3.11.2
+    torch:
+      description:
+        - PyTorch version.
+      returned: always
+      type: str
+      sample: 2.14.1+cu130
+    cuda:
+      description:
+        - CUDA version that PyTorch is built for, V(null) for CPUs.
+      returned: always
+      type: str
+      sample: "13.0"
+    site:
+      description:
+        - Directory in which PyTorch is installed.
+      returned: always
+      type: str
+      sample: /shared/pytorch/envs/cu130-py3.11-3f1c52a09b7e/lib/python3.11/site-packages
+    cxx11abi:
+      description:
+        - Whether PyTorch is built with the C++11 ABI.
+      returned: always
+      type: bool
+      sample: true
+    archs:
+      description:
+        - GPU architectures that PyTorch has code for, empty for CPUs.
+      returned: always
+      type: list
+      elements: str
+      sample: [sm_80, sm_90, sm_100]
+    imports:
+      description:
+        - Modules that were imported.
+      returned: always
+      type: list
+      elements: str
+      sample: [deepspeed]
+    sum:
+      description:
+        - Sum of the elements of a product on the CPU, which has to be 8.
+      returned: always
+      type: float
+      sample: 8.0
+    gpus:
+      description:
+        - Number of GPUs that PyTorch sees.
+      returned: always
+      type: int
+      sample: 1
+    gpu_sum:
+      description:
+        - Sum of the elements of a product on a GPU, 262144 when it is right, V(null) when it could not be computed.
+      returned: always
+      type: float
+      sample: 262144.0
+    gpu_error:
+      description:
+        - Why it could not be computed on a GPU, else V(null).
+      returned: always
+      type: str
+      sample:
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -9,43 +9,130 @@ DOCUMENTATION = r"""
 module: python_lock
 short_description: Resolve packages into a lock file that fits an environment
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - With O(python) it returns what an environment has. With O(base), which is that, it has uv resolve O(packages) and
-    what O(wheels) require, so that nothing of the environment changes. What does not fit is an error that names it.
-  - A lock stays what it is as long as nothing that was asked for changes, whatever is released meanwhile.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+  - With O(python) alone it returns the packages of an environment. With O(base), which is that result, it lets uv
+    resolve O(packages) and the requirements of O(wheels) in such a way that no package of the environment changes. A
+    conflict is an error with the text of uv.
+  - The lock file has hashes and leaves out what the environment has. Its name follows from the options, and a file that
+    exists is used as it is, so that a lock stays the same whatever is released meanwhile.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+requirements:
+  - uv, on the host that resolves
 attributes:
-  check_mode: {support: full, details: Resolves also in check mode; only the file is not written.}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+    details: It resolves in check mode as well, and does not write the file.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  python: {type: path, description: Python of an environment on this host.}
-  base: {type: dict, description: What this module returned as RV(base) for the environment.}
-  packages: {type: list, elements: dict, default: [], description: "C(name) and C(version) of packages of the index."}
-  wheels: {type: list, elements: dict, default: [], description: "C(name), C(requires), C(relax) of wheels."}
-  path: {type: path, description: Directory for lock files.}
-  uv: {type: str, default: uv, description: The program.}
-  timeout: {type: float, default: 300, description: Seconds for uv.}
+  python:
+    description:
+      - Python of an environment on this host. Either it or O(base) is required, and O(base) wins.
+    type: path
+  base:
+    description:
+      - RV(base) of the environment for which packages are resolved, from a run with O(python). Its machine has to be
+        C(x86_64) or C(aarch64). It requires O(path).
+    type: dict
+  packages:
+    description:
+      - Packages of an index, each with C(name) and C(version). Entries that have a C(source) are passed over, because
+        they are built as wheels.
+    type: list
+    elements: dict
+    default: []
+  wheels:
+    description:
+      - Wheels that will be installed beside the lock. Each has C(name), C(requires), the list of its requirements, and
+        optionally C(relax), names of requirements of which any version will do. They do not count as requirements of
+        each other.
+    type: list
+    elements: dict
+    default: []
+  path:
+    description:
+      - Directory on this host in which lock files are kept. It is made when it does not exist.
+    type: path
+  uv:
+    description:
+      - Name or path of the program C(uv).
+    type: str
+    default: uv
+  timeout:
+    description:
+      - Seconds that one run of uv may take. Two are needed when the environment has local versions such as
+        C(2.14.1+cu130).
+    type: float
+    default: 300
+seealso:
+  - module: hpcai.gpu_cluster.python_wheelhouse
+  - module: hpcai.gpu_cluster.python_environment
 """
 
 EXAMPLES = r"""
-- name: Ask what the environment has
+- name: Read what the environment has
   hpcai.gpu_cluster.python_lock:
     python: /shared/pytorch/current/bin/python
-  register: asked
+  register: environment
 
-- name: Lock ONNX Runtime training for it
+- name: Lock ONNX Runtime for training beside it
   hpcai.gpu_cluster.python_lock:
-    base: "{{ asked.base }}"
-    packages: [{name: onnxruntime-training, version: 1.19.2}]
-    path: ~/.cache/locks
+    base: "{{ environment.base }}"
+    packages:
+      - name: onnxruntime-training
+        version: 1.19.2
+    path: ~/.cache/hpcai.gpu_cluster/locks
+  delegate_to: localhost
+  register: extras
+
+- name: Lock what a wheel of DeepSpeed requires, with any version of pydantic
+  hpcai.gpu_cluster.python_lock:
+    base: "{{ environment.base }}"
+    wheels:
+      - name: deepspeed
+        requires: "{{ deepspeed.wheel.requires }}"
+        relax:
+          - pydantic
+    path: ~/.cache/hpcai.gpu_cluster/locks
   delegate_to: localhost
 """
 
 RETURN = r"""
-base: {type: dict, description: Packages of the environment and which Python it is., returned: with O(python)}
-path: {type: str, description: The lock file; empty when there is nothing to install., returned: with O(base)}
+base:
+  description:
+    - The environment.
+  returned: with O(python) and without O(base)
+  type: dict
+  contains:
+    packages:
+      description:
+        - Versions of the installed packages by name.
+      returned: always
+      type: dict
+      sample: {torch: 2.14.1+cu130, numpy: 2.3.4}
+    python:
+      description:
+        - Python version without its last part.
+      returned: always
+      type: str
+      sample: "3.11"
+    machine:
+      description:
+        - Architecture of the machine.
+      returned: always
+      type: str
+      sample: x86_64
+path:
+  description:
+    - Path of the lock file, empty when there is nothing to resolve. In check mode a new file is not there.
+  returned: with O(base)
+  type: str
+  sample: /home/admin/.cache/hpcai.gpu_cluster/locks/extras-1f0b6de5a9c4.txt
 """
 
 import hashlib

@@ -9,43 +9,114 @@ DOCUMENTATION = r"""
 module: python_wheelhouse
 short_description: Download the packages of a lock file for another machine
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Runs C(pip download) for another interpreter and platform; an explicit conda specification is downloaded as it is.
-  - The directory has a digest in its name, appears in one step and is whole from then on. It is never asked for again.
-  - Markers in a lock file are those of the other machine; pip itself would read its own.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+  - Runs C(pip download) on this host for the interpreter and platform of another one. Packages of an explicit conda
+    specification are downloaded from their URLs and compared with their digests.
+  - The directory has a digest in its name and appears in one step, so that it is complete when it exists. Then nothing
+    is downloaded.
+  - Only wheels are downloaded, no sources. Markers in the lock file are evaluated for the other machine, where pip
+    would evaluate them for its own.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  path: {type: path, required: true, description: Directory where such directories are kept.}
-  name: {type: str, required: true, description: Name of the lock file.}
-  lock: {type: str, required: true, description: Its text.}
+  path:
+    description:
+      - Directory on this host in which the directories of packages are kept.
+    type: path
+    required: true
+  name:
+    description:
+      - Name of the lock file, with which the name of its directory begins.
+    type: str
+    required: true
+  lock:
+    description:
+      - Text of the lock file, in which every package is pinned.
+    type: str
+    required: true
   interpreter:
-    description: C(python) of RV(hpcai.gpu_cluster.python_environment#module:environment).
+    description:
+      - Interpreter of the other machine, C(environment.python) of module M(hpcai.gpu_cluster.python_environment).
+        C(glibc) is the version of its C library, C(markers) are its environment markers.
     type: dict
     required: true
-  platforms: {type: list, elements: str, default: [], description: Platforms of wheels; by default from the C library.}
-  python: {type: path, required: true, description: Interpreter on this host whose pip downloads.}
-  indexes: {type: list, elements: str, default: [], description: Package indexes besides those of pip's own settings.}
-  timeout: {type: float, default: 3600, description: Seconds for the download.}
+  platforms:
+    description:
+      - Platform tags of wheels, the best first. The default is every manylinux tag that the C library of the other
+        machine supports.
+    type: list
+    elements: str
+    default: []
+  python:
+    description:
+      - Interpreter on this host whose pip downloads.
+    type: path
+    required: true
+  indexes:
+    description:
+      - URLs of package indexes in addition to those that pip of this host is configured with. A URL with a password is
+        refused.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description:
+      - Seconds that C(pip download) may take.
+    type: float
+    default: 3600
+seealso:
+  - module: hpcai.gpu_cluster.python_environment
+    description: Installs from the directory, with its option C(folders).
 """
 
 EXAMPLES = r"""
-- name: Download what the nodes need
+- name: Read what the nodes need
+  hpcai.gpu_cluster.python_environment:
+    path: /shared/pytorch
+    builds: "{{ pytorch_builds }}"
+  check_mode: true
+  register: plan
+
+- name: Download it on the control host
   hpcai.gpu_cluster.python_wheelhouse:
     path: ~/.cache/hpcai.gpu_cluster/wheelhouse
-    name: cpu
-    lock: "{{ lookup('ansible.builtin.file', 'cpu.txt') }}"
+    name: "{{ plan.environment.build }}"
+    lock: "{{ pytorch_builds[plan.environment.build].lock }}"
     interpreter: "{{ plan.environment.python }}"
+    python: "{{ ansible_playbook_python }}"
+    indexes: "{{ plan.environment.indexes }}"
+  delegate_to: localhost
+  register: wheelhouse
+
+- name: Download build tools for nodes with an older C library
+  hpcai.gpu_cluster.python_wheelhouse:
+    path: ~/.cache/hpcai.gpu_cluster/wheelhouse
+    name: tools
+    lock: "{{ lookup('ansible.builtin.file', 'tools.txt') }}"
+    interpreter: "{{ plan.environment.python }}"
+    platforms:
+      - manylinux2014_x86_64
+      - linux_x86_64
     python: "{{ ansible_playbook_python }}"
   delegate_to: localhost
 """
 
 RETURN = r"""
-path: {type: str, returned: success, description: Directory with the packages.}
+path:
+  description:
+    - Directory with the packages. In check mode a new directory is not there.
+  returned: success
+  type: str
+  sample: /home/admin/.cache/hpcai.gpu_cluster/wheelhouse/cu130-py3.11-5b0f5f9c2ad1
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -9,36 +9,99 @@ DOCUMENTATION = r"""
 module: source_wheel
 short_description: Build a wheel of a pinned source for one PyTorch environment
 version_added: 0.1.0
-author: [hpcai.gpu_cluster authors (@hpcai)]
+author:
+  - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - A wheel is kept below O(directory) in a directory named after a digest of all that decided what it is, and built
-    again only when that changes. The environment is not changed and nothing is fetched.
-  - Run it as the user who owns O(directory). Runs that meet wait for each other.
-extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
+  - A wheel is kept in a directory below O(directory) that is named after a digest of everything that decides its
+    content, and built again only when that changes.
+  - The environment of O(python) is not changed, and nothing is fetched. Build tools are unpacked beside the source.
+  - Run it as the user who owns O(directory). Runs at the same time wait for each other.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
 attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  idempotent: {support: full}
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
-  directory: {type: path, required: true, description: Where wheels are kept.}
-  python: {type: path, required: true, description: Python of an environment with PyTorch.}
-  name: {type: str, required: true, description: Name of the project; a source of another one is refused.}
-  version: {type: str, default: "", description: "Version that the source must turn out to be; empty takes any."}
+  directory:
+    description:
+      - Directory in which wheels are kept. It is made when it does not exist.
+    type: path
+    required: true
+  python:
+    description:
+      - Path of the Python of an environment with PyTorch, with which the wheel is built.
+    type: path
+    required: true
+  name:
+    description:
+      - Name of the project. A source that turns out to be another project is refused.
+    type: str
+    required: true
+  version:
+    description:
+      - Version that the source has to have. Empty accepts any.
+    type: str
+    default: ""
   source:
-    {type: dict, required: true, description: "C(git) and C(commit), a full commit id, or C(archive) and C(sha256)."}
-  archive: {type: path, description: File on this host with O(source). Needed when there is something to build.}
+    description:
+      - What pins the source, C(git) and C(commit), a full commit ID, or C(archive) and C(sha256). It is compared with
+        O(archive) and never fetched.
+    type: dict
+    required: true
+  archive:
+    description:
+      - Tar archive on this host with the source. For C(git) it has to be made by C(git archive), which records the
+        commit. Required when the wheel is built.
+    type: path
   tools:
-    {type: list, elements: str, default: [pip, setuptools, wheel], description: Projects that the build imports.}
-  tools_dir: {type: path, description: Directory with wheels of O(tools).}
+    description:
+      - Projects that the build imports, each of which needs a wheel in O(tools_dir). They are part of the digest.
+    type: list
+    elements: str
+    default:
+      - pip
+      - setuptools
+      - wheel
+  tools_dir:
+    description:
+      - Directory on this host with one wheel of each of O(tools). Required when the wheel is built and O(tools) is not
+        empty.
+    type: path
   build_options:
-    {type: list, elements: str, default: [], description: "Options of the source's C(setup.py), which then builds."}
-  editable: {type: bool, default: false, description: "Keep the source beside the wheel, which then only points to it."}
-  environment: {type: dict, default: {}, description: Variables for the build.}
-  timeout: {type: float, default: 3600, description: Seconds for the build.}
+    description:
+      - Options for the C(setup.py) of the source, which then builds the wheel itself. Without any, C(pip wheel) builds.
+    type: list
+    elements: str
+    default: []
+  editable:
+    description:
+      - Whether the wheel only points to the source, which is kept beside it. For projects that do not work when they
+        are installed.
+    type: bool
+    default: false
+  environment:
+    description:
+      - Environment variables of the build. They are part of the digest.
+    type: dict
+    default: {}
+  timeout:
+    description:
+      - Seconds that the build may take.
+    type: float
+    default: 3600
+seealso:
+  - module: hpcai.gpu_cluster.python_lock
+    description: Resolves what the wheel requires.
+  - module: hpcai.gpu_cluster.python_environment
+  - module: hpcai.gpu_cluster.apex_wheel
 """
 
 EXAMPLES = r"""
-- name: Build DeepSpeed
+- name: Build DeepSpeed without compiled operators
   hpcai.gpu_cluster.source_wheel:
     directory: /shared/extras
     python: /shared/pytorch/current/bin/python
@@ -48,23 +111,92 @@ EXAMPLES = r"""
       archive: https://files.pythonhosted.org/packages/source/d/deepspeed/deepspeed-0.19.8.tar.gz
       sha256: 9e491abd0827ea5c389dd702e15e11e13d83d904bac4a20d6c2a4cb37207a9af
     archive: /var/tmp/deepspeed.tar.gz
-    tools: [pip, setuptools, wheel, packaging, py-cpuinfo]
+    tools:
+      - pip
+      - setuptools
+      - wheel
+      - packaging
+      - py-cpuinfo
     tools_dir: /var/tmp/tools
-    environment: {DS_BUILD_OPS: "0"}
+    environment:
+      DS_BUILD_OPS: "0"
+  register: deepspeed
+
+- name: Build a project from a git commit that stays editable
+  hpcai.gpu_cluster.source_wheel:
+    directory: /shared/extras
+    python: /shared/pytorch/current/bin/python
+    name: metaseq
+    source:
+      git: https://github.com/facebookresearch/metaseq.git
+      commit: f7ffa5fd61cf90f498a36d365c13dd7f1a912ff7
+    archive: /var/tmp/metaseq.tar
+    tools_dir: /var/tmp/tools
+    editable: true
+
+- name: Read whether the wheel has to be built
+  hpcai.gpu_cluster.source_wheel:
+    directory: /shared/extras
+    python: /shared/pytorch/current/bin/python
+    name: metaseq
+    source:
+      git: https://github.com/facebookresearch/metaseq.git
+      commit: f7ffa5fd61cf90f498a36d365c13dd7f1a912ff7
+    editable: true
+  check_mode: true
+  register: plan
 """
 
 RETURN = r"""
 wheel:
-  description: The wheel; V(null) in check mode when it would be built.
-  type: dict
+  description:
+    - The wheel, V(null) in check mode when it would be built.
   returned: success
-  sample: {path: /shared/extras/deepspeed-13dcab0a6b2c/deepspeed-0.19.8-py3-none-any.whl, name: deepspeed,
-           version: 0.19.8, requires: [torch>=2.0.0],
-           sha256: 209e7b4c38c6245dd7bc3870c81817fa2eef3d75a77f2c4b9111d89e417a58fb}
+  type: dict
+  contains:
+    path:
+      description:
+        - Path of the wheel.
+      returned: always
+      type: str
+      sample: /shared/extras/deepspeed-13dcab0a6b2c/deepspeed-0.19.8-py3-none-any.whl
+    file:
+      description:
+        - Name of its file.
+      returned: always
+      type: str
+      sample: deepspeed-0.19.8-py3-none-any.whl
+    name:
+      description:
+        - Name of the project as the wheel writes it.
+      returned: always
+      type: str
+      sample: deepspeed
+    version:
+      description:
+        - Version of the wheel.
+      returned: always
+      type: str
+      sample: 0.19.8
+    requires:
+      description:
+        - Requirements of the wheel without those of extras.
+      returned: always
+      type: list
+      elements: str
+      sample: ["torch>=2.0.0", "pydantic>=2.0.0"]
+    sha256:
+      description:
+        - SHA-256 digest of the wheel.
+      returned: always
+      type: str
+      sample: 209e7b4c38c6245dd7bc3870c81817fa2eef3d75a77f2c4b9111d89e417a58fb
 interpreter:
-  description: What O(python) is, for M(hpcai.gpu_cluster.python_wheelhouse).
-  type: dict
+  description:
+    - Description of O(python) for O(hpcai.gpu_cluster.python_wheelhouse#module:interpreter).
   returned: success
+  type: dict
+  sample: {command: /shared/pytorch/current/bin/python, glibc: "2.36", markers: {python_version: "3.11"}}
 """
 
 import os
