@@ -23,6 +23,8 @@ BETWEEN = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
 # Ansible's markup: the argument of C(), V(), O(), RV(), E(), M() and P() may hold an escaped parenthesis.
 MARKUP = re.compile(r"\b(C|V|O|RV|E|M|P|I|B|U|L|R)\(((?:[^\\)]|\\.)*)\)")
 LONGEST_DEFAULT = 160
+# A template that says what it is: one variable, with text around it.
+SIMPLE = re.compile(r"[^{}]*\{\{ *\w+ *\}\}[^{}]*")
 Option = t.Mapping[str, t.Any]
 Options = t.Mapping[str, Option]
 
@@ -47,7 +49,7 @@ def markdown(text: str) -> str:
             return f"[{label.strip()}]({url.strip()})"
         if kind == "R":
             return argument.partition(",")[0].strip()
-        return f"`{argument}`"
+        return f"`{argument.partition('#')[0] if kind == 'P' else argument}`"
 
     return MARKUP.sub(replace, " ".join(text.split())).replace("|", "\\|")
 
@@ -55,12 +57,20 @@ def markdown(text: str) -> str:
 def literal(value: t.Any) -> str:
     """Write a value as YAML in a line of code."""
     if isinstance(value, str):
-        plain = value if value and yaml.safe_load(value) == value else json.dumps(value, ensure_ascii=False)
+        plain = value if _plain(value) else json.dumps(value, ensure_ascii=False)
     else:
         plain = (
             yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).removesuffix("...\n").strip()
         )
     return f"`{plain}`".replace("|", "\\|")
+
+
+def _plain(text: str) -> bool:
+    """Return whether YAML reads a text as itself without quotes. Templates are shown without them, too."""
+    try:
+        return bool(text) and ("{{" in text or yaml.safe_load(text) == text)
+    except yaml.YAMLError:
+        return False
 
 
 def default(option: Option, otherwise: t.Any = None) -> str:
@@ -70,9 +80,7 @@ def default(option: Option, otherwise: t.Any = None) -> str:
     value = option.get("default", otherwise)
     if value is None:
         return "none"
-    if isinstance(value, str) and re.fullmatch(r"\{\{ *\w+ *\}\}", value):
-        return f"the value of `{value.strip('{ }')}`"
-    if "default" not in option and "{{" in json.dumps(value):
+    if "{{" in json.dumps(value) and not (isinstance(value, str) and SIMPLE.fullmatch(value)):
         return "[computed](defaults/main.yml)"
     cell = literal(value)
     return cell if len(cell) <= LONGEST_DEFAULT else "[see defaults](defaults/main.yml)"
@@ -86,7 +94,7 @@ def meaning(option: Option) -> str:
     description = option["description"]
     text = " ".join(markdown(part) for part in ([description] if isinstance(description, str) else description))
     if option.get("choices"):
-        text += f" One of {', '.join(literal(choice) for choice in option['choices'])}."
+        text += f" {'Each is one' if option.get('elements') else 'One'} of {', '.join(literal(choice) for choice in option['choices'])}."
     return text
 
 

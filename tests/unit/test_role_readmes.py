@@ -62,8 +62,8 @@ def test_the_example_is_a_play_with_inputs_that_exist(role: Path) -> None:
 
 
 def test_markup_becomes_markdown() -> None:
-    text = r"Empty (V(\(\))) leaves C(a | b) and O(x=1) alone; see L(page,https://x.y/z), I(not) U(https://x.y)."
-    shown = r"Empty (`()`) leaves `a \| b` and `x=1` alone; see [page](https://x.y/z), *not* <https://x.y>."
+    text = r"Empty (V(\(\))) leaves C(a | b) and O(x=1) alone; see L(page,https://x.y/z), P(a.b.c#filter), I(not) U(https://x.y)."
+    shown = r"Empty (`()`) leaves `a \| b` and `x=1` alone; see [page](https://x.y/z), `a.b.c`, *not* <https://x.y>."
     assert role_readmes.markdown(text) == shown
 
 
@@ -79,8 +79,11 @@ def test_markup_becomes_markdown() -> None:
         ({"default": 0.05}, None, "`0.05`"),
         ({"default": []}, None, "`[]`"),
         ({"default": [{"name": "batch"}]}, None, "`[{name: batch}]`"),
-        ({}, "{{ cluster_name }}", "the value of `cluster_name`"),
+        ({"default": "{{ cluster_shared_dir }}/x"}, None, "`{{ cluster_shared_dir }}/x`"),
+        ({}, "{{ cluster_name }}", "`{{ cluster_name }}`"),
         ({}, "{{ a ~ b }}", "[computed](defaults/main.yml)"),
+        ({"default": ["/", "{{ a }}"]}, None, "[computed](defaults/main.yml)"),
+        ({"default": "^openib: x"}, None, '`"^openib: x"`'),
         ({}, "plain", "`plain`"),
         ({"default": "x" * 200}, None, "[see defaults](defaults/main.yml)"),
     ],
