@@ -94,7 +94,8 @@ def meaning(option: Option) -> str:
     description = option["description"]
     text = " ".join(markdown(part) for part in ([description] if isinstance(description, str) else description))
     if option.get("choices"):
-        text += f" {'Each is one' if option.get('elements') else 'One'} of {', '.join(literal(choice) for choice in option['choices'])}."
+        one = "Each is one" if option.get("elements") else "One"
+        text += f" {one} of {', '.join(literal(choice) for choice in option['choices'])}."
     return text
 
 
