@@ -145,8 +145,9 @@ fuzz: venv ## feed the parsers broken logs (MINUTES), and everything that is gen
 	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES)
 	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -n auto -m hypothesis tests/unit
 
-docs: venv ## draw docs/sku_profiles.md from the profiles
+docs: venv ## draw docs/sku_profiles.md from the profiles, and the inputs in the roles' READMEs from their specifications
 	PYTHONPATH=$(BUILD)/collections $(BIN)/python tests/tools/sku_profiles.py
+	$(BIN)/python tests/tools/role_readmes.py
 
 # What only ansible-test can do; the unit tests are pytest's.
 sanity: venv ## ansible-test sanity on a copy of the tree, and imports by the oldest Python that nodes may have

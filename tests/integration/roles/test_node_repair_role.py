@@ -178,7 +178,7 @@ def test_check_mode_changes_nothing_and_a_person_s_drain_is_refused(site: Site) 
     before = site.read("slurm.json")
     done = site.repair(None, "--check")
     assert site.read("slurm.json") == before
-    assert "Certify | Let jobs of the reservation in" in done.stdout
+    assert "certify | Resume the nodes inside the reservation" in done.stdout
     site.slurm({**before["nodes"], "c4": "ops: cable swap"})
     done = site.repair({"c3": {"status": "cleared"}})
     assert done.returncode != 0 and "who alone gives it back: ops: cable swap" in done.stdout, done.stdout

@@ -17,7 +17,7 @@ import pytest
 SCENARIO = Path(__file__).parents[1]
 STATE = Path(os.environ.setdefault("LAB_STATE", str(machine_lab.ROOT / ".build/molecule-machine")))
 MOUNT = "/mnt/resource_nvme"
-MODULE = "nvme_scratch : Present | Have scratch now"
+MODULE = "nvme_scratch : present | Create and mount scratch"
 RECORD = "/run/hpcai/nvme_scratch.json"
 ERASE = "partx -d {0} 2> /dev/null; wipefs -qaf {0}; blkdiscard -fz {0}"
 VALUES = (

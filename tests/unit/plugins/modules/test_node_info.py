@@ -74,7 +74,7 @@ def test_files_change_with_content_mode_and_kind(tmp_path: Path) -> None:
     "role, file, task, name",
     [
         ("munge", "main", "Install munge", "munge_packages"),
-        ("slurm", "packages", "Packages | Install what the repository offers, once", "__slurm_packages_by_apt"),
+        ("slurm", "packages", "packages | Install the packages that the repository offers", "__slurm_packages_by_apt"),
         ("shared_storage", "main", "Install what the mounts and exports need", "__shared_storage_packages"),
     ],
 )

@@ -1,0 +1,165 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Draw the table of inputs in every role's README: ``.build/venv/bin/python tests/tools/role_readmes.py [ROLE ...]``.
+
+The table is drawn from meta/argument_specs.yml. Where that states no default, defaults/main.yml has the default.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import typing as t
+from pathlib import Path
+
+import yaml
+
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+BEGIN = "<!-- inputs: drawn from meta/argument_specs.yml by make docs -->"
+END = "<!-- end of inputs -->"
+BETWEEN = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
+# Ansible's markup: the argument of C(), V(), O(), RV(), E(), M() and P() may hold an escaped parenthesis.
+MARKUP = re.compile(r"\b(C|V|O|RV|E|M|P|I|B|U|L|R)\(((?:[^\\)]|\\.)*)\)")
+LONGEST_DEFAULT = 160
+# A template that says what it is: one variable, with text around it.
+SIMPLE = re.compile(r"[^{}]*\{\{ *\w+ *\}\}[^{}]*")
+Option = t.Mapping[str, t.Any]
+Options = t.Mapping[str, Option]
+
+
+class NoTable(Exception):
+    """A README has no markers to draw a table between."""
+
+
+def markdown(text: str) -> str:
+    """Translate Ansible's markup to Markdown that may stand in a cell of a table."""
+
+    def replace(match: re.Match[str]) -> str:
+        kind, argument = match[1], re.sub(r"\\(.)", r"\1", match[2])
+        if kind == "I":
+            return f"*{argument}*"
+        if kind == "B":
+            return f"**{argument}**"
+        if kind == "U":
+            return f"<{argument}>"
+        if kind == "L":
+            label, _, url = argument.rpartition(",")
+            return f"[{label.strip()}]({url.strip()})"
+        if kind == "R":
+            return argument.partition(",")[0].strip()
+        return f"`{argument.partition('#')[0] if kind == 'P' else argument}`"
+
+    return MARKUP.sub(replace, " ".join(text.split())).replace("|", "\\|")
+
+
+def literal(value: t.Any) -> str:
+    """Write a value as YAML in a line of code."""
+    if isinstance(value, str):
+        plain = value if _plain(value) else json.dumps(value, ensure_ascii=False)
+    else:
+        plain = (
+            yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).removesuffix("...\n").strip()
+        )
+    return f"`{plain}`".replace("|", "\\|")
+
+
+def _plain(text: str) -> bool:
+    """Return whether YAML reads a text as itself without quotes. Templates are shown without them, too."""
+    try:
+        return bool(text) and ("{{" in text or yaml.safe_load(text) == text)
+    except yaml.YAMLError:
+        return False
+
+
+def default(option: Option, otherwise: t.Any = None) -> str:
+    """The cell of the default; ``otherwise`` is what defaults/main.yml says."""
+    if option.get("required"):
+        return "required"
+    value = option.get("default", otherwise)
+    if value is None:
+        return "none"
+    if "{{" in json.dumps(value) and not (isinstance(value, str) and SIMPLE.fullmatch(value)):
+        return "[computed](defaults/main.yml)"
+    cell = literal(value)
+    return cell if len(cell) <= LONGEST_DEFAULT else "[see defaults](defaults/main.yml)"
+
+
+def kind(option: Option) -> str:
+    return f"list of {option['elements']}" if option.get("elements") else option["type"]
+
+
+def meaning(option: Option) -> str:
+    description = option["description"]
+    text = " ".join(markdown(part) for part in ([description] if isinstance(description, str) else description))
+    if option.get("choices"):
+        one = "Each is one" if option.get("elements") else "One"
+        text += f" {one} of {', '.join(literal(choice) for choice in option['choices'])}."
+    return text
+
+
+def rows(options: Options, defaults: t.Mapping[str, t.Any], parent: str = "") -> t.Iterator[str]:
+    for name, option in options.items():
+        cells = [f"`{parent}{name}`", kind(option), default(option, defaults.get(name)), meaning(option)]
+        yield f"| {' | '.join(cells)} |"
+        if option.get("options"):
+            yield from rows(option["options"], {}, f"{parent}{name}{'[]' if option.get('elements') else ''}.")
+
+
+def table(options: Options, defaults: t.Mapping[str, t.Any]) -> list[str]:
+    return ["| Name | Type | Default | Meaning |", "| --- | --- | --- | --- |", *rows(options, defaults)]
+
+
+def entry_points(specs: t.Mapping[str, t.Any], defaults: t.Mapping[str, t.Any]) -> list[str]:
+    """The table of the first entry point, and below it what each of the others takes besides."""
+    (_, first), *others = specs.items()
+    known: Options = first.get("options") or {}
+    lines = table(known, defaults) if known else ["The role takes no inputs."]
+    for name, spec in others:
+        options: Options = spec.get("options") or {}
+        new = {option: value for option, value in options.items() if option not in known}
+        shared = [f"`{option}`" for option in options if option in known]
+        taken = "the inputs above" if len(shared) == len(known) else ", ".join(shared)
+        besides = f" It takes {taken}{', and:' if new else '.'}" if shared else ""
+        lines += ["", f"`tasks_from: {name}`: {markdown(spec['short_description']).rstrip('.')}.{besides}", ""]
+        lines += table(new, defaults) if new else []
+        known = {**known, **new}
+    return lines
+
+
+def load(path: Path) -> dict[str, t.Any]:
+    return (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.exists() else {}
+
+
+def inputs(role: Path) -> str:
+    """Everything between the markers."""
+    specs = load(role / "meta/argument_specs.yml")["argument_specs"]
+    lines = "\n".join(entry_points(specs, load(role / "defaults/main.yml"))).strip()
+    return re.sub(r"\n{3,}", "\n\n", lines)
+
+
+def render(role: Path) -> str:
+    """The README as it should be."""
+    page = (role / "README.md").read_text(encoding="utf-8")
+    if not BETWEEN.search(page):
+        raise NoTable(
+            f"roles/{role.name}/README.md has no lines {BEGIN} and {END} to draw the table of inputs between."
+        )
+    drawn = f"{BEGIN}\n\n{inputs(role)}\n\n{END}"
+    return BETWEEN.sub(lambda _match: drawn, page)
+
+
+def main(names: t.Sequence[str]) -> int:
+    missing = 0
+    for role in [ROLES / name for name in names] or sorted(path for path in ROLES.iterdir() if path.is_dir()):
+        try:
+            (role / "README.md").write_text(render(role), encoding="utf-8")
+        except NoTable as exc:
+            print(exc, file=sys.stderr)
+            missing = 1
+    return missing
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
