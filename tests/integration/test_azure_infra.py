@@ -152,7 +152,7 @@ def test_a_run_that_failed_is_continued(role: Role) -> None:
     fault = {"match": {"method": "PUT", "path": "virtualMachines/"}, "times": 1, "do": {"error": "AllocationFailed"}}
     role.azure.control("faults", [fault])
     failed = role(fails=True)
-    assert "Make the CycleCloud machine" in failed.told
+    assert "Create the CycleCloud machine" in failed.told
     assert "wait, or try another size or region" in failed.told
     assert "the next run goes on from there" in failed.told
     role.delete("Microsoft.Network/networkInterfaces/c1-cyclecloud-nic", "2024-07-01")

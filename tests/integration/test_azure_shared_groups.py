@@ -24,7 +24,7 @@ GROUP_PLAY = """
       loop: [look, group]
 """
 
-GROUP_TASK = re.compile(r"Make the resource group\].*\n(\w+): \[localhost\]")
+GROUP_TASK = re.compile(r"Create the resource group\].*\n(\w+): \[localhost\]")
 
 
 def group(role: Role, name: str, **tags: str) -> None:

@@ -99,7 +99,7 @@ def test_password_is_in_no_output_of_ansible(lab: VmLab) -> None:
     options = ["--check", "--diff", "-vvv", "--limit=c1", "--tags=shared_storage"]
     status, said = lab.ansible.playbook("configure.yml", *options, given)
     assert status == 0, said[-3000:]
-    credentials = said[said.index("Keep CIFS credentials") :]
+    credentials = said[said.index("Write CIFS credentials") :]
     assert "changed: [c1]" in credentials[: credentials.index("TASK [")], "a new password is a change"
     assert PASSWORD not in said
     assert other not in said.replace(given, "")
