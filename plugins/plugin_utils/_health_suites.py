@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import table_others
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import SUITES
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks import CHECKS, plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.config import Config, ConfigError, check
@@ -36,6 +36,6 @@ def suites(given: t.Mapping[str, t.Any], program: str) -> dict[str, t.Any]:
 
 
 def _beside(config: Config, program: str) -> list[str]:
-    left = table_others.HEALTHAGENT if program == "healthagent" else ()
+    left = checks.HEALTHAGENT if program == "healthagent" else ()
     own = [name for name in plan(config, "periodic").checks if name in CHECKS and name not in left]
     return [*own, *([] if program in own else [program])]

@@ -11,13 +11,78 @@ import os
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import table_measured, table_others, table_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import SUITES, Check, Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.config import Config, ConfigError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
 
 HOME = "ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent"
-CHECKS: dict[str, Check] = {**table_state.CHECKS, **table_measured.CHECKS, **table_others.CHECKS}
+_GPU = (
+    "gpu_count gpu_model gpu_ecc gpu_remap gpu_pcie gpu_nvlink gpu_throttle gpu_temperature gpu_topology gpu_pinning"
+).split()
+
+_FULL = ("full",)
+_ALWAYS = ("boot", "periodic", "full")
+_ROOT = ("boot", "epilog", "periodic")
+_JOB_ENDS = ("boot", "epilog", "periodic", "full")
+# What healthagent tells of, in place of our own checks.
+HEALTHAGENT = (
+    "gpu",
+    "gpu_xid",
+    "gpu_memory_errors",
+    "gpu_persistence",
+    "gpu_clock_limits",
+    "gpu_nvlink_errors",
+    "infiniband_ports",
+    "infiniband_flaps",
+)
+
+# Where each check is (file:function of this folder), what it costs in seconds on a healthy node, after how many seconds
+# it hangs, the suites that run it by themselves, and the records that it owes where that is not one of its own name.
+CHECKS: dict[str, Check] = {
+    # Checks of a node's own state: local files, milliseconds, nothing asks Slurm.
+    "profile": Check("checks_machine:profile", 0.001, 1, _ALWAYS),
+    "filesystems": Check("checks_files:filesystems", 0.002, 3, SUITES),
+    "nvme_disks": Check("checks_files:nvme_disks", 0.003, 2, SUITES),
+    "scratch_array": Check("checks_files:scratch_array", 0.003, 2, SUITES),
+    "cpus_online": Check("checks_machine:cpus_online", 0.001, 2, _ALWAYS),
+    "memory_errors": Check("checks_machine:memory_errors", 0.002, 2, _JOB_ENDS),
+    "swap": Check("checks_machine:swap", 0.001, 2, _ALWAYS),
+    "gpu_xid": Check("checks_kernel:xid", 0.03, 2, ("boot", "prolog", "epilog", "periodic"), needs_root=True),
+    "infiniband_flaps": Check("checks_links:flaps", 0.02, 3, _JOB_ENDS),
+    "infiniband_errors": Check("checks_links:errors", 0.02, 3, _JOB_ENDS),
+    "leftover_processes": Check("checks_processes:leftover", 0.05, 3, ("epilog", "periodic"), needs_root=True),
+    "scratch_probe": Check("checks_files:scratch_probe", 0.05, 6, _JOB_ENDS),
+    "munge": Check("checks_shared:munge", 0.06, 6, ("periodic",), needs_root=True),
+    "clock_skew": Check("checks_shared:clock_skew", 0.06, 6, ("periodic",), needs_root=True),
+    "shared_directory": Check("checks_shared:shared_directory", 0.07, 6, ("boot", "periodic"), needs_root=True),
+    "gpu_memory_errors": Check("checks_gpu_state:memory_errors", 2.1, 12, _JOB_ENDS),
+    "gpu_persistence": Check("checks_gpu_state:persistence", 2.1, 12, _ALWAYS),
+    "gpu_clock_limits": Check("checks_gpu_state:clock_limits", 2.1, 12, _ALWAYS),
+    # nvidia-smi is asked once for all of these, whichever comes first.
+    "gpu_clock_lock": Check("checks_clocks:lock", 1.5, 12, _ALWAYS, needs_root=True),
+    "gpu_idle": Check("checks_gpu_state:idle", 2.2, 12, _ROOT),
+    "gpu_nvlink_errors": Check("checks_nvlink:errors", 2.5, 8, _ALWAYS),
+    # Checks that are modules too.
+    "latches": Check("checks_latches:latches", 0.001, 1, SUITES),
+    "gpu_devices": Check("checks_gpu:devices", 0.01, 1, ("prolog", "epilog")),
+    "infiniband_ports": Check("checks_fabric:ports", 0.05, 5, SUITES),
+    "cpu_count": Check("checks_node:cpu_count", 0.01, 5, ("boot", "periodic", "full")),
+    "memory": Check("checks_node:memory", 0.01, 5, ("boot", "periodic", "full")),
+    "disk_space": Check("checks_node:disk_space", 0.05, 8, ("boot", "periodic", "full")),
+    "munge_daemon": Check("checks_node:munge", 0.05, 8, ("boot", "full"), ("munge",)),
+    "nvme_scratch": Check("checks_measure:scratch", 0.5, 20, ("boot", "full"), needs_root=True),
+    "gpu": Check("checks_gpu:inventory", 2, 24, ("boot", "epilog", "periodic", "full"), _GPU),
+    "gpu_bandwidth": Check("checks_measure:gpu_bandwidth", 20, 150, _FULL),
+    "gpu_p2p": Check("gpu_p2p:p2p", 25, 120, _FULL),
+    "nccl_tests": Check("checks_measure:nccl", 30, 300, _FULL),
+    "nccl_loopback": Check("checks_measure:nccl_loopback", 60, 300, _FULL),
+    "infiniband_bandwidth": Check("checks_measure:infiniband_bandwidth", 61, 300, _FULL),
+    "storage_bandwidth": Check("checks_measure:storage_bandwidth", 62, 150, _FULL),
+    "hpl": Check("checks_measure:hpl", 300, 960, _FULL),
+    # Verdicts of other health checkers, handed on where the configuration says so.
+    "nhc": Check("checks_others:nhc", 0.001, 1, ()),
+    "healthagent": Check("checks_others:healthagent", 0.2, 8, ()),
+}
 # Slurm kills a health check after 60 s, and users wait for prolog and epilog.
 BUDGETS: dict[str, float] = {"boot": 60, "prolog": 3, "epilog": 20, "periodic": 30, "full": 1800}
 

@@ -17,15 +17,12 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _child, _lock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _child
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch_argv import flags
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._source import text_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import (
-    image_files,
-    image_folder,
     image_node,
-    image_stage,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_files import ImageError, Record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_folder import write_text
@@ -40,9 +37,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
 
 _HEAD = (
-    "#!/usr/bin/env python3\n# Made of the collection hpcai.gpu_cluster; see the README of its role container_images.\n"
+    "#!/usr/bin/env python3\n# From the collection hpcai.gpu_cluster; see the README of its role container_images.\n"
 )
-_IMPORT = re.compile(r"^from (?:__future__|ansible_collections)\S* import (?:\([^)]*\)|.*)$", re.MULTILINE)
 # It lives as long as somebody holds the other end of its standard input, so that nothing outlives us.
 _HOLD = 'echo "HELD $SLURM_JOB_ID $SLURM_JOB_NODELIST"; exec cat >/dev/null'
 _HELD = re.compile(r"^HELD (\d+) (\S+)\n", re.MULTILINE)
@@ -52,8 +48,7 @@ _BUSY = re.compile(r"nodes are busy|[Ii]mmediate execution impossible|Connection
 
 def program() -> str:
     """Return the text of the program for nodes, which needs nothing but Python."""
-    parts = [text_of(module) for module in (_lock, image_files, image_folder, image_node, image_stage)]
-    return f"{_HEAD}from __future__ import annotations\n" + "".join(_IMPORT.sub("", part) for part in parts)
+    return _HEAD + text_of(image_node)
 
 
 def publish(directory: Path, dry: bool) -> bool:

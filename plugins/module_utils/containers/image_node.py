@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lock import lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_files import (
     ImageError,
     Record,
@@ -56,7 +56,8 @@ class Node:
                 answer.update(self.look())
             else:
                 have(self.folder)
-                with lock(self.folder / ".lock"):
+                with (self.folder / ".lock").open("a") as file:
+                    fcntl.lockf(file, fcntl.LOCK_EX)
                     sweep(self.folder)
                     answer.update(getattr(self, action)())
         except (ImageError, OSError) as exc:

@@ -128,6 +128,4 @@ def program(path: str | None, test: str) -> str:
 
 def source() -> str:
     """Return the text of the program, also from inside the zip file that Ansible makes of a module."""
-    first, second = (text_of(module) for module in (place, payload))
-    # What the first half defines need not be imported by the second.
-    return first + re.sub(r"^from (?:__future__|ansible_collections)\S* import .*$", "", second, flags=re.MULTILINE)
+    return text_of(payload)

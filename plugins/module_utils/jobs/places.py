@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import (
     GpuPlace,
     NumaNode,
@@ -14,8 +15,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine
     TopologyError,
     facts,
 )
-
-Json = t.Dict[str, t.Any]
 
 
 def topology(profile: t.Mapping[str, t.Any]) -> Json:

@@ -18,7 +18,11 @@ PASSWORD = "Geheim-4711"
 FAILURES: dict[str, tuple[str, dict[str, t.Any], str]] = {
     "inputs": ("main", {"type": "nsf"}, "value of type must be one of"),
     "credentials": ("mounts", {"type": "cifs", "source": "//files/data"}, "Write CIFS credentials"),
-    "mount": ("mounts", {"type": "cifs", "source": "//files/data", "state": "there"}, "Mount directories, now and at boot"),
+    "mount": (
+        "mounts",
+        {"type": "cifs", "source": "//files/data", "state": "there"},
+        "Mount directories, now and at boot",
+    ),
     "existing": ("mounts", {"type": "existing"}, "mount of its own"),
     "user": ("main", {"type": "cifs", "options": [f"ro,user=hpc%{PASSWORD}"]}, "holds a password"),
     "option": ("main", {"type": "cifs", "options": [f"ro,password={PASSWORD}"]}, "holds a password"),

@@ -12,7 +12,7 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.filter.health_suites import health_suites
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import config
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.table_others import HEALTHAGENT
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks import HEALTHAGENT
 
 
 def test_alone_the_agent_decides() -> None:

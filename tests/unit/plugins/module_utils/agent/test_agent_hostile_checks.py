@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import latch, table_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks, latch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvlink_errors, xid
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import MOUNTS, World, smi
@@ -31,7 +31,7 @@ PIECES = [
     "é\u2028", "\t", ")",
 ]  # fmt: skip
 JUNK: list[t.Any] = [None, True, -1, 1e308, float("nan"), "", "x", "\ud800", [], [[]], [None], {}, {"a": [[1, 2]]}]
-CHECKS = [name for name in table_state.CHECKS if name not in ("gpu_nvlink_errors",)]
+CHECKS = [name for name in list(checks.CHECKS)[: list(checks.CHECKS).index("latches")] if name != "gpu_nvlink_errors"]
 
 
 def line(dice: random.Random) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks, checks_others, latch, table_others
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks, checks_others, latch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.config import Config
 
@@ -132,5 +132,5 @@ def test_hostile_answers_neither_crash_nor_pass() -> None:
 
 
 def test_what_is_left_to_healthagent_are_checks_of_the_periodic_suite() -> None:
-    for name in table_others.HEALTHAGENT:
+    for name in checks.HEALTHAGENT:
         assert "periodic" in checks.CHECKS[name].suites, name
