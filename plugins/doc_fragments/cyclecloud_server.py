@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Options of modules that run on the CycleCloud VM; the same as SPEC and CLI_SPEC of module_utils/cyclecloud/cli.py."""
+"""Options of modules on the CycleCloud VM; the same as SPEC and CLI_SPEC of module_utils/cyclecloud/server_cli.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The options that describe a cluster; the same as SPEC of module_utils/cyclecloud/cluster_task.py."""
+"""The options that describe a cluster; the same as SPEC of module_utils/cyclecloud/cluster.py."""
 
 from __future__ import annotations
 

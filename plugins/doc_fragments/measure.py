@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The options of modules that return check records; the same as in module_utils/_measure.py."""
+"""The options of modules that return check records; the same as in module_utils/_checks.py."""
 
 from __future__ import annotations
 

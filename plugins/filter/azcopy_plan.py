@@ -9,7 +9,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.plan import LEAST_MBPS, PlanError, plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.site import LEAST_MBPS, PlanError, plan
 
 
 def azcopy_plan(

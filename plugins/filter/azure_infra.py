@@ -10,14 +10,14 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import expiry, failure, infra, infra_check
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, infra, teardown
 
 
 def azure_infra_plan(inputs: t.Any) -> dict[str, t.Any]:
     """Return what is to be made, what is wrong with the inputs, and what should be known."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    refused = infra_check.refusals(_checked(inputs), now)
-    warnings = [] if refused else infra_check.warnings(inputs, now)
+    refused = infra.refusals(_checked(inputs), now)
+    warnings = [] if refused else infra.warnings(inputs, now)
     return {**infra.plan(inputs), "refused": refused, "warnings": warnings}
 
 
@@ -29,12 +29,12 @@ def azure_infra_roles(inputs: t.Any, principal: t.Any, locker: t.Any) -> list[di
 def azure_infra_expiry(tags: t.Any, wanted: t.Any, again: t.Any = False) -> dict[str, t.Any]:
     """Return the tags of a group for the day on which the cluster goes, and what to tell of a day that stays."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    return expiry.provisioned(_checked(tags or {}), str(wanted or ""), bool(again), now)._asdict()
+    return teardown.provisioned(_checked(tags or {}), str(wanted or ""), bool(again), now)._asdict()
 
 
 def azure_failure(text: t.Any) -> str:
     """Return an error of Azure with what to do."""
-    return failure.explain(str(text))
+    return client.explain(str(text))
 
 
 def _checked(inputs: t.Any) -> t.Mapping[str, t.Any]:

@@ -57,7 +57,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.config import ConfigError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import ConfigError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._health_suites import suites
 
 

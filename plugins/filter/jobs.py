@@ -9,8 +9,8 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp, places
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import TopologyError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp, training
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import CpuListError
 
 
 def profile_topology(profile: object) -> dict[str, t.Any]:
@@ -18,8 +18,8 @@ def profile_topology(profile: object) -> dict[str, t.Any]:
     if not isinstance(profile, t.Mapping):
         raise AnsibleFilterError(f"profile_topology: a profile is a dictionary, not {profile!r}")
     try:
-        return places.topology(profile)
-    except (TopologyError, KeyError, TypeError, ValueError) as exc:
+        return training.topology(profile)
+    except (CpuListError, KeyError, TypeError, ValueError) as exc:
         raise AnsibleFilterError(f"profile_topology: {exc}") from exc
 
 

@@ -10,8 +10,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import elastic, health
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import node_lines as lines
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import node_lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
@@ -31,7 +30,7 @@ def _dict(value: object, name: str) -> t.Mapping[str, t.Any]:
 def _guard(name: str, work: t.Callable[[], t.Any]) -> t.Any:
     try:
         return work()
-    except (lines.NodeError, HostlistError, SlurmError) as exc:
+    except (node_lines.NodeError, HostlistError, SlurmError) as exc:
         raise AnsibleFilterError(f"{name}: {exc}") from exc
     except KeyError as exc:
         raise AnsibleFilterError(f"{name}: an entry lacks {exc}") from exc
@@ -43,7 +42,7 @@ def slurm_nodes(hosts: object, hostvars: t.Mapping[str, t.Any], headroom: float 
     for host in _list(hosts, "slurm_nodes"):
         known = hostvars.get(host) or {}
         facts, override = known.get("ansible_facts", {}), known.get("slurm_node", {})
-        found.append(_guard("slurm_nodes", lambda: lines.node(host, facts, override, float(headroom))))  # noqa: B023
+        found.append(_guard("slurm_nodes", lambda: node_lines.node(host, facts, override, float(headroom))))  # noqa: B023
     return found
 
 
@@ -51,46 +50,46 @@ def slurm_elastic_nodes(entries: object) -> list[dict[str, t.Any]]:
     """Describe the nodes that Slurm creates and removes by itself."""
     name = "slurm_elastic_nodes"
     given = [_dict(entry, name) for entry in _list(entries, name)]
-    return _guard(name, lambda: elastic.elastic(given))
+    return _guard(name, lambda: node_lines.elastic(given))
 
 
 def slurm_power_settings(nodes: object, power: object, version: str = "", base: str = "") -> dict[str, str]:
     """Return what slurm.conf says of power saving in a release."""
     name = "slurm_power_settings"
     given, how = _list(nodes, name), _dict(power, name)
-    return _guard(name, lambda: elastic.settings(given, how, str(version or ""), str(base or "")))
+    return _guard(name, lambda: node_lines.power_settings(given, how, str(version or ""), str(base or "")))
 
 
 def slurm_node_lines(nodes: object) -> list[str]:
     """Return the node lines of slurm.conf."""
-    return _guard("slurm_node_lines", lambda: lines.node_lines(_list(nodes, "slurm_node_lines")))
+    return _guard("slurm_node_lines", lambda: node_lines.node_lines(_list(nodes, "slurm_node_lines")))
 
 
 def slurm_partition_lines(partitions: object, nodes: object) -> list[str]:
     """Return the partition lines of slurm.conf."""
     name = "slurm_partition_lines"
-    return _guard(name, lambda: lines.partition_lines(_list(partitions, name), _list(nodes, name)))
+    return _guard(name, lambda: node_lines.partition_lines(_list(partitions, name), _list(nodes, name)))
 
 
 def slurm_setting_lines(base: object, extra: object = None) -> list[str]:
     """Return settings as lines, the extra ones last."""
     name = "slurm_setting_lines"
-    return lines.setting_lines(_dict(base, name), _dict(extra or {}, name))
+    return node_lines.setting_lines(_dict(base, name), _dict(extra or {}, name))
 
 
 def slurm_gres_lines(entries: object) -> list[str]:
     """Return the lines of gres.conf."""
-    return _guard("slurm_gres_lines", lambda: lines.gres_lines(_list(entries, "slurm_gres_lines")))
+    return _guard("slurm_gres_lines", lambda: node_lines.gres_lines(_list(entries, "slurm_gres_lines")))
 
 
 def slurm_gres_names(nodes: object) -> list[str]:
     """Return the kinds of generic resource that the nodes have."""
-    return lines.gres_names(_list(nodes, "slurm_gres_names"))
+    return node_lines.gres_names(_list(nodes, "slurm_gres_names"))
 
 
 def slurm_memory_per_cpu(nodes: object) -> int:
     """Return the memory in MB that belongs to one CPU."""
-    return _guard("slurm_memory_per_cpu", lambda: lines.memory_per_cpu(_list(nodes, "slurm_memory_per_cpu")))
+    return _guard("slurm_memory_per_cpu", lambda: node_lines.memory_per_cpu(_list(nodes, "slurm_memory_per_cpu")))
 
 
 def slurm_health_settings(health_check: object, version: str = "", extra: object = None) -> dict[str, str]:
@@ -100,7 +99,7 @@ def slurm_health_settings(health_check: object, version: str = "", extra: object
     states, exceptions = ([str(one) for one in _list(given[key], name)] for key in ("states", "suspend_exc_states"))
     program, interval, known = str(given["program"]), int(given["interval"]), str(version or "")
     site = _dict(extra or {}, name)
-    return _guard(name, lambda: health.settings(program, interval, states, exceptions, known, site))
+    return _guard(name, lambda: node_lines.health_settings(program, interval, states, exceptions, known, site))
 
 
 class FilterModule:

@@ -10,7 +10,7 @@ import typing as t
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import Binding, binding
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import TopologyError, from_facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import CpuListError, from_facts
 
 _FORMS: dict[str, t.Callable[[Binding], t.Any]] = {
     "masks": lambda bound: bound.masks,
@@ -28,7 +28,7 @@ def cpu_masks(value: object, form: str = "masks", split: bool = False) -> t.Any:
         raise AnsibleFilterError(f"cpu_masks: split is true or false, not {split!r}")
     try:
         return _FORMS[form](binding(from_facts(value), split))
-    except TopologyError as exc:
+    except CpuListError as exc:
         raise AnsibleFilterError(f"cpu_masks: {exc}") from exc
 
 

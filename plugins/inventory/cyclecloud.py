@@ -146,10 +146,10 @@ import typing as t
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import Cacheable
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.hosts import to_hosts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cluster_state import to_hosts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import (
-    Client,
+    CycleClient,
     CycleCloudError,
     UnknownOutcome,
 )
@@ -192,7 +192,7 @@ class InventoryModule(ConstructedInventory, Cacheable):
         if kept and cache and time.time() - kept["time"] < self.get_option("refresh"):
             return t.cast("list[dict[str, t.Any]]", kept["nodes"])
         try:
-            nodes = facts.nodes(self._client().status(self.get_option("cluster")))
+            nodes = cluster_state.nodes(self._client().status(self.get_option("cluster")))
         except UnknownOutcome as exc:
             if not kept or not self.get_option("stale"):
                 raise self._failed(path, exc) from None
@@ -220,9 +220,9 @@ class InventoryModule(ConstructedInventory, Cacheable):
     def _failed(self, path: str, exc: CycleCloudError) -> AnsibleParserError:
         return AnsibleParserError(f"Cannot read the nodes of cluster {self.get_option('cluster')} for {path}: {exc}")
 
-    def _client(self) -> Client:
+    def _client(self) -> CycleClient:
         given = {name: self.get_option(name) for name in ("ca_path", "validate_certs", "timeout")}
-        return Client(self.get_option("url"), self.get_option("username"), self.get_option("password"), **given)
+        return CycleClient(self.get_option("url"), self.get_option("username"), self.get_option("password"), **given)
 
     def _access(self) -> dict[str, str]:
         """How hosts are reached."""

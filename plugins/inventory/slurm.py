@@ -88,9 +88,9 @@ import typing as t
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import Cacheable
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hosts import to_hosts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import to_hosts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._inventory import ConstructedInventory
 
@@ -116,7 +116,7 @@ class InventoryModule(ConstructedInventory, Cacheable):
         if use and key in self._cache:
             return self._cache[key]
         try:
-            nodes = Reader(self._run).nodes()
+            nodes = SlurmReader(self._run).nodes()
         except SlurmError as exc:
             raise AnsibleParserError(
                 f"Cannot read the nodes of a Slurm cluster for {path}: {exc}. Slurm's commands must work"
@@ -131,7 +131,7 @@ class InventoryModule(ConstructedInventory, Cacheable):
         return f"after {' '.join(prefix)!r}" if prefix else "on this machine"
 
     def _run(self, argv: list[str]) -> tuple[int, str, str]:
-        found = _command.run([*self.get_option("command"), *argv], self.get_option("timeout"))
+        found = _process.run([*self.get_option("command"), *argv], self.get_option("timeout"))
         if found.rc is None:
             raise SlurmError(f"{' '.join(argv)}: {found.problem}")
         return found.rc, found.out, found.err

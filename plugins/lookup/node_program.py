@@ -20,7 +20,7 @@ description:
 options:
   _terms:
     description:
-      - Exactly one file of C(module_utils) by its name in imports, such as V(gpu.clocks_host).
+      - Exactly one file of C(module_utils) by its name in imports, such as V(gpu.clocks_boot).
     required: true
   library:
     description:
@@ -60,7 +60,7 @@ EXAMPLES = r"""
     name: hpcai-gpu-clocks
     files: "{{ program + unit }}"
   vars:
-    program: "{{ lookup('hpcai.gpu_cluster.node_program', 'gpu.clocks_host', library='/usr/local/lib/hpcai/gpu_clocks',
+    program: "{{ lookup('hpcai.gpu_cluster.node_program', 'gpu.clocks_boot', library='/usr/local/lib/hpcai/gpu_clocks',
       program='/usr/local/sbin/hpcai-gpu-clocks', arguments=['/etc/hpcai/gpu_clocks.json']) }}"
     unit:
       - path: /etc/systemd/system/hpcai-gpu-clocks.service
@@ -69,7 +69,7 @@ EXAMPLES = r"""
 
 - name: Show the files that the program consists of
   ansible.builtin.debug:
-    msg: "{{ lookup('hpcai.gpu_cluster.node_program', 'gpu.clocks_host', library='/opt/clocks')
+    msg: "{{ lookup('hpcai.gpu_cluster.node_program', 'gpu.clocks_boot', library='/opt/clocks')
       | map(attribute='path') }}"
 """
 
@@ -81,7 +81,7 @@ _raw:
   type: list
   elements: list
   sample:
-    - - path: /usr/local/lib/hpcai/gpu_clocks/ansible_collections/hpcai/gpu_cluster/plugins/module_utils/_command.py
+    - - path: /usr/local/lib/hpcai/gpu_clocks/ansible_collections/hpcai/gpu_cluster/plugins/module_utils/_process.py
         content: "# Copyright (c) 2026, the hpcai.gpu_cluster authors ..."
         mode: "0644"
         diff: false

@@ -1,14 +1,19 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which installed packages to hold and which to let go: dpkg's list to a plan. Pure, private."""
+"""Package holds that we set: which are wanted, which are ours, and the change from one to the other."""
 
 from __future__ import annotations
 
 import fnmatch
 import typing as t
+from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import MARK
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import MARK
+
+# Which installed packages to hold and which to let go: dpkg's list to a plan. Pure, private.
+
 
 # After 20auto-upgrades and whatever else is numbered: apt takes the last word.
 APT = "/etc/apt/apt.conf.d/99hpcai-no-automatic-upgrades"
@@ -16,7 +21,7 @@ PERIODIC = f'// {MARK}, role node_tuning. Changes made here are lost.\nAPT::Peri
 SHOW = ["dpkg-query", "--show", "--showformat", "${binary:Package} ${db:Status-Want} ${db:Status-Status}\\n"]
 
 
-class Plan(t.NamedTuple):
+class HoldPlan(t.NamedTuple):
     """``held`` are all packages that are held because of us."""
 
     hold: list[str]
@@ -47,7 +52,7 @@ def matching(names: t.Iterable[str], patterns: t.Sequence[str]) -> list[str]:
     )
 
 
-def plan(now: t.Mapping[str, bool], patterns: t.Sequence[str], earlier: t.Sequence[str]) -> Plan:
+def plan(now: t.Mapping[str, bool], patterns: t.Sequence[str], earlier: t.Sequence[str]) -> HoldPlan:
     """Decide; ``earlier`` are the packages that we held before. What an administrator holds is never ours.
 
     A package of ours that somebody released in the meantime is held again while it is wanted, and forgotten after.
@@ -56,4 +61,55 @@ def plan(now: t.Mapping[str, bool], patterns: t.Sequence[str], earlier: t.Sequen
     hold = [name for name in wanted if not now[name]]
     ours = sorted({*hold, *(name for name in wanted if name in earlier)})
     release = [name for name in sorted(earlier) if name not in wanted and now.get(name, False)]
-    return Plan(hold, release, ours)
+    return HoldPlan(hold, release, ours)
+
+
+# What the module package_hold does with its options.
+
+
+class HoldModule(_files.FileModule, t.Protocol):
+    """What is needed of AnsibleModule."""
+
+    def get_bin_path(self, arg: str) -> str | None: ...
+
+    def run_command(self, args: list[str], check_rc: bool = False) -> tuple[int, str, str]: ...
+
+
+def perform(module: HoldModule, params: t.Mapping[str, t.Any]) -> _files.Json:
+    """Hold and release what has to be."""
+    if not module.get_bin_path("dpkg-query"):
+        text = "there is no dpkg here: packages and automatic upgrades are left as they are"
+        return {"changed": False, "findings": _files.told([_files.ForeignFile("warn", "packages", text)])}
+    meant = not params["only_on"] or any(Path(path).exists() for path in params["only_on"])
+    wanted = params["state"] == "present" and meant
+    record = _files.load(params["record"])
+    now = installed(module.run_command(SHOW, check_rc=True)[1])
+    todo = plan(now, params["packages"] if wanted else [], record.get("held", []))
+    off = PERIODIC if wanted and not params["automatic_upgrades"] else None
+    changes, findings = _files.plan({APT: off})
+    if not module.check_mode:
+        carry_out(module, params["record"], todo, changes, record)
+    diffs = [*_files.differences(changes), *todo.difference()]
+    changed = bool(changes or todo.hold or todo.release)
+    return {
+        "changed": changed,
+        "held": todo.hold,
+        "released": todo.release,
+        "findings": _files.told(findings),
+        "diff": diffs,
+    }
+
+
+def carry_out(
+    module: HoldModule, path: str, todo: HoldPlan, changes: list[_files.FileChange], record: _files.Json
+) -> None:
+    """The record tells what is held, also when dpkg refuses because somebody else is at work."""
+    record["held"] = sorted({*todo.held, *todo.release})
+    _files.note_directories(changes, record)
+    _files.save(path, record)
+    _files.apply(module, changes, record, {})
+    for word, names in (("hold", todo.hold), ("unhold", todo.release)):
+        if names:
+            module.run_command(["apt-mark", word, *names], check_rc=True)
+    record["held"] = todo.held
+    _files.save(path, record)

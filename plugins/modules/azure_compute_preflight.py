@@ -416,8 +416,8 @@ cost:
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.arguments import SPEC
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.preflight_ask import MISSING, OPTIONS, ask
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.preflight import MISSING, OPTIONS, ask
 
 
 def main() -> None:

@@ -97,16 +97,15 @@ import datetime
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import arguments, client, expiry
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, teardown
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import ours
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import TeardownError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown_read import RESOURCES, groups
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import RESOURCES, TeardownError, groups
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            **arguments.SPEC,
+            **client.SPEC,
             "cluster": {"type": "str", "required": True},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "expires_on": {"type": "str"},
@@ -125,21 +124,21 @@ def main() -> None:
         known = [group for group in groups(arm) if ours(group, params["cluster"])]
         if not known and params["state"] == "present":
             raise TeardownError("there is no resource group with its tags, so nothing that could expire")
-        before = {group.id: group.tags.get(expiry.TAG, "") for group in known}
+        before = {group.id: group.tags.get(teardown.TAG, "") for group in known}
         after = ""
         if params["state"] == "present":
-            after = expiry.wanted(min(before.values()), now, params["expires_on"] or "", params["days"] or 0)
-        mark = expiry.by(expiry.EXPIRE, after)
-        stale = [one.id for one in known if before[one.id] != after or one.tags.get(expiry.BY_TAG) != mark]
+            after = teardown.wanted(min(before.values()), now, params["expires_on"] or "", params["days"] or 0)
+        mark = teardown.by(teardown.EXPIRE, after)
+        stale = [one.id for one in known if before[one.id] != after or one.tags.get(teardown.BY_TAG) != mark]
         for group in [] if module.check_mode else stale:
-            tags = expiry.tags((arm.get(group, RESOURCES) or {}).get("tags") or {}, after)
+            tags = teardown.tags((arm.get(group, RESOURCES) or {}).get("tags") or {}, after)
             arm.patch(group, RESOURCES, {"tags": tags})
-    except (arguments.AzureError, TeardownError) as exc:
+    except (client.AzureError, TeardownError) as exc:
         module.fail_json(msg=f"The expiry of {params['cluster']} cannot be set: {exc}")
-    marks = {group.id: group.tags.get(expiry.BY_TAG, "") for group in known}
+    marks = {group.id: group.tags.get(teardown.BY_TAG, "") for group in known}
     diff = {
-        "before": {expiry.TAG: before, expiry.BY_TAG: marks},
-        "after": {expiry.TAG: dict.fromkeys(before, after), expiry.BY_TAG: dict.fromkeys(before, mark)},
+        "before": {teardown.TAG: before, teardown.BY_TAG: marks},
+        "after": {teardown.TAG: dict.fromkeys(before, after), teardown.BY_TAG: dict.fromkeys(before, mark)},
     }
     module.exit_json(changed=bool(stale), expires_on=after, groups=list(before), diff=diff)
 

@@ -144,8 +144,8 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, compare
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.arguments import SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, ownership
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import SPEC
 
 
 def act(arm: client.Arm, params: t.Mapping[str, t.Any], there: t.Mapping[str, t.Any] | None) -> client.Json:
@@ -154,16 +154,16 @@ def act(arm: client.Arm, params: t.Mapping[str, t.Any], there: t.Mapping[str, t.
         arm.delete(place, version)
         return {}
     if not params["action"]:
-        return arm.put(place, version, compare.request(body, there, params["whole"]))
+        return arm.put(place, version, ownership.request(body, there, params["whole"]))
     arm.post(f"{place}/{params['action']}", version)
     deadline = time.monotonic() + params["wait"]
     while True:
         now = arm.get(place, version) or {}
-        if compare.fits(body, now):
+        if ownership.fits(body, now):
             return now
         if time.monotonic() > deadline:
             raise client.AzureError(
-                f"{place} is {compare.part(body, now)} still, {params['wait']} s after {params['action']}"
+                f"{place} is {ownership.part(body, now)} still, {params['wait']} s after {params['action']}"
             )
         time.sleep(params["interval"])
 
@@ -191,12 +191,12 @@ def main() -> None:
         arm = client.connect(params)
         there = arm.get(params["id"], params["api_version"])
         changed = (
-            (there is None or not compare.fits(body, there)) if params["state"] == "present" else there is not None
+            (there is None or not ownership.fits(body, there)) if params["state"] == "present" else there is not None
         )
         after = act(arm, params, there) if changed and not module.check_mode else there
     except client.AzureError as exc:
         module.fail_json(msg=f"{params['id']} cannot be {params['state']}: {exc}")
-    before = there and (compare.part(body, there) if body else {"id": params["id"]})
+    before = there and (ownership.part(body, there) if body else {"id": params["id"]})
     diff = {"before": before or {}, "after": (body if changed else before) or {}}
     module.exit_json(changed=changed, resource=after or {}, diff=diff)
 

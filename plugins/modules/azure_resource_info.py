@@ -83,7 +83,7 @@ resources:
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.arguments import SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import SPEC
 
 
 def main() -> None:

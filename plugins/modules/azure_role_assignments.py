@@ -132,7 +132,7 @@ import time
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import assignments, client
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.arguments import SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import SPEC
 
 WISH = {
     "scope": {"type": "str", "required": True},
@@ -155,7 +155,7 @@ def main() -> None:
     )
     if client.MISSING:
         module.fail_json(msg=missing_required_lib("azure-identity, azure-mgmt-core"), exception=client.MISSING)
-    wishes = [assignments.Wish(**one) for one in module.params["assignments"]]
+    wishes = [assignments.WantedAssignment(**one) for one in module.params["assignments"]]
     refused = assignments.refusals(wishes)
     if not module.check_mode:
         refused += [f"nobody is named for {wish.role} on {wish.scope}" for wish in wishes if not wish.principal]

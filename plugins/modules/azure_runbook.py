@@ -99,7 +99,7 @@ import hashlib
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import arguments, client
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client
 
 VERSION = "2023-11-01"
 
@@ -117,7 +117,7 @@ def main() -> None:
     text = {"type": "str", "required": True}
     module = AnsibleModule(
         argument_spec={
-            **arguments.SPEC,
+            **client.SPEC,
             "account": text,
             "name": text,
             "location": text,
@@ -138,7 +138,7 @@ def main() -> None:
         before = ((arm.get(place, VERSION) or {}).get("properties") or {}).get("description") or ""
         if before != said and not module.check_mode:
             publish(arm, place, body, params["content"], said)
-    except arguments.AzureError as exc:
+    except client.AzureError as exc:
         module.fail_json(msg=f"Runbook {params['name']} is not published: {exc}")
     diff = {"before": f"{before}\n", "after": f"{said}\n"}
     module.exit_json(changed=before != said, id=place, digest=digest, diff=diff)

@@ -144,16 +144,22 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import arguments, client, teardown
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown_read import asked, read
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown_run import PARTS, Done, run, targets
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, teardown
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import (
+    PARTS,
+    DeletedResource,
+    asked,
+    read_subscription,
+    run,
+    targets,
+)
 
 
 def main() -> None:
     texts = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
         argument_spec={
-            **arguments.SPEC,
+            **client.SPEC,
             "cluster": {"type": "str", "required": True},
             "confirm": {"type": "str", "required": True},
             "nodes_cluster": {"type": "str"},
@@ -170,13 +176,13 @@ def main() -> None:
         module.fail_json(msg=f"Nothing was deleted: confirm is {module.params['confirm']!r}, the cluster is {name!r}")
     try:
         arm = client.connect(module.params)
-        plan = teardown.plan(*read(arm, asked(module.params)))
-    except (arguments.AzureError, teardown.TeardownError) as exc:
+        plan = teardown.plan(*read_subscription(arm, asked(module.params)))
+    except (client.AzureError, teardown.TeardownError) as exc:
         module.fail_json(msg=f"Nothing of {name} was deleted, for it cannot be read what there is: {exc}")
     if plan.refusals:
         module.fail_json(msg=f"Nothing of {name} was deleted: {'; '.join(plan.refusals)}")
     going = targets(plan, module.params["parts"])
-    done = Done(going, [], "", []) if module.check_mode else run(arm, going)
+    done = DeletedResource(going, [], "", []) if module.check_mode else run(arm, going)
     diff = {"before": "".join(f"{one}\n" for one in going), "after": "".join(f"{one}\n" for one in done.left)}
     answer: dict[str, t.Any] = {
         "changed": bool(done.deleted),

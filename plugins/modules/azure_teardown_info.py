@@ -235,15 +235,21 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import arguments, client, expiry, teardown
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown_leftovers import listing, server, vaults
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown_read import asked, groups, read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, teardown
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import (
+    asked,
+    groups,
+    listing,
+    read_subscription,
+    server,
+    vaults,
+)
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            **arguments.SPEC,
+            **client.SPEC,
             "cluster": {"type": "str"},
             "nodes_cluster": {"type": "str"},
             "also": {"type": "list", "elements": "str", "default": []},
@@ -257,14 +263,14 @@ def main() -> None:
     try:
         arm = client.connect(module.params)
         now = datetime.datetime.now(datetime.timezone.utc)
-        answer: dict[str, t.Any] = {"clusters": [due._asdict() for due in expiry.clusters(groups(arm), now)]}
+        answer: dict[str, t.Any] = {"clusters": [due._asdict() for due in teardown.clusters(groups(arm), now)]}
         if name:
-            seen, complete = read(arm, asked(module.params))
+            seen, complete = read_subscription(arm, asked(module.params))
             plan = teardown.plan(seen, complete)
             kept, notes = vaults(arm, seen, name)
             plan.notes.extend(notes)
             answer.update(plan=plan._asdict(), listing=listing(plan), server=server(arm, seen, name), vaults=kept)
-    except (arguments.AzureError, teardown.TeardownError) as exc:
+    except (client.AzureError, teardown.TeardownError) as exc:
         module.fail_json(msg=f"Cannot say what there is of {name or 'any cluster'}: {exc}")
     module.exit_json(**answer)
 

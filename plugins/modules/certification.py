@@ -470,28 +470,32 @@ drains:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request, task
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import module as certify_module
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=request.SPEC, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=certify_module.SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"SLURM_TIME_FORMAT": TIME_FORMAT, "SLURM_BITSTR_LEN": "0"}
 
     def run(argv: list[str]) -> tuple[int, str, str]:
         return module.run_command([module.get_bin_path(argv[0], required=True), *argv[1:]])
 
     try:
-        found = task.perform(module.params, Slurm(run), module.check_mode)
+        found = certify_module.perform(module.params, CampaignSlurm(run), module.check_mode)
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Cannot certify: {exc}")
     result = {"changed": found.changed, "run": found.run, "directory": found.folder, "resumed": found.resumed}
     result["removed"] = list(found.removed)
     if found.certificate is not None:
         short = {key: value for key, value in found.certificate.items() if key != "rounds"}
-        result.update(certificate=short, checks=task.told(found.records), drains=task.drains(found.certificate))
-        result["refused"] = task.refused(found.certificate)
+        result.update(
+            certificate=short,
+            checks=certify_module.told(found.records),
+            drains=certify_module.drains(found.certificate),
+        )
+        result["refused"] = certify_module.refused(found.certificate)
     module.exit_json(**result, plan=found.plan)
 
 

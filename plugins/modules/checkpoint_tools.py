@@ -157,8 +157,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import SPEC, FileError, keep_all
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import install
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import SPEC, FileError, keep_all
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import azcopy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
 
 
@@ -174,14 +174,14 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    wanted = install.Wanted(Path(params["directory"]), params["version"], params["sha256"])
+    wanted = azcopy.WantedAzcopy(Path(params["directory"]), params["version"], params["sha256"])
     try:
-        install.check(wanted)
-        there, used = install.state(wanted)
+        azcopy.check(wanted)
+        there, used = azcopy.state(wanted)
         if not module.check_mode and not used:
             if not there and not params["archive"]:
                 raise CheckpointError(f"azcopy {wanted.version} is not in {wanted.directory}, and no archive is given")
-            install.install(wanted, params["archive"] or "")
+            azcopy.install(wanted, params["archive"] or "")
         changed, dummy, diffs = keep_all(module, params["files"])
     except (CheckpointError, FileError, OSError) as exc:
         module.fail_json(msg=f"The tools for uploads are not installed: {exc}")

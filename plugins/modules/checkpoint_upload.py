@@ -208,8 +208,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch_argv import flags
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import flags
 
 
 def main() -> None:
@@ -234,7 +234,7 @@ def main() -> None:
     if module.check_mode and not Path(params["program"]).exists():
         # An earlier task of the play would have made it.
         module.exit_json(changed=True, upload={"sent": []})
-    done = _command.run(argv, params["timeout"] * 3)
+    done = _process.run(argv, params["timeout"] * 3)
     try:
         answer: dict[str, t.Any] = json.loads(done.out.splitlines()[-1])
         failed, changed = answer.pop("failed"), answer.pop("changed", False)

@@ -271,39 +271,38 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import request as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import result as collective
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import run as collective_run
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            **asked.SPEC,
+            **collective_run.SPEC,
             "python": {"type": "path", "default": "python3"},
             "busy": {"type": "list", "elements": "str", "default": []},
             "partition": {"type": "str"},
             "srun_options": {"type": "dict", "default": {}},
             "environment": {"type": "dict", "default": {}},
             "timeout": {"type": "float", "default": 600},
-            **_measure.SPEC,
+            **_checks.SPEC,
         },
         supports_check_mode=False,
     )
     params = module.params
-    request = asked.Request(**{name: params[name] for name in asked.SPEC})
+    request = collective_run.CollectiveRequest(**{name: params[name] for name in collective_run.SPEC})
     options = {"partition": params["partition"], **params["srun_options"]}
     variables = {name: str(value) for name, value in params["environment"].items()}
     context = {"time": time.time(), "run": params["run"], "profile": params["profile"], "busy": params["busy"]}
     try:
-        asked.validate(request, params["expect"])
+        collective_run.validate(request, params["expect"])
         if request.nodes * request.ntasks_per_node == 1:
-            module.exit_json(changed=False, argv=[], **collective.skip(request, context))
+            module.exit_json(changed=False, argv=[], **collective_run.skip(request, context))
         srun = module.get_bin_path("srun", required=True)
-        argv = asked.command(srun, params["python"], request, options, params["timeout"])
-        outcome = run(argv, params["timeout"], asked.source(), variables)
-        result = collective.result(outcome, request, params["expect"], {**context, "argv": argv})
+        argv = collective_run.command(srun, params["python"], request, options, params["timeout"])
+        outcome = run(argv, params["timeout"], collective_run.source(), variables)
+        result = collective_run.result(outcome, request, params["expect"], {**context, "argv": argv})
     except ValueError as exc:
         module.fail_json(msg=f"Cannot measure collectives: {exc}")
     module.exit_json(changed=False, argv=argv, **result)

@@ -280,16 +280,20 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_origin import Origin, on_a_node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_source import ARGUMENTS, Asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_store import Store
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_store import (
+    ARGUMENTS,
+    EnrootOrigin,
+    ImageReference,
+    ImageStore,
+    on_a_node,
+)
 
 
 class Module(AnsibleModule):
     """Keeps a token in the source out of the system's log too, which is written before main goes on."""
 
     def _log_invocation(self) -> None:
-        self.no_log_values |= {Asked("", self.params.get("source") or "").secret} - {""}
+        self.no_log_values |= {ImageReference("", self.params.get("source") or "").secret} - {""}
         super()._log_invocation()
 
 
@@ -297,12 +301,12 @@ def main() -> None:
     os.umask(0o022)  # others read the images, whatever the habit of their owner is
     module = Module(argument_spec=ARGUMENTS, required_if=[("state", "present", ["source"])], supports_check_mode=True)
     params = module.params
-    asked = Asked(**{name: params[name] or "" for name in Asked._fields})
+    asked = ImageReference(**{name: params[name] or "" for name in ImageReference._fields})
     srun = []
     if params["import_on"] == "node" and asked.kind == "docker" and params["state"] == "present":
         srun = on_a_node(module.get_bin_path("srun", required=True), params["partition"], params["srun_options"])
-    origin = Origin(asked, srun, params["timeout"], lambda url: open_url(url, timeout=60))
-    store = Store(Path(params["directory"]), asked, origin, params["keep"], params["verify"])
+    origin = EnrootOrigin(asked, srun, params["timeout"], lambda url: open_url(url, timeout=60))
+    store = ImageStore(Path(params["directory"]), asked, origin, params["keep"], params["verify"])
     try:
         if params["state"] == "absent":
             module.exit_json(changed=store.remove(module.check_mode))

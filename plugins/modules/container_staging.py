@@ -246,12 +246,17 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_job import Cluster, Tools, publish
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_plan import sentence
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_request import ARGUMENTS, read
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import Staging
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import (
+    ARGUMENTS,
+    Staging,
+    StagingCluster,
+    Tools,
+    publish,
+    read,
+    sentence,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import expand
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader
 
 
 def main() -> None:
@@ -268,7 +273,7 @@ def main() -> None:
     try:
         request = read(params, expand(params["nodes"]), module.check_mode)
         published = publish(Path(params["source"]), module.check_mode)
-        found = Staging(request, Cluster(Reader(run), tools)).run()
+        found = Staging(request, StagingCluster(SlurmReader(run), tools)).run()
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Staging images to {params['directory']}: {exc}")
     diff = {"before": found["changes"], "after": dict.fromkeys(found["changes"], "current")}

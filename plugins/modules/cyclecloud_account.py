@@ -222,9 +222,8 @@ machine_types:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.account import SPEC
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.account_task import bring
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import CliError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.account import SPEC, bring
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import CliError
 
 
 def main() -> None:

@@ -193,19 +193,16 @@ cluster:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_task
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.answers import (
-    CycleCloudError,
-    UnknownOutcome,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import CliError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import CycleCloudError, UnknownOutcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import CliError
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=cluster_task.SPEC, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=cluster.SPEC, supports_check_mode=True)
     params = module.params
     try:
-        result = cluster_task.perform(params, module.check_mode)
+        result = cluster.perform(params, module.check_mode)
     except (CliError, CycleCloudError, OSError) as exc:
         lost = isinstance(exc, UnknownOutcome)
         hint = f". Does the server run? Ask '{params['home']}/cycle_server status' there" if lost else ""

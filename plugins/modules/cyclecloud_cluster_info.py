@@ -139,9 +139,8 @@ node_arrays:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.answers import CycleCloudError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.options import SPEC, client
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import SPEC, CycleCloudError, client
 
 
 def main() -> None:
@@ -156,8 +155,8 @@ def main() -> None:
         module.fail_json(msg=f"Cluster {name} cannot be read: {exc}")
     except (TypeError, ValueError):
         module.fail_json(msg=f"gpus holds no numbers: {module.params['gpus']}")
-    problems = facts.gpu_problems(status, wanted)
-    result = facts.cluster(status)
+    problems = cluster_state.gpu_problems(status, wanted)
+    result = cluster_state.cluster(status)
     if problems:
         module.fail_json(msg=f"Cluster {name} has no usable GPUs: {'; '.join(problems)}", **result)
     module.exit_json(changed=False, exists=True, **result)

@@ -182,10 +182,8 @@ added:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.answers import CycleCloudError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.nodes import ROUTES
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.nodes_task import Task
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.options import SPEC, client
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.nodes import ROUTES, NodesTask
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import SPEC, CycleCloudError, client
 
 
 def main() -> None:
@@ -215,7 +213,7 @@ def main() -> None:
     )
     params = module.params
     try:
-        result = Task(client(params), params).run(module.check_mode)
+        result = NodesTask(client(params), params).run(module.check_mode)
     except CycleCloudError as exc:
         module.fail_json(msg=f"Nodes of cluster {params['cluster']} cannot be {params['state']}: {exc}")
     problems = result.pop("problems")

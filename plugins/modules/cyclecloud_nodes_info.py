@@ -194,9 +194,13 @@ nodes:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.options import SPEC, client
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import CycleCloudError, quoted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import (
+    SPEC,
+    CycleCloudError,
+    client,
+    quoted,
+)
 
 
 def main() -> None:
@@ -206,7 +210,7 @@ def main() -> None:
     params = module.params
     try:
         asked = client(params)
-        nodes = facts.nodes(asked.status(params["cluster"]))
+        nodes = cluster_state.nodes(asked.status(params["cluster"]))
         if params["request_id"]:
             path = f"/clusters/{quoted(params['cluster'])}/nodes"
             mine = {one["NodeId"] for one in asked.get(path, request_id=params["request_id"])["nodes"]}

@@ -103,8 +103,8 @@ upgraded:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import SPEC, Cli, CliError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.package import Apt
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.package import ServerApt
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import SPEC, Cli, CliError
 
 
 def main() -> None:
@@ -122,7 +122,7 @@ def main() -> None:
     )
     params = module.params
     what = f"{params['name']} {params['version']}"
-    apt = Apt(Cli(params), {**params, "check": module.check_mode})
+    apt = ServerApt(Cli(params), {**params, "check": module.check_mode})
     try:
         todo, before = apt.look()
         if todo.changed and not module.check_mode:

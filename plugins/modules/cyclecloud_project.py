@@ -102,8 +102,13 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import CLI_SPEC, Cli, CliError, Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.project import Upload, collect
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.project import ProjectUpload, collect
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import (
+    CLI_SPEC,
+    Cli,
+    CliError,
+    Json,
+)
 
 
 def bring(module: AnsibleModule) -> Json:
@@ -112,7 +117,7 @@ def bring(module: AnsibleModule) -> Json:
         # An earlier task of the play would have copied it.
         return {"changed": True, "project": {"name": "", "spec": "", "version": "1.0.0", "digest": ""}}
     project = collect(params["source"])
-    upload = Upload(Cli(params), params["state_dir"], project, params["locker"])
+    upload = ProjectUpload(Cli(params), params["state_dir"], project, params["locker"])
     needed = upload.needed()
     if needed and not module.check_mode:
         upload.send()

@@ -132,9 +132,8 @@ ca:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import SPEC, Cli, CliError, Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server import Server, wanted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.settings import shown
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server import CycleServer, shown, wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import SPEC, Cli, CliError, Json
 
 TLS = {
     "certificate": {"type": "str"},
@@ -148,7 +147,7 @@ TLS = {
 def bring(module: AnsibleModule) -> Json:
     params = module.params
     tls = wanted(params["tls"], params["hostname"], params["names"])
-    server = Server(Cli(params), params["state_dir"])
+    server = CycleServer(Cli(params), params["state_dir"])
     if not server.cli.installed() and not module.check_mode:
         raise CliError(f"{server.cli.server_program} is not there: install the package first")
     found = server.look(params["settings"], tls)

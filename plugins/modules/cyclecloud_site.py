@@ -95,7 +95,7 @@ records:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import CLI_SPEC, CliError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import CLI_SPEC, CliError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.site import bring
 
 

@@ -253,22 +253,22 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp, ddp_runs, ddp_unit
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp
 
 
 def _perform(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     folder, name = Path(params["path"]), ddp.unit(params["path"])
     if params["state"] == "started":
-        return {"changed": ddp_unit.start(module, name)}
+        return {"changed": ddp.start_unit(module, name)}
     if params["state"] == "stopped":
-        return {"changed": ddp_unit.stop(module, name)}
+        return {"changed": ddp.stop(module, name)}
     if params["state"] == "prepared":
-        needed, run = ddp_runs.prepare(folder, params["spec"], params["programs"], params["again"], module.check_mode)
+        needed, run = ddp.prepare(folder, params["spec"], params["programs"], params["again"], module.check_mode)
         return {"changed": needed, "needed": needed, "run": run}
-    found = ddp_runs.wait(folder, params["run"], params["timeout"])
+    found = ddp.wait(folder, params["run"], params["timeout"])
     if found["state"] != "completed":
-        module.fail_json(msg=ddp.report(found, ddp_runs.last_words(found)), training=found)
+        module.fail_json(msg=ddp.report(found, ddp.last_words(found)), training=found)
     return {"changed": False, "training": found}
 
 

@@ -132,49 +132,51 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files as owned
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._pinned_source import sha256
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import deb, deb_install
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.deb_install import File, InstallError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files as owned
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import sha256
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import debian
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.debian import InstallError, PackageFile
 
 
 def bring(module: AnsibleModule) -> dict[str, t.Any]:
     params, record = module.params, owned.load(module.params["record"])
-    files = [File(**one) for one in params["files"]]
-    deb_install.check(files, params["names"])
-    todo = deb_install.lacking(files, record, deb.installed)
-    wanted = [*deb_install.absent(params["names"], deb.installed), *(one.label for one in todo)]
-    result = {"missing": deb_install.without_path(todo), "installed": wanted, "changed": bool(wanted)}
+    files = [PackageFile(**one) for one in params["files"]]
+    debian.check(files, params["names"])
+    todo = debian.lacking(files, record, debian.installed)
+    wanted = [*debian.absent(params["names"], debian.installed), *(one.label for one in todo)]
+    result = {"missing": debian.without_path(todo), "installed": wanted, "changed": bool(wanted)}
     if wanted and not module.check_mode:
         record.update(install(module, todo, wanted))
     if not module.check_mode:
-        owned.save(params["record"], deb_install.noted(record, deb.installed))
+        owned.save(params["record"], debian.noted(record, debian.installed))
     return {**result, "diff": {"before": "", "after": "".join(f"{one}\n" for one in wanted)}}
 
 
-def install(module: AnsibleModule, todo: list[File], wanted: list[str]) -> dict[str, dict[str, str]]:
+def install(module: AnsibleModule, todo: list[PackageFile], wanted: list[str]) -> dict[str, dict[str, str]]:
     """Prove the files, install all in one go and look again; return what their checksums stand for."""
-    missing = deb_install.without_path(todo)
+    missing = debian.without_path(todo)
     if missing:
         raise InstallError(f"no path of a file is given for {', '.join(missing)}")
     for one in todo:
         found = sha256(one.path)
         if one.sha256 and found != one.sha256:
             raise InstallError(f"{one.path} has the SHA-256 digest {found}, not {one.sha256}: nothing was installed")
-    is_what = {one.path: (deb.field(Path(one.path), "Package"), deb.field(Path(one.path), "Version")) for one in todo}
-    argv = deb_install.command([one.path for one in todo] or wanted)
+    is_what = {
+        one.path: (debian.field(Path(one.path), "Package"), debian.field(Path(one.path), "Version")) for one in todo
+    }
+    argv = debian.command([one.path for one in todo] or wanted)
     environment = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     rc, out, err = module.run_command(argv, environ_update=environment)
     if rc != 0:
         raise InstallError(f"{' '.join(argv)} ended with {rc}: {(err or out).strip()}")
-    wrong = [f"{name} {version}" for name, version in is_what.values() if deb.installed(name) != version]
+    wrong = [f"{name} {version}" for name, version in is_what.values() if debian.installed(name) != version]
     if wrong:
         raise InstallError(f"apt ended well, but did not install {', '.join(wrong)}")
     return {one.sha256: dict(zip(("name", "version"), is_what[one.path])) for one in todo if one.sha256}
 
 
 def main() -> None:
-    entry = {key: {"type": "str", "default": ""} for key in File._fields}
+    entry = {key: {"type": "str", "default": ""} for key in PackageFile._fields}
     spec = {
         "files": {"type": "list", "elements": "dict", "default": [], "options": entry},
         "names": {"type": "list", "elements": "str", "default": []},

@@ -155,26 +155,28 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files as owned
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_conf as conf
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files as owned
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_config
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_host as host
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_links as links
 
 
 def bring(module: AnsibleModule) -> dict[str, t.Any]:
     """Compare all first, so that a wrong value changes nothing."""
     params, wanted = module.params, module.params["state"] == "present"
-    files = {conf.SETTINGS: conf.settings(params["settings"]), conf.MOUNTS: conf.mounts(params["mounts"])}
-    files[conf.ENVIRONMENT] = conf.environment(params["environment"])
+    files = {
+        enroot_config.SETTINGS: enroot_config.settings(params["settings"]),
+        enroot_config.MOUNTS: enroot_config.mounts(params["mounts"]),
+    }
+    files[enroot_config.ENVIRONMENT] = enroot_config.environment(params["environment"])
     files.update({host.SYSCTL: host.kernel_file(), host.PROFILE: host.apparmor_file()})
     changes, findings = owned.plan(files if wanted else dict.fromkeys(files))
-    hooks = links.plan(params["hooks"] if wanted else [], present=Path(conf.EXTRA).is_dir())
+    hooks = enroot_config.plan(params["hooks"] if wanted else [], present=Path(enroot_config.EXTRA).is_dir())
     todo = [*changes, *hooks]
     closed = host.closed(files[host.SYSCTL]) if wanted else {}
     lost = host.capabilities_lost(host.CAPABILITIES) if wanted else {}
     if not module.check_mode:
         owned.apply(module, changes, {}, {})
-        links.apply(hooks)
+        enroot_config.apply(hooks)
         host.allow(closed)
         host.give(lost)
     profile = wanted and (host.profile_missing() or any(one.path == host.PROFILE for one in changes))
@@ -182,7 +184,7 @@ def bring(module: AnsibleModule) -> dict[str, t.Any]:
         if profile:
             host.load_profile()
         host.prove()
-    diff = [*owned.differences(changes), *links.differences(hooks), *links.told({**closed, **lost})]
+    diff = [*owned.differences(changes), *enroot_config.differences(hooks), *enroot_config.told({**closed, **lost})]
     return {"changed": bool(todo or closed or lost or profile), "findings": owned.told(findings), "diff": diff}
 
 

@@ -106,12 +106,12 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_credentials as credentials
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_config as credentials
 
 
 def bring(module: AnsibleModule) -> dict[str, t.Any]:
     """Compare all files before any of them changes."""
-    entries = [credentials.Entry(**one) for one in module.params["entries"]]
+    entries = [credentials.CredentialEntry(**one) for one in module.params["entries"]]
     todo = {}
     for user in dict.fromkeys(one.user for one in entries):
         place = credentials.path(user)

@@ -170,7 +170,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._pinned_source import sha256
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import sha256
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_package
 
 

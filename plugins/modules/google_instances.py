@@ -185,14 +185,14 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google import instances as google
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.gcloud import Gcloud, GcloudError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google import google
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.google import Gcloud, GcloudError
 
 
 def bring(given: t.Mapping[str, t.Any], compute: google.Instances, check: bool) -> dict[str, t.Any]:
     """Do what is needed; return what the module returns."""
     present = given["state"] == "present"
-    wrong = google.faults(given["machine"]) if present else []
+    wrong = google.instance_faults(given["machine"]) if present else []
     if wrong:
         raise GcloudError("; ".join(wrong))
     before = compute.listed()

@@ -150,8 +150,7 @@ command:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.gcloud import Gcloud, GcloudError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.resources import KINDS, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.google import KINDS, Gcloud, GcloudError, perform
 
 
 def main() -> None:

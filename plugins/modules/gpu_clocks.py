@@ -284,9 +284,9 @@ gpus:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_task import Options, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CheckError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_module import ClocksOptions, perform
 
 
 def main() -> None:
@@ -300,13 +300,13 @@ def main() -> None:
         "record": {"type": "path", "default": "/run/hpcai/gpu_clocks.json"},
         "settle": {"type": "float", "default": 3},
         "timeout": {"type": "float", "default": 30},
-        **_measure.SPEC,
-        **_measure.NODE,
+        **_checks.SPEC,
+        **_checks.NODE,
     }
     required = [("state", "locked", ["graphics", "memory"], True)]
     module = AnsibleModule(argument_spec=spec, required_if=required, supports_check_mode=True)
     try:
-        result = perform(Options(**module.params), module.check_mode)
+        result = perform(ClocksOptions(**module.params), module.check_mode)
     except CheckError as exc:
         module.fail_json(msg=f"Cannot set the clocks of GPUs: {exc}")
     module.exit_json(**result)

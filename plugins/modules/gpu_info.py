@@ -507,17 +507,16 @@ import time
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import request as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.read import read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import read
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=asked.spec(info.CHECKS), supports_check_mode=True)
+    module = AnsibleModule(argument_spec=info.spec(info.CHECKS), supports_check_mode=True)
     params = module.params
     begin, start = time.time(), time.monotonic()
     try:
-        options = asked.options(params, socket.gethostname().split(".")[0])
-        users, variables = asked.users(params["processes"]), asked.variables(params["environment"])
+        options = info.options(params, socket.gethostname().split(".")[0])
+        users, variables = info.users(params["processes"]), info.variables(params["environment"])
         reading = read(params["program"], params["timeout"], variables)
         seen = info.see(reading, options, params["sysfs"], users)
         seconds = time.monotonic() - start

@@ -219,14 +219,14 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import tools
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import test_tools
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=tools.SPEC, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=test_tools.SPEC, supports_check_mode=True)
     os.umask(0o022)  # users run the programs, whatever root's own habit is
     try:
-        worker = tools.Worker(module.params, module.check_mode)
+        worker = test_tools.TestToolsBuilder(module.params, module.check_mode)
         result = worker.run()
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"GPU test tools: {exc}")

@@ -260,13 +260,13 @@ environment:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import info
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=read.SPEC, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=info.SPEC, supports_check_mode=True)
     try:
-        result = read.perform(module.params)
+        result = info.perform(module.params)
     except ValueError as exc:
         module.fail_json(msg=f"Cannot judge the InfiniBand ports: {exc}")
     module.exit_json(changed=False, **result)

@@ -83,7 +83,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import replace
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace_owned
 
 SIZE_MADE = 128  # what munged makes
 SIZE_LEAST = 32  # what munged takes; anything shorter is a file that a killed run left behind
@@ -103,7 +103,7 @@ def main() -> None:
     changed = key != now
     if changed and not module.check_mode:
         try:
-            replace(path, key, owner, 0o400)
+            replace_owned(path, key, owner, 0o400)
         except OSError as exc:
             module.fail_json(msg=f"Cannot write {path}: {exc}")
     if path.exists() and owner in {user.pw_name for user in pwd.getpwall()}:

@@ -133,10 +133,8 @@ variables:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import FileError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import RecordError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.conf import NcclError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.config_task import perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import FileError, RecordError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.config import NcclConfError, perform
 
 
 def main() -> None:
@@ -151,7 +149,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     try:
         result = perform(module, module.params)
-    except (FileError, NcclError, OSError, RecordError) as exc:
+    except (FileError, NcclConfError, OSError, RecordError) as exc:
         module.fail_json(msg=f"Cannot configure NCCL: {exc}")
     module.exit_json(**result)
 

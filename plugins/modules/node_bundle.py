@@ -191,7 +191,7 @@ import sys
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.make import BundleError, Wish, keep
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.bundle import BundleError, BundleRequest, keep
 
 
 def main() -> None:
@@ -213,7 +213,7 @@ def main() -> None:
     # Beside the Ansible that runs us are the collections that came with it.
     places = [*params.pop("collections_paths"), *(path for path in sys.path if path.endswith("-packages"))]
     try:
-        changed, bundle = keep(Wish(places=places, **params), module.check_mode)
+        changed, bundle = keep(BundleRequest(places=places, **params), module.check_mode)
     except (BundleError, OSError) as exc:
         module.fail_json(msg=f"No node bundle: {exc}")
     module.exit_json(changed=changed, **bundle)

@@ -95,7 +95,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import prune
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import bundle
 
 
 def main() -> None:
@@ -112,8 +112,8 @@ def main() -> None:
     params = module.params
     try:
         files = [Path(name) for pattern in params["user_data"] for name in glob.glob(pattern)]  # noqa: PTH207
-        wish = prune.Wish(params["current"], params["keep"], params["seconds"], prune.named(files))
-        changed, gone, kept = prune.bring(Path(params["path"]), wish, time.time(), module.check_mode)
+        wish = bundle.PruneRequest(params["current"], params["keep"], params["seconds"], bundle.named(files))
+        changed, gone, kept = bundle.bring(Path(params["path"]), wish, time.time(), module.check_mode)
     except OSError as exc:
         module.fail_json(msg=f"Bundles in {params['path']} cannot be removed: {exc}")
     diff = {

@@ -189,9 +189,14 @@ import socket
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError, validate_expectation
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import CHECKS, Node, Options, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CheckError, validate_expectation
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import (
+    CHECKS,
+    NodeAccess,
+    NodeCheckOptions,
+    perform,
+)
 
 
 def main() -> None:
@@ -203,17 +208,17 @@ def main() -> None:
             "controller_epoch": {"type": "float"},
             "credential": {"type": "str", "no_log": True},
             "timeout": {"type": "float", "default": 20},
-            **_measure.SPEC,
+            **_checks.SPEC,
         },
         supports_check_mode=True,
     )
     params = module.params
     node = params["name"] or socket.gethostname().split(".")[0]
-    options = Options(node, **{name: params[name] for name in Options._fields if name != "node"})
+    options = NodeCheckOptions(node, **{name: params[name] for name in NodeCheckOptions._fields if name != "node"})
     try:
         for expectation in options.expect:
             validate_expectation(expectation)
-        checks = perform(params["checks"], options, Node(options.timeout))
+        checks = perform(params["checks"], options, NodeAccess(options.timeout))
     except CheckError as exc:
         module.fail_json(msg=f"Cannot judge {options.node}: {exc}")
     module.exit_json(changed=False, checks=checks)

@@ -106,7 +106,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.release import release
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import installed_release
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 
@@ -129,7 +129,7 @@ def services(module: AnsibleModule, names: list[str]) -> dict[str, str]:
 def slurm(module: AnsibleModule) -> str:
     """One that does not tell is left to whoever needs to know."""
     with contextlib.suppress(SlurmError):
-        return release(module) if module.params["slurm"] else ""
+        return installed_release(module) if module.params["slurm"] else ""
     return ""
 
 

@@ -276,14 +276,13 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_hold_task
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import FileError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import RecordError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import config_task as nccl_config
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.conf import NcclError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.files import SettingError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.host import ApplyError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.task import perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_hold
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import FileError, RecordError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import config as nccl_config
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.config import NcclConfError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.module import perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.settings import SettingError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.values import TuningError
 
 NCCL: dict[str, t.Any] = {
     "variables": {"type": "dict", "default": {}},
@@ -304,7 +303,7 @@ def all_of(module: AnsibleModule) -> dict[str, t.Any]:
     """Do one topic after the other; what they found and changed is one result."""
     state = {"state": module.params["state"]}
     result = perform(module, module.params)
-    for name, work in (("nccl", nccl_config.perform), ("hold", _package_hold_task.perform)):
+    for name, work in (("nccl", nccl_config.perform), ("hold", _package_hold.perform)):
         if module.params[name] is not None:
             more: dict[str, t.Any] = work(module, {**module.params[name], **state})
             result["changed"] = result["changed"] or more["changed"]
@@ -336,7 +335,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     try:
         result = all_of(module)
-    except (ApplyError, FileError, NcclError, OSError, RecordError, SettingError) as exc:
+    except (TuningError, FileError, NcclConfError, OSError, RecordError, SettingError) as exc:
         module.fail_json(msg=f"Cannot tune this node: {exc}")
     module.exit_json(**result)
 

@@ -409,8 +409,8 @@ settings:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.apply_files import ApplyError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.task import SPEC, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.apply import ApplyError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.module import SPEC, perform
 
 
 def main() -> None:

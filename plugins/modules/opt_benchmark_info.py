@@ -188,7 +188,7 @@ import time
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import metaseq
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import opened
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import opt
 
@@ -213,7 +213,7 @@ def main() -> None:
         module.fail_json(msg=f"OPT cannot be trained: {exc}")
     if not params["path"]:
         module.exit_json(changed=False, plan=planned)
-    log: Log[metaseq.Run] = Log([], None)
+    log: Log[metaseq.MetaseqRun] = Log([], None)
     try:
         with opened(params["path"]) as text:
             log = metaseq.parse(text)

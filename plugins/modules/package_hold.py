@@ -115,9 +115,8 @@ released:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import FileError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import RecordError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._package_hold_task import perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import FileError, RecordError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._package_hold import perform
 
 
 def main() -> None:

@@ -352,14 +352,14 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import environment
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=python_env.SPEC, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=environment.SPEC, supports_check_mode=True)
     os.umask(0o022)  # users run what is installed, whatever the owner's own habit is
     try:
-        result = python_env.Worker(module.params, module.check_mode).run()
+        result = environment.EnvironmentWorker(module.params, module.check_mode).run()
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Python environment: {exc}")
     module.exit_json(**result)

@@ -142,8 +142,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import extras_lock
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.extras_wheel import ExtrasError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import extras
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.extras import ExtrasError
 
 
 def main() -> None:
@@ -164,15 +164,15 @@ def main() -> None:
     params = module.params
     try:
         if not params["base"]:
-            module.exit_json(changed=False, base=extras_lock.installed(params["python"]))
-        wanted = extras_lock.inputs(params["packages"], params["wheels"])
+            module.exit_json(changed=False, base=extras.installed(params["python"]))
+        wanted = extras.inputs(params["packages"], params["wheels"])
         if not wanted:
             module.exit_json(changed=False, path="")
         asked = json.dumps([wanted, params["base"]], sort_keys=True)
         path = Path(params["path"]) / f"extras-{hashlib.sha256(asked.encode()).hexdigest()[:12]}.txt"
         if path.is_file():
             module.exit_json(changed=False, path=str(path))
-        lock = extras_lock.compile_lock(params["uv"], wanted, params["base"], params["timeout"])
+        lock = extras.compile_lock(params["uv"], wanted, params["base"], params["timeout"])
         if not module.check_mode:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             aside = path.with_name(f".{path.name}.{os.getpid()}")  # two runs may lock the same

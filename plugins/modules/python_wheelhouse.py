@@ -122,8 +122,8 @@ path:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_wheelhouse as wheelhouse
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_install import public
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import lock_files as wheelhouse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import public
 
 
 def main() -> None:
@@ -145,7 +145,7 @@ def main() -> None:
     asked = params["platforms"] or wheelhouse.platforms(params["interpreter"]["glibc"], markers["platform_machine"])
     try:
         indexes = public(params["indexes"])
-        wish = wheelhouse.Request(
+        wish = wheelhouse.WheelhouseRequest(
             params["name"], params["lock"], markers, asked, params["python"], indexes, params["timeout"]
         )
         target = wheelhouse.folder(params["path"], wish)

@@ -172,13 +172,13 @@ remarks:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_look
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_package
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=pyxis_look.SPEC, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=pyxis_package.INFO_SPEC, supports_check_mode=True)
     try:
-        result = pyxis_look.look(module.params)
+        result = pyxis_package.look(module.params)
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"pyxis: {exc}")
     if module.params["must_fit"] and not result["fits"]:

@@ -222,14 +222,14 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_build
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_package
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=pyxis_build.SPEC, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=pyxis_package.PACKAGE_SPEC, supports_check_mode=True)
     os.umask(0o022)  # slurmd's users load the plugin, whatever root's own habit is
     try:
-        result = pyxis_build.Worker(module.params, module.check_mode).run()
+        result = pyxis_package.PyxisBuilder(module.params, module.check_mode).run()
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"pyxis: {exc}")
     module.exit_json(**result)

@@ -190,9 +190,14 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import SPEC, FileError, keep_all
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._service_client import Service, ServiceError, times
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._service_state import plan, unit_files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import SPEC, FileError, keep_all
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import (
+    Service,
+    ServiceError,
+    plan,
+    times,
+    unit_files,
+)
 
 
 def bring(module: AnsibleModule) -> dict[str, t.Any]:

@@ -135,21 +135,24 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount import (
-    MountError,
-    Wanted,
+    FSTAB,
+    MountHost,
+    SharedMountError,
+    WantedMount,
     fstab_line,
     hidden,
     plan,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount_host import FSTAB, Host
 
 
 def bring(module: AnsibleModule) -> dict[str, t.Any]:
     """Look, plan, and do it unless it is only asked for."""
     given = module.params
     path = os.path.normpath(given["path"])
-    wanted = Wanted(path, given["source"], given["fstype"], ",".join(given["options"]), given["state"] == "mounted")
-    host = Host(wanted, given["patience"], given["timeout"])
+    wanted = WantedMount(
+        path, given["source"], given["fstype"], ",".join(given["options"]), given["state"] == "mounted"
+    )
+    host = MountHost(wanted, given["patience"], given["timeout"])
     seen = host.look()
     todo = plan(wanted, seen)
     changed = bool(todo.actions) or (todo.fstab, todo.drop_in) != (seen.fstab, seen.drop_in)
@@ -177,7 +180,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     try:
         result = bring(module)
-    except (MountError, OSError) as exc:
+    except (SharedMountError, OSError) as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(**result)
 

@@ -158,7 +158,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import accounting as acct
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.accounting_client import read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.accounting import read
 
 CONF = """ClusterName={cluster}
 SlurmctldHost=localhost
@@ -180,7 +180,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    wanted = acct.Wanted(*(module.params[key] for key in ("cluster", "qos", "accounts", "users")))
+    wanted = acct.WantedAccounting(*(module.params[key] for key in ("cluster", "qos", "accounts", "users")))
     sacctmgr = module.get_bin_path("sacctmgr", required=not module.check_mode) or "sacctmgr"
     with tempfile.TemporaryDirectory(dir=module.tmpdir) as place:
         conf = Path(place) / "slurm.conf"

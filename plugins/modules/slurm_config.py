@@ -125,8 +125,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import replace
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import conf_change as change
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace_owned
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import conf as change
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.conf import problems, problems_beside
 
 
@@ -180,7 +180,7 @@ def main() -> None:
     if differs and not module.check_mode:
         base.mkdir(parents=True, exist_ok=True)
         for name in differs:
-            replace(base / name, wanted[name].encode(), "root", 0o644)
+            replace_owned(base / name, wanted[name].encode(), "root", 0o644)
     diff = [
         {"before_header": str(base / n), "after_header": str(base / n), "before": before[n], "after": wanted[n]}
         for n in differs

@@ -187,8 +187,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.dump import DumpError, way_back
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.dump_host import Dumper
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.database import Dumper, DumpError, way_back
 
 
 def main() -> None:

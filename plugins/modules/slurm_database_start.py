@@ -99,7 +99,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.start_host import Starter, StartError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.database import Starter, StartError
 
 
 def main() -> None:

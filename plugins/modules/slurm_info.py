@@ -366,7 +366,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import pick
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
 PARTS = ["version", "ping", "nodes", "partitions", "jobs"]
@@ -385,7 +385,7 @@ def main() -> None:
     def run(argv: list[str]) -> tuple[int, str, str]:
         return module.run_command([module.get_bin_path(argv[0], required=True), *argv[1:]])
 
-    reader = Reader(run)
+    reader = SlurmReader(run)
     read = {
         "version": reader.version,
         "ping": reader.controllers,

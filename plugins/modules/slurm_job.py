@@ -310,9 +310,17 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job import Spec, arguments
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job_client import Client, JobTimeoutError, tail
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job_flow import Wish, ensure, remove, report
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job import (
+    JobClient,
+    JobSpec,
+    JobTimeoutError,
+    JobWanted,
+    arguments,
+    ensure,
+    remove,
+    report,
+    tail,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
 ARGUMENTS = {
@@ -337,9 +345,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     environment = {key: str(value) for key, value in module.params["environment"].items()}
-    values = {key: module.params[key] for key in Spec._fields}
-    spec = Spec(**{**values, "script": values["script"] or "", "environment": environment})
-    wish = Wish(module.params["state"], module.params["timeout"], module.params["poll"], module.check_mode)
+    values = {key: module.params[key] for key in JobSpec._fields}
+    spec = JobSpec(**{**values, "script": values["script"] or "", "environment": environment})
+    wish = JobWanted(module.params["state"], module.params["timeout"], module.params["poll"], module.check_mode)
 
     def run(argv: list[str]) -> tuple[int, str, str]:
         extra = environment if argv[0] == "sbatch" else {"SLURM_TIME_FORMAT": TIME_FORMAT}
@@ -358,9 +366,9 @@ def main() -> None:
         if not wish.dry and spec.record and not Path(spec.record).parent.is_dir():
             raise SlurmError(f"the directory of record {spec.record} does not exist")
         if wish.state == "absent":
-            changed, cancelled = remove(Client(run), spec, wish)
+            changed, cancelled = remove(JobClient(run), spec, wish)
             module.exit_json(changed=changed, cancelled=cancelled, job=None)
-        changed, job = ensure(Client(run), spec, wish, write)
+        changed, job = ensure(JobClient(run), spec, wish, write)
     except JobTimeoutError as exc:
         ending = tail(exc.job.output) if exc.job else ""
         found: dict[str, t.Any] = {"job": exc.job.as_dict(), "output_tail": ending} if exc.job else {}

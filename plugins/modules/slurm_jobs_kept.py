@@ -103,11 +103,11 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import replace
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace_owned
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import jobs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import plan
 
 _PAUSE = 2.0
 
@@ -122,13 +122,13 @@ def compare(before: list[dict[str, t.Any]], timeout: float) -> dict[str, t.Any]:
     end = time.monotonic() + timeout
     while True:
         try:
-            now = Reader(ask).jobs()
-            gone = jobs.missing(before, now)
+            now = SlurmReader(ask).jobs()
+            gone = plan.missing(before, now)
             numbers = ",".join(map(str, gone))
             text = ask(["sacct", "-X", "-n", "-P", "-j", numbers, "-o", "JobIDRaw,State"])[1] if gone else ""
-            wrong = jobs.problems(before, now, jobs.ends(text))
+            wrong = plan.problems(before, now, plan.ends(text))
             if not wrong:
-                return {"before": jobs.counts(before), "now": jobs.counts(now), "ended": len(gone)}
+                return {"before": plan.counts(before), "now": plan.counts(now), "ended": len(gone)}
         except SlurmError as exc:
             wrong = [str(exc)]
         if time.monotonic() > end:
@@ -139,16 +139,16 @@ def compare(before: list[dict[str, t.Any]], timeout: float) -> dict[str, t.Any]:
 def record(path: Path, write: bool) -> dict[str, t.Any]:
     """Write the jobs down; a slurmctld that an earlier run has stopped was asked by that run."""
     try:
-        found = Reader(ask).jobs()
+        found = SlurmReader(ask).jobs()
     except SlurmError:
         if not path.exists():
             raise
         kept = json.loads(path.read_text())
-        return {"changed": False, "before": jobs.counts(kept), "now": {}, "ended": 0}
+        return {"changed": False, "before": plan.counts(kept), "now": {}, "ended": 0}
     if write:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace(path, (json.dumps(found, indent=1) + "\n").encode(), "root", 0o600)
-    return {"changed": True, "before": jobs.counts(found), "now": jobs.counts(found), "ended": 0}
+        replace_owned(path, (json.dumps(found, indent=1) + "\n").encode(), "root", 0o600)
+    return {"changed": True, "before": plan.counts(found), "now": plan.counts(found), "ended": 0}
 
 
 def check(path: Path, timeout: float) -> dict[str, t.Any]:

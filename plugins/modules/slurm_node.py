@@ -191,7 +191,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes impo
     plan,
     short,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
 
@@ -216,18 +216,18 @@ def main() -> None:
         names = expand(module.params["name"])
         if state == "drained":
             check_reason(reason)
-        before = pick(Reader(run).nodes(), names)
+        before = pick(SlurmReader(run).nodes(), names)
         todo = plan(before, state, reason, module.params["replace"])
         if todo.changes and not module.check_mode:
             # Between a caller's read and now a person may have drained a node: plan on what is true now.
-            before = pick(Reader(run).nodes(), names)
+            before = pick(SlurmReader(run).nodes(), names)
             todo = plan(before, state, reason, module.params["replace"])
         wanted = after(before, todo.changes)
         for argv in [] if module.check_mode else commands(todo.changes):
             rc, out, err = run(argv)
             if rc:
                 raise SlurmError(f"{' '.join(argv)} failed: {(err or out).strip()}")
-        nodes = wanted if module.check_mode or not todo.changes else pick(Reader(run).nodes(), names)
+        nodes = wanted if module.check_mode or not todo.changes else pick(SlurmReader(run).nodes(), names)
     except (SlurmError, HostlistError) as exc:
         module.fail_json(msg=f"Nodes {module.params['name']} cannot be {state}: {exc}")
     serving = [node["name"] for node in todo.left_alone if state == "drained" and not out_of_service(node)]

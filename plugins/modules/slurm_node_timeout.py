@@ -84,7 +84,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_file import replace
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace_owned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.state import raised, restored
 
 
@@ -105,7 +105,7 @@ def main() -> None:
         after, written = restored(before)
     told = False
     if before != after and not module.check_mode:
-        replace(path, after.encode(), "root", 0o644)
+        replace_owned(path, after.encode(), "root", 0o644)
         if written:  # the content is that of then: no reason to read it again
             os.utime(path, (written, written))
         code, dummy, said = module.run_command(["scontrol", "reconfigure"])

@@ -183,8 +183,7 @@ daemons:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.apt import PackageError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.packages_task import SPEC, bring
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.packages import SPEC, PackageError, bring
 
 
 def main() -> None:

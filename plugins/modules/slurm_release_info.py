@@ -53,14 +53,14 @@ version:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.release import release
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import installed_release
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     try:
-        module.exit_json(changed=False, version=release(module))
+        module.exit_json(changed=False, version=installed_release(module))
     except SlurmError as exc:
         module.fail_json(msg=str(exc))
 

@@ -190,7 +190,7 @@ command:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.reservation import perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import perform
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
 

@@ -102,7 +102,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import trial
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import state
 
 
 def main() -> None:
@@ -117,13 +117,13 @@ def main() -> None:
     config = Path(module.params["config"])
     stage = Path(tempfile.mkdtemp(prefix="hpcai-slurm-trial-", dir="/var/tmp"))
     try:
-        there = trial.unpack(module.params["packages"], stage, module.params["timeout"])
+        there = state.unpack(module.params["packages"], stage, module.params["timeout"])
         names = {path.stem for path in there.glob("*.so")}
-        problems = trial.read(config, stage, there)
-        problems += trial.lacking(trial.plugins((config / "slurm.conf").read_text()), names)
+        problems = state.read(config, stage, there)
+        problems += state.lacking(state.plugins((config / "slurm.conf").read_text()), names)
         here = Path("/", *there.relative_to(stage / "root").parts)
-        lost = trial.lost((path.stem for path in here.glob("*.so")), names)
-    except (trial.TrialError, OSError) as exc:
+        lost = state.lost((path.stem for path in here.glob("*.so")), names)
+    except (state.TrialError, OSError) as exc:
         module.fail_json(msg=f"The new release cannot be tried: {exc}")
     finally:
         shutil.rmtree(stage, ignore_errors=True)

@@ -204,8 +204,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import extras_wheel as extras
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_python
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import extras, installer
 
 ARGUMENTS = {
     "directory": {"type": "path", "required": True},
@@ -229,7 +228,7 @@ def main() -> None:
     params = module.params
     environment = {key: str(value) for key, value in params["environment"].items()}
     own = {key: params[key] for key in ("python", "name", "version", "source", "tools", "editable")}
-    request = extras.Request(
+    request = extras.ExtraRequest(
         directory=Path(params["directory"]), options=params["build_options"], environment=environment, **own
     )
     try:
@@ -243,7 +242,7 @@ def main() -> None:
             found = extras.build(request, facts, params["archive"], params["tools_dir"] or "", params["timeout"])
     except (extras.ExtrasError, OSError) as exc:
         module.fail_json(msg=f"No wheel of {request.name}: {exc}")
-    interpreter = python_env_python.ask(request.python)
+    interpreter = installer.ask(request.python)
     wheel = found and {**found, "path": str(where / found["file"])}
     module.exit_json(changed=changed, wheel=wheel, interpreter=interpreter and interpreter._asdict())
 

@@ -295,11 +295,11 @@ environment:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth, request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=request.SPEC, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=bandwidth.SPEC, supports_check_mode=True)
     try:
         result = bandwidth.perform(module.params, module.check_mode)
     except ValueError as exc:

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import SUITES
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks import CHECKS, plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.config import Config, ConfigError, check
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import registry
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import (
+    SUITES,
+    AgentConfig,
+    ConfigError,
+    check,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.registry import CHECKS, plan
 
 PROGRAMS = ("agent", "nhc", "healthagent")
 # slurmd kills a health check after 60 s and takes a job's start for lost after 10 (BatchStartTimeout).
@@ -35,7 +39,7 @@ def suites(given: t.Mapping[str, t.Any], program: str) -> dict[str, t.Any]:
     return found
 
 
-def _beside(config: Config, program: str) -> list[str]:
-    left = checks.HEALTHAGENT if program == "healthagent" else ()
+def _beside(config: AgentConfig, program: str) -> list[str]:
+    left = registry.HEALTHAGENT if program == "healthagent" else ()
     own = [name for name in plan(config, "periodic").checks if name in CHECKS and name not in left]
     return [*own, *([] if program in own else [program])]

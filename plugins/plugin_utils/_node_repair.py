@@ -9,12 +9,12 @@ import types
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import OWNED, SLURMS_OWN
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import REASON_PREFIX, SLURMS_OWN
 
 Record = t.Mapping[str, t.Any]
 # What only meetings with other nodes showed, only meetings can prove gone.
-_MET = f"{OWNED}certification:"
-_UNPROVED = f"{OWNED}repair:was not certified"
+_MET = f"{REASON_PREFIX}certification:"
+_UNPROVED = f"{REASON_PREFIX}repair:was not certified"
 
 
 def refusals(nodes: t.Sequence[Record], partners: t.Sequence[str] = ()) -> list[str]:
@@ -28,7 +28,7 @@ def _why_not(node: Record, partners: t.Sequence[str]) -> str:
         return "" if node["available"] or "MAINTENANCE" in node["flags"] else f"is {state}, and no partner for others"
     if node["state"] in ("DOWN", "UNKNOWN") or "NOT_RESPONDING" in node["flags"]:
         return f"is {state}; its slurmd has to run first ('hpcai-node-ready' there says what keeps it)"
-    if node["drained"] and not node["reason"].startswith(OWNED) and node["reason"] not in SLURMS_OWN:
+    if node["drained"] and not node["reason"].startswith(REASON_PREFIX) and node["reason"] not in SLURMS_OWN:
         who = node["reason_user"] or "somebody"
         return f"was drained by {who}, who alone gives it back: {node['reason'] or 'no reason'}"
     if not node["drained"] and "MAINTENANCE" not in node["flags"]:
@@ -45,7 +45,7 @@ def claims(nodes: t.Sequence[Record]) -> list[dict[str, str]]:
         if node["drained"] and node["reason"] in SLURMS_OWN:
             groups.setdefault(node["reason"], []).append(node["name"])
     return [
-        {"name": compress(members, sort=True), "replace": reason, "reason": f"{OWNED}slurm:{reason}"}
+        {"name": compress(members, sort=True), "replace": reason, "reason": f"{REASON_PREFIX}slurm:{reason}"}
         for reason, members in sorted(groups.items())
     ]
 
@@ -81,8 +81,8 @@ def settle(
 def _reason(node: Record) -> str:
     """What it was drained for still holds as far as anybody knows."""
     if node["reason"] in SLURMS_OWN:
-        return f"{OWNED}slurm:{node['reason']}"
-    return node["reason"] if node["reason"].startswith(OWNED) else _UNPROVED
+        return f"{REASON_PREFIX}slurm:{node['reason']}"
+    return node["reason"] if node["reason"].startswith(REASON_PREFIX) else _UNPROVED
 
 
 def _told(name: str, status: str, verdict: Record) -> str:

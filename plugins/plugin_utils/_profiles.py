@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 from ansible.module_utils.common.yaml import yaml_load  # by libyaml: each host reads profiles, several times
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_metrics import unit_problem
 
 DIRECTORY = Path(__file__).parent / "profiles"

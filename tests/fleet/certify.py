@@ -18,8 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request, task
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import module
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm
 
 
 def run(argv: list[str]) -> tuple[int, str, str]:
@@ -29,8 +29,8 @@ def run(argv: list[str]) -> tuple[int, str, str]:
 
 def main() -> int:
     given = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
-    params = {name: one.get("default") for name, one in request.SPEC.items()}
-    found = task.perform({**params, **given}, Slurm(run), False)
+    params = {name: one.get("default") for name, one in module.SPEC.items()}
+    found = module.perform({**params, **given}, CampaignSlurm(run), False)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu = sum(one.ru_utime + one.ru_stime for one in used)
     print(

@@ -11,8 +11,8 @@ from __future__ import annotations
 import random
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import judge, metric, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import Campaign
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import judge, metric, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan
 
 Json = t.Dict[str, t.Any]
 
@@ -144,9 +144,9 @@ def strewn(names: t.Sequence[str], share: float, fault: Fault, dice: random.Rand
     return dict.fromkeys(dice.sample(list(names), round(share * len(names))), fault)
 
 
-def certify(fleet: Fleet, options: Json | None = None, expect: t.Sequence[Json] = EXPECT) -> Campaign:
+def certify(fleet: Fleet, options: Json | None = None, expect: t.Sequence[Json] = EXPECT) -> CampaignPlan:
     """Run a campaign on a fleet to its end."""
-    campaign = Campaign(fleet.facts(expect), {"seed": fleet.seed, **(options or {})})
+    campaign = CampaignPlan(fleet.facts(expect), {"seed": fleet.seed, **(options or {})})
     while True:
         batch = campaign.next()
         if batch is None:

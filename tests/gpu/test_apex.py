@@ -11,8 +11,8 @@ import subprocess
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._source import text_of
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import apex_proof, apex_release, apex_verdict
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import text_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import apex, apex_proof, apex_recipe
 
 PYTHON = os.environ.get("APEX_PYTHON", "")
 MODULES = ["amp_C", "fused_layer_norm_cuda"]
@@ -22,8 +22,8 @@ MODULES = ["amp_C", "fused_layer_norm_cuda"]
 def test_fused_kernels_compute_what_pytorch_computes() -> None:
     argv = [PYTHON, "-", json.dumps({"modules": MODULES, "maybe": []})]
     said = subprocess.run(argv, input=text_of(apex_proof), capture_output=True, text=True, timeout=600, check=False)
-    cuda = [apex_release.Extension("cuda_ext", MODULES, [], [], True)]
-    proof = apex_verdict.judge(said.stdout, said.stderr, cuda)
+    cuda = [apex_recipe.Extension("cuda_ext", MODULES, [], [], True)]
+    proof = apex.judge(said.stdout, said.stderr, cuda)
     assert proof["state"] == "computed", proof["said"]
     assert "FusedAdam off by" in proof["said"]
     assert "FusedLayerNorm off by" in proof["said"]

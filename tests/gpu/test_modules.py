@@ -16,7 +16,7 @@ import pytest
 from conftest import Role
 from gpu_machine import Json, Machine
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _check
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
 
 
 def records(result: Json) -> dict[str, Json]:
@@ -25,12 +25,12 @@ def records(result: Json) -> dict[str, Json]:
     assert not result.get("changed")
     json.dumps(result, allow_nan=False)
     found = {record["check"]: record for record in result.get("checks") or [result["check"]]}
-    model = _check.record("x", "n", time=0.0, verdict="skipped")
+    model = _checks.record("x", "n", time=0.0, verdict="skipped")
     for name, record in found.items():
         assert set(record) == set(model), name
-        assert record["schema"] == _check.SCHEMA and record["verdict"] in _check.VERDICTS, record
+        assert record["schema"] == _checks.SCHEMA and record["verdict"] in _checks.VERDICTS, record
         assert record["node"] and record["time"] > 1.7e9
-        assert (record["class"] in _check.CLASSES) == (record["verdict"] in ("fail", "warn", "error")), record
+        assert (record["class"] in _checks.CLASSES) == (record["verdict"] in ("fail", "warn", "error")), record
         assert record["verdict"] not in ("fail", "error") or record["reason"], record
         assert all(metric["value"] is None or math.isfinite(metric["value"]) for metric in record["metrics"])
     return found

@@ -26,7 +26,7 @@ from patience import patience
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulators/azurite"))
 from azurite import HOST, Azurite, MissingError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import remote
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import files as checkpoint_files
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program import files
 
 Json = t.Dict[str, t.Any]
@@ -126,7 +126,7 @@ def test_upload_then_nothing_to_do(site: Site) -> None:
     first = site.module()
     assert first["changed"] and first["upload"]["bytes"] == 3_000_010, first
     assert site.blob("a.pt") == (200, (site.checkpoint / "a.pt").read_bytes())
-    listed = remote.read_manifest(site.blob(MANIFEST)[1].decode(), "it")
+    listed = checkpoint_files.read_manifest(site.blob(MANIFEST)[1].decode(), "it")
     assert listed["a.pt"]["sha256"] == hashlib.sha256((site.checkpoint / "a.pt").read_bytes()).hexdigest()
     for check_mode in (False, True):
         again = site.module(check_mode=check_mode)
@@ -191,7 +191,7 @@ def test_another_checkpoint_of_that_name(site: Site) -> None:
     (site.checkpoint / "b.pt").unlink()
     replaced = site.module(replace=True)
     assert (replaced["changed"], replaced["upload"]["stray"]) == (True, ["b.pt"]), replaced
-    assert set(remote.read_manifest(site.blob(MANIFEST)[1].decode(), "it")) == {"a.pt"}
+    assert set(checkpoint_files.read_manifest(site.blob(MANIFEST)[1].decode(), "it")) == {"a.pt"}
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google import instances as compute
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.gcloud import Gcloud, GcloudError, said, spelt
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.resources import perform
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import Node, PowerError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google import google as compute
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.google import (
+    Gcloud,
+    GcloudError,
+    perform,
+    said,
+    spelt,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import CloudNode, PowerError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.providers.google import Google
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,8 +88,8 @@ def google() -> Google:
     return Google({"project": PROJECT, "zone": "us-central1-b", "gcloud": GCLOUD}, "train")
 
 
-def nodes(*names: str, **more: t.Any) -> list[Node]:
-    return [Node(name, {**MACHINE, **more}, "/etc/hpcai/power/user-data-1") for name in names]
+def nodes(*names: str, **more: t.Any) -> list[CloudNode]:
+    return [CloudNode(name, {**MACHINE, **more}, "/etc/hpcai/power/user-data-1") for name in names]
 
 
 def test_flags_are_spelt_as_gcloud_wants_them() -> None:
@@ -109,7 +114,7 @@ def test_an_error_is_said_without_gcloud_s_frame() -> None:
     ],
 )
 def test_a_machine_that_makes_no_sense_is_refused(machine: dict[str, t.Any], wrong: str) -> None:
-    assert any(wrong in text for text in compute.faults(machine))
+    assert any(wrong in text for text in compute.instance_faults(machine))
 
 
 def test_nodes_are_created_in_bulk_listed_and_deleted(network: World) -> None:

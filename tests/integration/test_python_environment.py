@@ -18,7 +18,7 @@ import pytest
 from conftest import Cluster, Json
 from environments import PATH, Site, conda_lock, wheel
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_driver as driving
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import cuda_driver as driving
 
 uv = pytest.mark.skipif(not shutil.which("uv", path=PATH), reason="needs uv on PATH (pip install uv==0.13.9)")
 INSTALLERS = [pytest.param("uv", marks=uv), "pip"]

@@ -1,20 +1,191 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a check of the agent is, and what it knows of its node. Private, stdlib only."""
+"""What a check of the agent is, what it knows of its node, and the agent's configuration."""
 
 from __future__ import annotations
 
+import json
+import re
 import time
 import typing as t
+from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.config import Config
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
+    CheckError,
+    Json,
+    finite,
+    record,
+    validate_expectation,
+)
+
+# The agent's configuration, checked. Private, stdlib only.
+
+
+PATH = "/etc/hpcai/agent.json"
+SCHEMA = 1
+TOOLS = ("nvidia_smi", "nvbandwidth", "nccl", "hpl", "fio", "perftest")
+KERNEL_LOG = ("dmesg", "--time-format=iso", "--kernel")
+# A node's name becomes a file's name.
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the text is fit for the user."""
+
+
+class Suite(t.NamedTuple):
+    """What the configuration says of a suite; None leaves it to the agent."""
+
+    checks: t.Sequence[str] | None = None
+    budget: float | None = None
+
+
+class AgentConfig(t.NamedTuple):
+    """What a node's agent is told. ``checks`` holds options of single checks, by their names."""
+
+    node: str
+    profile: t.Mapping[str, t.Any] = {}
+    paths: t.Sequence[str] = ("/",)
+    shared_dir: str = ""
+    scratch: Json | None = None
+    sysfs: str = "/sys"
+    proc: str = "/proc"
+    kernel_log: str | t.Sequence[str] = KERNEL_LOG
+    spool: str = "/var/lib/hpcai/agent"
+    # Where what is known of this boot is kept: in memory, as a full disk must not silence the node that it is found on.
+    state: str = ""
+    mailbox: str = ""
+    mailbox_user: str = ""
+    tools: t.Mapping[str, str] = {}
+    environment: t.Mapping[str, str] = {}
+    suites: t.Mapping[str, Suite] = {}
+    checks: t.Mapping[str, Json] = {}
+
+    @property
+    def home(self) -> str:
+        return self.state or self.spool
+
+    @property
+    def expect(self) -> list[Json]:
+        return list(self.profile.get("expect") or [])
+
+    @property
+    def gpus(self) -> int:
+        """Return how many GPUs the machine type has; 0 where its profile does not say."""
+        return int((self.profile.get("gpu") or {}).get("count") or 0)
+
+    def options(self, check: str) -> Json:
+        return dict(self.checks.get(check) or {})
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "profile": (dict,),
+    "paths": (list,),
+    "shared_dir": (str,),
+    "scratch": (dict, type(None)),
+    "sysfs": (str,),
+    "proc": (str,),
+    "kernel_log": (str, list),
+    "spool": (str,),
+    "state": (str,),
+    "mailbox": (str,),
+    "mailbox_user": (str,),
+    "tools": (dict,),
+    "environment": (dict,),
+    "suites": (dict,),
+    "checks": (dict,),
+}
+
+
+def load(path: str | Path = PATH) -> AgentConfig:
+    """Read and check the file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"{path} cannot be read: {getattr(exc, 'strerror', None) or exc}") from exc
+    try:
+        return check(json.loads(text))
+    except (ValueError, RecursionError) as exc:
+        raise ConfigError(f"{path}: {exc}") from exc
+
+
+def check(raw: t.Any) -> AgentConfig:
+    """Refuse whatever would make a check measure something else than what is meant."""
+    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+        raise ConfigError(f"a mapping with schema {SCHEMA} is needed")
+    unknown = sorted(set(raw) - {"schema", "node", *_KINDS})
+    if unknown:
+        raise ConfigError(f"{', '.join(unknown)}: this agent does not know that")
+    node = raw.get("node")
+    if not isinstance(node, str) or not _NODE.fullmatch(node):
+        raise ConfigError(f"node is {node!r}, a host name is needed")
+    for name, kinds in _KINDS.items():
+        if name in raw and not isinstance(raw[name], kinds):
+            raise ConfigError(f"{name} is {raw[name]!r}, {' or '.join(kind.__name__ for kind in kinds)} is needed")
+    given = {name: raw[name] for name in _KINDS if name in raw}
+    _values(given)
+    _profile(given.get("profile", {}))
+    given["suites"] = {name: _suite(name, one) for name, one in given.get("suites", {}).items()}
+    return AgentConfig(node=node, **given)
+
+
+def _values(given: Json) -> None:
+    for name in ("paths", "kernel_log"):
+        _texts(name, given.get(name, []))
+    for name in ("tools", "environment"):
+        _texts(name, list(given.get(name, {}).values()))
+    for name in ("sysfs", "proc", "spool", "state"):
+        if not (given.get(name) or "/").startswith("/"):
+            raise ConfigError(f"{name} is {given[name]!r}, an absolute path is needed")
+    other = sorted(set(given.get("tools", {})) - set(TOOLS))
+    if other:
+        raise ConfigError(f"tools {', '.join(other)}: accepted are {', '.join(TOOLS)}")
+    if not all(isinstance(one, dict) for one in given.get("checks", {}).values()):
+        raise ConfigError("checks holds one mapping of options per check")
+
+
+def _texts(name: str, values: t.Any) -> None:
+    if isinstance(values, list) and not all(isinstance(value, str) for value in values):
+        raise ConfigError(f"{name} holds text and nothing else, not {values!r}")
+
+
+def _profile(profile: t.Mapping[str, t.Any]) -> None:
+    """An expectation that never applies is a check that never fails."""
+    for name in ("gpu", "topology", "infiniband", "nvme"):
+        if not isinstance(profile.get(name) or {}, dict):
+            raise ConfigError(f"profile.{name} is {profile[name]!r}, a mapping is needed")
+        count = (profile.get(name) or {}).get("count", 0)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ConfigError(f"profile.{name}.count is {count!r}, a whole number from 0 is needed")
+    expect = profile.get("expect", [])
+    if not isinstance(expect, list) or not all(isinstance(one, dict) for one in expect):
+        raise ConfigError("profile.expect is no list of mappings")
+    for one in expect:
+        try:
+            validate_expectation(one)
+        except (CheckError, TypeError) as exc:
+            raise ConfigError(f"profile: {exc}") from exc
+
+
+def _suite(name: str, raw: t.Any) -> Suite:
+    if not isinstance(raw, dict) or set(raw) - {"checks", "budget"}:
+        raise ConfigError(f"suites.{name} is {raw!r}, a mapping of checks and budget is needed")
+    checks, budget = raw.get("checks"), raw.get("budget")
+    if checks is not None and (not isinstance(checks, list) or not all(isinstance(one, str) for one in checks)):
+        raise ConfigError(f"suites.{name}.checks is {checks!r}, a list of names is needed")
+    if budget is not None and (finite(budget) or 0) < 1:
+        raise ConfigError(f"suites.{name}.budget is {budget!r}, a number of seconds from 1 is needed")
+    return Suite(checks, budget)
+
+
+# What a check of the agent is, and what it knows of its node. Private, stdlib only.
+
 
 SUITES = ("boot", "prolog", "epilog", "periodic", "full")
 
 
-class Check(t.NamedTuple):
+class AgentCheck(t.NamedTuple):
     """A check. ``place`` is ``module:function`` below ``agent``, imported when the check runs.
 
     ``cost`` is what it takes on a healthy node, in seconds: the cheapest run first. After ``limit`` it is given up.
@@ -29,7 +200,7 @@ class Check(t.NamedTuple):
     needs_root: bool = False
 
 
-class Host(t.NamedTuple):
+class BootedHost(t.NamedTuple):
     """Which boot of which machine this is; empty is unknown."""
 
     boot_id: str = ""
@@ -41,17 +212,17 @@ class Context:
 
     def __init__(
         self,
-        config: Config,
+        config: AgentConfig,
         suite: str,
         *,
-        host: Host | None = None,
+        host: BootedHost | None = None,
         state: t.Mapping[str, t.Any] | None = None,
         run: str | None = None,
         problem: str = "",
         clock: t.Callable[[], float] = time.time,
     ) -> None:
         self.config, self.suite, self.run, self.now = config, suite, run, clock
-        self.host = host or Host()
+        self.host = host or BootedHost()
         self.state, self.problem = dict(state or {}), problem
         self.keeping: Json = {}
         self._once: dict[str, t.Any] = {}

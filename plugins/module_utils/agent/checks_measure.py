@@ -1,19 +1,22 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The measuring modules, run by the agent on its own node: suite full. Private, stdlib only.
-
-A machine type says what is expected; what its profile does not know of is skipped, and never passes by that.
-"""
+"""The agent's checks that measure: bandwidths of GPUs, peers, NCCL, InfiniBand, storage, HPL."""
 
 from __future__ import annotations
 
+import collections
 import tempfile
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, judge, metric
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvbandwidth
+
+# The measuring modules, run by the agent on its own node: suite full. Private, stdlib only.
+
 
 LOOPBACK = "nccl_loopback"
 # NVLink and shared memory off: what is left between two GPUs of a node is the adapters. NVLink SHARP of H100 and newer
@@ -37,7 +40,8 @@ def _tool(context: Context, name: str) -> str | None:
 
 def gpu_bandwidth(context: Context) -> list[Json]:
     """Copy to and from every GPU, one after the other."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth, bandwidth_run
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth as bandwidth_run
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth_command as bandwidth
 
     given = {"gpus": context.config.gpus or None, "path": _tool(context, "nvbandwidth")}
     asked = params(context, bandwidth.SPEC, tool="auto", **given)
@@ -58,7 +62,8 @@ def nccl_loopback(context: Context) -> list[Json]:
 
 def _nccl(context: Context, check: str, variables: t.Mapping[str, str]) -> list[Json]:
     """Run nccl-tests in one process; limits for one check are never held against the other."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request, run
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import command as request
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import run
 
     profile = context.config.profile
     limits = [one for one in context.config.expect if one["check"] == check and one.get("min_nodes", 1) < 2]
@@ -80,7 +85,7 @@ def _nccl(context: Context, check: str, variables: t.Mapping[str, str]) -> list[
 def infiniband_bandwidth(context: Context) -> list[Json]:
     """Every adapter to itself."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import bandwidth as ib_bandwidth
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import request as infiniband_request
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import bandwidth as infiniband_request
 
     fabric = context.config.profile.get("infiniband") or {}
     if not fabric.get("count"):
@@ -93,9 +98,9 @@ def infiniband_bandwidth(context: Context) -> list[Json]:
 
 def storage_bandwidth(context: Context) -> list[Json]:
     """The node's own scratch, where it stands: gigabytes for it would else go to the disk of the system."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import use
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import boot as use
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth as asked
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth as fio
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import request as asked
 
     if not context.config.scratch:
         return [context.record("storage_bandwidth", verdict="skipped", reason="no scratch is configured")]
@@ -110,7 +115,7 @@ def storage_bandwidth(context: Context) -> list[Json]:
 
 def _looked(context: Context) -> Json:
     """Return what nvme_scratch says of the node in check mode."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import task
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import module as task
 
     known = {**params(context, task.SPEC), **(context.config.scratch or {})}
     return task.perform({**known, "node": context.config.node, "wait": 0.0}, True)
@@ -118,7 +123,7 @@ def _looked(context: Context) -> Json:
 
 def scratch(context: Context) -> list[Json]:
     """Ask what nvme_scratch would change; that it would change anything means that scratch is not as it should be."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import use
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import boot as use
 
     if not context.config.scratch:
         return [context.record("nvme_scratch", verdict="skipped", reason="no scratch is configured")]
@@ -149,3 +154,82 @@ def hpl(context: Context) -> list[Json]:
         given["directory"] = folder
         found = hpl_run.perform(params(context, problem.SPEC, **given), False, folder)
     return context.adopt(found["checks"])
+
+
+# Bandwidth between every two GPUs of a node, by nvbandwidth: the agent's check gpu_p2p. Private, stdlib only.
+
+
+CHECK, METRIC, UNIT = "gpu_p2p", "read", "GB/s"
+TEST = "device_to_device_memcpy_read_ce"
+TIMEOUT = 100.0
+_TAIL = 2000
+
+
+def p2p(context: Context) -> list[Json]:
+    """Copy from each GPU to each other one."""
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch as _find
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_command import PLACES
+
+    config = context.config
+    if config.gpus == 1 or not (config.gpus or _expected(context)):
+        return [context.record(CHECK, verdict="skipped", reason="fewer than two GPUs are known of this machine type")]
+    try:
+        path = _find.find("nvbandwidth", config.tools.get("nvbandwidth") or None, PLACES["nvbandwidth"])
+    except _find.NotFound as exc:
+        return [context.record(CHECK, verdict="error", reason=str(exc))]
+    argv = [path, "-t", TEST]
+    outcome = run(argv, TIMEOUT, None, {**config.environment, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    return [judged(outcome, argv, context)]
+
+
+def _expected(context: Context) -> bool:
+    return any(one["check"] == CHECK for one in context.config.expect)
+
+
+def judged(outcome: Outcome, argv: t.Sequence[str], context: Context) -> Json:
+    """Return the record; the exit status alone proves nothing."""
+    log = nvbandwidth.parse(f"{outcome.out}\n{outcome.err}")
+    run = log.runs[-1] if log.runs else None
+    test = run.test(TEST) if run else None
+    about: Json = {"context": {"tool": "nvbandwidth", "version": run and run.version, "argv": list(argv)}}
+    about.update(seconds=outcome.seconds, evidence=f"{outcome.out}\n{outcome.err}".strip()[-_TAIL:])
+    cause = (run and run.cause) or log.cause
+    if cause and cause.kind == "hardware":
+        return context.record(CHECK, verdict="fail", blame="hardware", reason=cause.text, **about)
+    problem = outcome.problem or (cause.text if cause else "") or _problem(run, context.config.gpus)
+    if problem or test is None or not test.values:
+        told = problem or f"nvbandwidth printed no number for {TEST}"
+        return context.record(CHECK, verdict="error", reason=told, **about)
+    # Where not all GPUs reach each other the profile expects nothing, and a pair without a number is no finding.
+    found = judge(CHECK, pairs(test.matrices[-1]), context.config.expect)
+    return context.record(CHECK, metrics=found, scope=scope(found), **about)
+
+
+def _problem(run: nvbandwidth.NvbandwidthRun | None, gpus: int) -> str:
+    if run is None:
+        return "nvbandwidth printed no result"
+    if gpus and len(run.devices) != gpus:
+        return f"nvbandwidth saw {len(run.devices)} of {gpus} GPUs (see gpu_count)"
+    return "" if run.complete else "the output of nvbandwidth breaks off"
+
+
+def pairs(matrix: nvbandwidth.Matrix) -> list[Json]:
+    """Return a metric for every two GPUs; a row reads from the GPUs of its columns."""
+    size = max(len(matrix), *(len(row) for row in matrix))
+    cells = {(gpu, peer): cell for gpu, row in enumerate(matrix) for peer, cell in enumerate(row)}
+    return [
+        metric(METRIC, cells.get((gpu, peer)), UNIT, gpu=gpu, peer=peer)
+        for gpu in range(size)
+        for peer in range(size)
+        if gpu != peer
+    ]
+
+
+def scope(metrics: t.Sequence[Json]) -> Json:
+    """Name the one GPU that all bad pairs have in common, if there is one, else all of theirs."""
+    bad = [{one["gpu"], one["peer"]} for one in metrics if one["verdict"] in ("fail", "warn", "error")]
+    counts = collections.Counter(gpu for pair in bad for gpu in pair)
+    common = [gpu for gpu, count in counts.items() if count == len(bad)]
+    found = common if len(common) == 1 else list(counts)
+    return {"gpu": sorted(found)} if found else {}

@@ -1,26 +1,34 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks of the module node_checks, run by the agent. Private, stdlib only."""
+"""The agent's checks of the node itself: CPUs, memory, swap, processes that jobs left, latches."""
 
 from __future__ import annotations
 
+import os
+import pwd
+import re
+import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.config import Config
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, metric
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import limits, node_access
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import AgentConfig, Context
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import LimitFinding, report
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import checks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import Node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import NodeAccess
+
+# The checks of the module node_checks, run by the agent. Private, stdlib only.
+
 
 # Longer than any of these programs takes, shorter than the time that the check is given.
 TIMEOUT = 4.0
 
 
-class Here(Node):
+class Here(NodeAccess):
     """This node, with the system directories that the configuration names."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: AgentConfig) -> None:
         super().__init__(TIMEOUT)
         self._roots = {"/sys/": config.sysfs, "/proc/": config.proc}
 
@@ -34,7 +42,7 @@ class Here(Node):
 def _run(name: str, context: Context) -> list[Json]:
     config = context.config
     profile = config.profile.get("profile")
-    options = checks.Options(config.node, config.expect, config.paths, run=context.run, profile=profile)
+    options = checks.NodeCheckOptions(config.node, config.expect, config.paths, run=context.run, profile=profile)
     return context.adopt(checks.perform([name], options, Here(config)))
 
 
@@ -53,3 +61,163 @@ def disk_space(context: Context) -> list[Json]:
 def munge(context: Context) -> list[Json]:
     """Ask the own daemon only; the check that talks to the controller is another one."""
     return _run("munge", context)
+
+
+# Checks of CPUs, memory, swap and of what is known of the machine type. Private, stdlib only.
+
+
+_POISONED = re.compile(r"^HardwareCorrupted:\s+(\d+) kB$", re.MULTILINE)
+
+
+def profile(context: Context) -> list[Json]:
+    """Say so when nothing is known of the machine type: a node of which nothing is expected never fails."""
+    found = context.config.profile
+    name = found.get("sku") or found.get("profile") or "an unnamed machine type"
+    if found.get("known") is False or not found.get("expect"):
+        reason = f"there is no profile for {name}: nothing is expected of this node, so nothing was proved"
+        return [report(context, "profile", LimitFinding(verdict="error", reason=reason))]
+    return [report(context, "profile", LimitFinding(verdict="pass"))]
+
+
+def cpus_online(context: Context) -> list[Json]:
+    """Compare the CPUs that run with those that are there, and with the machine type."""
+    folder = Path(context.config.sysfs, "devices/system/cpu")
+    online, present = (checks.cpus(node_access.needed(folder / name)) for name in ("online", "present"))
+    metrics = [metric("online", online, "cpus"), metric("offline", present - online, "cpus")]
+    # Without SMT the second threads are offline on purpose.
+    single = node_access.text(folder / "smt/control") in ("off", "forceoff")
+    wanted = context.config.profile.get("vcpus")
+    more = []
+    if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted > 0:
+        told = {"op": "==", "value": wanted, "unit": "cpus", "source": "vcpus of the profile"}
+        more = [{"check": "cpus_online", "metric": "online", **told}]
+    found = LimitFinding(metrics[:1], blame="config", more=more) if single else LimitFinding(metrics, more=more)
+    return [report(context, "cpus_online", found)]
+
+
+def memory_errors(context: Context) -> list[Json]:
+    """Count the errors that the memory controllers saw, and the pages that the kernel gave up."""
+    controllers = node_access.listed(Path(context.config.sysfs, "devices/system/edac/mc"), "mc[0-9]*")
+    counts = {name: [node_access.number(path / f"{name}_count") for path in controllers] for name in ("ue", "ce")}
+    metrics: list[Json] = []
+    if controllers:
+        metrics += [
+            metric("uncorrected", _sum(counts["ue"]), "errors"),
+            metric("corrected", _sum(counts["ce"]), "errors"),
+        ]
+    poisoned = _POISONED.search(node_access.needed(Path(context.config.proc, "meminfo")))
+    if poisoned:
+        metrics.append(metric("poisoned", int(poisoned.group(1)) * 1024, "bytes"))
+    if not metrics:
+        reason = "this kernel counts no errors of memory"
+        return [report(context, "memory_errors", LimitFinding(verdict="skipped", reason=reason))]
+    bad = [path.name for path, number in zip(controllers, counts["ue"]) if number]
+    scope = {"memory_controller": bad} if bad else {}
+    return [report(context, "memory_errors", LimitFinding(metrics, scope=scope))]
+
+
+def _sum(values: t.Sequence[int | None]) -> int | None:
+    """One controller that does not tell makes the sum unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def swap(context: Context) -> list[Json]:
+    """Measure the swap space; machine types of a cloud have none, of others nobody knows."""
+    lines = node_access.needed(Path(context.config.proc, "swaps")).splitlines()
+    rows = [line.split() for line in lines[1:]]
+    if not lines[0].startswith("Filename") or any(len(row) < 5 or not row[-3].isdigit() for row in rows):
+        return [report(context, "swap", LimitFinding(verdict="error", reason=f"/proc/swaps reads {lines[-1][:100]!r}"))]
+    size = sum(int(row[-3]) for row in rows) * 1024
+    more = [limits.SWAP] if context.config.profile.get("vm_size") else []
+    samples = [{"device": row[0], "bytes": int(row[-3]) * 1024} for row in rows]
+    found = LimitFinding([metric("swap", size, "bytes")], blame="config", action="monitor", samples=samples, more=more)
+    return [report(context, "swap", found)]
+
+
+# The check of processes that a job left behind. Reported, never killed. Private, stdlib only.
+
+
+CHECK = "leftover_processes"
+# login.defs: UID_MIN and UID_MAX; from there to 65535 are services (systemd's own, Debian's slurm) and nobody.
+_PEOPLE = range(1000, 60001)
+_DIRECTORY = 65536
+_TOLD = 20
+
+
+def leftover(context: Context) -> list[Json]:
+    """Find processes of people who have no job here, by the cgroup of the job or by who logged in."""
+    every = node_access.processes(context.config.proc)
+    if not every:
+        return [report(context, CHECK, LimitFinding(verdict="error", reason=f"{context.config.proc} shows no process"))]
+    services = _service(context.config.mailbox_user)
+    found = left(every, node_access.ended(context.suite), services, logins=context.suite == "epilog")
+    stuck = [process for process in found if process.state == "D"]
+    reason = f"{len(found)} processes of users without a job here" if found else ""
+    if stuck:
+        reason += f", {len(stuck)} of them in uninterruptible sleep, which only a reboot ends"
+    samples = [
+        {"pid": one.pid, "user": _name(one.uid), "job": one.job, "state": one.state, "command": one.command[:120]}
+        for one in found[:_TOLD]
+    ]
+    metrics = [metric("processes", len(found), "processes"), metric("uninterruptible", len(stuck), "processes")]
+    verdict = "warn" if found else "pass"
+    return [report(context, CHECK, LimitFinding(metrics, verdict, reason, "software", samples=samples))]
+
+
+def left(
+    every: t.Sequence[node_access.JobProcess],
+    gone: t.Collection[str] = (),
+    services: t.Collection[int] = (),
+    logins: bool = True,
+) -> list[node_access.JobProcess]:
+    """Return the processes that nobody's job here explains.
+
+    A user with another job here may have more than is in its cgroup (a shell that came by ssh), so only what is in
+    the cgroup of a job that has ended counts against him. Between jobs people with rights may log in: without
+    ``logins`` only cgroups are looked at.
+    """
+    running = node_access.jobs(every) - set(gone)
+    owners = {process.uid for process in every if process.job in running}
+    found = [process for process in every if _is_left(process, running, owners, services)]
+    return [process for process in found if process.job or logins]
+
+
+def _is_left(
+    process: node_access.JobProcess, running: t.Collection[str], owners: t.Collection[int], services: t.Collection[int]
+) -> bool:
+    people = (process.uid in _PEOPLE or process.uid >= _DIRECTORY) and process.uid not in services
+    if not people or process.state == "Z" or process.pid == os.getpid():
+        return False
+    if process.job:
+        return process.job not in running
+    # What init started for a service has no login; systemd's own manager of a user ends by itself.
+    if process.login is None or process.group.rstrip().endswith("/init.scope"):
+        return False
+    return process.uid not in owners
+
+
+def _service(user: str) -> set[int]:
+    try:
+        return {pwd.getpwnam(user).pw_uid} if user else set()
+    except KeyError:
+        return set()
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+# A check of what earlier runs of this boot latched. Private, stdlib only.
+
+
+def latches(context: Context) -> list[Json]:
+    """Return what is latched as it was found; a state that cannot be read may have held anything."""
+    found = list(context.latched.values())
+    if context.problem:
+        reason = f"{context.config.home}/state.json: {context.problem}; faults of this boot may be forgotten"
+        return [*found, context.record("latches", verdict="error", reason=reason)]
+    return found or [context.record("latches", verdict="pass", reason="nothing is latched")]

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import explain, judge, overall
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, explain, judge, overall
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 
 _WORST = ("fail", "error", "warn")
@@ -146,7 +145,7 @@ def limits(context: Context, check: str, more: t.Sequence[Json] = ()) -> list[Js
     return [*told, *own]
 
 
-class Finding(t.NamedTuple):
+class LimitFinding(t.NamedTuple):
     """What a check saw beside its metrics; the worse of its verdict and theirs counts.
 
     ``more`` is expected beside the limits of the profile and of this file, ``expect`` in their place.
@@ -166,7 +165,7 @@ class Finding(t.NamedTuple):
     expect: t.Sequence[Json] | None = None
 
 
-def report(context: Context, check: str, found: Finding) -> Json:
+def report(context: Context, check: str, found: LimitFinding) -> Json:
     """Judge the metrics and return the record; an action is named only where there is something to do."""
     quiet = found.verdict in ("skipped", "error")
     wanted = limits(context, check, found.more) if found.expect is None else found.expect

@@ -15,12 +15,12 @@ import typing as t
 
 HOME = "ansible_collections.hpcai.gpu_cluster.plugins.module_utils"
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
-    "suite": ("agent.suite", "main"),
-    "publish": ("agent.publish", "main"),
-    "latch": ("agent.latch_command", "main"),
-    "reconcile": ("drain.command", "main"),
+    "suite": ("agent.commands", "suite_command"),
+    "publish": ("agent.commands", "publish_command"),
+    "latch": ("agent.commands", "latch_command"),
+    "reconcile": ("drain.reconcile", "main"),
     "round": ("certify.round", "main"),
-    "local": ("certify.local", "main"),
+    "local": ("certify.node", "main"),
     "certificate": ("certify.command", "main"),
 }
 USAGE = 2

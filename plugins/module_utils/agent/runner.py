@@ -1,16 +1,150 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks of a suite, one after the other in a child; where one hangs another child goes on. Private."""
+"""Run the checks of a suite in child processes: one that hangs is left behind and the next goes on."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import select
+import signal
 import time
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks, config, latch, watchdog
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context, Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, registry
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as agent_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import BootedHost, Context
+
+# Work in child processes that may hang for ever: private, stdlib only.
+
+
+Say = t.Callable[[Json], None]
+_LARGEST = 16 << 20
+
+
+class Child:
+    """A child process that runs a function and says JSON, one value a line."""
+
+    def __init__(self, work: t.Callable[[Say], None]) -> None:
+        reader, writer = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(reader)
+            _live(work, writer)
+        os.close(writer)
+        self._reader, self._rest, self._size = reader, b"", 0
+        os.set_blocking(reader, False)
+
+    def listen(self, deadline: float) -> list[Json] | None:
+        """Return what the child said next, None when it has ended, and nothing when the time is over."""
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._reader], [], [], left)[0]:
+                return []
+            data = os.read(self._reader, 65536)
+            self._size += len(data)
+            if not data or self._size > _LARGEST:
+                return None
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            if lines:
+                return [value for value in map(_value, lines) if value is not None]
+
+    def end(self) -> None:
+        """Kill the child and all that it started, and wait for it only as long as a process needs to die."""
+        os.close(self._reader)
+        if self._ended(0.02):
+            return
+        for pid in (self.pid, *descendants(self.pid)):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self._ended(0.1)
+
+    def _ended(self, patience: float) -> bool:
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                if os.waitpid(self.pid, os.WNOHANG)[0]:
+                    return True
+            except ChildProcessError:
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.002)
+
+
+def _value(line: bytes) -> Json | None:
+    """Read a line; Infinity and NaN are none of JSON's numbers, and nobody else could read them."""
+    try:
+        value = json.loads(line, parse_constant=lambda dummy: None)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _live(work: t.Callable[[Say], None], writer: int) -> t.NoReturn:
+    """Be the child. Whoever reads our output must not wait for a child that hangs, so it gets none of it."""
+    status = 1
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+        work(lambda value: _write(writer, value))
+        status = 0
+    except BaseException as exc:  # whatever it is ends here and nowhere else
+        with contextlib.suppress(OSError):
+            _write(writer, {"died": f"{type(exc).__name__}: {exc}"})
+    os._exit(status)
+
+
+def _write(writer: int, value: Json) -> None:
+    data = f"{json.dumps(value, default=str)}\n".encode()
+    while data:
+        data = data[os.write(writer, data) :]
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that a process started, and those that they did, in sessions of their own as well."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - without pathlib this module is imported in no time
+        if name.isdigit():
+            children.setdefault(_parent(name), []).append(int(name))
+    found, ahead = [], [pid]
+    while ahead:
+        below = children.get(ahead.pop(), [])
+        found += below
+        ahead += below
+    return found
+
+
+def _parent(pid: str) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return -1
+
+
+def bounded(work: t.Callable[[Say], None], seconds: float) -> str:
+    """Run a function in a child and return what went wrong, or that it is not finished in time."""
+    deadline = time.monotonic() + seconds
+    child, problem = Child(work), ""
+    try:
+        while True:
+            said = child.listen(deadline)
+            if said is None:
+                return problem
+            if not said:
+                return f"not finished within {seconds:.3g} s"
+            problem = next((str(one["died"]) for one in said if "died" in one), problem)
+    finally:
+        child.end()
+
+
+# The checks of a suite, one after the other in a child; where one hangs another child goes on.
+
 
 # What is kept of the budget: starting Python before it, killing what hangs and writing the state after it.
 MARGIN = 0.7
@@ -19,12 +153,12 @@ MARGIN = 0.7
 SETUP, SHARE = 0.4, 0.02
 
 
-class Run(t.NamedTuple):
+class SuiteRun(t.NamedTuple):
     """A suite as it is asked for; ``begin`` is on the monotonic clock."""
 
-    config: config.Config
+    config: check.AgentConfig
     suite: str
-    plan: checks.Plan
+    plan: registry.SuitePlan
     begin: float
     name: str | None = None
 
@@ -33,17 +167,17 @@ class Run(t.NamedTuple):
         return self.begin + self.plan.budget - MARGIN
 
 
-class Result(t.NamedTuple):
+class SuiteResult(t.NamedTuple):
     """What a suite found, what its checks want to keep, and where."""
 
     records: list[Json]
     kept: Json
-    host: Host
+    host: BootedHost
 
 
-def perform(run: Run) -> Result:
+def perform(run: SuiteRun) -> SuiteResult:
     """Run all checks; each leaves its records, or errors in their place."""
-    result, ahead, blind = Result([], {}, Host()), list(run.plan.checks), ""
+    result, ahead, blind = SuiteResult([], {}, BootedHost()), list(run.plan.checks), ""
     while ahead:
         if time.monotonic() >= run.deadline:
             for name in ahead:
@@ -61,12 +195,12 @@ def perform(run: Run) -> Result:
 class _Turn:
     """What one child does of what is ahead; it takes away what it has done."""
 
-    def __init__(self, run: Run, result: Result, ahead: list[str], blind: str) -> None:
+    def __init__(self, run: SuiteRun, result: SuiteResult, ahead: list[str], blind: str) -> None:
         self.ready, self.reason = False, "ended unexpectedly"
         self._run, self._result, self._ahead, self._blind = run, result, ahead, blind
 
-    def go(self) -> Result:
-        child = watchdog.Child(lambda say: _work(self._run, list(self._ahead), self._blind, say))
+    def go(self) -> SuiteResult:
+        child = Child(lambda say: _work(self._run, list(self._ahead), self._blind, say))
         began = time.monotonic()
         try:
             while self._ahead:
@@ -83,7 +217,7 @@ class _Turn:
         return self._result
 
     def _limit(self) -> float:
-        own = checks.CHECKS[self._ahead[0]].limit if self.ready else max(SETUP, SHARE * self._run.plan.budget)
+        own = registry.CHECKS[self._ahead[0]].limit if self.ready else max(SETUP, SHARE * self._run.plan.budget)
         return max(0.0, min(own, self._run.deadline - time.monotonic()))
 
     def _hear(self, one: Json) -> bool:
@@ -91,7 +225,7 @@ class _Turn:
         if "died" in one:
             self.reason = str(one["died"])
         elif "host" in one:
-            self._result = self._result._replace(host=Host(*one["host"]))
+            self._result = self._result._replace(host=BootedHost(*one["host"]))
         elif "ready" in one:
             self.ready = True
             return True
@@ -102,37 +236,38 @@ class _Turn:
         return False
 
 
-def _work(run: Run, names: t.Sequence[str], blind: str, say: watchdog.Say) -> None:
+def _work(run: SuiteRun, names: t.Sequence[str], blind: str, say: Say) -> None:
     """Be the child: look where we are, and run check after check."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import host, spool
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as host
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as spool
 
     here = host.host(run.config.proc)
     say({"host": list(here)})
     node = run.config.node
-    state, problem = (latch.fresh(node, here), blind) if blind else spool.load(run.config.home, node, here)
+    state, problem = (agent_state.fresh(node, here), blind) if blind else spool.load(run.config.home, node, here)
     say({"ready": True})
     context = Context(run.config, run.suite, host=here, state=state, run=run.name, problem=problem)
     for name in names:
-        found = checks.perform(name, context)
+        found = registry.perform(name, context)
         say({"end": name, "records": found, "keep": context.keeping})
         context.state["kept"] = {**context.state["kept"], **context.keeping}
         context.keeping = {}
 
 
-def trusted(run: Run, name: str, records: t.Any, host: Host) -> list[Json]:
+def trusted(run: SuiteRun, name: str, records: t.Any, host: BootedHost) -> list[Json]:
     """A check that returns something else than records has not passed."""
-    if isinstance(records, list) and records and all(latch.sound(one) for one in records):
+    if isinstance(records, list) and records and all(agent_state.sound(one) for one in records):
         return records
     return errors(run, name, "the check returned no records", host)
 
 
-def errors(run: Run, name: str, reason: str, host: Host) -> list[Json]:
-    return checks.errors(name, Context(run.config, run.suite, host=host, run=run.name), reason)
+def errors(run: SuiteRun, name: str, reason: str, host: BootedHost) -> list[Json]:
+    return registry.errors(name, Context(run.config, run.suite, host=host, run=run.name), reason)
 
 
 def once(records: t.Sequence[Json]) -> list[Json]:
     """Return every latched fault once, however many checks told of it; the first report is the one of the latch."""
     seen: dict[str, Json] = {}
     for number, one in enumerate(records):
-        seen.setdefault(latch.key(one) if one["context"].get("latched") else str(number), one)
+        seen.setdefault(agent_state.key(one) if one["context"].get("latched") else str(number), one)
     return list(seen.values())

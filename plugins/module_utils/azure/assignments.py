@@ -8,8 +8,8 @@ from __future__ import annotations
 import typing as t
 import uuid
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import failure
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.arguments import AzureError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import AzureError
 
 VERSION = "2022-04-01"
 OPERATOR = "Managed Identity Operator"
@@ -24,7 +24,7 @@ ROLES = {
 _PLACE = "providers/Microsoft.Authorization"
 
 
-class Wish(t.NamedTuple):
+class WantedAssignment(t.NamedTuple):
     """Who shall have which role where. In check mode a principal that does not exist yet is empty."""
 
     scope: str
@@ -55,7 +55,7 @@ class Wish(t.NamedTuple):
         return {"properties": {**properties, **({"description": self.description} if self.description else {})}}
 
 
-def refusals(wishes: t.Iterable[Wish]) -> list[str]:
+def refusals(wishes: t.Iterable[WantedAssignment]) -> list[str]:
     """Return roles that are neither known by name nor given as an identifier."""
     told = []
     for wish in wishes:
@@ -68,7 +68,7 @@ def refusals(wishes: t.Iterable[Wish]) -> list[str]:
     return sorted(set(told))
 
 
-def match(wish: Wish, listed: t.Iterable[t.Mapping[str, t.Any]]) -> str:
+def match(wish: WantedAssignment, listed: t.Iterable[t.Mapping[str, t.Any]]) -> str:
     """Return the assignment that fulfils a wish, under whatever name; nothing if there is none."""
     for one in listed:
         properties = one.get("properties") or {}
@@ -81,7 +81,7 @@ def match(wish: Wish, listed: t.Iterable[t.Mapping[str, t.Any]]) -> str:
     return ""
 
 
-def find(arm: t.Any, wish: Wish) -> str:
+def find(arm: t.Any, wish: WantedAssignment) -> str:
     """Ask for it."""
     if not wish.principal:
         return ""
@@ -89,17 +89,17 @@ def find(arm: t.Any, wish: Wish) -> str:
     return match(wish, arm.items(f"{wish.scope}/{_PLACE}/roleAssignments", VERSION, **query))
 
 
-def make(arm: t.Any, wish: Wish, wait: t.Callable[[], bool]) -> str:
+def make(arm: t.Any, wish: WantedAssignment, wait: t.Callable[[], bool]) -> str:
     """Make it. A principal that was made just now may not be known everywhere yet; wait() says whether to try again."""
     while True:
         status, document = arm.send("PUT", wish.path, VERSION, wish.body(arm.subscription))
         if status < 400:
             return str(document.get("id") or wish.path)
-        told = failure.told(document)
+        told = client.told(document)
         if "RoleAssignmentExists" in told:
             there = find(arm, wish)
             if there:
                 return there
         if "PrincipalNotFound" not in told or not wait():
             what = f"{wish.role} for {wish.principal} on {wish.scope}"
-            raise AzureError(failure.explain(f"{what} was answered {status}: {told}"))
+            raise AzureError(client.explain(f"{what} was answered {status}: {told}"))

@@ -1,17 +1,240 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Azure's resource manager through Azure's own libraries. Private."""
+"""Azure Resource Manager by its REST API: settings, credentials, retries, and what a refusal means."""
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
+import re
 import traceback
 import typing as t
+from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import arguments, failure
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.arguments import AzureError, Settings
+# How the modules are told which Azure to talk to: the same options and variables as azure.azcollection.
+
+
+_TEXT = {"type": "str"}
+SPEC: dict[str, dict[str, t.Any]] = {
+    "auth_source": {"type": "str", "choices": ["auto", "cli", "env", "credential_file", "msi"]},
+    "profile": _TEXT,
+    "subscription_id": _TEXT,
+    "tenant": _TEXT,
+    "client_id": _TEXT,
+    "secret": {"type": "str", "no_log": True},
+    "x509_certificate_path": {"type": "path"},
+    "cloud_environment": _TEXT,
+    "adfs_authority_url": _TEXT,
+    "cert_validation_mode": {"type": "str", "choices": ["validate", "ignore"]},
+    "disable_instance_discovery": {"type": "bool"},
+}
+_VARIABLES = {
+    "auth_source": "ANSIBLE_AZURE_AUTH_SOURCE",
+    "profile": "AZURE_PROFILE",
+    "subscription_id": "AZURE_SUBSCRIPTION_ID",
+    "tenant": "AZURE_TENANT",
+    "client_id": "AZURE_CLIENT_ID",
+    "secret": "AZURE_SECRET",
+    "x509_certificate_path": "AZURE_X509_CERTIFICATE_PATH",
+    "cloud_environment": "AZURE_CLOUD_ENVIRONMENT",
+    "adfs_authority_url": "AZURE_ADFS_AUTHORITY_URL",
+    "cert_validation_mode": "AZURE_CERT_VALIDATION_MODE",
+    "disable_instance_discovery": "AZURE_DISABLE_INSTANCE_DISCOVERY",
+}
+_PUBLIC = ("https://login.microsoftonline.com", "https://management.azure.com")
+CLOUDS = {
+    "AzureCloud": _PUBLIC,
+    "AzureUSGovernment": ("https://login.microsoftonline.us", "https://management.usgovcloudapi.net"),
+    "AzureChinaCloud": ("https://login.chinacloudapi.cn", "https://management.chinacloudapi.cn"),
+}
+_TRUE = ("1", "on", "t", "true", "y", "yes")
+
+
+class AzureError(Exception):
+    """Azure cannot be asked or does not do it; the text is fit for the user."""
+
+
+class AzureSettings(t.NamedTuple):
+    """Which identity asks which Azure."""
+
+    source: str
+    subscription: str
+    tenant: str = ""
+    client_id: str = ""
+    secret: str = ""
+    certificate: str = ""
+    cloud: str = "AzureCloud"
+    authority: str = ""
+    verify: bool = True
+    discover: bool = True
+
+
+def read_settings(
+    params: t.Mapping[str, t.Any], environ: t.Mapping[str, str], home: Path | None = None
+) -> AzureSettings:
+    """Join options, variables and ``~/.azure/credentials`` in the order in which azure.azcollection does."""
+    said = {name: str(value) for name, value in _joined(params, environ, home).items() if value not in (None, "")}
+    if not said.get("subscription_id"):
+        raise AzureError("Which subscription? Set AZURE_SUBSCRIPTION_ID or the option subscription_id.")
+    return AzureSettings(
+        _source(said),
+        said["subscription_id"],
+        said.get("tenant", ""),
+        said.get("client_id", ""),
+        said.get("secret", ""),
+        said.get("x509_certificate_path", ""),
+        said.get("cloud_environment", "AzureCloud"),
+        said.get("adfs_authority_url", ""),
+        said.get("cert_validation_mode", "validate") == "validate",
+        said.get("disable_instance_discovery", "").lower() not in _TRUE,
+    )
+
+
+def _joined(params: t.Mapping[str, t.Any], environ: t.Mapping[str, str], home: Path | None) -> dict[str, t.Any]:
+    given = {name: params[name] for name in SPEC if params.get(name) is not None}
+    variables = {name: environ.get(variable) for name, variable in _VARIABLES.items() if environ.get(variable)}
+    source = given.get("auth_source") or variables.get("auth_source") or "auto"
+    profile = given.get("profile") or variables.get("profile")
+    if source == "env":
+        given = {}
+    file = _profile(home, profile or "default") if profile or source == "credential_file" else {}
+    if not file and source == "auto" and not ({**variables, **given}).get("subscription_id"):
+        file = _profile(home, "default")
+    return {**file, **({} if source == "credential_file" else variables), **given, "auth_source": source}
+
+
+def _profile(home: Path | None, name: str) -> dict[str, str]:
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read((home or Path.home()) / ".azure/credentials")
+    except (configparser.Error, UnicodeError) as exc:
+        raise AzureError(f"~/.azure/credentials cannot be read: {str(exc).splitlines()[0]}") from exc
+    return {key: value for key, value in parser[name].items() if key in SPEC} if name in parser else {}
+
+
+def _source(said: t.Mapping[str, str]) -> str:
+    source = said.get("auth_source", "auto")
+    if source in ("cli", "msi"):
+        return source
+    if said.get("client_id") and said.get("tenant"):
+        if said.get("secret"):
+            return "secret"
+        if said.get("x509_certificate_path"):
+            return "certificate"
+    if source == "auto":
+        return "cli"
+    raise AzureError(
+        f"Credentials from {source} are incomplete: needed are client_id, tenant, and secret or x509_certificate_path "
+        "(AZURE_CLIENT_ID, AZURE_TENANT, AZURE_SECRET)."
+    )
+
+
+def endpoints(answer: t.Any, url: str) -> tuple[str, str]:
+    """Return the login server and the resource manager that a discovery document names."""
+    clouds = answer if isinstance(answer, list) else [answer]
+    try:
+        cloud = clouds[0]
+        login = cloud["authentication"]["loginEndpoint"]
+        # The first form of the document, still that of Azure Stack, does not name the server that was asked.
+        manager = cloud.get("resourceManager") or "/".join(url.split("/")[:3])
+        return str(login).rstrip("/"), str(manager).rstrip("/")
+    except (AttributeError, IndexError, KeyError, TypeError) as exc:
+        raise AzureError(f"{url} does not describe a cloud: authentication.loginEndpoint is missing") from exc
+
+
+# What Azure's errors mean and what to do about them. No I/O.
+
+
+_PREFLIGHT = "azure_compute_preflight tells the numbers."
+# The first that is found in a text explains it, so what hides in details comes before what wraps it.
+REMEDIES: tuple[tuple[str, str], ...] = (
+    ("AADSTS7000222", "The client secret has expired: make a new one and set AZURE_SECRET."),
+    ("AADSTS7000215", "The client secret is wrong: AZURE_SECRET wants the secret's value, not its identifier."),
+    ("AADSTS700016", "The tenant does not know the application: check AZURE_CLIENT_ID and AZURE_TENANT."),
+    ("AADSTS90002", "There is no such tenant: check AZURE_TENANT."),
+    ("invalid_client", "The login was refused: check AZURE_TENANT, AZURE_CLIENT_ID and AZURE_SECRET."),
+    ("InvalidAuthenticationToken", "Azure does not take the token: check tenant, cloud and this machine's clock."),
+    ("SubscriptionNotFound", "Check AZURE_SUBSCRIPTION_ID, and that the identity has a role in that subscription."),
+    ("LinkedAuthorizationFailed", "The identity may not use what this resource points to: give it a role there, too."),
+    ("RoleAssignmentUpdateNotPermitted", "An assignment of an earlier principal is left over: delete it (it shows as "
+     "'Identity not found'), then run again."),
+    ("RoleAssignmentExists", "The same role is assigned under another name. Nothing is to be done; run again."),
+    ("PrincipalNotFound", "The directory does not know the principal yet: run again in some minutes."),
+    ("RequestDisallowedByPolicy", "A policy of the organization forbids it: ask for an exemption, or do as it wants."),
+    ("AuthorizationFailed", "The identity lacks the right that the message names: have a role with it assigned at that "
+     "scope, and wait some minutes."),
+    ("MarketplacePurchaseEligibilityFailed", "Accept the image's terms (azure_infra_server_accept_terms), or have the "
+     "subscription allowed to buy."),
+    ("ResourcePurchaseValidationFailed", "The terms of the image are not accepted (azure_infra_server_accept_terms)."),
+    ("OverconstrainedAllocationRequest", "No place fits all that is asked for at once: ask for less (zone, placement "
+     "group, size)."),
+    ("ZonalAllocationFailed", "This zone has no machines left: try another zone or no zone."),
+    ("AllocationFailed", "The region has no machines of this size left: wait, or try another size or region."),
+    ("SkuNotAvailable", "The size is not offered to this subscription here: choose another size, zone or region, or "
+     "ask Microsoft to lift the restriction."),
+    ("QuotaExceeded", f"Ask for quota in the portal (Quotas), or ask for less. {_PREFLIGHT}"),
+    ("exceeding approved", f"Ask for quota in the portal (Quotas), or ask for less. {_PREFLIGHT}"),
+    ("StorageAccountAlreadyTaken", "Somebody else has this name: set azure_infra_storage_account."),
+    ("KeyBasedAuthenticationNotPermitted", "The account takes no shared keys: an identity has to be used."),
+    ("InvalidResourceGroupLocation", "The resource group exists in another region: choose that one or another name."),
+    ("MissingSubscriptionRegistration", "Register the provider that is named: az provider register --namespace NAME."),
+    ("ResourceGroupBeingDeleted", "The resource group is being deleted: wait until it is gone, then run again."),
+    ("ScopeLocked", "A lock forbids it: remove the lock that is named, or ask who made it."),
+    ("CannotDeleteResource", "Something else still uses or holds it: remove that first."),
+    ("ResourceGroupNotFound", "The resource group is gone: run again from the beginning."),
+    ("NoRegisteredProviderFound", "The region does not have this: check its name (az account list-locations)."),
+    ("LocationNotAvailableForResourceType", "Check the name of the region (az account list-locations)."),
+    ("InvalidLocation", "Check the name of the region (az account list-locations)."),
+    ("TooManyRequests", "Azure throttles this subscription: run again in some minutes."),
+    ("CERTIFICATE_VERIFY_FAILED", "The certificate of the server is not trusted: set REQUESTS_CA_BUNDLE."),
+    ("OperationNotAllowed", f"If the message speaks of cores, ask for quota in the portal (Quotas). {_PREFLIGHT}"),
+    ("InvalidTemplateDeployment", "Read the details: they name the resource at fault."),
+    ("Connection", "Azure was not reached or broke off: run again; what was begun is found and continued."),
+    ("InternalServerError", "Azure failed: run again; what was begun is found and continued."),
+)  # fmt: skip
+_SECRET = re.compile(r"(client_secret=|Bearer |\"secret\": *\")[^\s&\"']+")
+_DEPTH = 4
+
+
+def remedy(text: str) -> str:
+    """Return what to do about an error, or nothing."""
+    lower = text.lower()
+    return next((advice for code, advice in REMEDIES if code.lower() in lower), "")
+
+
+def explain(text: str) -> str:
+    """Return the error with what to do, and without anything secret."""
+    clean = _SECRET.sub(r"\1***", " ".join(text.split()))
+    advice = remedy(clean)
+    return clean if not advice or advice in clean else f"{clean.rstrip('. ')}. What to do: {advice}"
+
+
+def told(document: t.Any) -> str:
+    """Return what an error document of Azure says, with the details in which the cause often hides."""
+    error = document.get("error") if isinstance(document, dict) else None
+    if isinstance(error, str):
+        return f"{error}: {document.get('error_description', '')}".rstrip(": ")
+    return "; ".join(_parts(error or document, _DEPTH)) or "nothing"
+
+
+def _parts(error: t.Any, depth: int) -> t.Iterator[str]:
+    if not isinstance(error, dict) or not depth:
+        return
+    said = ": ".join(str(error[key]) for key in ("code", "message") if error.get(key))
+    if said:
+        yield said
+    for more in error.get("additionalInfo") or []:
+        info = more.get("info") if isinstance(more, dict) else None
+        if isinstance(info, dict) and info.get("policyDefinitionDisplayName"):
+            yield f"policy {info['policyDefinitionDisplayName']!r}"
+    for detail in error.get("details") or []:
+        yield from _parts(detail, depth - 1)
+
+
+# Azure's resource manager through Azure's own libraries.
+
 
 MISSING = ""
 try:
@@ -36,7 +259,7 @@ POLL = 5
 PATIENCE = 7200
 
 
-def credential(settings: Settings, authority: str) -> t.Any:
+def credential(settings: AzureSettings, authority: str) -> t.Any:
     """Return what gives tokens."""
     extra: Json = {} if settings.verify else {"connection_verify": False}
     if settings.source == "cli":
@@ -51,24 +274,22 @@ def credential(settings: Settings, authority: str) -> t.Any:
 
 def connect(params: t.Mapping[str, t.Any]) -> Arm:
     """Return Azure as the options of a module say. No token is asked for yet."""
-    settings = arguments.settings(params, os.environ)
-    if settings.cloud in arguments.CLOUDS:
-        return Arm(settings, *arguments.CLOUDS[settings.cloud])
+    settings = read_settings(params, os.environ)
+    if settings.cloud in CLOUDS:
+        return Arm(settings, *CLOUDS[settings.cloud])
     if not settings.cloud.startswith("https://"):
-        raise AzureError(
-            f"cloud_environment {settings.cloud} is neither a URL nor one of {', '.join(arguments.CLOUDS)}"
-        )
+        raise AzureError(f"cloud_environment {settings.cloud} is neither a URL nor one of {', '.join(CLOUDS)}")
     return Arm(settings, *_discover(settings))
 
 
-def _discover(settings: Settings) -> tuple[str, str]:
+def _discover(settings: AzureSettings) -> tuple[str, str]:
     url = settings.cloud
     url += "" if "/metadata/endpoints" in url else "/metadata/endpoints?api-version=2022-09-01"
     with ARMPipelineClient(url, policies=[policies.RetryPolicy()], connection_verify=settings.verify) as client:
         try:
             answer = client.send_request(HttpRequest("GET", url))
             answer.raise_for_status()
-            return arguments.endpoints(answer.json(), url)
+            return endpoints(answer.json(), url)
         except (LibraryError, ValueError) as exc:
             raise AzureError(f"{url} does not describe a cloud: {exc}") from exc
 
@@ -76,7 +297,7 @@ def _discover(settings: Settings) -> tuple[str, str]:
 class Arm:
     """The resource manager of one subscription. Failures are `AzureError` with what to do."""
 
-    def __init__(self, settings: Settings, authority: str, manager: str) -> None:
+    def __init__(self, settings: AzureSettings, authority: str, manager: str) -> None:
         self.subscription = settings.subscription
         self.manager = manager
         self._verify = settings.verify
@@ -120,7 +341,7 @@ class Arm:
         try:
             return self._client.send_request(request, _return_pipeline_response=True)
         except LibraryError as exc:
-            raise AzureError(failure.explain(f"{method} {path}: {exc}")) from exc
+            raise AzureError(explain(f"{method} {path}: {exc}")) from exc
 
     def get(self, path: str, version: str) -> Json | None:
         """Return a resource, or None where there is none."""
@@ -176,7 +397,7 @@ class Arm:
             poller = LROPoller(self._client, answer, lambda last: _document(last.http_response), polling)
             done = poller.result(PATIENCE)
         except LibraryError as exc:
-            raise AzureError(failure.explain(f"{method} {path} was accepted and failed: {exc}")) from exc
+            raise AzureError(explain(f"{method} {path} was accepted and failed: {exc}")) from exc
         if not poller.done():
             raise AzureError(f"{method} {path} was accepted, and Azure works on it still after {PATIENCE / 60:.0f} min")
         return t.cast(Json, done)
@@ -184,7 +405,7 @@ class Arm:
     @staticmethod
     def _good(method: str, path: str, status: int, document: Json) -> Json:
         if status >= 400:
-            raise AzureError(failure.explain(f"{method} {path} was answered {status}: {failure.told(document)}"))
+            raise AzureError(explain(f"{method} {path} was answered {status}: {told(document)}"))
         return document
 
 

@@ -1,19 +1,28 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Everything that would stop the bring-up, from what was read. No I/O. Private."""
+"""The preflight: read quota, SKUs, images and permissions, and list everything that would stop the bring-up."""
 
 from __future__ import annotations
 
+import traceback
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import images, permissions, quota, skus
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.finding import Finding, as_dicts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.skus import Node, Sku
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, skus
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.skus import (
+    NodeGroup,
+    PreflightFinding,
+    Restriction,
+    Sku,
+    as_dicts,
+)
+
+# Everything that would stop the bring-up, from what was read. No I/O.
+
 
 _HOURS = {"hour": 1, "day": 24, "month": 730}
 _SIGNS = 8
-_UNREADABLE = Finding(
+_UNREADABLE = PreflightFinding(
     "provider",
     "Microsoft.Compute",
     "Sizes, quota and images cannot be read before it is registered.",
@@ -22,24 +31,24 @@ _UNREADABLE = Finding(
 )
 
 
-class Seen(t.NamedTuple):
+class ObservedLocation(t.NamedTuple):
     """What was read of the subscription. None: Azure did not tell."""
 
     location: str
     skus: t.Mapping[str, Sku]
-    usages: t.Sequence[quota.Usage]
+    usages: t.Sequence[skus.Usage]
     versions: t.Mapping[str, t.Sequence[str]]
-    images: t.Mapping[str, images.Image]
-    grants: t.Sequence[permissions.Grant] | None
+    images: t.Mapping[str, skus.Image]
+    grants: t.Sequence[skus.Grant] | None
     providers: t.Mapping[str, str]
     group_location: str = ""
     readable: bool = True
 
 
-class Asked(t.NamedTuple):
+class PreflightRequest(t.NamedTuple):
     """What is to be brought up, and where the identity needs its rights."""
 
-    nodes: t.Sequence[Node]
+    nodes: t.Sequence[NodeGroup]
     location: str
     scope: str
     quota_blocks: bool = True
@@ -53,7 +62,7 @@ def region(text: str) -> str:
     return "".join(text.split()).lower()
 
 
-def refusals(nodes: t.Sequence[Node]) -> list[str]:
+def refusals(nodes: t.Sequence[NodeGroup]) -> list[str]:
     """Return what cannot be meant."""
     names = [node.name for node in nodes]
     told = [f"node group {name} is there twice" for name in sorted({name for name in names if names.count(name) > 1})]
@@ -62,23 +71,25 @@ def refusals(nodes: t.Sequence[Node]) -> list[str]:
             told.append(f"node group {node.name} has count {node.count}")
         if node.price is not None and node.price < 0:
             told.append(f"node group {node.name} has price {node.price}")
-        if node.image and not images.parse(node.image) and not node.image.startswith("/subscriptions/"):
+        if node.image and not skus.parse(node.image) and not node.image.startswith("/subscriptions/"):
             told.append(
                 f"node group {node.name}: image {node.image} is neither publisher:offer:sku:version nor a resource id"
             )
     return told
 
 
-def judge(asked: Asked, seen: Seen) -> dict[str, t.Any]:
+def judge(asked: PreflightRequest, seen: ObservedLocation) -> dict[str, t.Any]:
     """Return findings and facts."""
     found = _sizes(asked, seen) if seen.readable else [_UNREADABLE]
     if asked.accept_terms:
         found = [one._replace(blocks=one.blocks and one.check != "terms") for one in found]
-    found += permissions.judge(seen.grants, asked.scope, asked.actions)
-    found += permissions.providers(seen.providers, seen.grants)
+    found += skus.judge_permissions(seen.grants, asked.scope, asked.actions)
+    found += skus.providers(seen.providers, seen.grants)
     if seen.group_location and region(seen.group_location) != asked.location:
         problem = f"The resource group exists in {seen.group_location}, not in {asked.location}."
-        found.append(Finding("group", asked.scope, problem, "Choose that region, or another name for the group.", True))
+        found.append(
+            PreflightFinding("group", asked.scope, problem, "Choose that region, or another name for the group.", True)
+        )
     findings = as_dicts(found)
     return {
         "ready": not any(one["blocks"] for one in findings),
@@ -90,36 +101,36 @@ def judge(asked: Asked, seen: Seen) -> dict[str, t.Any]:
     }
 
 
-def _sizes(asked: Asked, seen: Seen) -> list[Finding]:
-    found: list[Finding] = []
+def _sizes(asked: PreflightRequest, seen: ObservedLocation) -> list[PreflightFinding]:
+    found: list[PreflightFinding] = []
     wants = []
     for node in asked.nodes:
         sku = seen.skus.get(node.size.lower())
-        found += skus.judge(node, sku, asked.location) + _image(node, sku, seen)
+        found += skus.judge_size(node, sku, asked.location) + _image_findings(node, sku, seen)
         cores = sku.amount("vCPUs") if sku else None
         if sku and cores:
-            wants.append(quota.Want(node.name, sku.family, cores * node.count, node.spot))
-    return found + quota.headroom(wants, seen.usages, asked.location, asked.quota_blocks)
+            wants.append(skus.Want(node.name, sku.family, cores * node.count, node.spot))
+    return found + skus.headroom(wants, seen.usages, asked.location, asked.quota_blocks)
 
 
-def _image(node: Node, sku: Sku | None, seen: Seen) -> list[Finding]:
-    urn = images.parse(node.image)
+def _image_findings(node: NodeGroup, sku: Sku | None, seen: ObservedLocation) -> list[PreflightFinding]:
+    urn = skus.parse(node.image)
     if urn is None:
         return []
     image = seen.images.get(node.image)
     if image is None:
-        return [images.absent(urn, node.name, seen.location, seen.versions.get(node.image, ()))]
+        return [skus.absent(urn, node.name, seen.location, seen.versions.get(node.image, ()))]
     known = skus.facts(sku) if sku else {"generations": [], "architecture": None}
-    return images.judge(image, node.name, known["generations"], known["architecture"])
+    return skus.judge_image(image, node.name, known["generations"], known["architecture"])
 
 
-def _facts(node: Node, sku: Sku | None) -> dict[str, t.Any]:
+def _facts(node: NodeGroup, sku: Sku | None) -> dict[str, t.Any]:
     known = skus.facts(sku) if sku else {}
     cores = (known.get("vcpus") or 0) * node.count
     return {"name": node.name, "size": node.size, "count": node.count, "spot": node.spot, "cores": cores, **known}
 
 
-def _pin(image: images.Image) -> dict[str, t.Any]:
+def _pin(image: skus.Image) -> dict[str, t.Any]:
     return {
         "urn": str(image.urn),
         **image.urn._asdict(),
@@ -130,7 +141,7 @@ def _pin(image: images.Image) -> dict[str, t.Any]:
     }
 
 
-def cost(nodes: t.Iterable[Node], currency: str) -> dict[str, t.Any]:
+def cost(nodes: t.Iterable[NodeGroup], currency: str) -> dict[str, t.Any]:
     """Return what the nodes cost while all of them run; groups without a price are named, not guessed."""
     items: list[dict[str, t.Any]] = []
     unknown = []
@@ -149,3 +160,185 @@ def cost(nodes: t.Iterable[Node], currency: str) -> dict[str, t.Any]:
     hour = sum(item["hour"] for item in items)
     total = {unit: round(hour * hours, 2) for unit, hours in _HOURS.items()}
     return {**total, "currency": currency, "items": items, "without_price": unknown}
+
+
+# Reads what the preflight judges, by what all releases of azure-mgmt-compute have in common.
+
+
+COMPUTE = "Microsoft.Compute"
+PROVIDERS_API, PERMISSIONS_API, TERMS_API = "2021-04-01", "2022-04-01", "2021-01-01"
+_UNKNOWN = (400, 404, 405)
+
+
+def read(
+    arm: t.Any, compute: t.Any, location: str, nodes: t.Sequence[NodeGroup], asked: t.Mapping[str, t.Any]
+) -> ObservedLocation:
+    """Ask for all of it; nothing is changed."""
+    providers = {namespace: _provider(arm, namespace) for namespace in asked["providers"]}
+    group = _group(arm, asked["resource_group"])
+    grants = _grants(arm, asked["resource_group"] if group else "")
+    # The library would register the provider by itself, which is a change.
+    readable = providers.get(COMPUTE, "Registered").lower() in ("registered", "")
+    if not nodes or not readable:
+        return ObservedLocation(location, {}, [], {}, {}, grants, providers, group, readable)
+    sizes = _skus(compute, location, {node.size.lower() for node in nodes})
+    usages = [_usage(one) for one in compute.usage.list(location)]
+    return ObservedLocation(location, sizes, usages, *_images(arm, compute, location, nodes), grants, providers, group)
+
+
+def _images(
+    arm: t.Any, compute: t.Any, location: str, nodes: t.Iterable[NodeGroup]
+) -> tuple[dict[str, list[str]], dict[str, skus.Image]]:
+    versions: dict[str, list[str]] = {}
+    found: dict[str, skus.Image] = {}
+    for text in sorted({node.image for node in nodes}):
+        urn = skus.parse(text)
+        if urn:
+            versions[text] = _versions(compute, location, urn)
+            number = skus.resolve(urn, versions[text])
+            if number:
+                found[text] = _read_image(arm, compute, location, urn._replace(version=number))
+    return versions, found
+
+
+def _usage(one: t.Any) -> skus.Usage:
+    shown = one.name.localized_value or one.name.value
+    return skus.Usage(one.name.value, shown, skus.number(one.current_value), skus.number(one.limit))
+
+
+def _skus(compute: t.Any, location: str, wanted: set[str]) -> dict[str, Sku]:
+    if not wanted:
+        return {}
+    listed = compute.resource_skus.list(filter=f"location eq '{location}'")
+    sizes = (one for one in listed if one.resource_type == "virtualMachines" and one.name.lower() in wanted)
+    return {one.name.lower(): _sku(one, location) for one in sizes}
+
+
+def _sku(one: t.Any, location: str) -> Sku:
+    places = [place for place in one.location_info or [] if (place.location or "").lower() == location]
+    zones = {zone for place in places for zone in place.zones or []}
+    capabilities = {pair.name: str(pair.value) for pair in one.capabilities or []}
+    return Sku(
+        one.name, one.family or "", capabilities, tuple(sorted(zones)), tuple(map(_restriction, one.restrictions or []))
+    )
+
+
+def _restriction(one: t.Any) -> Restriction:
+    info = one.restriction_info
+    kind, reason = (str(getattr(said, "value", said) or "") for said in (one.type, one.reason_code))
+    return Restriction(kind, reason, tuple((info.zones if info else None) or ()))
+
+
+def _versions(compute: t.Any, location: str, urn: skus.Urn) -> list[str]:
+    try:
+        return [one.name for one in compute.virtual_machine_images.list(location, urn.publisher, urn.offer, urn.sku)]
+    except Exception as exc:
+        # A publisher, offer or sku that does not exist is a finding, not a failure.
+        if getattr(exc, "status_code", None) in _UNKNOWN:
+            return []
+        raise
+
+
+def _read_image(arm: t.Any, compute: t.Any, location: str, urn: skus.Urn) -> skus.Image:
+    one = compute.virtual_machine_images.get(location, *urn)
+    plan = one.plan and {"name": one.plan.name, "product": one.plan.product, "publisher": one.plan.publisher}
+    generation, architecture = (
+        str(getattr(said, "value", said) or "") for said in (one.hyper_v_generation, one.architecture)
+    )
+    return skus.Image(urn, plan, generation, architecture, _accepted(arm, plan) if plan else None)
+
+
+def terms(subscription: str, plan: t.Mapping[str, str]) -> str:
+    """Return where the agreement to a plan is."""
+    return (
+        f"/subscriptions/{subscription}/providers/Microsoft.MarketplaceOrdering/offerTypes/virtualmachine/publishers/"
+        f"{plan['publisher']}/offers/{plan['product']}/plans/{plan['name']}/agreements/current"
+    )
+
+
+def _accepted(arm: t.Any, plan: t.Mapping[str, str]) -> bool | None:
+    status, document = arm.send("GET", terms(arm.subscription, plan), TERMS_API)
+    return bool((document.get("properties") or {}).get("accepted")) if status < min(_UNKNOWN) else None
+
+
+def _group(arm: t.Any, name: str) -> str:
+    """Return where the resource group is, or nothing if there is none yet."""
+    found = arm.get(f"/subscriptions/{arm.subscription}/resourcegroups/{name}", PROVIDERS_API) if name else None
+    return str((found or {}).get("location") or "")
+
+
+def _grants(arm: t.Any, group: str) -> list[skus.Grant] | None:
+    base = f"/subscriptions/{arm.subscription}" + (f"/resourceGroups/{group}" if group else "")
+    path = f"{base}/providers/Microsoft.Authorization/permissions"
+    status, page = arm.send("GET", path, PERMISSIONS_API)
+    found: list[t.Mapping[str, t.Any]] = []
+    while status < min(_UNKNOWN):
+        found += page.get("value") or []
+        if not page.get("nextLink"):
+            return skus.grants(found)
+        status, page = arm.send("GET", page["nextLink"], "")
+    return None
+
+
+def _provider(arm: t.Any, namespace: str) -> str:
+    status, document = arm.send("GET", f"/subscriptions/{arm.subscription}/providers/{namespace}", PROVIDERS_API)
+    return str(document.get("registrationState") or "") if status < min(_UNKNOWN) else ""
+
+
+# From the options of the preflight to its answer.
+
+
+MISSING = ""
+try:
+    from azure.core.exceptions import AzureError as LibraryError
+    from azure.mgmt.compute import ComputeManagementClient
+except ImportError:
+    MISSING = traceback.format_exc()
+
+PROVIDERS = ["Microsoft.Compute", "Microsoft.Network", "Microsoft.Storage", "Microsoft.ManagedIdentity"]
+NODE: dict[str, dict[str, t.Any]] = {
+    "name": {"type": "str", "required": True},
+    "size": {"type": "str", "required": True},
+    "count": {"type": "int", "default": 1},
+    "spot": {"type": "bool", "default": False},
+    "image": {"type": "str", "default": ""},
+    "zone": {"type": "str", "default": ""},
+    "gpus": {"type": "int"},
+    "rdma": {"type": "bool"},
+    "nvme": {"type": "bool"},
+    "price": {"type": "float"},
+}
+OPTIONS: dict[str, dict[str, t.Any]] = {
+    "location": {"type": "str", "required": True},
+    "resource_group": {"type": "str", "default": ""},
+    "nodes": {"type": "list", "elements": "dict", "default": [], "options": NODE},
+    "providers": {"type": "list", "elements": "str", "default": PROVIDERS},
+    "assignments": {"type": "bool", "default": True},
+    "quota_blocks": {"type": "bool", "default": True},
+    "accept_terms": {"type": "bool", "default": False},
+    "currency": {"type": "str", "default": "USD"},
+}
+
+
+def ask(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the answer of the module."""
+    nodes = [NodeGroup(**{name: node[name] for name in NODE}) for node in params["nodes"]]
+    refused = refusals(nodes)
+    if refused:
+        raise client.AzureError("; ".join(refused))
+    location = region(params["location"])
+    arm = client.connect(params)
+    compute = arm.library(ComputeManagementClient)
+    try:
+        seen = read(arm, compute, location, nodes, params)
+    except LibraryError as exc:
+        raise client.AzureError(client.explain(str(exc))) from exc
+    scope = f"/subscriptions/{arm.subscription}"
+    if seen.group_location:
+        scope += f"/resourceGroups/{params['resource_group']}"
+    needed = {action: role for action, role in skus.NEEDED.items() if params["assignments"] or action != skus.ASSIGN}
+    asked = PreflightRequest(
+        nodes, location, scope, params["quota_blocks"], params["currency"], needed, params["accept_terms"]
+    )
+    result = judge(asked, seen)
+    return {**result, "text": skus.text(result["findings"])}

@@ -20,14 +20,14 @@ _MOST_NOISE = 0.05
 _STRIDE = 1.7
 
 
-class Kind(t.NamedTuple):
+class BlameKind(t.NamedTuple):
     """Causes of one kind: how they may be at fault, as (share of such causes, chance that one test shows it)."""
 
     name: str
     faults: tuple[tuple[float, float], ...]
 
 
-class Sight(t.NamedTuple):
+class BlameSight(t.NamedTuple):
     """One test: the causes that could have spoilt it, and whether it looked bad."""
 
     causes: tuple[int, ...]
@@ -45,11 +45,11 @@ class Beliefs(t.NamedTuple):
 class Causes(t.NamedTuple):
     """All causes by number: the kind of each, and the least that its prior may be (its history)."""
 
-    kinds: list[Kind]
+    kinds: list[BlameKind]
     floors: list[float]
 
 
-def solve(causes: Causes, sights: t.Sequence[Sight], noise: float, weight: float) -> Beliefs:
+def solve(causes: Causes, sights: t.Sequence[BlameSight], noise: float, weight: float) -> Beliefs:
     """Return the beliefs; ``weight`` is how many causes and tests the given shares and noise are worth."""
     graph = _Graph(causes, sights, noise, weight)
     for dummy in range(_SWEEPS):
@@ -67,7 +67,7 @@ def _towards(share: float, found: float) -> float:
 class _Graph:
     """The messages of one solution."""
 
-    def __init__(self, causes: Causes, sights: t.Sequence[Sight], noise: float, weight: float) -> None:
+    def __init__(self, causes: Causes, sights: t.Sequence[BlameSight], noise: float, weight: float) -> None:
         self._causes, self._weight, self._noise_prior = causes, weight, noise
         self.noise = noise
         self._kinds = {kind.name: kind for kind in causes.kinds}

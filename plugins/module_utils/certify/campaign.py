@@ -1,37 +1,237 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The course of a certification: which tests come next, given what came back. No I/O, no clock, private.
-
-The course is a function of the fleet, the options and the results: whoever replays the results of a run, in whatever
-order they came, is asked the same tests and gets the same certificate.
-"""
+"""A campaign as a whole: the plan of rounds, the certificate, and replay from its journal."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, judge, overall, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
-    certificate,
-    confirm,
     evidence,
-    explain,
     fleet,
-    ladder,
-    narrow,
-    pairs,
-    plan,
-    rails,
+    ledger,
+    schedule,
     standing,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import Batch, Ledger
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import verdicts as certify_verdicts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import RATES, believable
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import ROUND_ROBIN, CampaignOptions, away
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS, Batch, Ledger
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing import Standing, stand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.verdicts import verdicts
 
-_ARRANGE = (pairs.inside, pairs.across, pairs.anyhow)
+# What a certification will do, how long it takes and what it costs, before it starts. Pure, private.
 
 
-class Campaign:
+class _Step(t.NamedTuple):
+    stage: str
+    text: str
+    rounds: int
+    tests: int
+    nodes: int
+    seconds: float
+
+
+def plan(ledger: Ledger) -> Json:
+    """Return the plan; confirmation is what it takes at most, on the suspects that the prior lets expect."""
+    options = ledger.options
+    ready = [node for node in ledger.nodes.values() if not away(node)]
+    steps = [step for step in _steps(ledger, len(ready)) if step.stage in options.stages and step.rounds]
+    hours = sum(step.seconds * step.nodes for step in steps) / 3600
+    gpu_hours = hours * options.gpus_per_node
+    robin = _pair_rounds(options, len(ready))[1]
+    seconds = sum(step.seconds for step in steps)
+    found: Json = {
+        "nodes": len(ready),
+        "untested": len(ledger.nodes) - len(ready),
+        "rounds": sum(step.rounds for step in steps if step.stage in ("pair", "confirm")),
+        "tests": sum(step.tests for step in steps),
+        "wall_seconds": round(seconds, 1),
+        "node_hours": round(hours, 2),
+        "gpu_hours": round(gpu_hours, 2),
+        "cost": round(gpu_hours * options.cost_per_gpu_hour, 2),
+        "round_robin": robin,
+    }
+    return {**found, "text": [*(_line(step) for step in steps), _total(found, options)]}
+
+
+def _pair_rounds(options: CampaignOptions, nodes: int) -> tuple[int, bool]:
+    """Return how many pair rounds there are, and whether everybody meets everybody."""
+    if nodes < 2:
+        return 0, False
+    if nodes <= ROUND_ROBIN:
+        return nodes - 1 + nodes % 2, True
+    return options.k, False
+
+
+def _steps(ledger: Ledger, nodes: int) -> t.Iterator[_Step]:
+    options = ledger.options
+    seconds = options.seconds
+    if not nodes:
+        return
+    yield _Step("reach", "who answers", 1, nodes, nodes, seconds["reach"])
+    yield _Step("local", "each node by itself", 1, nodes, nodes, seconds["local"])
+    rounds, robin = _pair_rounds(options, nodes)
+    how = "everybody meets everybody" if robin else "inside leaves, across leaves, at random"
+    yield _Step("pair", how, rounds, rounds * (nodes // 2), nodes, rounds * seconds["pair"])
+    # Each bad node spoils about one good one per round, until partners that never failed part them.
+    suspects = min(nodes // 2, max(1, round(nodes * options.prior * (1 + options.k))))
+    more = options.confirm_rounds if rounds else 0
+    how = f"about {suspects} suspects with partners that never failed, at most"
+    yield _Step("confirm", how, more, more * suspects, 2 * suspects, more * seconds["pair"])
+    rungs = schedule.rungs([node for node in ledger.nodes.values() if not away(node)])
+    tests = sum(len(rung.groups) for rung in rungs) * len(options.collectives)
+    count = len(rungs) * len(options.collectives)
+    names = ", ".join(rung.name for rung in rungs)
+    how = f"{names}: {' and '.join(options.collectives)}; what is slow is narrowed down besides"
+    yield _Step("ladder", how, count, tests, nodes, count * seconds["ladder"])
+
+
+def _line(step: _Step) -> str:
+    rounds = f"{step.rounds} round{'s' * (step.rounds > 1)}"
+    return f"{step.stage}: {rounds}, {step.tests} tests, {step.seconds / 60:.1f} min ({step.text})"
+
+
+def _total(found: Json, options: CampaignOptions) -> str:
+    hours = f"{found['gpu_hours']:g} GPU-hours" if options.gpus_per_node else f"{found['node_hours']:g} node-hours"
+    cost = f", about {found['cost']:.2f} by the given price" if options.cost_per_gpu_hour else ""
+    left = f"; {found['untested']} not idle, so not tested" if found["untested"] else ""
+    return f"in all: {found['nodes']} nodes, at most {found['wall_seconds'] / 60:.1f} min, {hours}{cost}{left}"
+
+
+# The certificate: what may be said of a fleet, as a function of what came back. Pure, private.
+
+
+SCHEMA = 1
+STATUSES = ("cleared", "watched", "drained", "untested")
+_VERDICTS = {"ok": "pass", "bad": "fail", "infra": "error", "open": "unjudged"}
+
+
+def certificate(ledger: Ledger, now: Standing, fleet: Json, digests: t.Mapping[str, str]) -> Json:
+    """Return the certificate of what is in the ledger."""
+    nodes = verdicts(ledger, now)
+    of = {status: [name for name, node in nodes.items() if node["status"] == status] for status in STATUSES}
+    untested = [{"node": name, "reason": nodes[name]["reason"]} for name in of["untested"]]
+    drains, guarded = standing.drains([ledger.nodes[name] for name in of["drained"]], len(nodes), ledger.options)
+    return {
+        "schema": SCHEMA,
+        "run": ledger.options.run,
+        "cluster": str(fleet.get("cluster") or ""),
+        "profile": str(ledger.profile.get("profile") or ledger.profile.get("vm_size") or ""),
+        **_times(ledger),
+        "planned": len(nodes),
+        "reached": len(nodes) - len(untested),
+        "nodes": nodes,
+        "untested": untested,
+        "drains": drains,
+        "miss_bound": miss_bound(ledger, nodes, now.good),
+        "notes": certify_verdicts.notes(ledger),
+        "findings": [*certify_verdicts.findings(ledger, now), *guarded],
+        "rounds": _rounds(ledger, now),
+        "ladder": certify_verdicts.ladder(ledger),
+        "plan": plan(ledger),
+        "options": _options(ledger),
+        "tools": _tools(ledger),
+        "profile_sha256": hashlib.sha256(json.dumps(ledger.profile, sort_keys=True).encode()).hexdigest(),
+        "records_sha256": digests.get("records_sha256") or _digest(ledger),
+        "agent_sha256": digests.get("agent_sha256", ""),
+        "agent_source_sha256": digests.get("agent_source_sha256", ""),
+    }
+
+
+def miss_bound(ledger: Ledger, nodes: t.Mapping[str, Json], good: t.Mapping[str, int]) -> Json:
+    """Return how likely a fault that shows with chance q is still in a node that was cleared."""
+    options = ledger.options
+    cleared = [name for name, node in nodes.items() if node["status"] == "cleared"]
+    least = min((good.get(name, 0) for name in cleared), default=0)
+    unseen = (1 - options.q0) ** least
+    posterior = max((nodes[name]["posterior"] or 0.0 for name in cleared), default=0.0)
+    chance = max(posterior, options.prior * unseen / (options.prior * unseen + 1 - options.prior)) if cleared else None
+    text = "no node was cleared"
+    if chance is not None:
+        shows = f"a fault that shows in {options.q0:.0%} of tests stays unseen in {least} with {unseen:.1%}"
+        text = f"{len(cleared)} nodes cleared; {shows}; so each has one with at most {chance:.2%}"
+    return {"q": options.q0, "tests": least, "unseen": unseen, "probability": chance, "text": text}
+
+
+def _times(ledger: Ledger) -> Json:
+    """Return when the first record began and the last one ended: the records' time, not that of the reader."""
+    found = [
+        outcome for batch in ledger.batches for test in batch.tests for outcome in [ledger.outcome(test)] if outcome
+    ]
+    begun = min((outcome.begun for outcome in found if outcome.begun is not None), default=None)
+    ended = max((outcome.ended for outcome in found if outcome.ended is not None), default=None)
+    return {"time": ended, "seconds": None if begun is None or ended is None else ended - begun}
+
+
+def _rounds(ledger: Ledger, now: Standing) -> list[Json]:
+    return [
+        {
+            "id": batch.id,
+            "stage": batch.stage,
+            "round": batch.round,
+            "tests": [_test(ledger, now, test) for test in batch.tests],
+            "suspects": _suspects(ledger, n, now) if batch.stage in PAIRS else {},
+        }
+        for n, batch in enumerate(ledger.batches, 1)
+    ]
+
+
+def _test(ledger: Ledger, now: Standing, test: t.Any) -> Json:
+    outcome = ledger.outcome(test)
+    about: Json = {"id": test.id, "nodes": list(test.nodes), "verdict": None, "ratio": now.ratios.get(test.id)}
+    if outcome:
+        about["verdict"] = _VERDICTS[now.kinds.get(test.id, outcome.kind)]
+        about.update(value=outcome.value, unit=outcome.unit)
+    return {"value": None, "unit": "", **about}
+
+
+def _suspects(ledger: Ledger, batches: int, now: Standing) -> Json:
+    """Return who was suspect once so many batches were in, the most suspect first."""
+    options = ledger.options
+    then = ledger.history.get(batches) or stand(ledger.until(batches), now).posterior
+    # Without history a posterior between the two limits is no suspicion yet, only too few tests.
+    found = {name: p for name, p in then.items() if p > max(options.clear_at, options.prior)}
+    return {name: float(f"{found[name]:.6g}") for name in sorted(found, key=lambda name: (-found[name], name))}
+
+
+def _options(ledger: Ledger) -> Json:
+    options = ledger.options._asdict()
+    return {
+        **options,
+        "seconds": dict(options["seconds"]),
+        "stages": list(options["stages"]),
+        "collectives": list(options["collectives"]),
+    }
+
+
+def _tools(ledger: Ledger) -> Json:
+    found: Json = {}
+    for batch in ledger.batches:
+        for test in batch.tests:
+            outcome = ledger.outcome(test)
+            found.update(outcome.tools if outcome else {})
+    return dict(sorted(found.items()))
+
+
+def _digest(ledger: Ledger) -> str:
+    """Return a digest of all records that were taken, whatever their order."""
+    lines = sorted(f"{test} {outcome.digest}" for test, outcome in ledger.outcomes.items())
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+# The course of a certification: which tests come next, given what came back. No I/O, no clock, private.
+
+
+_ARRANGE = (ledger.inside, ledger.across, ledger.anyhow)
+
+
+class CampaignPlan:
     """One certification: ask ``next()``, run it, hand every result to ``take()``, until there is nothing next."""
 
     def __init__(self, fleet_: Json, options: Json) -> None:
@@ -71,15 +271,15 @@ class Campaign:
 
     def plan(self) -> Json:
         """Return what will be done, how long it takes and what it costs, before anything was."""
-        return plan.plan(self.ledger)
+        return plan(self.ledger)
 
     def certificate(self, **digests: str) -> Json:
         """Return the certificate of what came back so far; digests (records_sha256, agent_sha256) go into it."""
-        return certificate.certificate(self.ledger, self._stand(), self._fleet, digests)
+        return certificate(self.ledger, self._stand(), self._fleet, digests)
 
     def explain(self, node: str) -> list[str]:
         """Return what convicted or cleared a node: its tests, with whom, and what came back."""
-        return explain.explain(self.ledger, self._stand(), node)
+        return certify_verdicts.explain(self.ledger, self._stand(), node)
 
     def _stand(self) -> standing.Standing:
         """Return what is believed now; it takes a while, so not twice of the same results."""
@@ -132,10 +332,10 @@ class Campaign:
         nodes = [node for node in self.ledger.taking_part() if node.name not in unfit]
         if len(nodes) < 2:
             return
-        self._railed = rails.rounds(len(nodes))
+        self._railed = standing.rounds(len(nodes))
         few = len(nodes) <= fleet.ROUND_ROBIN
-        robin = pairs.round_robin([node.name for node in nodes]) if few else []
-        arrange = [*_ARRANGE, *[pairs.anyhow] * self.options.k][: self.options.k]
+        robin = ledger.round_robin([node.name for node in nodes]) if few else []
+        arrange = [*_ARRANGE, *[ledger.anyhow] * self.options.k][: self.options.k]
         for number in range(len(robin) if few else len(arrange)):
             # Whoever hangs costs everybody the time limit of a round.
             mute = self.ledger.mute()
@@ -161,19 +361,97 @@ class Campaign:
     def _confirm(self) -> t.Iterator[tuple[Batch, ...]]:
         for dummy in range(self.options.confirm_rounds - self._early):
             now = self._stand()
-            again = confirm.again(self.ledger, now)
-            groups = confirm.groups(self.ledger, now, self._dice, {name for group in again for name in group})
+            again = schedule.again(self.ledger, now)
+            groups = schedule.groups(self.ledger, now, self._dice, {name for group in again for name in group})
             if not groups and not again:
                 return
             yield (self._meeting("confirm", groups, again=again),)
 
     def _ladder(self) -> t.Iterator[tuple[Batch, ...]]:
         # Who failed in the last round, and is more likely well than not, would be kept out with no word about the way.
-        again = confirm.again(self.ledger, self._stand(), standing.SUSPECT)
+        again = schedule.again(self.ledger, self._stand(), standing.SUSPECT)
         if again and "confirm" in self.options.stages and self.options.confirm_rounds:
             yield (self._meeting("confirm", [], again=again),)
         now = self._stand()
-        for number, rung in enumerate(ladder.rungs(ladder.survivors(self.ledger, now)), 1):
+        for number, rung in enumerate(schedule.rungs(schedule.survivors(self.ledger, now)), 1):
             for collective in self.options.collectives:
-                for batch in narrow.climb(self.ledger, now, number, rung.groups, collective):
+                for batch in schedule.climb(self.ledger, now, number, rung.groups, collective):
                     yield (batch,)
+
+
+# A certificate again, from the request and raw records of its run, or as another profile would have it.
+
+
+METRIC = ("name", "value", "unit", "expected", "source", "ratio", "verdict")  # of a metric; all others are labels
+
+_NOT_RUN = "no record of this test was kept"
+
+
+def replay(request: t.Mapping[str, t.Any], records: t.Iterable[Json], profile: Json | None = None) -> CampaignPlan:
+    """Return the campaign as it ended; tests that were never run, as another profile would have asked, are infra."""
+    tests: dict[str, list[Json]] = {}
+    expect = (profile or {}).get("expect") or []
+    before = (request["fleet"].get("profile") or {}).get("expect") or []
+    for one in records:
+        test = str((one.get("context") or {}).get("test") or "")
+        tests.setdefault(test, []).append(one if profile is None else _anew(one, expect, before))
+    fleet = request["fleet"] if profile is None else {**request["fleet"], "profile": profile}
+    campaign = CampaignPlan(fleet, request["options"])
+    while True:
+        batch = campaign.next()
+        if batch is None:
+            return campaign
+        for test in batch["tests"]:
+            campaign.take(test["id"], tests.get(test["id"], []), "" if test["id"] in tests else _NOT_RUN)
+
+
+def _anew(one: Json, expect: t.Sequence[Json], before: t.Sequence[Json]) -> Json:
+    """One record that no limit can be applied to must not take the others with it, and is no pass."""
+    try:
+        return rejudged(one, expect, before)
+    except (ValueError, TypeError) as exc:
+        return {**one, "verdict": "error", "class": "infra", "reason": f"cannot be judged anew: {exc}"}
+
+
+def rejudged(one: Json, expect: t.Sequence[Json], before: t.Sequence[Json]) -> Json:
+    """Return a record as other expectations would have it; what the former ones did not decide stays as it is."""
+    if not _whole(one) or one["verdict"] not in ("pass", "warn", "fail", "unjudged") or not one["metrics"]:
+        return one
+    missed = any(item["verdict"] in ("fail", "warn") for item in one["metrics"])
+    if one["verdict"] in ("fail", "warn") and not missed:
+        return one
+    group = one["scope"].get("group") or [one["node"]]
+    kept = [_limit(one["check"], item) for item in one["metrics"] if _own(one["check"], item, before)]
+    metrics = judge(one["check"], one["metrics"], [*kept, *expect], nodes=len(group))
+    verdict = overall(metrics)
+    # Right values at a speed that nobody compared with anything are no pass.
+    if verdict == "pass" and all(item["verdict"] == "unjudged" for item in metrics if item["unit"] in RATES):
+        verdict = one["verdict"] if not any(item["unit"] in RATES for item in metrics) else "unjudged"
+    names = ("run", "seconds", "scope", "samples", "evidence", "context")
+    rest = {name: one[name] for name in names if name in one}
+    blame = one["class"] or ("fabric" if len(group) > 1 else "hardware")
+    return record(one["check"], one["node"], time=one["time"], verdict=verdict, metrics=metrics, blame=blame, **rest)
+
+
+def _whole(one: Json) -> bool:
+    """What lacks something is an error as it is, and stays one."""
+    if not believable(one) or not {"node", "time", "class"} <= set(one):
+        return False
+    return all(set(METRIC) <= set(item) and isinstance(item["expected"] or "", str) for item in one["metrics"])
+
+
+def _own(check: str, item: Json, before: t.Sequence[Json]) -> bool:
+    """Say whether a check judged this by a limit of its own, which is no matter of a profile."""
+    if not item.get("expected"):
+        return False
+    told = {(e["check"], e["metric"], f"{e['op']} {e['value']}") for e in before}
+    return (check, item["name"], item["expected"]) not in told
+
+
+def _limit(check: str, item: Json) -> Json:
+    """Return the limit that a metric says it was judged by."""
+    op, dummy, value = item["expected"].partition(" ")
+    mark = {"verdict": "warn"} if item["verdict"] == "warn" else {}
+    more = {key: item[key] for key in item if key not in METRIC and item[key] is not None}
+    base = {"check": check, "metric": item["name"], "op": op, "value": json.loads(value), "unit": item["unit"]}
+    return {**base, "source": item["source"] or "the check itself", **mark, **more}

@@ -16,11 +16,10 @@ import sys
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import Campaign
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan, replay
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import load
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.replay import replay
 
 _MISTAKE = 2
 
@@ -54,7 +53,7 @@ def _request(folder: Path) -> Json:
     return found
 
 
-def _replayed(options: argparse.Namespace, profile: Json | None = None) -> tuple[Campaign, dict[str, str]]:
+def _replayed(options: argparse.Namespace, profile: Json | None = None) -> tuple[CampaignPlan, dict[str, str]]:
     """Return the campaign of a directory as it ended, and the digests that its certificate carries."""
     request = _request(options.directory)
     try:
@@ -71,7 +70,7 @@ def _replayed(options: argparse.Namespace, profile: Json | None = None) -> tuple
 
 def _plan(options: argparse.Namespace) -> int:
     request = _request(options.directory)
-    _say(Campaign(request["fleet"], request["options"]).plan()["text"])
+    _say(CampaignPlan(request["fleet"], request["options"]).plan()["text"])
     return 0
 
 

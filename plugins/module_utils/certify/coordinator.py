@@ -1,32 +1,318 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Has a campaign's tests done by Slurm, batch after batch. Private, stdlib only.
-
-All that it knows is in the journal before it acts on it. Killed at any moment, the jobs go on; started again, it goes
-the same way through the campaign, finds their results, awaits those that still run and submits only what is missing.
-"""
+"""Run a campaign: submit rounds, watch them, learn from others how long silence may last, end what hangs."""
 
 from __future__ import annotations
 
+import contextlib
+import math
+import time
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import judge, metric, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json, finite
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._replace import replace
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, finite, judge, metric, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import BUILT_IN
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import batch as batches
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.batch import Job
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import jobs as certify_jobs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import SILENT, stamp
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.jobs import RoundJob
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.local import HOLD, OPEN
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import RefusedError, Slurm
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.watch import Clock, Earlier, Watch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import HOLD, OPEN
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import (
+    CampaignSlurm,
+    JobRow,
+    RefusedError,
+    mute,
+    state,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
+
+# How long silence has to last before it means something, learnt from those who were not silent. Pure, private.
+
+
+_CHANCE = 1e-4  # that a sound node takes longer
+_LEAST = 1.5  # times the slowest of the others, however many they are
+MORE = 3.0  # times as long for who is asked again
+
+
+def enough(least: float, others: t.Sequence[float]) -> float:
+    """Return after how many seconds a node is silent that others, given the same, took so long to answer."""
+    if not others:
+        return least
+    slowest = sum(1.0 / n for n in range(1, len(others) + 1))
+    return max(least, max(others) * max(_LEAST, math.log(1.0 / _CHANCE) / slowest))
+
+
+# Awaits the jobs of one attempt at a batch, and says of every test that is left why it has no result.
+
+
+# Seconds without a new task before an array that still waits is taken to have started all it can, or twice as long as
+# it once was before.
+SETTLE = 3.0
+LOOK = 5.0  # seconds that a job may wait before its nodes are looked at, and between looks
+_ENDED = 5.0  # seconds after the end of a job that nobody began in which its first files may still arrive
+_AWAY_WATCHING = 3600.0  # seconds that a controller may be away while jobs run
+# Whoever has had its patience is still given a part of the time that the others took to begin.
+_SHARE = 0.25
+
+
+class Clock(t.NamedTuple):
+    """Time as the coordinator has it; tests have their own."""
+
+    now: t.Callable[[], float] = time.monotonic
+    wall: t.Callable[[], float] = time.time
+    sleep: t.Callable[[float], None] = time.sleep
+
+
+class Earlier(t.NamedTuple):
+    """What is known before an attempt: how long others took to begin, that jobs of this batch do, who was silent."""
+
+    took: t.Sequence[float] = ()
+    lively: bool = False
+    silent: t.Container[str] = ()
+
+
+class Watch:
+    """One attempt: jobs that were submitted, the tests that they are to do, and how the last look at them was.
+
+    ``earlier`` is what attempts and batches before this one have shown.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        slurm: CampaignSlurm,
+        how: Json,
+        batch: str,
+        clock: Clock,
+        earlier: Earlier | None = None,
+    ) -> None:
+        self.journal, self.slurm, self.how, self.batch, self.clock = journal, slurm, how, batch, clock
+        self.earlier = earlier or Earlier()
+        self.begun = self.moved = self.grown = self.alive = self.ran = self.last = clock.now()
+        self.looked = self.listened = self.gap = 0.0
+        self.progress = (0, 0)
+        self.opened: set[str] = set()
+        self.unheard: set[str] = set()  # nodes that Slurm itself hears nothing of
+        self.off: dict[str, float] = {}  # since when
+        self.given: dict[tuple[str, str], float] = {}  # when Slurm first said that a job runs on a node
+        self.took: dict[str, float] = {}  # how long nodes, or jobs of several, needed to begin
+        self.silent: set[str] = set()  # tests that have been asked for long enough
+
+    def follow(self, jobs: t.Sequence[RoundJob], take: t.Callable[[set[str]], None]) -> dict[str, str]:
+        """Return why each test that is left has no result; an empty reason is worth another attempt."""
+        tests = {test["id"]: test for job in jobs for test in job.tests}
+        pause = 0.1
+        while True:
+            answered = self.journal.answered() & set(tests)
+            take(answered)
+            left = {name: tests[name] for name in tests if name not in answered}
+            if not left:
+                self._open(jobs)
+                return {}
+            rows = self._queue({job.name for job in jobs})
+            over = self._over(jobs, left, rows) if rows is not None else None
+            if over is not None:
+                self._end(jobs, rows or [])
+                return over
+            self.clock.sleep(pause)
+            pause = min(pause * 1.15, float(self.how["poll"]))
+
+    def _queue(self, names: t.Container[str]) -> list[JobRow] | None:
+        """A controller that is away is waited for: the jobs go on without it."""
+        try:
+            return self.slurm.queue(names)
+        except SlurmError:
+            if self.clock.now() - self.alive > _AWAY_WATCHING:
+                raise
+        return None
+
+    def _over(
+        self, jobs: t.Sequence[RoundJob], left: t.Mapping[str, Json], rows: t.Sequence[JobRow]
+    ) -> dict[str, str] | None:
+        """Return None as long as something may still come."""
+        now, started = self.clock.now(), self._started(jobs)
+        self._note(now, (len(started), len(left)), rows)
+        self._learn(now, started, jobs)
+        for job in jobs:
+            self._gate(job, rows, left, now)
+        if not rows:
+            return None if now - self.alive < self._late(left, started, jobs) else dict.fromkeys(left, "")
+        silent = self._silent(left, started, jobs, rows)
+        if silent:
+            return {**dict.fromkeys(left, ""), **silent}
+        if any(row.waits for row in rows) and now - self.begun > LOOK and now - self.looked > LOOK:
+            self.looked = now
+            return self._taken(left, rows, jobs)
+        return None
+
+    def _note(self, now: float, progress: tuple[int, int], rows: t.Sequence[JobRow]) -> None:
+        """Remember when each kind of movement was last seen."""
+        if progress[0] > self.progress[0]:
+            self.grown = now
+        if progress != self.progress:
+            self.gap = max(self.gap, now - self.moved)
+            self.progress, self.moved = progress, now
+        if rows:
+            self.alive = now
+        for row in rows:
+            if not row.waits:
+                self.ran = now
+                self.given.setdefault((row.name, row.host), now)
+
+    def _learn(self, now: float, started: t.Container[str], jobs: t.Sequence[RoundJob]) -> None:
+        """Remember how long it took at most until a node that was given something was seen to have begun."""
+        for job in jobs:
+            for name in job.nodes:
+                sign = self._sign(job, name)
+                if sign in started and sign not in self.took:
+                    self.took[sign] = now - min(self.given.get((job.name, name), now), self.last)
+        self.last = now
+
+    def _sign(self, job: RoundJob, node: str) -> str:
+        return job.name if job.kind == "round" else f"{self.batch}.{node}"
+
+    def _started(self, jobs: t.Sequence[RoundJob]) -> set[str]:
+        return self.journal.started() & {self._sign(job, node) for job in jobs for node in job.nodes}
+
+    def _late(self, left: t.Mapping[str, Json], started: t.Container[str], jobs: t.Sequence[RoundJob]) -> float:
+        """Return how long files may still arrive when no job is left: of who has begun, as long as anything takes."""
+        begun = any(
+            test["id"] in left and self._sign(job, test["nodes"][0]) in started for job in jobs for test in job.tests
+        )
+        return self._enough() if begun else min(_ENDED, float(self.how["poll"]) * 2)
+
+    def _enough(self) -> float:
+        """Return for how long who was given something may be silent."""
+        return enough(float(self.how["patience"]), [*self.earlier.took, *self.took.values()])
+
+    def _silent(
+        self, left: t.Mapping[str, Json], started: set[str], jobs: t.Sequence[RoundJob], rows: t.Sequence[JobRow]
+    ) -> dict[str, str]:
+        """Return why tests whose node Slurm says to run them have not begun, unless something still goes on."""
+        found: dict[str, str] = {}
+        now = self.clock.now()
+        for job in jobs:
+            hosts = {row.host for row in rows if row.name == job.name and not row.waits}
+            mine = [test for test in job.tests if test["id"] in left]
+            if not mine or not hosts:
+                continue
+            if any(self._sign(job, test["nodes"][0]) in started for test in mine):
+                return {}
+            soon, late = self._patience(job, started, self._given(job, hosts, mine), rows, mine)
+            unheard = self._listen(now) if now > soon else set()
+            for test in mine:
+                head = min(hosts & set(test["nodes"]), default="")
+                if head and head not in unheard and now <= late:
+                    return {}
+                found[test["id"]] = self._called(test["id"], head, unheard)
+        return found
+
+    def _called(self, test: str, head: str, unheard: t.Container[str]) -> str:
+        """Return what a silent test is called: nothing the first time, unless Slurm hears nothing of its node."""
+        if not head:
+            return ""
+        self.silent.add(test)
+        return _dead(head) if head in unheard or test in self.earlier.silent else ""
+
+    def _listen(self, now: float) -> set[str]:
+        """Return the nodes that Slurm hears nothing of; it asks them, too, and waits for them in its own way."""
+        if now - self.listened > LOOK:
+            with contextlib.suppress(SlurmError):
+                self.unheard = {node["name"] for node in self.slurm.nodes() if mute(node)}
+                self.listened = now
+        return self.unheard
+
+    def _given(self, job: RoundJob, hosts: set[str], mine: t.Sequence[Json]) -> float:
+        """Return when the last of those that are silent was given what it has not begun."""
+        silent = hosts & {name for test in mine for name in test["nodes"]}
+        return max(self.given[job.name, name] for name in silent or hosts)
+
+    def _patience(
+        self, job: RoundJob, started: set[str], given: float, rows: t.Sequence[JobRow], mine: t.Sequence[Json]
+    ) -> tuple[float, float]:
+        """Return until when to wait for who is silent to Slurm as well, and for who is silent to us alone.
+
+        As long as none of a job has begun, it may be Slurm that is slow, or its prologs: silence says nothing. A node's
+        patience runs while the others work, so that in a long stage it costs nothing.
+        """
+        patience = self._enough()
+        if not self.earlier.lively and not any(self._sign(job, node) in started for node in job.nodes):
+            return given + patience, self.moved + max(float(self.how["wait"]), MORE * patience)
+        quiet = patience if any(row.waits for row in rows) else min(SETTLE, patience)
+        soon = max(given + patience, self.grown + max(quiet, _SHARE * (self.grown - self.begun)))
+        asked = any(test["id"] in self.earlier.silent for test in mine)
+        return soon, given + MORE * MORE * patience if asked else soon + MORE * patience
+
+    def _gate(self, job: RoundJob, rows: t.Sequence[JobRow], left: t.Mapping[str, Json], now: float) -> None:
+        """Let nodes go when every task has one, or when no more will start as long as the others keep theirs."""
+        if job.kind != "array" or job.name in self.opened:
+            return
+        waiting = [row for row in rows if row.name == job.name and row.waits]
+        some = set(job.nodes) - {node for test in job.tests if test["id"] in left for node in test["nodes"]}
+        if not waiting or (some and now - self.moved > max(SETTLE, 2 * self.gap)):
+            self._open([job])
+            for row in waiting:
+                self.slurm.cancel(row.job_id, waiting=True)
+
+    def _open(self, jobs: t.Sequence[RoundJob]) -> None:
+        for job in jobs:
+            if job.kind != "round" and job.name not in self.opened:
+                self.opened.add(job.name)
+                # In place: who opens a file sees what was written to it, not that there is another one of this name.
+                self.journal.path("jobs", job.name, ".gate").write_text(OPEN)
+
+    def _taken(
+        self, left: t.Mapping[str, Json], rows: t.Sequence[JobRow], jobs: t.Sequence[RoundJob]
+    ) -> dict[str, str] | None:
+        """Jobs wait: leave out the nodes that others have, or all of them when they had time enough."""
+        if any(not row.waits for row in rows):
+            return None
+        now, run = self.clock.now(), jobs[0].name.partition(f"{self.batch}-")[0]
+        with contextlib.suppress(SlurmError):
+            # It may be our own last job that Slurm has not tidied away yet.
+            if not self.slurm.held(run, {job.name for job in jobs}):
+                known = {node["name"]: node for node in self.slurm.nodes()}
+                why = {name: self._away(test, known, now) for name, test in left.items()}
+                if any(why.values()):
+                    return why
+        if now - self.ran <= float(self.how["wait"]):
+            return None
+        self.silent.update(left)
+        late = f"its job did not begin within {float(self.how['wait']):g} s, twice"
+        return {name: late if name in self.earlier.silent else "" for name in left}
+
+    def _away(self, test: Json, known: t.Mapping[str, Json], now: float) -> str:
+        """Return why nodes are not free. Of who does not answer Slurm it may be that it just has not yet."""
+        found = []
+        for name in test["nodes"]:
+            node = known.get(name)
+            word = state(node, bool(self.how["reservation"])) if node else "unknown to Slurm"
+            since = self.off.setdefault(name, now)
+            if word == "idle":
+                del self.off[name]
+            elif node and mute(node) and test["id"] in self.earlier.silent:
+                found.append(_dead(name))
+            elif not node or not mute(node) or node["state"] == "DOWN" or now - since > self._enough():
+                found.append(f"{name} is {word}")
+        return ", ".join(found)
+
+    def _end(self, jobs: t.Sequence[RoundJob], rows: t.Sequence[JobRow]) -> None:
+        self._open(jobs)
+        for job_id in dict.fromkeys(row.job_id for row in rows):
+            self.slurm.cancel(job_id)
+
+
+def _dead(node: str) -> str:
+    return f"Slurm started it on {node}, and nothing came: its slurmd does not answer, or has another munge key"
+
+
+# Has a campaign's tests done by Slurm, batch after batch. Private, stdlib only.
+
 
 FRUITLESS = 2  # attempts one after the other that came to nothing
 STRAGGLERS = 16  # nodes that are asked for one by one
-_AWAY = 300.0  # seconds that a controller may be away when something has to be submitted
+_AWAY_SUBMITTING = 300.0  # seconds that a controller may be away when something has to be submitted
 
 
 class Campaign(t.Protocol):
@@ -40,7 +326,7 @@ class Campaign(t.Protocol):
 class Coordinator:
     """Leads one run from where its journal says that it is to its end."""
 
-    def __init__(self, journal: Journal, request: Json, slurm: Slurm, clock: Clock | None = None) -> None:
+    def __init__(self, journal: Journal, request: Json, slurm: CampaignSlurm, clock: Clock | None = None) -> None:
         self.journal, self.request, self.slurm, self.clock = journal, request, slurm, clock or Clock()
         self.how: Json = request["how"]
         self.names = [node["name"] for node in request["fleet"]["nodes"]]
@@ -116,12 +402,12 @@ class Coordinator:
 
     def _attempt(self, campaign: Campaign, batch: Json, state: Json, left: list[Json]) -> None:
         ids = {test["id"] for test in left}
-        jobs = [Job(*job) for job in state["jobs"]] if state.get("open") else []
+        jobs = [RoundJob(*job) for job in state["jobs"]] if state.get("open") else []
         if not ids & {test["id"] for job in jobs for test in job.tests}:
             state["attempt"] += 1
             sizes = {name: self.how[name] for name in ("array", "allocation")}
             sizes["stragglers"] = STRAGGLERS
-            jobs = batches.jobs(self.request["run"], batch, left, state["attempt"], sizes)
+            jobs = certify_jobs.jobs(self.request["run"], batch, left, state["attempt"], sizes)
             # The first time stays: what an earlier attempt did may come late, and is no sign of a clock that is slow.
             state.update(open=True, jobs=jobs, submitted=state.get("submitted", self.clock.wall()))
             self._save(batch, state)
@@ -141,7 +427,7 @@ class Coordinator:
         )
         self._save(batch, state)
 
-    def _submit(self, batch: Json, jobs: t.Sequence[Job]) -> None:
+    def _submit(self, batch: Json, jobs: t.Sequence[RoundJob]) -> None:
         """Submit what Slurm does not have; whoever was killed right after sbatch left jobs that have these names."""
         begin = self.clock.now()
         while True:
@@ -158,21 +444,23 @@ class Coordinator:
                     last = sent or self._send(batch, job, last)
                 return
             except SlurmError as exc:
-                if isinstance(exc, RefusedError) or self.clock.now() - begin > _AWAY:
+                if isinstance(exc, RefusedError) or self.clock.now() - begin > _AWAY_SUBMITTING:
                     raise
                 self.clock.sleep(5.0)
 
-    def _send(self, batch: Json, job: Job, after: int | None) -> int:
+    def _send(self, batch: Json, job: RoundJob, after: int | None) -> int:
         agent = self.how["agent_path"]
-        file = self.journal.write("jobs", job.name, batches.content(job, batch, self.request, str(self.journal.folder)))
+        file = self.journal.write(
+            "jobs", job.name, certify_jobs.content(job, batch, self.request, str(self.journal.folder))
+        )
         replace(file.with_suffix(".gate"), HOLD if job.kind == "array" else OPEN)
         script = file.with_suffix(".sh")
-        replace(script, batches.script(job, self.how, agent, str(file)))
+        replace(script, certify_jobs.script(job, self.how, agent, str(file)))
         mine = set(job.nodes)
         others = [name for name in self.known if name not in mine] if job.kind == "array" else []
         log = str(self.journal.folder / "logs" / f"{job.name}-%{'A_%a' if job.kind == 'array' else 'j'}.log")
-        limit = batches.seconds(job, batch, self.how)
-        number = self.slurm.submit(batches.arguments(job, self.how, others, limit, log, after), script)
+        limit = certify_jobs.seconds(job, batch, self.how)
+        number = self.slurm.submit(certify_jobs.arguments(job, self.how, others, limit, log, after), script)
         self.journal.write("jobs", f"{job.name}.sent", number)
         return number
 

@@ -1,16 +1,19 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the check records of one test say about its nodes; whatever cannot be believed is infra. Pure, private."""
+"""What tests of a round say of nodes and links: evidence, and what is an outlier."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import statistics
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CLASSES, VERDICTS
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json, compare, finite
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CLASSES, VERDICTS, Json, compare, finite
+
+# What the check records of one test say about its nodes; whatever cannot be believed is infra. Pure, private.
+
 
 RATES = ("GB/s", "Gb/s", "bytes/s", "TFLOP/s", "GFLOP/s", "Gflops", "MHz")  # units in which less is worse
 _MAIN = ("busbw", "busbw_peak")
@@ -18,7 +21,7 @@ _KNOWN = ("pass", "warn", "unjudged")
 SILENT = "silent"  # in the context of a record that stands for a result that never came
 
 
-class Outcome(t.NamedTuple):
+class TestOutcome(t.NamedTuple):
     """What one test came to: ok, bad, or infra (nothing is known)."""
 
     kind: str = "infra"
@@ -48,7 +51,7 @@ def stamp(test_id: str, records: t.Iterable[Json]) -> list[Json]:
     return [{**record, "context": {**(record.get("context") or {}), "test": test_id}} for record in records]
 
 
-def read(records: t.Sequence[t.Any], reason: str = "") -> Outcome:
+def read(records: t.Sequence[t.Any], reason: str = "") -> TestOutcome:
     """Return what the records of one test come to, or with none of them the reason why."""
     pairs = sorted((_line(record), n) for n, record in enumerate(records))
     digest = hashlib.sha256("\n".join(line for line, dummy in pairs).encode()).hexdigest()
@@ -56,7 +59,9 @@ def read(records: t.Sequence[t.Any], reason: str = "") -> Outcome:
     broken = sum(1 for record in ordered if not believable(record))
     if broken or not ordered:
         lost = f"{broken} of {len(ordered)} records cannot be read"
-        return Outcome(reason=reason or (lost if broken else "nothing came back"), silent=not ordered, digest=digest)
+        return TestOutcome(
+            reason=reason or (lost if broken else "nothing came back"), silent=not ordered, digest=digest
+        )
     return _come_to(ordered)._replace(digest=digest)
 
 
@@ -67,7 +72,7 @@ def _line(record: t.Any) -> str:
         return "not JSON"
 
 
-def _come_to(records: t.Sequence[Json]) -> Outcome:
+def _come_to(records: t.Sequence[Json]) -> TestOutcome:
     """Return what believable records come to: one fail decides, then one hole, and nothing measured is a hole."""
     about = _about(records)
     bad = [r for r in records if r["verdict"] == "fail" and r["class"] != "infra"]
@@ -136,7 +141,7 @@ def _reasons(records: t.Sequence[Json]) -> str:
     return "; ".join(dict.fromkeys(parts))[:500]
 
 
-def _about(records: t.Sequence[Json]) -> Outcome:
+def _about(records: t.Sequence[Json]) -> TestOutcome:
     """Return what the records say besides a verdict."""
     main = _main([r for r in records if r["scope"].get("rail") is None])
     times = [(time, finite(r.get("seconds")) or 0.0) for r in records for time in [finite(r.get("time"))] if time]
@@ -145,7 +150,7 @@ def _about(records: t.Sequence[Json]) -> Outcome:
         if record["scope"].get("rail") is not None:
             rails.setdefault(_text(record["scope"]["rail"]), []).append(record)
     speeds = {rail: finite(_main(found).get("value")) for rail, found in rails.items()}
-    return Outcome(
+    return TestOutcome(
         value=finite(main.get("value")),
         unit=main.get("unit", ""),
         expected=_text(main.get("expected")),
@@ -196,3 +201,38 @@ def _tools(records: t.Sequence[Json]) -> dict[str, Json]:
         if isinstance(context.get("tool"), str):
             found[context["tool"]] = {name: _text(context.get(name)) or None for name in ("version", "sha256")}
     return found
+
+
+# Which values of a fleet lie too far under the rest. Pure, private.
+
+
+LEAST = 5  # values; of fewer the spread says nothing
+_CHANCE = 0.05
+_FEW = 6.0  # so many values double the distance; fits normal noise from 5 values to 128 (4,000 draws of each)
+_MAD = 1.4826  # standard deviations of a normal distribution in one median absolute deviation
+
+
+class Limit(t.NamedTuple):
+    """The middle of a fleet and the value under which one lies outside."""
+
+    median: float
+    low: float
+
+
+def limit(values: t.Sequence[float], material: float, tries: int = 0) -> Limit | None:
+    """Return the limit of these values, or nothing when they are too few to be compared.
+
+    ``tries`` is how many values will be held against it, if that is more than there are now.
+    """
+    if len(values) < LEAST:
+        return None
+    median = statistics.median(values)
+    spread = _MAD * statistics.median(abs(value - median) for value in values)
+    far = statistics.NormalDist().inv_cdf(1 - _CHANCE / max(tries, len(values))) * (1 + _FEW / len(values)) * spread
+    return Limit(median, median - max(far, material * abs(median)))
+
+
+def below(values: t.Mapping[str, float], material: float) -> dict[str, Limit]:
+    """Return the names whose value lies outside, with the limit."""
+    found = limit(list(values.values()), material)
+    return {name: found for name, value in values.items() if found and value < found.low}

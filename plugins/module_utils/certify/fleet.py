@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json, finite
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, finite
 
 STAGES = ("reach", "local", "pair", "confirm", "ladder")
 COLLECTIVES = ("all_reduce", "alltoall")
@@ -20,7 +20,7 @@ class CampaignError(ValueError):
     """The fleet or an option makes no sense; the text is fit for the user."""
 
 
-class Node(t.NamedTuple):
+class FleetNode(t.NamedTuple):
     """One node of the fleet as the request has it."""
 
     name: str
@@ -32,7 +32,7 @@ class Node(t.NamedTuple):
     suspicion: float = 0.0
 
 
-class Options(t.NamedTuple):
+class CampaignOptions(t.NamedTuple):
     """How the campaign goes; see the certification role for what each of them means."""
 
     run: str = ""
@@ -75,10 +75,10 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-def read_options(given: t.Mapping[str, t.Any]) -> Options:
+def read_options(given: t.Mapping[str, t.Any]) -> CampaignOptions:
     """Return the options; what is not named keeps its default, what is not known is not ours."""
-    blank = Options()
-    values = {name: given[name] for name in Options._fields if given.get(name) is not None}
+    blank = CampaignOptions()
+    values = {name: given[name] for name in CampaignOptions._fields if given.get(name) is not None}
     for name, value in values.items():
         if name in _RANGES:
             _number(name, value, isinstance(getattr(blank, name), int))
@@ -108,7 +108,7 @@ def _number(name: str, value: t.Any, whole: bool) -> None:
         raise CampaignError(f"{name} is {value!r}; a {kind} from {least:g} to {most:g} is needed")
 
 
-def read_nodes(fleet: t.Mapping[str, t.Any]) -> list[Node]:
+def read_nodes(fleet: t.Mapping[str, t.Any]) -> list[FleetNode]:
     """Return the nodes in the order of their names."""
     given = fleet.get("nodes")
     if not isinstance(given, list) or not given:
@@ -122,16 +122,16 @@ def read_nodes(fleet: t.Mapping[str, t.Any]) -> list[Node]:
     return [nodes[name] for name in sorted(nodes)]
 
 
-def _node(item: t.Any) -> Node:
+def _node(item: t.Any) -> FleetNode:
     if not isinstance(item, dict) or not isinstance(item.get("name"), str) or not item["name"]:
         raise CampaignError(f"a node of the fleet has no name: {item!r:.200}")
     texts = {key: str(item.get(key) or "") for key in ("leaf", "pod", "physical_host", "reason")}
     suspicion = finite(item.get("suspicion")) or 0.0
     state = str(item.get("state") or "idle").lower()
-    return Node(item["name"], state=state, suspicion=min(0.5, max(0.0, suspicion)), **texts)
+    return FleetNode(item["name"], state=state, suspicion=min(0.5, max(0.0, suspicion)), **texts)
 
 
-def away(node: Node) -> str:
+def away(node: FleetNode) -> str:
     """Return why a node takes no part, or nothing: only idle ones do."""
     return "" if node.state == "idle" else f"{node.state}{f': {node.reason}' if node.reason else ''}"
 

@@ -1,21 +1,145 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was asked and what came back so far; all that a campaign decides is a function of it. Pure, private."""
+"""Which pairs of nodes met, and with what outcome."""
 
 from __future__ import annotations
 
+import random
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import Node, Options, away
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.pairs import Met, meet
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import TestOutcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignOptions, FleetNode, away
+
+# Who meets whom: disjoint pairs that cover everybody, and nobody twice while that is possible. Pure, private.
+
+
+Met = t.Dict[str, t.Set[str]]
+Group = t.List[str]
+Shun = t.Callable[[str, str], bool]
+_LOOK = 64  # candidates that are tried before a partner is looked for among the pairs already made
+
+
+def _nobody(one: str, other: str) -> bool:
+    return False
+
+
+def meet(met: Met, group: t.Iterable[str]) -> None:
+    """Remember that these have met."""
+    names = list(group)
+    for name in names:
+        met.setdefault(name, set()).update(other for other in names if other != name)
+
+
+def round_robin(names: t.Sequence[str]) -> list[list[Group]]:
+    """Return rounds in which everybody meets everybody once (circle method); of an odd number one rests in each."""
+    ring: list[str | None] = [*names, *([None] if len(names) % 2 else [])]
+    rounds = []
+    for dummy in range(len(ring) - 1):
+        half = len(ring) // 2
+        facing = zip(ring[:half], reversed(ring[half:]))
+        rounds.append([[a, b] for a, b in facing if a is not None and b is not None])
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+    return rounds
+
+
+def inside(nodes: t.Sequence[FleetNode], met: Met, dice: random.Random) -> list[Group]:
+    """Return pairs inside each leaf; who is left over there meets others who are."""
+    leaves: dict[str, list[str]] = {}
+    for node in nodes:
+        leaves.setdefault(node.leaf, []).append(node.name)
+    groups: list[Group] = []
+    left: list[str] = []
+    for leaf in sorted(leaves):
+        found, over = match(_shuffled(leaves[leaf], dice), met)
+        groups += found
+        left += over
+    return _finish(groups, left, met)
+
+
+def across(nodes: t.Sequence[FleetNode], met: Met, dice: random.Random) -> list[Group]:
+    """Return pairs that join different leaves, as far as no leaf holds more than half of the nodes."""
+    leaves: dict[str, list[str]] = {}
+    for node in nodes:
+        leaves.setdefault(node.leaf, []).append(node.name)
+    order = _shuffled(sorted(leaves), dice)
+    # Facing each other at half the way round, two nodes of one leaf are met only in a leaf of more than half.
+    ring = [name for leaf in order for name in _shuffled(leaves[leaf], dice)]
+    half = (len(ring) + 1) // 2
+    groups: list[Group] = []
+    left: list[str] = []
+    for n in range(half):
+        pair = [ring[n], *ring[n + half : n + half + 1]]
+        if len(pair) == 2 and pair[1] not in met.get(pair[0], ()):
+            groups.append(pair)
+        else:
+            left += pair
+    found, over = match(left, met)
+    return _finish(groups + found, over, met)
+
+
+def anyhow(nodes: t.Sequence[FleetNode], met: Met, dice: random.Random) -> list[Group]:
+    """Return random pairs."""
+    found, over = match(_shuffled([node.name for node in nodes], dice), met)
+    return _finish(found, over, met)
+
+
+def _shuffled(names: t.Sequence[str], dice: random.Random) -> list[str]:
+    order = list(names)
+    dice.shuffle(order)
+    return order
+
+
+def match(order: t.Sequence[str], met: Met, shun: Shun = _nobody) -> tuple[list[Group], list[str]]:
+    """Pair neighbours who have not met, and do not shun each other; return the pairs and who found nobody."""
+    groups: list[Group] = []
+    waiting: list[str] = []
+    for name in order:
+        known = met.get(name, set())
+        n = next((n for n, other in enumerate(waiting[:_LOOK]) if other not in known and not shun(name, other)), None)
+        if n is None:
+            waiting.append(name)
+        else:
+            groups.append([waiting.pop(n), name])
+    return groups, waiting
+
+
+def _finish(groups: list[Group], left: t.Sequence[str], met: Met) -> list[Group]:
+    """Place the leftovers: with each other, by parting a pair, and the last odd one as a third."""
+    found, over = match(left, met)
+    groups = groups + found
+    while len(over) > 1:
+        one, two = over.pop(), over.pop()
+        if not _part(groups, one, two, met):
+            groups.append([one, two])
+    if over and not groups:
+        return [over]
+    if over:
+        known = met.get(over[0], set())
+        new = (n for n, group in enumerate(groups) if len(group) == 2 and not known.intersection(group))
+        groups[next(new, 0)].append(over[0])
+    return groups
+
+
+def _part(groups: list[Group], one: str, two: str, met: Met) -> bool:
+    """Give two who have met each other the partners of a pair that neither of them knows."""
+    for group in groups:
+        for a, b in ((0, 1), (1, 0)):
+            if group[a] not in met.get(one, ()) and group[b] not in met.get(two, ()):
+                groups.append([two, group[b]])
+                group[:] = [one, group[a]]
+                return True
+    return False
+
+
+# What was asked and what came back so far; all that a campaign decides is a function of it. Pure, private.
+
 
 PAIRS = ("pair", "confirm")
 
 
-class Test(t.NamedTuple):
+class RoundTest(t.NamedTuple):
     """One thing to run on some nodes."""
 
     id: str
@@ -36,18 +160,18 @@ class Batch(t.NamedTuple):
     id: str
     stage: str
     round: int
-    tests: tuple[Test, ...]
+    tests: tuple[RoundTest, ...]
 
 
 class Ledger:
     """The book of one campaign."""
 
-    def __init__(self, nodes: t.Sequence[Node], options: Options, profile: Json) -> None:
+    def __init__(self, nodes: t.Sequence[FleetNode], options: CampaignOptions, profile: Json) -> None:
         self.options, self.profile = options, profile
         self.nodes = {node.name: node for node in nodes}
         self.untested = {node.name: away(node) for node in nodes if away(node)}
         self.batches: list[Batch] = []
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[str, TestOutcome] = {}
         self.met: Met = {}
         # What was believed of each node when so many batches were in.
         self.history: dict[int, dict[str, float]] = {}
@@ -57,7 +181,7 @@ class Ledger:
         name = f"{len(self.batches):02d}-{stage}"
         kinds = [(stage, group) for group in groups] + [("retest", group) for group in more.pop("again", ())]
         tests = tuple(
-            Test(f"{name}-{n:05d}", kind, number, tuple(group), **more) for n, (kind, group) in enumerate(kinds)
+            RoundTest(f"{name}-{n:05d}", kind, number, tuple(group), **more) for n, (kind, group) in enumerate(kinds)
         )
         batch = Batch(name, stage, number, tests)
         self.batches.append(batch)
@@ -66,11 +190,11 @@ class Ledger:
                 meet(self.met, test.nodes)
         return batch
 
-    def missing(self, batch: Batch) -> list[Test]:
+    def missing(self, batch: Batch) -> list[RoundTest]:
         """Return the tests of a batch that nothing came back of."""
         return [test for test in batch.tests if test.id not in self.outcomes]
 
-    def outcome(self, test: Test) -> Outcome | None:
+    def outcome(self, test: RoundTest) -> TestOutcome | None:
         """Return what came back of a test.
 
         Between nodes a warning is a slow connection; of one node nothing counts that speaks of another.
@@ -80,10 +204,10 @@ class Ledger:
             return found._replace(kind="bad", blame="fabric", reason=found.warned)
         if found and len(test.nodes) == 1 and found.nodes - set(test.nodes):
             wrong = f"records of {test.nodes[0]} speak of {', '.join(sorted(found.nodes))}"
-            return Outcome(reason=wrong, begun=found.begun, ended=found.ended, digest=found.digest)
+            return TestOutcome(reason=wrong, begun=found.begun, ended=found.ended, digest=found.digest)
         return found
 
-    def results(self, *stages: str) -> t.Iterator[tuple[Test, Outcome]]:
+    def results(self, *stages: str) -> t.Iterator[tuple[RoundTest, TestOutcome]]:
         """Yield the tests of these stages that were answered, as planned."""
         for batch in self.batches:
             for test in batch.tests:
@@ -91,11 +215,11 @@ class Ledger:
                 if found:
                     yield test, found
 
-    def own(self) -> list[tuple[Test, Outcome]]:
+    def own(self) -> list[tuple[RoundTest, TestOutcome]]:
         """Return the second tries of single nodes."""
         return [pair for pair in self.results("retest") if len(pair[0].nodes) == 1]
 
-    def alone(self) -> list[tuple[Test, Outcome]]:
+    def alone(self) -> list[tuple[RoundTest, TestOutcome]]:
         """Return the suites of single nodes, first and second tries."""
         return [*self.results("local"), *self.own()]
 
@@ -113,11 +237,11 @@ class Ledger:
             if len(groups) > 1 and all(set(group) - {name} <= told for group in groups)
         }
 
-    def last(self) -> dict[str, Outcome]:
+    def last(self) -> dict[str, TestOutcome]:
         """Return what came of the last try of each node's own suite."""
         return {test.nodes[0]: outcome for test, outcome in self.alone()}
 
-    def again(self) -> list[tuple[Test, Outcome]]:
+    def again(self) -> list[tuple[RoundTest, TestOutcome]]:
         """Return the second meetings of groups that failed although their nodes are well."""
         return [pair for pair in self.results("retest") if len(pair[0].nodes) > 1]
 
@@ -127,6 +251,6 @@ class Ledger:
         found.untested, found.outcomes, found.batches = self.untested, self.outcomes, self.batches[:batches]
         return found
 
-    def taking_part(self) -> list[Node]:
+    def taking_part(self) -> list[FleetNode]:
         """Return the nodes that are not out of it."""
         return [node for name, node in self.nodes.items() if name not in self.untested]

@@ -1,21 +1,163 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""hpcai-agent round FILE: many tests at once, each a step of the job that this runs in. Private, stdlib only."""
+"""``hpcai-agent round``: the tests of several nodes, step by step, each result kept as soon as it is there."""
 
 from __future__ import annotations
 
 import concurrent.futures
+import shlex
+import socket
 import sys
 import threading
 import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _child
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch, _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_measure import FABRIC_ONLY
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import steps
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import marked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import run as collective_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import run as nccl_run
+
+# One test between nodes, as a step of the job that has them. Private, stdlib only.
+
+
+PAIR, RAIL = "nccl_pair", "nccl_rail"
+_TORCH = {"all_reduce": "all_reduce", "alltoall": "all_to_all"}
+
+
+def measure(tests: t.Sequence[Json], how: Json, run_name: str, folder: str) -> t.Iterator[tuple[str, list[Json]]]:
+    """Yield the records of tests of the same nodes; whatever goes wrong here is no fault of the nodes.
+
+    To start Python with torch takes as long as to measure: ranks that are there measure for all of the tests.
+    """
+    nccl = how["tool"] == "nccl"
+    for few in [[test] for test in tests] if nccl else [list(tests)]:
+        begin = time.time()
+        try:
+            found = [_nccl(few[0], how, run_name, folder)] if nccl else _torch(few, how, run_name)
+        except Exception as exc:  # one test must never take the others of its round with it
+            name = "nccl_tests" if nccl else "collective_test"
+            found = [[record(name, None, time=begin, verdict="error", reason=f"{type(exc).__name__}: {exc}")]] * len(
+                few
+            )
+        for test, records in zip(few, found):
+            yield test["id"], [marked(one, test, run_name) for one in records]
+
+
+def paired(test: Json) -> bool:
+    return test["stage"] in ("pair", "confirm") or (test["stage"] == "retest" and len(test["nodes"]) > 1)
+
+
+def _nccl(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
+    alone, found = paired(test) and how["gpus"] > 1, []
+    # The first value is the one by which pairs are compared.
+    for name in (PAIR, command.CHECK) if alone else (command.CHECK,):
+        params = nccl_params(test, how, run_name, name, f"{folder}/{test['id']}.{name}")
+        done = nccl_run.perform(params, False, folder)
+        found += [{**one, "check": name} for one in done["checks"]]
+        if _hung(done):
+            return found
+    return found + (_rails(test, how, run_name, folder) if test.get("rails") and alone else [])
+
+
+def _hung(done: Json) -> bool:
+    """Whoever did not end would not the next time either, and keep all others of the round waiting as long again."""
+    return any(one["rc"] is None for one in done.get("runs", ()))
+
+
+def _rails(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
+    """Measure with one GPU of each node after the other; what a container holds cannot be told which."""
+    params, found = nccl_params(test, how, run_name, PAIR, folder), []
+    if params["container_image"]:
+        return []
+    program = command.program(command.read(params), params["collectives"][0], _launch.find)
+    for rail in range(how["gpus"]):
+        path = Path(folder, f"{test['id']}.{rail}_perf")
+        # Slurm sets the variable itself, and does not bind a step's only task of a node to one of its GPUs.
+        path.write_text(f'#!/bin/sh\nCUDA_VISIBLE_DEVICES={rail} exec {shlex.quote(program)} "$@"\n')
+        path.chmod(0o755)
+        one = {
+            "path": str(path),
+            "ranks_per_node": 1,
+            "cpu_masks": [],
+            "expect": [],
+            "log": f"{folder}/{test['id']}.{rail}",
+        }
+        done = nccl_run.perform({**params, **one}, False, folder)
+        found += [{**row, "check": RAIL, "scope": {**row["scope"], "rail": rail}} for row in done["checks"]]
+        if _hung(done):
+            break
+    return found
+
+
+def nccl_params(test: Json, how: Json, run_name: str, name: str, log: str) -> Json:
+    """Return the options of the module nccl_tests for a test."""
+    given = how["nccl"]
+    variables = {**given.get("environment", {}), **how["environment"], **(FABRIC_ONLY if name == PAIR else {})}
+    blank = {key: one.get("default") for key, one in {**_launch.SPEC, **command.SPEC}.items()}
+    limits = [{**one, "check": command.CHECK} for one in how["expect"] if one["check"] == name]
+    mine = {name: given[name] for name in ("path", "topology_file", "container_image") if given.get(name)}
+    largest = given.get("max_size") or "8G"
+    return {
+        **blank,
+        **mine,
+        "container_mounts": given.get("container_mounts") or [],
+        "launcher": "srun",
+        "launcher_options": dict(how["step_options"]),
+        "hosts": list(test["nodes"]),
+        "ranks_per_node": how["gpus"],
+        "cpu_masks": given.get("cpu_masks") or [],
+        "collectives": [test["collective"] or "all_reduce"],
+        "min_size": str(max(8, command.to_bytes(str(largest)) // 8)) if paired(test) else "8",
+        "max_size": str(largest),
+        "infiniband": bool(how["infiniband"]),
+        "environment": variables,
+        "timeout": how["timeout"],
+        "expect": limits,
+        "profile": how["profile"],
+        "run": run_name,
+        "log": log,
+    }
+
+
+def _torch(tests: t.Sequence[Json], how: Json, run_name: str) -> list[list[Json]]:
+    given, test, seconds = how["torch"], tests[0], how["timeout"] * len(tests)
+    largest = int(given["max_size"])
+    request = collective_run.CollectiveRequest(
+        nodes=len(test["nodes"]),
+        ntasks_per_node=int(given["ranks_per_node"]),
+        backend=given["backend"],
+        operations=[_TORCH[test["collective"] or "all_reduce"]],
+        min_size=max(4, largest // 16) if paired(test) else 8,
+        max_size=largest,
+        factor=4,
+        warmup=2 if paired(test) else 5,
+        iterations=10 if paired(test) else 20,
+        turns=len(tests),
+    )
+    # The job has the nodes already: nothing to wait for, and no CPU is taken from the ranks.
+    job = {"exclusive": None, "immediate": None, "export": "ALL", "nodelist": ",".join(test["nodes"])}
+    collective_run.validate(request, how["expect"])
+    argv = collective_run.command("srun", given["python"], request, {**job, **how["step_options"]}, seconds)
+    context = {"time": time.time(), "run": run_name, "profile": how["profile"], "argv": argv, "busy": []}
+    outcome = run(argv, seconds, collective_run.source(), {**_here(), **how["environment"]})
+    return [collective_run.result(outcome, request, how["expect"], context, n)["checks"] for n in range(len(tests))]
+
+
+def _here() -> dict[str, str]:
+    """Steps of one job that start at once must not meet at one port; each takes its own."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return {"MASTER_PORT": str(probe.getsockname()[1])}
+
+
+# hpcai-agent round FILE: many tests at once, each a step of the job that this runs in. Private, stdlib only.
 
 
 def main(argv: t.Sequence[str]) -> int:
@@ -34,7 +176,7 @@ def main(argv: t.Sequence[str]) -> int:
     # What the same nodes do, they do one after the other.
     groups: dict[tuple[t.Any, ...], list[Json]] = {}
     for test in tests:
-        groups.setdefault((*test["nodes"], test.get("collective"), steps.paired(test)), []).append(test)
+        groups.setdefault((*test["nodes"], test.get("collective"), paired(test)), []).append(test)
     _run(list(groups.values()), job, book)
     return 0
 
@@ -56,7 +198,7 @@ def _run(groups: t.Sequence[t.Sequence[Json]], job: Json, book: journals.Journal
 
     with concurrent.futures.ThreadPoolExecutor(max(1, int(job["concurrent"]))) as pool:
         try:
-            with _child.ending():
+            with _process.ending():
                 try:
                     running = [pool.submit(enter, few) for few in groups]
                     # A signal that comes just before a thread begins to wait does not end the waiting: so not for long.
@@ -71,13 +213,13 @@ def _run(groups: t.Sequence[t.Sequence[Json]], job: Json, book: journals.Journal
         except (SystemExit, KeyboardInterrupt):
             # The pool waits for its threads, which wait for their steps; one of them may just be starting one.
             while busy:
-                _child.end_all()
+                _process.end_all()
                 time.sleep(0.1)
             raise
 
 
 def _together(tests: t.Sequence[Json], job: Json, book: journals.Journal) -> None:
-    for name, found in steps.measure(tests, job["how"], job["run"], str(book.folder / "logs")):
+    for name, found in measure(tests, job["how"], job["run"], str(book.folder / "logs")):
         try:
             book.answer(name, found)
         except (OSError, journals.JournalError) as exc:

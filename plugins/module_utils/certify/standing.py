@@ -1,17 +1,254 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where every node stands, as far as all that came back lets anyone believe. Pure, private."""
+"""The standing of each node: kinds of faults, rails, and when not to accuse."""
 
 from __future__ import annotations
 
+import statistics
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.blame import Causes, Kind, Sight, solve
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import Options
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.kinds import kinds_of
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS, Ledger
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, finite
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import evidence
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.blame import (
+    BlameKind,
+    BlameSight,
+    Causes,
+    solve,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import TestOutcome, key
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import (
+    ROUND_ROBIN,
+    CampaignOptions,
+    FleetNode,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS, Ledger, RoundTest
+
+# Weak rails of fleets that are too small to compare a rail with the same one of other pairs. Pure, private.
+
+
+FEW = 2 * evidence.LEAST  # nodes; fewer are too few pairs in a round
+_TRIES = 1000  # rails of few nodes that are looked at in a campaign, those of confirmations among them
+_ROOM = 3.0  # times what is material: different rails differ more than one and the same
+
+
+class Beside(t.NamedTuple):
+    """The least share of its test's other rails that a rail reaches, and for each the most that it does."""
+
+    low: float
+    gap: float
+    best: dict[str, float]
+
+
+def rounds(nodes: int) -> int:
+    """Return in how many rounds of pairs rails are measured: each node once, and of few nodes each pair."""
+    if nodes < FEW:
+        return nodes
+    return 1 + (nodes % 2 if nodes <= ROUND_ROBIN else 0)
+
+
+def rail_reference(reference: t.Iterable[tuple[RoundTest, TestOutcome]], material: float) -> Beside | None:
+    """Return by what rails of few nodes are judged; nothing where they are not few, or no rails were measured."""
+    known = [(test, shares(outcome)) for test, outcome in reference]
+    if len({name for test, dummy in known for name in test.nodes}) >= FEW:
+        return None
+    found = evidence.limit([value for dummy, one in known for value in one.values()], _ROOM * material, _TRIES)
+    if found is None:
+        return None
+    seen: dict[str, list[float]] = {}
+    for dummy, one in known:
+        for rail, value in one.items():
+            seen.setdefault(rail, []).append(value)
+    best = {rail: max(values) for rail, values in seen.items() if len(values) > 1}
+    return Beside(found.low, found.median - found.low, best)
+
+
+def weak(outcome: TestOutcome, limit: Beside | None) -> dict[str, float]:
+    """Return the rails of a test that are too slow, with their share of the others."""
+    found = shares(outcome) if limit else {}
+    return {
+        rail: value
+        for rail, value in found.items()
+        if limit and value < limit.low and value < limit.best.get(rail, 2.0) - limit.gap
+    }
+
+
+def shares(outcome: TestOutcome) -> dict[str, float]:
+    """Return each rail's speed as a share of the middle of its test; half of them may be weak."""
+    middle = statistics.median_high(outcome.rails.values()) if outcome.rails else 0.0
+    return {rail: value / middle for rail, value in outcome.rails.items()} if middle > 0 else {}
+
+
+# When not to speak of single nodes: the whole fleet is off, or too much of it would go at once. Pure, private.
+
+
+_MAJORITY = 0.5
+_LEAST = 3  # nodes; of two that fail together each may be the only one
+
+Result = t.Tuple[t.Sequence[str], TestOutcome]
+
+
+def finding(kind: str, text: str, nodes: t.Iterable[str] = (), suspects: t.Iterable[str] = (), **rest: t.Any) -> Json:
+    """Return a finding as the certificate lists it."""
+    about = {"metric": rest.get("metric", ""), "value": rest.get("value"), "expected": rest.get("expected")}
+    return {"kind": kind, "text": text, "nodes": sorted(nodes), "suspects": sorted(suspects), **about}
+
+
+def population(results: t.Sequence[Result], profile: Json, nodes: int, material: float) -> list[Json]:
+    """Return why no node may be judged by these speeds: the middle of the fleet itself is off, or most miss a floor.
+
+    Each node counts by its best test: in a small fleet one bad node spoils most of them.
+    """
+    known = [(names, outcome) for names, outcome in results if outcome.kind != "infra" and not outcome.hard]
+    everybody = {name for names, dummy in known for name in names}
+    if len(everybody) < _LEAST:
+        return []
+    found = []
+    for wanted, limit in _references(profile, nodes, material):
+        values = list(_best(known, wanted).values())
+        median = statistics.median(values) if values else None
+        if median is not None and median < limit["value"] * (1 - limit["slack"]):
+            text = f"the fleet's median of {wanted} is {median:g}, expected is {limit['value']:g} ({limit['source']})"
+            found.append(finding("population", text, metric=wanted, value=median, expected=limit["value"]))
+    slow = everybody - {name for names, outcome in known if outcome.kind == "ok" for name in names}
+    if not found and len(slow) > _MAJORITY * len(everybody):
+        text = (
+            f"{len(slow)} of {len(everybody)} nodes missed a floor in every test over {nodes} node{'s' * (nodes > 1)}"
+        )
+        found.append(finding("population", text, value=len(slow), expected=0))
+    return found
+
+
+def _best(known: t.Sequence[Result], wanted: str) -> dict[str, float]:
+    best: dict[str, float] = {}
+    for names, outcome in known:
+        for name in names if wanted in outcome.numbers else ():
+            best[name] = max(outcome.numbers[wanted], best.get(name, 0.0))
+    return best
+
+
+def _references(profile: Json, nodes: int, material: float) -> t.Iterator[tuple[str, Json]]:
+    """Yield what the middle of a fleet should reach: references with a slack, floors as they are."""
+    for name, slack in (("reference", material), ("expect", 0.0)):
+        items = profile.get(name)
+        for item in items if isinstance(items, list) else []:
+            value = finite(item.get("value"))
+            if value is None or item.get("op", ">=") not in (">=", ">") or not _fits(item, nodes):
+                continue
+            source = str(item.get("source") or "the profile")
+            yield key(str(item.get("check")), item), {"value": value, "slack": slack, "source": source}
+
+
+def _fits(item: Json, nodes: int) -> bool:
+    exact, least = item.get("nodes"), item.get("min_nodes")
+    return nodes == (exact or nodes) and nodes >= (least or 1) and bool(exact or least or nodes == 1)
+
+
+def drains(judged: t.Sequence[FleetNode], planned: int, options: CampaignOptions) -> tuple[list[str], list[Json]]:
+    """Return who may be drained in one go, and the findings where that is too much to be chance."""
+    if len(judged) > max(1, options.max_share * planned):
+        share = f"{len(judged)} of {planned} nodes were judged bad, more than {options.max_share:.0%}"
+        text = f"{share}: look for a common cause before any is drained"
+        return [], [finding("common_cause", text, [n.name for n in judged], value=len(judged))]
+    found, allowed = [], []
+    leaves: dict[str, list[str]] = {}
+    for node in judged:
+        leaves.setdefault(node.leaf, []).append(node.name)
+    for leaf, names in sorted(leaves.items()):
+        if leaf and len(names) >= options.max_leaf:
+            text = f"{len(names)} nodes of leaf {leaf} were judged bad: look at the leaf before any is drained"
+            found.append(finding("common_cause", text, names, [leaf], value=len(names)))
+        else:
+            allowed += names
+    return sorted(allowed), found
+
+
+# What each test counts as, beside the others of its kind and the fleet as a whole. Pure, private.
+
+
+Pair = t.Tuple[RoundTest, TestOutcome]
+
+
+def kinds_of(ledger: Ledger) -> tuple[dict[str, str], dict[str, float], list[Json], dict[str, str]]:
+    """Return what every test came to, how fast it was beside its like, what is off as a whole, what is weak.
+
+    A test is ok, bad or infra; or it is open: three nodes that are slower than pairs are, which may well be as it is.
+    """
+    kinds: dict[str, str] = {}
+    ratios: dict[str, float] = {}
+    weak: dict[str, str] = {}
+    findings: list[Json] = []
+    later = (ledger.own(), [*ledger.results("confirm"), *ledger.again()])
+    for first, others, nodes in (("local", later[0], 1), ("pair", later[1], 2)):
+        reference = list(ledger.results(first))
+        found = population([(test.nodes, o) for test, o in reference], ledger.profile, nodes, ledger.options.material)
+        findings += found
+        beside = rail_reference(reference, ledger.options.material)
+        # Of a few values the spread is known badly, and there are many rails to be wrong about.
+        alike = [(test, o._replace(rails={})) for test, o in reference] if beside else reference
+        limits = _limits(alike, ledger.options.material)
+        for test, outcome in [*reference, *others]:
+            below = ", ".join(text for text in (_below(test, outcome, limits), _inside(outcome, beside)) if text)
+            bad = bool(below) or (outcome.kind == "bad" and (outcome.hard or not found))
+            slow = "" if bad else _below(test, outcome, limits, nodes)
+            kinds[test.id] = "infra" if outcome.kind == "infra" else "bad" if bad else "open" if slow else "ok"
+            if below or slow:
+                weak[test.id] = below or f"{slow}, which three may fall short of"
+            ratio = _ratio(test, outcome, limits, nodes)
+            if ratio is not None:
+                ratios[test.id] = ratio
+    return kinds, ratios, findings, weak
+
+
+def _inside(outcome: TestOutcome, beside: Beside | None) -> str:
+    """Return which rails lie outside those of the same test."""
+    found = sorted(weak(outcome, beside).items())
+    return ", ".join(f"rail {rail} at {share:.1%} of the others between these nodes" for rail, share in found[:4])
+
+
+def _below(test: RoundTest, outcome: TestOutcome, limits: t.Mapping[str, evidence.Limit], nodes: int = 0) -> str:
+    """Return which of its numbers lie outside those of the others, or of others over so many nodes."""
+    found = [
+        f"{name} at {value / limits[name].median:.1%} of the fleet's median"
+        for name, value in sorted(_compared(test, outcome, nodes).items())
+        if name in limits and value < limits[name].low
+    ]
+    return ", ".join(found[:4])
+
+
+def _compared(test: RoundTest, outcome: TestOutcome, nodes: int = 0) -> dict[str, float]:
+    """Return what is compared between tests of a kind: of one node all its rates, of a collective its main one."""
+    if len(test.nodes) == 1:
+        return dict(outcome.numbers)
+    key = f"{test.collective} of {nodes or len(test.nodes)}"
+    each = {f"{key}, rail {rail}": value for rail, value in outcome.rails.items()}
+    return each if outcome.value is None else {key: outcome.value, **each}
+
+
+def _limits(reference: t.Iterable[Pair], material: float) -> dict[str, evidence.Limit]:
+    columns: dict[str, list[float]] = {}
+    for test, outcome in reference:
+        for name, value in _compared(test, outcome).items():
+            columns.setdefault(name, []).append(value)
+    found = {name: evidence.limit(values, material) for name, values in columns.items()}
+    return {name: limit for name, limit in found.items() if limit}
+
+
+def _ratio(test: RoundTest, outcome: TestOutcome, limits: t.Mapping[str, evidence.Limit], nodes: int) -> float | None:
+    """Return the worst of its numbers beside the fleet's median, of pairs where nothing else is like it."""
+    for width in (0, nodes):
+        found = [
+            value / limits[name].median
+            for name, value in _compared(test, outcome, width).items()
+            if name in limits and limits[name].median
+        ]
+        if found:
+            return min(found)
+    return None
+
+
+# Where every node stands, as far as all that came back lets anyone believe. Pure, private.
+
 
 _MOST = 64
 _SHOWS = (0.8, 0.98)  # besides q0: a constant fault shows in nearly every test
@@ -54,7 +291,7 @@ def _good(ledger: Ledger, kinds: t.Mapping[str, str]) -> dict[str, int]:
     return found
 
 
-def enough(options: Options) -> int:
+def enough(options: CampaignOptions) -> int:
     """Return after how many good tests a fault that shows with q0 is unlikely, whatever is learnt of the fleet."""
     odds, tests = options.prior / (1 - options.prior), 0
     while odds > options.clear_at / (1 - options.clear_at) and tests < _MOST:
@@ -104,7 +341,7 @@ def _blame(
     fabric = _fabric(ledger)
     place = {name: len(names) + n for n, name in enumerate(fabric)}
     causes = Causes(
-        [node] * len(names) + [Kind(name.split()[0], (_FABRIC,)) for name in fabric],
+        [node] * len(names) + [BlameKind(name.split()[0], (_FABRIC,)) for name in fabric],
         [ledger.nodes[name].suspicion for name in names] + [0.0] * len(fabric),
     )
     seen = []
@@ -112,17 +349,17 @@ def _blame(
         members = [number[name] for name in nodes if name in number]
         over = [place[name] for name in _above(ledger, nodes) if name in place]
         if members:
-            seen.append(Sight((*members, *over), bad))
+            seen.append(BlameSight((*members, *over), bad))
     beliefs = solve(causes, seen, options.e0, _WEIGHT)
     posterior = dict(zip(names, beliefs.posterior))
     above = {name: beliefs.posterior[n] for name, n in place.items()}
     return posterior, above, beliefs.noise, sum(beliefs.shares.get("node", (0.0,)))
 
 
-def _node(options: Options) -> Kind:
+def _node(options: CampaignOptions) -> BlameKind:
     """Return how a node may be at fault: seldom seen, mostly, always."""
     shows = (options.q0, *_SHOWS)
-    return Kind("node", tuple((options.prior / len(shows), q) for q in shows))
+    return BlameKind("node", tuple((options.prior / len(shows), q) for q in shows))
 
 
 def _fabric(ledger: Ledger) -> list[str]:
@@ -156,6 +393,6 @@ def _lost(ledger: Ledger, kinds: t.Mapping[str, str]) -> dict[str, float]:
     seen = []
     for test, dummy in ledger.results(*PAIRS):
         members = tuple(number[name] for name in test.nodes if name in number)
-        seen.append(Sight(members, kinds[test.id] == "infra"))
+        seen.append(BlameSight(members, kinds[test.id] == "infra"))
     beliefs = solve(Causes([kind] * len(names), [0.0] * len(names)), seen, ledger.options.e0, _WEIGHT)
     return dict(zip(names, beliefs.posterior))

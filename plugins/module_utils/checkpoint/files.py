@@ -1,17 +1,24 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of a checkpoint: which there are, whether somebody still writes them, who sends which. Private."""
+"""The files of a checkpoint on this side and in the account: which, whether still written, who sends which."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import fnmatch
 import hashlib
 import json
 import os
+import re
 import stat
 import typing as t
+import urllib.parse
 from pathlib import Path
+
+# The files of a checkpoint: which there are, whether somebody still writes them, who sends which.
+
 
 # What torch, safetensors, DeepSpeed, rsync and editors call a file until it is complete.
 UNFINISHED = ("*.tmp", "*.tmp.*", "*.temp", "*.partial", "*.part", "*.incomplete", ".*", "*~", "tmp*.safetensors")
@@ -24,7 +31,7 @@ class CheckpointError(ValueError):
     """A checkpoint cannot be sent as it is; the text is fit for the user."""
 
 
-class File(t.NamedTuple):
+class CheckpointFile(t.NamedTuple):
     """A file of a checkpoint, by its path below the directory."""
 
     name: str
@@ -39,10 +46,10 @@ class Sums(t.NamedTuple):
     sha256: str
 
 
-def scan(directory: Path, settle: float, now: float) -> list[File]:
+def scan(directory: Path, settle: float, now: float) -> list[CheckpointFile]:
     """Return all files, sorted; refuses a checkpoint that is not complete or could not be told from one that is."""
     try:
-        found = [File(*entry) for entry in _walk(directory)]
+        found = [CheckpointFile(*entry) for entry in _walk(directory)]
     except OSError as exc:
         raise CheckpointError(f"{directory} cannot be read: {exc.strerror or exc}") from exc
     if not found:
@@ -89,9 +96,9 @@ def _some(names: t.Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} more)"
 
 
-def share(files: t.Sequence[File], index: int, count: int) -> list[File]:
+def share(files: t.Sequence[CheckpointFile], index: int, count: int) -> list[CheckpointFile]:
     """Return which files one of several nodes sends: all find the same answer, none has much more than others."""
-    loads, parts = [0] * count, [[] for dummy in range(count)]  # type: tuple[list[int], list[list[File]]]
+    loads, parts = [0] * count, [[] for dummy in range(count)]  # type: tuple[list[int], list[list[CheckpointFile]]]
     for file in sorted(files, key=lambda one: (-one.size, one.name)):
         least = min(range(count), key=lambda part: (loads[part], len(parts[part]), part))
         loads[least] += file.size
@@ -99,7 +106,7 @@ def share(files: t.Sequence[File], index: int, count: int) -> list[File]:
     return sorted(parts[index])
 
 
-def sums(directory: Path, files: t.Sequence[File], cache: Path) -> dict[str, Sums]:
+def sums(directory: Path, files: t.Sequence[CheckpointFile], cache: Path) -> dict[str, Sums]:
     """Return the digests of files; those of an unchanged file are not computed again."""
     known = _read(cache)
     kept, found = {}, {}
@@ -125,7 +132,7 @@ def _read(cache: Path) -> dict[str, t.Any]:
     return known if isinstance(known, dict) else {}
 
 
-def _digest(path: Path, expected: File) -> Sums:
+def _digest(path: Path, expected: CheckpointFile) -> Sums:
     md5, sha256 = hashlib.new("md5", usedforsecurity=False), hashlib.sha256()
     try:
         with path.open("rb") as handle:
@@ -138,7 +145,7 @@ def _digest(path: Path, expected: File) -> Sums:
     return Sums(md5.hexdigest(), sha256.hexdigest())
 
 
-def unchanged(path: Path, expected: File) -> None:
+def unchanged(path: Path, expected: CheckpointFile) -> None:
     """Refuse a file that somebody wrote since it was looked at."""
     try:
         now = path.lstat()
@@ -146,3 +153,138 @@ def unchanged(path: Path, expected: File) -> None:
         raise CheckpointError(f"{path} was removed while it was sent") from exc
     if (now.st_size, now.st_mtime_ns) != (expected.size, expected.mtime_ns):
         raise CheckpointError(f"{path} was written while it was sent; try again when the checkpoint is complete")
+
+
+# What is in the account, beside what should be: manifests and azcopy's listings. No I/O, private.
+
+
+SCHEMA = 1
+_URL = re.compile(r"https://[A-Za-z0-9.-]+(:[0-9]+)?/[a-z0-9$](-?[a-z0-9]){2,62}(/[^?#\s*]+)*")
+_SIGNATURE = re.compile(r"(?i)(\bsig=)[^&\s\"']+")
+
+
+class Blob(t.NamedTuple):
+    """A blob as azcopy lists it; `md5` is empty when the service does not know it."""
+
+    size: int
+    md5: str
+
+
+Entries = t.Dict[str, t.Dict[str, t.Any]]
+
+
+def target(destination: str, name: str) -> str:
+    """Return the URL below which a checkpoint is put."""
+    url = "/".join(part for part in (destination.rstrip("/"), name.strip("/")) if part)
+    if not _URL.fullmatch(url) or any(part in ("", ".", "..") for part in url.split("/")[3:]):
+        raise CheckpointError(
+            f"{hidden(url)!r} is no place for a checkpoint: https://<account>.blob.core.windows.net/<container>/<name>"
+            " without a token is needed"
+        )
+    if len(url.split("/")) < 5:
+        raise CheckpointError(f"{url} is a whole container; a checkpoint needs a name below it")
+    return url
+
+
+def blob_url(place: str, name: str, token: str = "") -> str:
+    """Return the URL of a blob, or with an empty name of the place itself, with its token."""
+    path = "/".join([place, *([urllib.parse.quote(name)] if name else [])])
+    return f"{path}?{token.lstrip('?')}" if token else path
+
+
+def hidden(text: str) -> str:
+    """Return a text without the signatures of tokens."""
+    return _SIGNATURE.sub(r"\1REDACTED", text)
+
+
+def messages(output: str) -> list[tuple[str, str]]:
+    """Return what azcopy said with C(--output-type json), as kind and text; other lines are not its own."""
+    said = []
+    for line in output.splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and isinstance(entry.get("MessageContent"), str):
+            said.append((str(entry.get("MessageType")), entry["MessageContent"]))
+    return said
+
+
+def listing(output: str) -> dict[str, Blob]:
+    """Return the blobs that C(azcopy list) printed, by name."""
+    found = {}
+    for kind, text in messages(output):
+        if kind != "ListObject":
+            continue
+        try:
+            entry = json.loads(text)
+            digest = base64.b64decode(entry.get("ContentMD5") or "", validate=True).hex()
+            found[urllib.parse.unquote(str(entry["Path"]))] = Blob(int(entry["ContentLength"]), digest)
+        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as exc:
+            raise CheckpointError(f"azcopy listed a blob as {text[:200]!r}: {exc!r}") from exc
+    return found
+
+
+def problem(output: str) -> str:
+    """Return the telling part of what azcopy said when it failed."""
+    said = messages(output)
+    for kind, text in reversed(said):
+        if kind == "Error":
+            return _short(text)
+    for kind, text in reversed(said):
+        codes = sorted(set(re.findall(r'"ErrorCode":"?(\d+)', text))) if kind in ("Progress", "EndOfJob") else []
+        if codes:
+            return f"the service answered {', '.join(codes)}"
+    lines = output.strip().splitlines()
+    return hidden(lines[-1])[:300] if lines else "it said nothing"
+
+
+def _short(text: str) -> str:
+    codes = re.findall(r"^RESPONSE (?:\d+: )?(.*)$|^ERROR CODE: (.*)$", text, re.MULTILINE)
+    told = ", ".join(part for pair in codes for part in pair if part)
+    return hidden(told or " ".join(text.split()))[:300]
+
+
+def finished(output: str) -> bool:
+    """Say whether a copy was completed: by its own word, whatever the exit status."""
+    ends = [text for kind, text in messages(output) if kind == "EndOfJob"]
+    return bool(ends) and '"JobStatus":"Completed"' in ends[-1]
+
+
+def manifest(entries: Entries) -> str:
+    """Return the list of a checkpoint's files; the same files give the same text."""
+    return json.dumps({"schema": SCHEMA, "files": entries}, indent=1, sort_keys=True) + "\n"
+
+
+def entry(size: int, sums: Sums) -> dict[str, t.Any]:
+    """Return what a manifest says of one file."""
+    return {"size": size, "md5": sums.md5, "sha256": sums.sha256}
+
+
+def read_manifest(text: str, where: str) -> Entries:
+    """Return the files of a manifest."""
+    try:
+        document = json.loads(text)
+        files = document["files"]
+        if document["schema"] != SCHEMA or not all(set(one) == {"size", "md5", "sha256"} for one in files.values()):
+            raise CheckpointError(f"{where} is the manifest of another version of this collection")
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        if isinstance(exc, CheckpointError):
+            raise
+        raise CheckpointError(f"{where} is no manifest of a checkpoint") from exc
+    return t.cast(Entries, files)
+
+
+def differing(entries: Entries, blobs: t.Mapping[str, Blob]) -> list[str]:
+    """Return which files are not in the account, or not as they should be, sorted."""
+    return sorted(name for name, one in entries.items() if blobs.get(name) != Blob(one["size"], one["md5"]))
+
+
+def stray(entries: Entries, blobs: t.Mapping[str, Blob]) -> list[str]:
+    """Return which blobs lie among a checkpoint's files and are none of them."""
+    return sorted(set(blobs) - set(entries) - {MANIFEST})
+
+
+def conflicts(entries: Entries, sealed: Entries) -> list[str]:
+    """Return which files a sealed checkpoint does not have, or has otherwise."""
+    return sorted(name for name, one in entries.items() if sealed.get(name) != one)

@@ -16,15 +16,15 @@ import sys
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import remote, seal, site, upload
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import files, site, upload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
 
 Json = t.Dict[str, t.Any]
-STEPS: dict[str, t.Callable[[upload.Upload], Json]] = {
+STEPS: dict[str, t.Callable[[upload.CheckpointUpload], Json]] = {
     "part": upload.part,
-    "seal": seal.seal,
-    "unseal": seal.unseal,
+    "seal": upload.seal,
+    "unseal": upload.unseal,
 }
 # A node that fails does not stop others: what they send is there the next time.
 SRUN = ["--kill-on-bad-exit=0", "--cpu-bind=none", "--ntasks-per-node=1"]
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
         done = run(asked) if asked.step == "run" else STEPS[asked.step](wish(asked))
         answer.update(failed="", **done)
     except (CheckpointError, OSError) as exc:
-        answer.update(failed=remote.hidden(str(exc)))
+        answer.update(failed=files.hidden(str(exc)))
     sys.stdout.write(f"{json.dumps(answer)}\n")
     sys.stdout.flush()
     return 1 if answer["failed"] else 0
@@ -63,7 +63,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def wish(asked: argparse.Namespace) -> upload.Upload:
+def wish(asked: argparse.Namespace) -> upload.CheckpointUpload:
     """Return the upload that is asked for."""
     source = Path(asked.source)
     if not source.is_absolute() or not source.is_dir():
@@ -74,8 +74,8 @@ def wish(asked: argparse.Namespace) -> upload.Upload:
         settings = site.site(json.loads(Path(asked.config).read_text(encoding="utf-8")))
     except (OSError, ValueError) as exc:
         raise CheckpointError(f"the settings {asked.config} cannot be used: {exc}") from exc
-    place = remote.target(settings.destination, asked.name)
-    return upload.Upload(settings, source, place, asked.index, asked.count, asked.dry_run, asked.replace)
+    place = files.target(settings.destination, asked.name)
+    return upload.CheckpointUpload(settings, source, place, asked.index, asked.count, asked.dry_run, asked.replace)
 
 
 def run(asked: argparse.Namespace) -> Json:
@@ -109,7 +109,7 @@ def _step(asked: argparse.Namespace, step: str, tasks: int, dry: bool = False) -
         command = ["srun", f"--nodes={tasks}", f"--ntasks={tasks}", *SRUN, *asked.srun, *command]
     elif step == "part":
         command += ["--index", "0", "--count", "1"]
-    done = _command.run(command, asked.timeout)
+    done = _process.run(command, asked.timeout)
     answers = _answers(done.out, step)
     failed = [f"{answer['node']}: {answer['failed']}" for answer in answers if answer["failed"]]
     if failed:
@@ -117,7 +117,7 @@ def _step(asked: argparse.Namespace, step: str, tasks: int, dry: bool = False) -
         raise CheckpointError(f"{failed[0]}{more}")
     if done.rc != 0 or len(answers) != tasks:
         heard = ", ".join(sorted(answer["node"] for answer in answers)) or "none"
-        raise CheckpointError(f"{len(answers)} of {tasks} nodes answered ({heard}): {remote.hidden(done.problem)}")
+        raise CheckpointError(f"{len(answers)} of {tasks} nodes answered ({heard}): {files.hidden(done.problem)}")
     return answers
 
 

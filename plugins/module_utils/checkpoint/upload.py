@@ -1,12 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Uploads a checkpoint: every node its part, then one the manifest, which tells readers that all is there. Private.
-
-azcopy resumes whole files only: `jobs resume` of 10.32.2 sent all 400 MB of a file of which 108 MB had been sent, for
-its test of blocks that are there is the wrong way round (ste/sender-blockBlob.go, ChunkAlreadyTransferred, 595529d). So
-no job of azcopy is resumed: files that are complete in the account are left out, the others are sent.
-"""
+"""Upload a checkpoint: each node its part, then one the manifest and the seal that tells readers all is there."""
 
 from __future__ import annotations
 
@@ -21,15 +16,18 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _child, _lock
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import files, plan, remote, site
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import files, site
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.azcopy import Azcopy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import MANIFEST, CheckpointError
+
+# Uploads a checkpoint: every node its part, then one the manifest, which tells readers that all is there.
+
 
 Json = t.Dict[str, t.Any]
 
 
-class Upload(t.NamedTuple):
+class CheckpointUpload(t.NamedTuple):
     """One checkpoint on its way: from a directory to a place, by this one of so many nodes."""
 
     settings: site.Site
@@ -49,12 +47,12 @@ class Upload(t.NamedTuple):
 
 
 @contextlib.contextmanager
-def tool(upload: Upload, concurrency: int = 4) -> t.Iterator[Azcopy]:
+def tool(upload: CheckpointUpload, concurrency: int = 4) -> t.Iterator[Azcopy]:
     """Give azcopy a directory and the credentials for a while."""
     secrets = site.credentials(upload.settings.credentials, os.geteuid())
     scratch = tempfile.mkdtemp(prefix="checkpoint_upload-")
     try:
-        with _child.ending():
+        with _process.ending():
             yield Azcopy(
                 upload.settings.azcopy,
                 site.variables(upload.settings, secrets, scratch, concurrency),
@@ -67,10 +65,10 @@ def tool(upload: Upload, concurrency: int = 4) -> t.Iterator[Azcopy]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def part(upload: Upload) -> Json:
+def part(upload: CheckpointUpload) -> Json:
     """Send this node's files that the account lacks; tells the other nodes only when all of them are there."""
     state = upload.state()
-    with _lock.lock(state / f"part-{upload.node}.lock"):
+    with _files.lock(state / f"part-{upload.node}.lock"):
         record = state / f"part-{upload.node}.json"
         if not upload.dry:
             record.unlink(missing_ok=True)
@@ -78,12 +76,12 @@ def part(upload: Upload) -> Json:
         if upload.settings.layout == "shared":
             mine = files.share(mine, upload.node, upload.nodes)
         sums = files.sums(upload.directory, mine, state / f"part-{upload.node}-sums.json")
-        entries = {file.name: remote.entry(file.size, sums[file.name]) for file in mine}
+        entries = {file.name: files.entry(file.size, sums[file.name]) for file in mine}
         planned = _planned(upload, len(mine))
         with tool(upload, planned.concurrency) as azcopy:
             blobs = azcopy.blobs()
             _refuse_other(upload, azcopy, entries, blobs)
-            wanted = remote.differing(entries, blobs)
+            wanted = files.differing(entries, blobs)
             if not upload.dry:
                 _send(upload, azcopy, [file for file in mine if file.name in wanted], planned)
                 _verify(upload, azcopy, entries, wanted)
@@ -93,11 +91,11 @@ def part(upload: Upload) -> Json:
     return {"sent": wanted, "kept": kept, "manifest": MANIFEST in blobs, "plan": planned._asdict()}
 
 
-def _planned(upload: Upload, count: int) -> plan.Plan:
+def _planned(upload: CheckpointUpload, count: int) -> site.TransferPlan:
     settings = upload.settings
     copies = max(1, min(settings.copies, count))
     try:
-        return plan.plan(
+        return site.plan(
             settings.ingress_gbps,
             copies,
             upload.nodes,
@@ -105,15 +103,17 @@ def _planned(upload: Upload, count: int) -> plan.Plan:
             node_gbps=settings.node_gbps,
             least_mbps=settings.least_mbps,
         )
-    except plan.PlanError as exc:
+    except site.PlanError as exc:
         raise CheckpointError(str(exc)) from exc
 
 
-def _refuse_other(upload: Upload, azcopy: Azcopy, entries: remote.Entries, blobs: t.Mapping[str, remote.Blob]) -> None:
+def _refuse_other(
+    upload: CheckpointUpload, azcopy: Azcopy, entries: files.Entries, blobs: t.Mapping[str, files.Blob]
+) -> None:
     """A reader that found the manifest may be reading: what it lists is not changed under its hands."""
     if MANIFEST not in blobs or upload.replace:
         return
-    other = remote.conflicts(entries, sealed(azcopy))
+    other = files.conflicts(entries, sealed(azcopy))
     if other:
         raise CheckpointError(
             f"{upload.place} holds a complete checkpoint that is another: {other[0]} differs from {upload.directory}'s."
@@ -121,18 +121,20 @@ def _refuse_other(upload: Upload, azcopy: Azcopy, entries: remote.Entries, blobs
         )
 
 
-def sealed(azcopy: Azcopy) -> remote.Entries:
+def sealed(azcopy: Azcopy) -> files.Entries:
     """Return the files of the manifest in the account."""
     with tempfile.TemporaryDirectory(prefix="checkpoint_upload-") as into:
         path = Path(into, MANIFEST)
         azcopy.fetch(MANIFEST, str(path))
-        return remote.read_manifest(path.read_text(encoding="utf-8"), f"{azcopy.place}/{MANIFEST}")
+        return files.read_manifest(path.read_text(encoding="utf-8"), f"{azcopy.place}/{MANIFEST}")
 
 
-def _send(upload: Upload, azcopy: Azcopy, wanted: t.Sequence[files.File], planned: plan.Plan) -> None:
+def _send(
+    upload: CheckpointUpload, azcopy: Azcopy, wanted: t.Sequence[files.CheckpointFile], planned: site.TransferPlan
+) -> None:
     """Send files side by side; one that fails does not keep the others from being there the next time."""
 
-    def one(file: files.File) -> str:
+    def one(file: files.CheckpointFile) -> str:
         try:
             azcopy.send(upload.directory / file.name, file.name, planned.cap_mbps)
             files.unchanged(upload.directory / file.name, file)
@@ -149,7 +151,7 @@ def _send(upload: Upload, azcopy: Azcopy, wanted: t.Sequence[files.File], planne
             # The pool would wait for its threads, which wait for azcopy; one of them may just be starting it.
             pool.shutdown(wait=False, cancel_futures=True)
             while not all(copy.done() for copy in copies):
-                _child.end_all()
+                _process.end_all()
                 time.sleep(0.1)
             raise
     if problems:
@@ -157,10 +159,61 @@ def _send(upload: Upload, azcopy: Azcopy, wanted: t.Sequence[files.File], planne
         raise CheckpointError(f"{problems[0]}{more}; {len(wanted) - len(problems)} of {len(wanted)} files were sent")
 
 
-def _verify(upload: Upload, azcopy: Azcopy, entries: remote.Entries, sent: t.Sequence[str]) -> None:
-    wrong = remote.differing(entries, azcopy.blobs()) if sent else []
+def _verify(upload: CheckpointUpload, azcopy: Azcopy, entries: files.Entries, sent: t.Sequence[str]) -> None:
+    wrong = files.differing(entries, azcopy.blobs()) if sent else []
     if wrong:
         raise CheckpointError(f"{upload.place}/{wrong[0]} is not what was sent ({len(wrong)} of {len(entries)} files)")
     if upload.settings.verify == "content":
         for name in entries:
             azcopy.fetch(name, os.devnull)
+
+
+# Makes a checkpoint complete for readers, by one small blob that comes last and goes first.
+
+
+def seal(upload: CheckpointUpload) -> Json:
+    """Put the manifest beside the files once every node's are there; says which blobs do not belong to them."""
+    entries = _together(upload)
+    with _files.lock(upload.state() / "seal.lock"), tempfile.TemporaryDirectory() as at, tool(upload) as azcopy:
+        blobs = azcopy.blobs()
+        wrong = files.differing(entries, blobs)
+        if wrong:
+            raise CheckpointError(
+                f"{upload.place} is not complete: {wrong[0]} ({len(wrong)} of {len(entries)}) is missing"
+            )
+        path = Path(at, MANIFEST)
+        path.write_text(files.manifest(entries), encoding="utf-8")
+        md5 = hashlib.new("md5", path.read_bytes(), usedforsecurity=False).hexdigest()
+        current = blobs.get(MANIFEST) == files.Blob(path.stat().st_size, md5)
+        if MANIFEST in blobs and not current and not upload.replace:
+            raise CheckpointError(f"{upload.place} has a manifest of other files; give this checkpoint another name")
+        if not current and not upload.dry:
+            azcopy.send(path, MANIFEST, upload.settings.least_mbps)
+    size = sum(one["size"] for one in entries.values())
+    return {"sealed": not current, "files": len(entries), "bytes": size, "stray": files.stray(entries, blobs)}
+
+
+def unseal(upload: CheckpointUpload) -> Json:
+    """Take the manifest away before files change; nobody then takes the mixture for a checkpoint."""
+    with tool(upload) as azcopy:
+        there = MANIFEST in azcopy.blobs()
+        if there and not upload.dry:
+            azcopy.remove(MANIFEST)
+    return {"unsealed": there}
+
+
+def _together(upload: CheckpointUpload) -> files.Entries:
+    """Return the files of all nodes; two of the same name must be the same."""
+    found: files.Entries = {}
+    for index in range(upload.nodes):
+        path = upload.state() / f"part-{index}.json"
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as exc:
+            raise CheckpointError(f"part {index} of {upload.nodes} of {upload.directory} is not uploaded") from exc
+        if record["count"] != upload.nodes:
+            raise CheckpointError(f"part {index} of {upload.directory} is of {record['count']}, not of {upload.nodes}")
+        for name, one in record["files"].items():
+            if found.setdefault(name, one) != one:
+                raise CheckpointError(f"two nodes have different files {name} in {upload.directory}")
+    return found

@@ -1,18 +1,30 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What unprivileged containers need of a host: namespaces, AppArmor's leave, file capabilities. Private."""
+"""enroot on a host: its directories, its configuration, and a job that proves it."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+import syslog
+import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files as owned
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_conf as conf
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_config
+
+# What unprivileged containers need of a host: namespaces, AppArmor's leave, file capabilities.
+
 
 SYSCTL = "/etc/sysctl.d/60-hpcai-enroot.conf"
 PROFILE = "/etc/apparmor.d/enroot"
@@ -47,7 +59,7 @@ def kernel_file(root: str = "/") -> str | None:
     place = Path(root, SYSCTL.lstrip("/"))
     noted = place.read_text() if place.is_file() else ""
     threads = int(Path(root, "proc/sys/kernel/threads-max").read_text())
-    return conf.sysctls(sysctls(root), noted, threads)
+    return enroot_config.sysctls(sysctls(root), noted, threads)
 
 
 def closed(text: str | None, root: str = "/") -> dict[str, str]:
@@ -65,12 +77,12 @@ def allow(settings: t.Mapping[str, str], root: str = "/") -> None:
 def apparmor_file(root: str = "/") -> str | None:
     """Return the profile that lets enroot make namespaces; None where nothing forbids it, or another's is there."""
     place, carried = (Path(root, path.lstrip("/")) for path in (PROFILE, _CARRIED_PROFILE))
-    if place.is_file() and owned.MARK not in place.read_text(errors="replace"):
+    if place.is_file() and _files.MARK not in place.read_text(errors="replace"):
         return None
     restricted = Path(root, "proc/sys", _RESTRICTED)
     if not restricted.is_file() or not carried.is_file():
         return None
-    return conf.HEAD + carried.read_text()
+    return enroot_config.HEAD + carried.read_text()
 
 
 def profile_missing(root: str = "/") -> bool:
@@ -119,3 +131,246 @@ def prove() -> None:
             f"{', '.join(f'{key} = {value}' for key, value in sysctls().items())}, at AppArmor "
             f"(/proc/sys/{_RESTRICTED}) and at what the container or machine around this host allows"
         )
+
+
+# Directories of users below one that belongs to root, made and emptied by root. Private, also run around jobs.
+
+
+TRASH = ".trash"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def opened(path: str, parent: int | None = None) -> t.Iterator[int]:
+    """Open a directory that is no link."""
+    handle = os.open(path, _DIRECTORY, dir_fd=parent)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def base(path: str, owner: int = 0) -> None:
+    """Have the directory of all users, root's own. What somebody else put in its place is moved out of the way.
+
+    Its parent has to be there: where scratch is away, nothing is made on the system disk instead.
+    """
+    above, name = os.path.split(path.rstrip("/"))
+    with opened(above) as parent:
+        _own(parent, name, owner, 0o755, lambda: _aside(parent, name))
+        with opened(name, parent) as place:
+            _own(place, TRASH, owner, 0o700, lambda: _aside(place, TRASH))
+
+
+def _aside(place: int, name: str) -> None:
+    os.rename(name, f".{name}.stray-{time.time_ns()}", src_dir_fd=place, dst_dir_fd=place)
+
+
+def _own(parent: int, name: str, owner: int, mode: int, away: t.Callable[[], None]) -> None:
+    """Have a directory of this owner and mode."""
+    try:
+        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        found = None
+    if found and (not stat.S_ISDIR(found.st_mode) or found.st_uid != owner):
+        away()
+        found = None
+    if not found:
+        # Whoever makes it first in between makes this fail, and the job goes on without.
+        os.mkdir(name, 0o700, dir_fd=parent)
+    with opened(name, parent) as place:
+        now = os.fstat(place)
+        if now.st_uid != owner:
+            os.fchown(place, owner, -1)
+        if stat.S_IMODE(now.st_mode) != mode:
+            os.fchmod(place, mode)
+
+
+def have(path: str, uid: int, gid: int, names: t.Iterable[str]) -> None:
+    """Have a user's directory, for that user alone, and directories in it, which the user makes."""
+    with opened(path) as place:
+        _own(place, str(uid), uid, 0o700, lambda: away(place, str(uid), place))
+    child = os.fork()
+    if child == 0:
+        _as_user(Path(path, str(uid)), uid, gid, names)
+    if os.waitpid(child, 0)[1] != 0:
+        raise OSError(f"user {uid} cannot make {', '.join(names)} in {path}/{uid}")
+
+
+def _as_user(path: Path, uid: int, gid: int, names: t.Iterable[str]) -> t.NoReturn:
+    """Go on as the user, and end."""
+    status = 1
+    try:
+        if os.geteuid() == 0:
+            os.setgroups([gid])
+            os.setgid(gid)
+            os.setuid(uid)
+        for name in names:
+            (path / name).mkdir(mode=0o700, exist_ok=True)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def away(place: int, name: str, root: int) -> None:
+    """Put something into the trash of the directory ``root`` in one step."""
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(name, f"{TRASH}/{name}-{time.time_ns()}", src_dir_fd=place, dst_dir_fd=root)
+
+
+def empty(path: str, uid: int, names: t.Iterable[str]) -> None:
+    """Put directories of a user into the trash."""
+    with contextlib.suppress(FileNotFoundError), opened(path) as root, opened(str(uid), root) as place:
+        for name in names:
+            away(place, name, root)
+
+
+def users(path: str) -> list[int]:
+    """Return the users who have a directory."""
+    with contextlib.suppress(OSError):
+        return sorted(int(name) for name in os.listdir(path) if name.isdecimal())  # noqa: PTH208 - names, not paths
+    return []
+
+
+def trash(path: str) -> list[str]:
+    """Return what is to be deleted."""
+    with contextlib.suppress(OSError):
+        return [f"{path}/{TRASH}/{name}" for name in os.listdir(f"{path}/{TRASH}")]  # noqa: PTH208
+    return []
+
+
+def used(path: str) -> float:
+    """Return how full the file system is, in percent, as df counts: without what is kept for root."""
+    dummy, taken, free = shutil.disk_usage(path)
+    return 100.0 * taken / (taken + free) if taken + free else 0.0
+
+
+def group_of(uid: int) -> int:
+    """Return the main group of a user; a group of nobody's for one whom this node does not know."""
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return uid
+
+
+# What a node does for enroot around jobs: directories for the job's user, and none left over.
+
+
+STATE = "/run/hpcai-enroot"
+CACHE, DATA, RUNTIME, TEMP = "cache", "data", "run", "tmp"
+_ALL = (CACHE, DATA, RUNTIME, TEMP)
+# Deletes at leisure what a job left, out of the epilog's time.
+_UNIT = "hpcai-enroot.service"
+Json = t.Dict[str, t.Any]
+
+
+class EnrootProofJob(t.NamedTuple):
+    """Whose job it is."""
+
+    job: str
+    uid: int
+    gid: int
+
+
+def asked(environment: t.Mapping[str, str]) -> EnrootProofJob | None:
+    """Read what slurmd tells a prolog or an epilog."""
+    job, uid, gid = (environment.get(f"SLURM_JOB_{name}", "") for name in ("ID", "UID", "GID"))
+    if not job.isdecimal() or not uid.isdecimal():
+        return None
+    return EnrootProofJob(job, int(uid), int(gid) if gid.isdecimal() else group_of(int(uid)))
+
+
+def leftovers(settings: t.Mapping[str, t.Any], full: float) -> list[str]:
+    """Return which directories of a user without jobs go."""
+    gone = [RUNTIME, TEMP] if settings["keep_containers"] else [RUNTIME, TEMP, DATA]
+    return [*gone, CACHE] if full > settings["cache_until"] else gone
+
+
+def mark(state: Path, job: EnrootProofJob) -> None:
+    """Note that a user has a job here."""
+    place = state / "jobs" / str(job.uid)
+    place.mkdir(parents=True, exist_ok=True)
+    (place / job.job).touch()
+
+
+def unmark(state: Path, job: EnrootProofJob) -> None:
+    (state / "jobs" / str(job.uid) / job.job).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # others are left
+        (state / "jobs" / str(job.uid)).rmdir()
+
+
+def idle(state: Path, uid: int, proc: str = "/proc") -> bool:
+    """Tell whether a user has neither a job nor a process here: jobs that began before us left no mark."""
+    return not (state / "jobs" / str(uid)).exists() and uid not in owners(proc)
+
+
+def owners(proc: str = "/proc") -> set[int]:
+    """Return the users of all processes that are not dead yet."""
+    found = set()
+    for name in os.listdir(proc):  # noqa: PTH208 - names, not paths
+        if name.isdecimal():
+            with contextlib.suppress(OSError):
+                found.add(owner(Path(proc, name, "status").read_text(errors="replace")))
+    return found
+
+
+def owner(status: str) -> int:
+    """Read the real user of a process; -1 for a zombie."""
+    fields = dict(line.partition(":")[::2] for line in status.splitlines())
+    return -1 if "Z" in fields.get("State", "").split() else int(fields.get("Uid", "-1").split()[0])
+
+
+def prolog(settings: Json, job: EnrootProofJob, state: Path) -> None:
+    mark(state, job)
+    base(settings["base"])
+    have(settings["base"], job.uid, job.gid, _ALL)
+
+
+def epilog(settings: Json, job: EnrootProofJob, state: Path) -> None:
+    unmark(state, job)
+    sweep(settings, state, [job.uid])
+
+
+def sweep(settings: Json, state: Path, uids: t.Iterable[int]) -> None:
+    """Take from users who are idle what nobody needs any more."""
+    for uid in uids:
+        if idle(state, uid):
+            empty(settings["base"], uid, leftovers(settings, used(settings["base"])))
+
+
+def clean(settings: Json, state: Path) -> None:
+    """Have the directory before a user can; sweep up after all users, as a power cut may have ended jobs; delete."""
+    with lock(state / "lock"):
+        base(settings["base"])
+        sweep(settings, state, users(settings["base"]))
+    for path in trash(settings["base"]):
+        subprocess.run(["/bin/rm", "-rf", "--one-file-system", "--", path], check=False, stdin=subprocess.DEVNULL)
+
+
+def around(event: str, settings: Json, state: Path, environment: t.Mapping[str, str]) -> None:
+    """Do what a prolog or an epilog has to."""
+    job = asked(environment)
+    if job is None:
+        return
+    with lock(state / "lock"):
+        {"prolog": prolog, "epilog": epilog}[event](settings, job, state)
+    if event == "epilog" and trash(settings["base"]):
+        subprocess.run(["/bin/systemctl", "restart", "--no-block", _UNIT], check=False, stdin=subprocess.DEVNULL)
+
+
+def main(argv: list[str]) -> int:
+    """``EVENT SETTINGS``: prolog, epilog or clean."""
+    try:
+        event, path = argv
+        os.umask(0o077)
+        state = Path(STATE)
+        state.mkdir(mode=0o700, exist_ok=True)
+        settings = json.loads(Path(path).read_text(encoding="utf-8"))
+        if event == "clean":
+            clean(settings, state)
+        else:
+            around(event, settings, state, os.environ)
+    except Exception as exc:  # never fail, see above
+        syslog.syslog(syslog.LOG_ERR, f"hpcai-enroot {' '.join(argv)}: {exc!r}")
+        sys.stderr.write(f"hpcai-enroot: {exc!r}\n")
+    return 0

@@ -1,15 +1,31 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cloud account: options to CycleCloud's record, and what to do about it. Pure; private."""
+"""The module cyclecloud_account: the cloud provider account of a CycleCloud server."""
 
 from __future__ import annotations
 
+import json
 import re
+import time
 import typing as t
+from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import CLI_SPEC, Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.notes import fingerprint, same_secret
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import (
+    CLI_SPEC,
+    Cli,
+    CliError,
+    Json,
+    Notes,
+    fingerprint,
+    folder,
+    quoted,
+    same_secret,
+    write,
+)
+
+# The cloud account: options to CycleCloud's record, and what to do about it. Pure; private.
+
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _IDENTITY = re.compile(r"/subscriptions/.+/userAssignedIdentities/[^/]+", re.IGNORECASE)
@@ -117,3 +133,166 @@ def _same(key: str, want: t.Any, have: t.Any) -> bool:
 def shown(one: Json) -> dict[str, t.Any]:
     """For a diff: the secret is only told to be there."""
     return {key: "(hidden)" if key == SECRET else value for key, value in sorted(one.items())}
+
+
+# The cloud account on the server: made or edited, its locker and machine types awaited.
+
+
+# A locker that is tried again more often fails for longer: Azure counts the attempts.
+RETRY = 120.0
+_TIMER = ("run_action", "Run:Application.Timer", "-eq", "Name", "plugin.azure.monitor_reference")
+
+
+class AccountClock(t.Protocol):
+    """What is needed of the module time."""
+
+    def time(self) -> float: ...
+
+    def sleep(self, seconds: float, /) -> None: ...
+
+
+class AccountTask:
+    """One account; ``options`` are those of module cyclecloud_account."""
+
+    def __init__(self, cli: Cli, options: t.Mapping[str, t.Any], clock: AccountClock | None = None) -> None:
+        self.cli, self.options, self.clock = cli, options, clock or t.cast("AccountClock", time)
+        self.name: str = options["name"]
+        self.locker = f"{self.name}-storage"
+        self.wanted = record(options)
+        self.folder = Path(options["state_dir"])
+        self.notes = Notes(options["state_dir"], f"account-{self.name}")
+
+    def look(self) -> tuple[bool, Json]:
+        """Whether there is such an account, and what an earlier run set."""
+        there = exists(self.cli.read("account", "show", self.name), self.name)
+        return there, self.notes.load().get("account", {}) if there else {}
+
+    def bring(self, there: bool) -> None:
+        """Have the credentials validated, then make or edit the account; wait for a managed identity to be known."""
+        folder(self.folder)
+        path = self.folder / "account.json"
+        words = ("edit", self.name) if there else ("create",)
+        end = self.clock.time() + (self.options["identity_timeout"] if self._managed() else 0)
+        try:
+            write(path, json.dumps(self.wanted))
+            while True:
+                done = self.cli.try_cyclecloud("account", *words, "-f", str(path), "--dry-run", timeout=300)
+                if not done.problem or self.clock.time() >= end:
+                    break
+                self.clock.sleep(10)
+            if done.problem:
+                raise CliError(f"Azure does not take the credentials: {self._hint(done.err or done.out)}")
+            answer = self.cli.try_cyclecloud("account", *words, "-f", str(path), timeout=300)
+        finally:
+            if path.exists():
+                path.unlink()
+        self._confirm(answer.err or answer.out)
+        self.notes.save({**self.notes.load(), "account": noted(self.wanted)})
+
+    def _managed(self) -> bool:
+        return bool(self.options["identity"] == "managed_identity")
+
+    def _confirm(self, said: str) -> None:
+        """Exit codes are not to be trusted here: the account has to be there."""
+        if not exists(self.cli.read("account", "show", self.name), self.name):
+            raise CliError(f"there is no account {self.name} after it was made: {self._hint(said)}")
+
+    def _hint(self, said: str) -> str:
+        who = "the VM's managed identity" if self._managed() else "the service principal"
+        return (
+            f"{self.cli.hidden(said.strip())[-800:]}. Check that {who} has the roles Contributor, Storage Account"
+            " Contributor and Storage Blob Data Contributor on the subscription, and that a secret has not expired"
+        )
+
+    def await_locker(self) -> bool:
+        """Wait for the locker; return whether a failed one had to be tried again."""
+        end, retried, first = self.clock.time() + self.options["locker_timeout"], False, ""
+        while True:
+            rows = self.cli.query(f"select * from Cloud.Locker where Name == {quoted(self.locker)}")  # noqa: S608
+            state = str(rows[0].get("State", "")) if rows else "absent"
+            if state == "Created":
+                self._noted(locker_failed=None)
+                return retried
+            why = str(rows[0].get("StatusMessage") or rows[0].get("Message") or "") if rows else ""
+            first = first or why
+            if self.clock.time() >= end:
+                raise CliError(self._locker_hint(state, "; then: ".join(dict.fromkeys(filter(None, (first, why))))))
+            if state == "Failed":
+                retried = self._retry() or retried
+            self.clock.sleep(10)
+
+    def _retry(self) -> bool:
+        """Try a failed locker again, two minutes after it was first seen so or tried, by earlier runs as well."""
+        now = self.clock.time()
+        last = self.notes.load().get("locker_failed")
+        if last is None or now - float(last) >= RETRY:
+            self._noted(locker_failed=now)
+        if last is None or now - float(last) < RETRY:
+            return False
+        self.cli.server("run_action", "Retry:Cloud.Locker", "-eq", "Name", self.locker)
+        return True
+
+    def _noted(self, **values: t.Any) -> None:
+        notes = self.notes.load()
+        if any(notes.get(key) != value for key, value in values.items()):
+            folder(self.folder)
+            self.notes.save({**notes, **values})
+
+    def _locker_hint(self, state: str, why: str) -> str:
+        return (
+            f"locker {self.locker} is {state} after {self.options['locker_timeout']} s: {why or 'no cause given'}. The"
+            f" storage account {self.options['storage_account']} must not have a hierarchical namespace, the server's"
+            " identity needs Storage Blob Data Contributor on it, and with locker_auth SharedAccessKey its shared keys"
+            " must be allowed"
+        )
+
+    def await_machine_types(self) -> int:
+        """Wait until CycleCloud knows the region's machine types; return how many."""
+        begin, kicked = self.clock.time(), -RETRY
+        where = quoted(self.options["location"])
+        while True:
+            rows = self.cli.query(f"select Name from Azure.MachineType where Location == {where}")  # noqa: S608
+            if rows:
+                return len({row.get("Name") for row in rows})
+            passed = self.clock.time() - begin
+            if passed >= self.options["machine_types_timeout"]:
+                raise CliError(
+                    f"CycleCloud knows no machine type in {where} after {self.options['machine_types_timeout']} s: the"
+                    " identity may lack Microsoft.Compute/skus/read, the region may be misspelled, or the provider"
+                    " Microsoft.Compute is not registered in the subscription"
+                )
+            if passed - kicked >= RETRY:
+                kicked = passed
+                self.cli.server(*_TIMER)
+            self.clock.sleep(10)
+
+
+def bring(options: t.Mapping[str, t.Any], check: bool) -> Json:
+    """Have the account, and wait for what CycleCloud makes of it."""
+    wrong = problems(options)
+    if wrong:
+        raise CliError("; ".join(wrong))
+    cli = Cli(options)
+    cli.secrets = [options["application_secret"]]
+    task = AccountTask(cli, options)
+    try:
+        there, before = task.look()
+    except CliError:
+        if not check:
+            raise
+        there, before = False, {}  # an earlier task of the play would have set up the command line
+    different = differences(task.wanted, before)
+    retried, found = False, 0
+    if not check:
+        if different:
+            task.bring(there)
+        retried = task.await_locker()
+        found = task.await_machine_types()
+    diff = {"before": _text(shown(before)), "after": _text(shown(task.wanted))}
+    told = {key: value for key, value in task.wanted.items() if key != SECRET}
+    result = {"account": told, "locker": task.locker, "machine_types": found}
+    return {"changed": bool(different or retried), "diff": diff if different else {}, **result}
+
+
+def _text(one: Json) -> str:
+    return "".join(f"{key}: {value}\n" for key, value in one.items())

@@ -1,20 +1,29 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What has to be asked of CycleCloud so that nodes are as wanted. No I/O; private to this collection."""
+"""The module cyclecloud_nodes: add, start, stop and remove nodes of a cluster."""
 
 from __future__ import annotations
 
 import re
+import time
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import CycleCloudError, Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import (
+    CycleClient,
+    CycleCloudError,
+    Json,
+    quoted,
+)
+
+# What has to be asked of CycleCloud so that nodes are as wanted. No I/O; private to this collection.
+
 
 # State of the module -> the route, and the states of a node that needs it no more.
 ROUTES = {
     "started": ("start", {"Ready"}),
-    "shut_down": ("shutdown", facts.GONE),
+    "shut_down": ("shutdown", cluster_state.GONE),
     "deallocated": ("deallocate", {"Deallocated"}),
     "terminated": ("terminate", {"Off", "Terminated"}),
     "absent": ("remove", {"Off", "Terminated"}),
@@ -24,7 +33,7 @@ ROUTES = {
 ONCE = ("restarted", "reimaged")
 
 
-class Plan(t.NamedTuple):
+class NodesPlan(t.NamedTuple):
     """What to ask, of which nodes; without a route nothing has to change."""
 
     route: str
@@ -34,11 +43,11 @@ class Plan(t.NamedTuple):
     goal: set[str]
 
 
-def plan(status: Json, params: Json) -> Plan:
+def plan(status: Json, params: Json) -> NodesPlan:
     """Decide for O(state) and what it is about; every problem is told at once."""
     if params["state"] == "present":
         return _present(status, params)
-    known = {one["name"]: one for one in facts.nodes(status)}
+    known = {one["name"]: one for one in cluster_state.nodes(status)}
     route, goal = ROUTES[params["state"]]
     if params.get("names") is not None:
         chosen = list(dict.fromkeys(params["names"]))
@@ -50,7 +59,7 @@ def plan(status: Json, params: Json) -> Plan:
     chosen = [name for name in chosen if name in known]
     needing = [name for name in chosen if params["state"] in ONCE or _needs(known[name], params["state"], goal)]
     watched = [name for name in chosen if name in needing or known[name]["state"] not in goal]
-    return Plan(route if needing else "", needing, [], watched, goal)
+    return NodesPlan(route if needing else "", needing, [], watched, goal)
 
 
 def _needs(node: Json, state: str, goal: set[str]) -> bool:
@@ -63,9 +72,9 @@ def _needs(node: Json, state: str, goal: set[str]) -> bool:
     return node["target_state"] not in wanted or node["state"] == "Failed"
 
 
-def _present(status: Json, params: Json) -> Plan:
+def _present(status: Json, params: Json) -> NodesPlan:
     array = params["nodearray"]
-    known = [one for one in facts.nodes(status) if one["nodearray"] == array]
+    known = [one for one in cluster_state.nodes(status) if one["nodearray"] == array]
     alive = {one["name"]: one for one in known if one["target_state"] == "Started"}
     named = params.get("names")
     new = [name for name in dict.fromkeys(named or []) if name not in {one["name"] for one in known}]
@@ -81,20 +90,20 @@ def _present(status: Json, params: Json) -> Plan:
     sets = [_set(params, name) for name in new] if named is not None else _sets(params, count)
     route = "scale" if params.get("cores") is not None else "create"
     watched = [name for name in alive if (named is None or name in named) and alive[name]["state"] != "Ready"]
-    return Plan(route if sets else "", new, sets, watched, {"Ready"})
+    return NodesPlan(route if sets else "", new, sets, watched, {"Ready"})
 
 
 def _more(status: Json, params: Json, alive: list[Json]) -> int:
     """How many nodes are missing of a number of nodes or cores."""
     if params.get("cores") is None:
         return max(0, int(params["count"]) - len(alive))
-    rows = facts.arrays(status).get(params["nodearray"]) or [{}]
+    rows = cluster_state.array_types(status).get(params["nodearray"]) or [{}]
     left = params["cores"] - sum(one["cores"] or 0 for one in alive)
     return max(0, -(-left // (rows[0].get("cores") or 1)))
 
 
 def _array_problems(status: Json, params: Json) -> list[str]:
-    found = facts.arrays(status)
+    found = cluster_state.array_types(status)
     array = params["nodearray"]
     if array not in found:
         return [f"there is no node array {array}; there are {', '.join(found) or 'none'}"]
@@ -109,7 +118,7 @@ def _array_problems(status: Json, params: Json) -> list[str]:
 
 
 def _limit_problems(status: Json, params: Json, count: int) -> list[str]:
-    rows = facts.arrays(status)[params["nodearray"]]
+    rows = cluster_state.array_types(status)[params["nodearray"]]
     row = next((one for one in rows if one["machine_type"] == params.get("machine_type")), rows[0] if rows else None)
     if row is None:
         return [f"node array {params['nodearray']} has no machine type that CycleCloud knows"]
@@ -184,3 +193,137 @@ HINTS = (
 def hint(message: str) -> str:
     """What to do about a message of CycleCloud."""
     return next((f" ({text})" for sign, text in HINTS if sign.lower() in message.lower()), "")
+
+
+# Change nodes and wait until they are as wanted. Private to this collection.
+
+
+GRACE = 60.0  # seconds within which a node that restarts stops being Ready
+
+
+class NodesTask:
+    """One run of the module."""
+
+    def __init__(self, client: CycleClient, params: Json, clock: t.Callable[[], float] = time.monotonic) -> None:
+        self.client, self.params, self.clock = client, params, clock
+        self.cluster = params["cluster"]
+        self.path = f"/clusters/{quoted(self.cluster)}"
+        self.request: str | None = None
+        self.added: int | None = None
+        self.messages: list[str] = []
+
+    def run(self, check_mode: bool) -> Json:
+        before = self.client.status(self.cluster)
+        wanted = plan(before, self.params)
+        if wanted.route and self._done_before():
+            wanted = wanted._replace(route="")
+        watched, problems = list(wanted.watched), []
+        after = before
+        if wanted.route and not check_mode:
+            watched += self._ask(wanted, before)
+            problems = self._short(wanted)
+            after = self.client.status(self.cluster)
+        if self.params["wait"] and not check_mode and watched:
+            after, more = self._wait(watched, wanted)
+            problems += more
+        result = self._result(wanted, before, after, check_mode)
+        return {**result, "problems": problems}
+
+    def _done_before(self) -> bool:
+        """A restart is done once for each ID that the caller gives."""
+        ident = self.params.get("request_id")
+        return self.client.known(ident) if ident else False
+
+    def _ask(self, wanted: NodesPlan, before: Json) -> list[str]:
+        """Ask once; return the nodes to watch."""
+        if wanted.route == "scale":
+            return self._scale({one["name"] for one in cluster_state.nodes(before)})
+        body: Json = {"sets": wanted.sets} if wanted.sets else {"names": wanted.names}
+        answer = self.client.post_once(f"{self.path}/nodes/{wanted.route}", body, self.params.get("request_id"))
+        self.request = answer["requestId"]
+        refused = [
+            f"{one.get('name')}: {one.get('error')}"
+            for one in answer.get("nodes") or []
+            if one.get("status") == "Error"
+        ]
+        if refused:
+            raise CycleCloudError(f"CycleCloud did not {wanted.route} {'; '.join(refused)}")
+        if wanted.route != "create":
+            return []
+        return self._made(answer)
+
+    def _scale(self, known: set[str]) -> list[str]:
+        """A total may be asked for twice, so what it made is judged by the nodes that there are."""
+        array = self.params["nodearray"]
+        answer = self.client.post_total(f"{self.path}/scale/{quoted(array)}", totalCoreCount=str(self.params["cores"]))
+        self.messages = [one["message"] for one in answer.get("sets") or [] if one.get("message")]
+        nodes = cluster_state.nodes(self.client.status(self.cluster))
+        made = [one["name"] for one in nodes if one["nodearray"] == array and one["name"] not in known]
+        self.added = len(made)
+        return made
+
+    def _made(self, answer: Json) -> list[str]:
+        """The nodes that a request created."""
+        made = self.client.get(f"{self.path}/nodes", request_id=answer["requestId"])["nodes"]
+        if "sets" in answer:
+            self.added = sum(one.get("added") or 0 for one in answer["sets"])
+            self.messages = [one["message"] for one in answer["sets"] if one.get("message")]
+        else:
+            self.added = len(made)
+        return [one["Name"] for one in made]
+
+    def _short(self, wanted: NodesPlan) -> list[str]:
+        asked = sum(one["count"] for one in wanted.sets)
+        if self.added is None or self.added >= asked or self.params["partial"]:
+            return []
+        said = "; ".join(self.messages) or "it does not say why; see its quota and limits"
+        return [f"CycleCloud added {self.added} of {asked} nodes: {said}"]
+
+    def _wait(self, watched: list[str], wanted: NodesPlan) -> tuple[Json, list[str]]:
+        started = self.clock()
+        left = set() if wanted.route and self.params["state"] in ONCE else set(watched)
+        while True:
+            status = self.client.status(self.cluster)
+            nodes = cluster_state.nodes(status)
+            left |= {one["name"] for one in nodes if one["state"] != "Ready"}
+            waiting, failed = progress(nodes, watched, wanted.goal)
+            spent = self.clock() - started
+            settling = (
+                [name for name in watched if name not in left] if spent < min(GRACE, self.params["settle"]) else []
+            )
+            if not waiting and not settling:
+                return status, failed
+            if spent >= self.params["wait_timeout"]:
+                return status, [*failed, self._late(nodes, waiting or settling)]
+            self.client.sleep(self.params["poll"])
+
+    def _late(self, nodes: list[Json], waiting: list[str]) -> str:
+        states = {one["name"]: f"{one['state']} {one['message']}".strip() for one in nodes}
+        told = "; ".join(f"{name} is {states.get(name)}" for name in waiting[:10])
+        return f"not as wanted after {self.params['wait_timeout']:g} seconds: {told}"
+
+    def _result(self, wanted: NodesPlan, before: Json, after: Json, check_mode: bool) -> Json:
+        old = {one["name"]: one["state"] for one in cluster_state.nodes(before)}
+        nodes = cluster_state.nodes(after)
+        new = {one["name"]: one["state"] for one in nodes}
+        if check_mode and wanted.route:
+            new = {**old, **_foreseen(wanted)}
+        touched = set(wanted.names) | {name for name in {**old, **new} if old.get(name) != new.get(name)}
+        diff = {
+            side: {name: states[name] for name in sorted(touched & set(states))}
+            for side, states in (("before", old), ("after", new))
+        }
+        return {
+            "changed": bool(wanted.route),
+            "nodes": nodes,
+            "request_id": self.request,
+            "added": self.added,
+            "diff": diff,
+        }
+
+
+def _foreseen(wanted: NodesPlan) -> dict[str, str]:
+    goal = sorted(wanted.goal)[0]
+    if not wanted.sets or wanted.names:
+        return dict.fromkeys(wanted.names, goal)
+    return {f"{one['nodearray']} ({one['count']} more)": goal for one in wanted.sets}

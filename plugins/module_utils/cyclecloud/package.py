@@ -10,8 +10,8 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import Cli, CliError, told
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, told
 
 LISTS = Path("/var/lib/apt/lists")
 _ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "APT_LISTCHANGES_FRONTEND": "none"}
@@ -24,7 +24,7 @@ class NotOffered(CliError):
     """The package lists do not have the version; newer lists may."""
 
 
-class Package(t.NamedTuple):
+class ServerPackage(t.NamedTuple):
     """What dpkg says; ``whole`` is false for one that was killed half-way."""
 
     version: str
@@ -32,7 +32,7 @@ class Package(t.NamedTuple):
     whole: bool
 
 
-class Plan(t.NamedTuple):
+class PackagePlan(t.NamedTuple):
     """``install`` are words for apt; ``upgrade`` tells that a server of an earlier version is there."""
 
     version: str
@@ -46,11 +46,11 @@ class Plan(t.NamedTuple):
         return bool(self.install or self.hold or self.repair)
 
 
-def installed(text: str) -> dict[str, Package]:
+def installed(text: str) -> dict[str, ServerPackage]:
     """Read dpkg's list; what was removed is not there."""
     rows = [line.split() for line in text.splitlines()]
     return {
-        row[0]: Package(row[1], row[2] == "hold", row[3] == "installed")
+        row[0]: ServerPackage(row[1], row[2] == "hold", row[3] == "installed")
         for row in rows
         if len(row) == 4 and row[3] not in ("not-installed", "config-files")
     }
@@ -72,7 +72,7 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-def choose(name: str, wanted: str, here: Package | None, there: t.Sequence[str]) -> str:
+def choose(name: str, wanted: str, here: ServerPackage | None, there: t.Sequence[str]) -> str:
     """The version to have; what is installed and fits stays, and nothing goes back."""
     if here and fits(wanted, here.version):
         return here.version
@@ -90,7 +90,9 @@ def choose(name: str, wanted: str, here: Package | None, there: t.Sequence[str])
     return found[-1]
 
 
-def plan(name: str, wanted: str, beside: t.Sequence[str], here: t.Mapping[str, Package], there: list[str]) -> Plan:
+def plan(
+    name: str, wanted: str, beside: t.Sequence[str], here: t.Mapping[str, ServerPackage], there: list[str]
+) -> PackagePlan:
     """Decide what apt has to do."""
     mine = here.get(name)
     version = choose(name, wanted, mine, there)
@@ -98,22 +100,22 @@ def plan(name: str, wanted: str, beside: t.Sequence[str], here: t.Mapping[str, P
     move = mine is None or mine.version != version
     install = [*missing, *([f"{name}={version}"] if move else [])]
     repair = any(not here[one].whole for one in (name, *beside) if one in here)
-    return Plan(version, install, bool(move and mine), bool(move or not (mine and mine.held)), repair)
+    return PackagePlan(version, install, bool(move and mine), bool(move or not (mine and mine.held)), repair)
 
 
-class Apt:
+class ServerApt:
     """apt and dpkg on this host."""
 
     def __init__(self, cli: Cli, params: t.Mapping[str, t.Any]) -> None:
         self.cli, self.params = cli, params
 
-    def look(self) -> tuple[Plan, str]:
+    def look(self) -> tuple[PackagePlan, str]:
         """Plan, fetching package lists only where what is here does not do; and what there is now."""
         found = self._look()
         now = installed(self._run(_SHOW).out).get(self.params["name"])
         return found, f"{self.params['name']} {now.version}{' held' if now.held else ''}" if now else ""
 
-    def _look(self) -> Plan:
+    def _look(self) -> PackagePlan:
         try:
             found = self._plan()
             if not found.install or not self._refresh(found):
@@ -125,20 +127,20 @@ class Apt:
                 raise
         return self._plan()
 
-    def _unseen(self) -> Plan:
+    def _unseen(self) -> PackagePlan:
         """What an install would be of a version that only newer package lists know."""
         name, wanted = self.params["name"], self.params["version"]
         here = installed(self._run(_SHOW).out)
         missing = [one for one in self.params["beside"] if one not in here]
-        return Plan(wanted, [*missing, f"{name}={wanted}"], name in here, True, False)
+        return PackagePlan(wanted, [*missing, f"{name}={wanted}"], name in here, True, False)
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> PackagePlan:
         name = self.params["name"]
         here = installed(self._run(_SHOW).out)
         there = offered(self._run(["apt-cache", "madison", name]).out, name)
         return plan(name, self.params["version"], self.params["beside"], here, there)
 
-    def _refresh(self, found: Plan | None) -> bool:
+    def _refresh(self, found: PackagePlan | None) -> bool:
         """Fetch lists unless they are young; always when the package is not offered."""
         age = self.params["lists_max_age"]
         if age < 0 or self.params["check"]:
@@ -149,7 +151,7 @@ class Apt:
         self._do(["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"])
         return True
 
-    def carry_out(self, todo: Plan, startup: int) -> None:
+    def carry_out(self, todo: PackagePlan, startup: int) -> None:
         """Move the package; a server that runs is stopped before and answers again after."""
         name = self.params["name"]
         if todo.repair:
@@ -169,5 +171,5 @@ class Apt:
         if done.problem:
             raise CliError(f"'{' '.join(argv)}' failed: {told(done)}")
 
-    def _run(self, argv: list[str]) -> _command.Outcome:
-        return _command.run(argv, self.params["timeout"], None, _ENVIRONMENT)
+    def _run(self, argv: list[str]) -> _process.Outcome:
+        return _process.run(argv, self.params["timeout"], None, _ENVIRONMENT)

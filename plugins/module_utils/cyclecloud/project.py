@@ -12,8 +12,14 @@ import shutil
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import Cli, CliError, Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.notes import Notes, folder, write
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import (
+    Cli,
+    CliError,
+    Json,
+    Notes,
+    folder,
+    write,
+)
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _VERSION = re.compile(r"^version\s*=.*$", re.MULTILINE)
@@ -90,7 +96,7 @@ def spec_value(projects: t.Iterable[t.Mapping[str, t.Any]], locker: str) -> Json
     return made
 
 
-class Upload:
+class ProjectUpload:
     """One project on its way to one locker."""
 
     def __init__(self, cli: Cli, state_dir: str, project: Project, locker: str) -> None:

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CycleCloud's documented REST interface: one request, its errors in words, and requests that count only once.
-
-A redirect is never followed: it would take the password elsewhere. Private to this collection.
-"""
+"""CycleCloud's REST API: options, requests, and what its answers mean."""
 
 from __future__ import annotations
 
@@ -19,13 +16,62 @@ import urllib.parse
 import urllib.request
 import uuid
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.answers import (
-    CycleCloudError,
-    UnknownOutcome,
-    read,
-    refusal,
-    untrusted,
-)
+from ansible.module_utils.basic import env_fallback
+
+# What CycleCloud answers, and the errors in words. By the reference error answers have no body.
+
+
+MEANING = {
+    400: "the request is not understood; this CycleCloud may be older than 8.7, or the value is wrong",
+    401: "the user name or the password is wrong",
+    403: "the user may not do this on this cluster; give the role of an administrator of the cluster",
+    404: "there is no such cluster, node or operation",
+    406: "CycleCloud does not give JSON here; check the URL",
+    409: "something in the request does not fit the cluster, or its request ID was used before",
+}
+
+
+class CycleCloudError(Exception):
+    """What was tried, on what, and what came back; the text is fit for the user."""
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class UnknownOutcome(CycleCloudError):
+    """The request may have taken effect or not."""
+
+
+def read(what: str, method: str, raw: bytes) -> t.Any:
+    if not raw.strip():
+        return None
+    try:
+        return json.loads(raw)
+    except ValueError:
+        if method == "POST":
+            raise UnknownOutcome(f"{what} was answered with something else than JSON") from None
+        raise CycleCloudError(f"{what} was answered with something else than JSON; check the URL") from None
+
+
+def refusal(what: str, status: int, location: str) -> CycleCloudError:
+    if status >= 500 or status in (408, 429):
+        return UnknownOutcome(f"{what}: CycleCloud answered {status}", status)
+    if 300 <= status < 400:
+        where = urllib.parse.urlsplit(location)
+        return CycleCloudError(f"{what} is redirected to {where.scheme}://{where.netloc}; set the URL to that", status)
+    return CycleCloudError(f"{what}: CycleCloud answered {status}, so {MEANING.get(status, 'it refuses this')}", status)
+
+
+def untrusted(what: str, exc: Exception) -> CycleCloudError:
+    return CycleCloudError(
+        f"{what}: the certificate of the server is not trusted ({getattr(exc, 'verify_message', exc)}). Give the"
+        " file with its CA as ca_path, or install a certificate with 'cycle_server keystore import'"
+    )
+
+
+# CycleCloud's documented REST interface: one request, its errors in words, and requests that count only once.
+
 
 Json = t.Dict[str, t.Any]
 Open = t.Callable[[urllib.request.Request, float], t.Any]
@@ -62,7 +108,7 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
-class Client:
+class CycleClient:
     """One server and one user."""
 
     def __init__(
@@ -160,3 +206,27 @@ class Client:
 def quoted(name: str) -> str:
     """A name as a part of a path."""
     return urllib.parse.quote(name, safe="")
+
+
+# The options that say which CycleCloud, and the client made of them. Private to this collection.
+
+
+SPEC: dict[str, dict[str, t.Any]] = {
+    "url": {"type": "str", "fallback": (env_fallback, ["CYCLECLOUD_URL"])},
+    "username": {"type": "str", "fallback": (env_fallback, ["CYCLECLOUD_USERNAME"])},
+    "password": {"type": "str", "no_log": True, "fallback": (env_fallback, ["CYCLECLOUD_PASSWORD"])},
+    "ca_path": {"type": "path", "fallback": (env_fallback, ["CYCLECLOUD_CA_PATH"])},
+    "validate_certs": {"type": "bool", "default": True},
+    "timeout": {"type": "float", "default": 60},
+    "cluster": {"type": "str", "required": True},
+}
+
+
+def client(params: dict[str, t.Any]) -> CycleClient:
+    """Make a client of the options."""
+    missing = [name for name in ("url", "username", "password") if not params.get(name)]
+    if missing:
+        variables = " and ".join(f"CYCLECLOUD_{name.upper()}" for name in missing)
+        raise CycleCloudError(f"{', '.join(missing)} missing: give them as options or as {variables}")
+    certificates = {"ca_path": params.get("ca_path"), "validate_certs": params["validate_certs"]}
+    return CycleClient(params["url"], params["username"], params["password"], timeout=params["timeout"], **certificates)

@@ -1,26 +1,180 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The server's settings and certificate, in force and answering. Private."""
+"""A CycleCloud server: its settings file, and whether it answers."""
 
 from __future__ import annotations
 
+import grp
 import hashlib
+import os
+import pwd
 import re
+import stat
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import Cli, CliError, Json, told
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.notes import Notes, folder, write
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.settings_file import SettingsFile
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import (
+    Cli,
+    CliError,
+    Json,
+    Notes,
+    folder,
+    told,
+    write,
+)
+
+# Settings files of CycleCloud, text in and text out: properties, of which the last one counts, and sections. Pure.
+
+
+_PROPERTY = re.compile(r"\s*([\w.]+)\s*=\s*(.*?)\s*$")
+
+
+def properties(text: str) -> dict[str, str]:
+    """Read ``key=value`` lines; the last definition of a key counts."""
+    found = (_PROPERTY.match(line) for line in text.splitlines() if not line.lstrip().startswith(("#", "!")))
+    return {match.group(1): match.group(2) for match in found if match}
+
+
+def with_properties(text: str, values: t.Mapping[str, t.Any]) -> str:
+    """Set keys in place, at their last definition, and append new ones; everything else stays as it is."""
+    wanted = {key: _text(value) for key, value in values.items()}
+    lines = text.splitlines()
+    places: dict[str, int] = {}
+    for number, line in enumerate(lines):
+        match = _PROPERTY.match(line)
+        if match and not line.lstrip().startswith(("#", "!")):
+            places[match.group(1)] = number
+    have = properties(text)
+    for key, value in wanted.items():
+        if key not in places:
+            lines.append(f"{key}={value}")
+        elif have[key] != value:
+            lines[places[key]] = f"{key}={value}"
+    return "".join(f"{line}\n" for line in lines)
+
+
+def shown(text: str) -> str:
+    """For a diff: passwords, such as that of the keystore, are only told to be there."""
+    return re.sub(r"(?im)^(\s*[\w.]*(?:pass|secret|token)[\w.]*\s*=\s*)\S.*$", r"\1(hidden)", text)
+
+
+def with_section(text: str, name: str, values: t.Mapping[str, t.Any]) -> str:
+    """Set keys of one section of an INI file; other sections, which the command line writes, stay as they are."""
+    lines = text.splitlines()
+    heads = [number for number, line in enumerate(lines) if line.strip() == f"[{name}]"]
+    if not heads:
+        body = [f"{key} = {_text(value)}" for key, value in values.items()]
+        return "".join(f"{line}\n" for line in [*lines, f"[{name}]", *body])
+    start = heads[0] + 1
+    end = next((n for n in range(start, len(lines)) if lines[n].lstrip().startswith("[")), len(lines))
+    left = dict(values)
+    section = []
+    for line in lines[start:end]:
+        key = line.partition("=")[0].strip()
+        if key in left:
+            value = _text(left.pop(key))
+            section.append(line if line.partition("=")[2].strip() == value else f"{key} = {value}")
+        elif key not in values:
+            section.append(line)
+    while section and not section[-1].strip():
+        section.pop()
+    section += [f"{key} = {_text(value)}" for key, value in left.items()]
+    blank = [""] if end < len(lines) else []
+    return "".join(f"{line}\n" for line in [*lines[:start], *section, *blank, *lines[end:]])
+
+
+def _text(value: t.Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# The server's settings file, and who reads it: the password of the keystore may stand in it.
+
+
+USER = "cycle_server"
+MODE = 0o640
+
+
+class Access(t.NamedTuple):
+    """Owner, group and mode."""
+
+    uid: int
+    gid: int
+    mode: int
+
+
+def needed(now: Access, server: tuple[int, int] | None) -> Access:
+    """Return what the server needs and no more; what an administrator made tighter stays so.
+
+    Where the server reads the file only as everybody does, it becomes its own.
+    """
+    known = server is None or now.uid == server[0] or now.gid == server[1]
+    uid, gid = (now.uid, now.gid) if known or server is None or not now.mode & stat.S_IROTH else server
+    return Access(uid, gid, now.mode & MODE)
+
+
+def server_ids() -> tuple[int, int] | None:
+    """Return user and group of the server, or nothing before its package is installed."""
+    try:
+        return pwd.getpwnam(USER).pw_uid, grp.getgrnam(USER).gr_gid
+    except KeyError:
+        return None
+
+
+class SettingsFile:
+    """One file. A link in its place is left as it is: rights are never given through one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> str:
+        return self.path.read_text(encoding="utf-8") if self.path.is_file() else ""
+
+    def access(self) -> Access | None:
+        try:
+            said = self.path.lstat()
+        except FileNotFoundError:
+            return None
+        if stat.S_ISLNK(said.st_mode):
+            return None
+        return Access(said.st_uid, said.st_gid, stat.S_IMODE(said.st_mode))
+
+    def loose(self) -> bool:
+        """Whether more people read it than need to."""
+        now = self.access()
+        return now is not None and needed(now, server_ids()) != now
+
+    def write(self, text: str) -> None:
+        """Put it in place at once; who reads it stays, but for those who need not."""
+        now = self.access()
+        wanted = needed(now, server_ids()) if now else None
+        write(self.path, text, USER, wanted.mode if wanted else MODE)
+        self._give(wanted)
+
+    def tighten(self) -> None:
+        now = self.access()
+        self._give(needed(now, server_ids()) if now else None)
+
+    def _give(self, wanted: Access | None) -> None:
+        if wanted is None or wanted == self.access():
+            return
+        handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            os.fchmod(handle, wanted.mode)
+            os.fchown(handle, wanted.uid, wanted.gid)
+        finally:
+            os.close(handle)
+
+
+# The server's settings and certificate, in force and answering.
+
 
 _MONTH = str(30 * 86400)
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 
 
-class Wanted(t.NamedTuple):
+class WantedServer(t.NamedTuple):
     """``kind`` of the certificate is generated, own or automatic."""
 
     kind: str
@@ -30,7 +184,7 @@ class Wanted(t.NamedTuple):
     authority: str
 
 
-def wanted(tls: t.Mapping[str, t.Any], hostname: str, names: t.Sequence[str]) -> Wanted:
+def wanted(tls: t.Mapping[str, t.Any], hostname: str, names: t.Sequence[str]) -> WantedServer:
     """Read the wish for a certificate, and refuse what cannot be."""
     certificate, key = tls.get("certificate") or "", tls.get("key") or ""
     if bool(certificate) != bool(key):
@@ -40,13 +194,13 @@ def wanted(tls: t.Mapping[str, t.Any], hostname: str, names: t.Sequence[str]) ->
             raise CliError("either automatic or a certificate of your own, not both")
         if "." not in hostname:
             raise CliError("a certificate of Let's Encrypt needs the server's full public name: set the hostname")
-        return Wanted("automatic", [hostname], "", "", "")
+        return WantedServer("automatic", [hostname], "", "", "")
     if certificate:
         if "-----BEGIN CERTIFICATE-----" not in certificate or "PRIVATE KEY-----" not in key:
             raise CliError("certificate and key must be PEM texts, not paths")
-        return Wanted("own", [], certificate.strip() + "\n", key.strip() + "\n", (tls.get("ca") or "").strip())
+        return WantedServer("own", [], certificate.strip() + "\n", key.strip() + "\n", (tls.get("ca") or "").strip())
     everything = [hostname, "localhost", "127.0.0.1", *names, *(tls.get("names") or [])]
-    return Wanted("generated", list(dict.fromkeys(name for name in everything if name)), "", "", "")
+    return WantedServer("generated", list(dict.fromkeys(name for name in everything if name)), "", "", "")
 
 
 def alternatives(names: t.Iterable[str]) -> str:
@@ -58,7 +212,7 @@ def digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-class Server:
+class CycleServer:
     """Settings file, keystore and process of the server on this host."""
 
     def __init__(self, cli: Cli, state_dir: str) -> None:
@@ -67,11 +221,11 @@ class Server:
         self.notes = Notes(state_dir, "server")
         self.noted: Json = {}
 
-    def look(self, values: t.Mapping[str, t.Any], tls: Wanted) -> Json:
+    def look(self, values: t.Mapping[str, t.Any], tls: WantedServer) -> Json:
         """What there is and what is missing."""
         self.noted = self.notes.load()
         before = self.file.read()
-        after = settings.with_properties(before, values)
+        after = with_properties(before, values)
         certificate = self._certificate(tls)
         current = digest(after, certificate)
         return {
@@ -83,20 +237,20 @@ class Server:
             "loose": self.file.loose(),
         }
 
-    def _certificate(self, tls: Wanted) -> str:
+    def _certificate(self, tls: WantedServer) -> str:
         """What identifies the certificate that there shall be; empty when one has to be made first."""
         if tls.kind != "generated":
             return digest(tls.kind, *tls.names, tls.certificate)
         path = self.folder / "tls" / "certificate.pem"
         fresh = ["openssl", "x509", "-checkend", _MONTH, "-noout", "-in", str(path)]
-        if not path.is_file() or self.noted.get("names") != tls.names or _command.run(fresh, 30).problem:
+        if not path.is_file() or self.noted.get("names") != tls.names or _process.run(fresh, 30).problem:
             return ""
         return digest(tls.kind, *tls.names, path.read_text())
 
     def _running(self) -> bool:
         return self.cli.installed() and not self.cli.try_server("await_startup", timeout=30).problem
 
-    def bring(self, found: Json, tls: Wanted, startup: int) -> None:
+    def bring(self, found: Json, tls: WantedServer, startup: int) -> None:
         """Write what differs, and have the server run with it; an earlier run that was killed is made good."""
         folder(self.folder)
         if found["after"] != found["before"]:
@@ -114,7 +268,7 @@ class Server:
         self.file.tighten()  # the server's own programs write it, too
         self._note(in_force=digest(self.file.read(), self._certificate(tls)))
 
-    def _install(self, tls: Wanted) -> None:
+    def _install(self, tls: WantedServer) -> None:
         if tls.kind == "automatic":
             self.cli.server("keystore", "automatic", "--accept-terms", tls.names[0], timeout=600)
         else:
@@ -134,14 +288,14 @@ class Server:
         parts = [str(place / f"{name}.new") for name in ("key", "certificate")]
         made = ["openssl", "req", "-x509", "-newkey", "rsa:3072", "-nodes", "-sha256", "-days", "825"]
         about = ["-subj", f"/CN={names[0][:64]}", "-addext", f"subjectAltName={alternatives(names)}"]
-        done = _command.run([*made, "-keyout", parts[0], "-out", parts[1], *about], 120)
+        done = _process.run([*made, "-keyout", parts[0], "-out", parts[1], *about], 120)
         if done.problem:
             raise CliError(f"openssl made no certificate for {', '.join(names)}: {told(done)}")
         for part, name in zip(parts, ("key.pem", "certificate.pem")):
             Path(part).chmod(0o600)
             Path(part).replace(place / name)
 
-    def _authority(self, tls: Wanted) -> None:
+    def _authority(self, tls: WantedServer) -> None:
         """Keep what verifies this server, for the command line and for others."""
         path = self.folder / "ca.pem"
         text = (self.folder / "tls" / "certificate.pem").read_text() if tls.kind == "generated" else tls.authority

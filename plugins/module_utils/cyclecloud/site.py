@@ -1,22 +1,146 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The first user and the command line of CycleCloud, for module cyclecloud_site. Private."""
+"""The first start of a CycleCloud server: its records and its first user."""
 
 from __future__ import annotations
 
 import configparser
 import contextlib
 import hashlib
+import json
+import re
 import tempfile
+import time
 import typing as t
+import uuid
 import zipfile
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import records, settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import Cli, CliError, Json, told
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.notes import Notes, folder, write
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import server
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import (
+    Cli,
+    CliError,
+    Json,
+    Notes,
+    folder,
+    quoted,
+    told,
+    write,
+)
+
+# Records for the first boot: dropped into config/data, taken in, and removed with their password.
+
+
+_CLASSES = ("[a-z]", "[A-Z]", "[0-9]", "[^a-zA-Z0-9]")
+OURS = "hpcai-"
+
+
+def password_problems(password: str) -> list[str]:
+    """What CycleCloud, or the settings file of its command line, would not take."""
+    found = []
+    if not 8 <= len(password) <= 123:
+        found.append(f"it has {len(password)} characters, 8 to 123 are needed")
+    if sum(bool(re.search(one, password)) for one in _CLASSES) < 3:
+        found.append("it needs three of: small letters, capitals, digits, signs")
+    if "%" in password or not password.isprintable() or password != password.strip():
+        found.append(
+            "a percent sign, control characters or spaces at its ends would be read differently by the command line"
+        )
+    return found
+
+
+def site_records(user: str, password: str, ssh_public_key: str) -> list[Json]:
+    """All records of a site with its first user."""
+
+    def setting(name: str, value: t.Any) -> Json:
+        return {"AdType": "Application.Setting", "Name": name, "Value": value}
+
+    found = [
+        setting("cycleserver.installation.initial_user", user),
+        setting("cycleserver.installation.complete", True),
+        setting("distribution_method", "hpcai.gpu_cluster"),
+        {
+            "AdType": "AuthenticatedUser",
+            "Name": user,
+            "RawPassword": password,
+            "Superuser": True,
+            "ForcePasswordReset": False,
+        },
+    ]
+    if ssh_public_key:
+        found.append(
+            {
+                "AdType": "Credential",
+                "CredentialType": "PublicKey",
+                "Name": f"{user}/public",
+                "PublicKey": ssh_public_key.strip(),
+            }
+        )
+    return found
+
+
+def missing(records: t.Iterable[Json], have: t.Callable[[str, str], t.Sequence[Json]]) -> list[Json]:
+    """The records that are not there yet; a user who is there keeps the password."""
+    found = []
+    for one in records:
+        there = have(one["AdType"], one["Name"])
+        compare = {"Application.Setting": "Value", "Credential": "PublicKey"}.get(one["AdType"])
+        if not there or (compare and _text(there[0].get(compare)) != _text(one[compare])):
+            found.append(one)
+    return found
+
+
+def _text(value: t.Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value).strip()
+
+
+class Drop:
+    """The folder that the server watches."""
+
+    def __init__(self, cli: Cli, owner: str = "cycle_server") -> None:
+        self.cli, self.owner = cli, owner
+        self.folder = Path(cli.params["home"]) / "config" / "data"
+
+    def have(self, kind: str, name: str) -> list[Json]:
+        return self.cli.query(f"select * from {kind} where Name == {quoted(name)}")  # noqa: S608 - no SQL, and quoted
+
+    def leftovers(self) -> list[Path]:
+        """What an earlier run left that was killed: it holds a password."""
+        places = (self.folder, self.folder.parent)
+        return [path for place in places for one in (f"{OURS}*", f".{OURS}*") for path in sorted(place.glob(one))]
+
+    def put(self, records: t.Sequence[Json], timeout: float) -> None:
+        """Move a complete file in, wait until the server took it, and remove what it leaves."""
+        path = self.folder / f"{OURS}{uuid.uuid4().hex}.json"
+        try:
+            # Made beside the folder that is watched, with the right owner: the server never sees half of it.
+            whole = self.folder.parent / path.name
+            write(whole, json.dumps(list(records)), self.owner)
+            whole.replace(path)
+            self._await(path, time.monotonic() + timeout, timeout)
+        finally:
+            for one in self.leftovers():
+                one.unlink()
+
+    def _await(self, path: Path, end: float, timeout: float) -> None:
+        taken = path.with_name(f"{path.name}.imported")
+        while not taken.exists():
+            others = [one.name for one in self.folder.glob(f"{path.name}.*")]
+            if others:
+                raise CliError(
+                    f"the server did not take the records in: it made {', '.join(others)} of them; see its log"
+                )
+            if time.monotonic() > end:
+                raise CliError(
+                    f"the server did not take the records in {self.folder} within {timeout:g} s: is it running, and do"
+                    " they belong to cycle_server? See /opt/cycle_server/logs/cycle_server.log"
+                )
+            time.sleep(0.5)
+
+
+# The first user and the command line of CycleCloud, for module cyclecloud_site.
 
 
 class Line:
@@ -44,7 +168,7 @@ class Line:
             script = next(Path(place).glob("*/install.sh"), None)
             if script is None:
                 raise CliError(f"{self.archive} holds no install.sh")
-            done = _command.run(["env", f"--chdir={script.parent}", "sh", str(script), "--system"], 900)
+            done = _process.run(["env", f"--chdir={script.parent}", "sh", str(script), "--system"], 900)
         if done.problem or not Path(self.params["program"]).exists():
             raise CliError(f"the command line is not installed as {self.params['program']}: {told(done)}")
         self.notes.save({"archive": digest})
@@ -62,7 +186,7 @@ class Line:
                 "timeout": 60,
                 "verify_certificates": True,
             }
-            return before, settings.with_section(before, "cyclecloud", values)
+            return before, server.with_section(before, "cyclecloud", values)
         raise CliError(f"{path} cannot be read as settings: move it away")
 
     def loose(self) -> bool:
@@ -100,13 +224,13 @@ class Line:
 
 def bring(params: t.Mapping[str, t.Any], check: bool) -> Json:
     """Have the records, the command line and its login."""
-    wrong = records.password_problems(params["password"])
+    wrong = password_problems(params["password"])
     if wrong:
         raise CliError(f"its password does not do: {'; '.join(wrong)}")
     cli = Cli(params)
     cli.secrets = [params["password"]]
-    drop, line = records.Drop(cli), Line(cli, params)
-    wanted = records.wanted(params["user"], params["password"], params["ssh_public_key"])
+    drop, line = Drop(cli), Line(cli, params)
+    wanted = site_records(params["user"], params["password"], params["ssh_public_key"])
     missing = _missing(cli, drop, wanted, check)
     left = drop.leftovers()
     outdated, (before, after) = line.outdated(), line.wanted()
@@ -124,9 +248,9 @@ def bring(params: t.Mapping[str, t.Any], check: bool) -> Json:
     return {"changed": changed, "records": names, "diff": {"before": "", "after": "".join(f"{one}\n" for one in steps)}}
 
 
-def _missing(cli: Cli, drop: records.Drop, wanted: list[Json], check: bool) -> list[Json]:
+def _missing(cli: Cli, drop: Drop, wanted: list[Json], check: bool) -> list[Json]:
     try:
-        return records.missing(wanted, drop.have)
+        return missing(wanted, drop.have)
     except CliError:
         if check:  # Nothing is installed yet, or it does not run: an earlier task of the play would have seen to it.
             return wanted

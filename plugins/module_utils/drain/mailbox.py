@@ -12,8 +12,8 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import report, state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import request, state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import DrainError
 
 CONTROLLER = "controller.json"
@@ -21,7 +21,7 @@ _MAX_BYTES = 4 << 20
 _LIFE = 1200  # seconds that the credential can be decoded: longer than a node takes the sign of life for fresh
 _WAIT = 30.0
 
-Reports = t.Dict[str, report.Report]
+Reports = t.Dict[str, request.Report]
 
 
 def reports(folder: str, wait: float = _WAIT) -> Reports:
@@ -48,21 +48,21 @@ def reports(folder: str, wait: float = _WAIT) -> Reports:
     return found
 
 
-def _one(name: str, path: str) -> report.Report:
+def _one(name: str, path: str) -> request.Report:
     """Neither a link nor a pipe nor a huge file keeps the others from being read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
-        return report.Report(name, 0.0, broken=f"cannot be opened: {exc.strerror}")
+        return request.Report(name, 0.0, broken=f"cannot be opened: {exc.strerror}")
     with os.fdopen(descriptor, "rb") as handle:
         found = os.fstat(handle.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
-            return report.Report(name, found.st_mtime, broken=f"is no file of at most {_MAX_BYTES} bytes")
+            return request.Report(name, found.st_mtime, broken=f"is no file of at most {_MAX_BYTES} bytes")
         try:
             text = handle.read(_MAX_BYTES + 1).decode(errors="replace")
         except OSError as exc:
-            return report.Report(name, found.st_mtime, broken=f"cannot be read: {exc.strerror}")
-    return report.read(name, text, found.st_mtime)
+            return request.Report(name, found.st_mtime, broken=f"cannot be read: {exc.strerror}")
+    return request.read(name, text, found.st_mtime)
 
 
 def sign(folder: str) -> str:

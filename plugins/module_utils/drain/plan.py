@@ -1,24 +1,183 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which nodes to drain, and what to say of the others. No I/O; private.
-
-A person's reason is never replaced, nothing is ever resumed, and what hides a fault of the checks themselves drains
-nobody.
-"""
+"""Which nodes to drain, when to hold back because they share a cause, and what to tell people. No I/O."""
 
 from __future__ import annotations
 
 import time
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import faults, findings, latches
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.faults import Fault
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.guards import Finding, Limits, guard
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.report import Report
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import Settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import latches
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.latches import DrainFault, words
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import DrainSettings, Report
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import nodes as slurm_nodes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
+
+# When many nodes fail at once, what they share has failed: report that and drain none. No I/O; private.
+
+
+Finding = t.Dict[str, t.Any]
+Go = t.Tuple[t.Dict[str, DrainFault], t.List[Finding]]
+
+
+class Limits(t.NamedTuple):
+    """What may leave in one go, counting what has just left (``recent``: node to its check)."""
+
+    nodes: int  # of the cluster
+    share: float
+    leaf: int
+    leaves: t.Mapping[str, str]
+    recent: t.Mapping[str, str]
+
+    @property
+    def most(self) -> int:
+        """A small cluster may always lose one."""
+        return max(1, int(self.share * self.nodes + 1e-9))
+
+
+def finding(kind: str, text: str, nodes: t.Iterable[str], **rest: t.Any) -> Finding:
+    return {"kind": kind, "text": text, "nodes": compress(nodes, sort=True, unique=True), **rest}
+
+
+def guard(wanted: dict[str, DrainFault], limits: Limits) -> Go:
+    """Return what may be drained, and a finding for every cause that is held back: by check, by leaf, by all."""
+    go, findings = dict(wanted), []
+    for step in (_hold_checks, _leaves, _all):
+        go, found = step(go, limits)
+        findings += found
+    return go, findings
+
+
+def _hold_checks(wanted: dict[str, DrainFault], limits: Limits) -> Go:
+    """A check that too many nodes fail is held back alone: a broken GPU elsewhere need not wait for it."""
+    groups: dict[str, set[str]] = {}
+    for node, check in [*((n, fault.check) for n, fault in wanted.items()), *limits.recent.items()]:
+        groups.setdefault(check, set()).add(node)
+    held = {check: names for check, names in groups.items() if len(names) > limits.most}
+    findings = [
+        finding(
+            "common_cause",
+            f"{check}: {_count(names, limits)}: suspect what they share (driver, image, configuration, the check)",
+            new,
+            check=check,
+        )
+        for check, names in sorted(held.items())
+        for new in [[node for node in names if node in wanted and wanted[node].check == check]]
+        if new
+    ]
+    return {node: fault for node, fault in wanted.items() if fault.check not in held}, findings
+
+
+def _leaves(wanted: dict[str, DrainFault], limits: Limits) -> Go:
+    groups: dict[str, set[str]] = {}
+    for node in [*wanted, *limits.recent]:
+        groups.setdefault(limits.leaves.get(node, ""), set()).add(node)
+    held = {leaf: names for leaf, names in groups.items() if leaf and len(names) > limits.leaf}
+    findings = [
+        finding(
+            "common_cause",
+            f"{len(names)} nodes of {leaf} in one go, at most {limits.leaf} are drained: suspect the switch {leaf}"
+            " or what its nodes share",
+            [node for node in names if node in wanted],
+            leaf=leaf,
+            suspects=[leaf],
+        )
+        for leaf, names in sorted(held.items())
+        if any(node in wanted for node in names)
+    ]
+    return {node: fault for node, fault in wanted.items() if limits.leaves.get(node, "") not in held}, findings
+
+
+def _all(wanted: dict[str, DrainFault], limits: Limits) -> Go:
+    names = {*wanted, *limits.recent}
+    if not wanted or len(names) <= limits.most:
+        return wanted, []
+    text = f"different checks: {_count(names, limits)}: suspect what they share, or drain by hand"
+    return {}, [finding("common_cause", text, wanted)]
+
+
+def _count(names: t.Collection[str], limits: Limits) -> str:
+    return f"{len(names)} of {limits.nodes} nodes in one go, at most {limits.most} are drained"
+
+
+# What the reconciler tells people, without doing anything about it. No I/O; private.
+
+
+Seen = t.Mapping[str, t.List[DrainFault]]
+_UP = {"IDLE", "MIXED", "ALLOCATED"}
+
+
+def all_of(
+    nodes: t.Sequence[Node], seen: Seen, left: t.Sequence[Node], view: View, settings: DrainSettings
+) -> list[Finding]:
+    found = [_left_alone(node, seen) for node in left]
+    found += _silent(nodes, seen, view, settings)
+    found += _check_findings(seen, view, settings)
+    return found + _quiet(nodes, seen, view, settings)
+
+
+def _left_alone(node: Node, seen: Seen) -> Finding:
+    where = "drained" if slurm_nodes.out_of_service(node) else "still takes jobs"
+    fault = seen[node["name"]][0]
+    held = f"is left as it is ({where}): its reason {node['reason']!r} is not ours"
+    return finding("left_alone", f"{fault.check}: {fault.cause}; {held}", [node["name"]], check=fault.check)
+
+
+def _silent(nodes: t.Sequence[Node], seen: Seen, view: View, settings: DrainSettings) -> list[Finding]:
+    """A node that is said to work and does not report is not healthy: nobody knows."""
+    up = [node["name"] for node in nodes if node["name"] in seen and node["state"] in _UP]
+    never = [name for name in up if name not in view.reports]
+    late = [name for name in up if name in view.reports and view.now - view.reports[name].written > settings.stale]
+    broken: dict[str, list[str]] = {}
+    for name in up:
+        if name in view.reports and view.reports[name].broken:
+            broken.setdefault(view.reports[name].broken, []).append(name)
+    groups = [("no report in the mailbox", never), (f"no report for more than {settings.stale:g} s", late)]
+    groups += [(f"the report {why}", names) for why, names in sorted(broken.items())]
+    return [finding("silent", text, names) for text, names in groups if names]
+
+
+def _check_findings(seen: Seen, view: View, settings: DrainSettings) -> list[Finding]:
+    """Checks that could not be made, and warnings: by what they say, for one broken checker is on many nodes."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for name in seen:
+        report = view.reports.get(name)
+        fresh = report is not None and view.now - report.written <= settings.stale
+        since = view.memory.releases.get(name, 0.0)
+        for item in latches.current(report, settings.stale, since) if report and fresh else ():
+            kind = _kind(item)
+            if kind:
+                groups.setdefault((kind, item["check"], words(item["reason"])), []).append(name)
+    return [
+        finding(kind, f"{check}: {reason or 'no reason given'}", names, check=check)
+        for (kind, check, reason), names in sorted(groups.items())
+    ]
+
+
+def _kind(item: Json) -> str:
+    if item["verdict"] == "error" or (item["verdict"] == "fail" and item["class"] in (None, "infra")):
+        return "infra"
+    return "watch" if item["verdict"] == "warn" or (item["verdict"] == "fail" and latches.monitored(item)) else ""
+
+
+def _quiet(nodes: t.Sequence[Node], seen: Seen, view: View, settings: DrainSettings) -> list[Finding]:
+    """Drained by us and showing nothing now: only proof gives it back. What a silent node shows nobody knows."""
+    names = [
+        node["name"]
+        for node in nodes
+        if node["drained"] and node["reason"].startswith(slurm_nodes.REASON_PREFIX) and node["name"] in view.reports
+        if view.now - view.reports[node["name"]].written <= settings.stale
+        if not any(fault.record for fault in seen.get(node["name"], []))
+    ]
+    text = "drained, and shows no fault now: repair_node.yml certifies it and gives it back"
+    return [finding("provable", text, names)] if names else []
+
+
+# Which nodes to drain, and what to say of the others. No I/O; private.
+
 
 Node = t.Dict[str, t.Any]
 # Off or on the way there: the next report tells, and the machine behind the name may be another one by then.
@@ -37,17 +196,17 @@ class View(t.NamedTuple):
     now: float
 
 
-class Decision(t.NamedTuple):
+class DrainDecision(t.NamedTuple):
     """What to do and to say; ``drained`` are the faults of nodes that were drained by us before."""
 
-    wanted: dict[str, Fault]
-    changes: list[slurm_nodes.Change]
+    wanted: dict[str, DrainFault]
+    changes: list[slurm_nodes.NodeChange]
     left_alone: list[Node]
     findings: list[Finding]
-    drained: list[Fault]
+    drained: list[DrainFault]
 
 
-def decide(view: View, settings: Settings) -> Decision:
+def decide(view: View, settings: DrainSettings) -> DrainDecision:
     """Return the same for the same view, whoever asks and however often."""
     nodes = [node for node in view.nodes if node["state"] != "FUTURE"]
     fresh = view._replace(reports={k: r for k, r in view.reports.items() if view.now - r.written <= settings.stale})
@@ -58,36 +217,36 @@ def decide(view: View, settings: Settings) -> Decision:
     # They were out of service before a repair that was cut short, so they are no news of a common cause.
     back = {name: fault for name, fault in wanted.items() if name in view.memory.holds}
     go, held = guard({name: fault for name, fault in wanted.items() if name not in back}, limits)
-    go = {**faults.merge(go.values()), **back}
-    changes = [slurm_nodes.Change(name, "drain", go[name].reason) for name in sorted(go)]
-    return Decision(go, changes, left, [*held, *findings.all_of(nodes, seen, left, view, settings)], drained)
+    go = {**latches.merge(go.values()), **back}
+    changes = [slurm_nodes.NodeChange(name, "drain", go[name].reason) for name in sorted(go)]
+    return DrainDecision(go, changes, left, [*held, *all_of(nodes, seen, left, view, settings)], drained)
 
 
 def present(node: Node) -> bool:
     return not _AWAY & set(node["flags"])
 
 
-def _faults(name: str, view: View, known: latches.Index, settings: Settings) -> list[Fault]:
+def _faults(name: str, view: View, known: latches.Index, settings: DrainSettings) -> list[DrainFault]:
     """Only a fresh report tells where the node is and what it has; what a repair owes needs none."""
     report = view.reports.get(name)
     unproved = latches.unproved(view.memory, name, report.host if report else "")
     if report is None:
         return unproved
-    shown = faults.faults(report, settings.stale, view.memory.releases.get(name, 0.0))
+    shown = latches.faults(report, settings.stale, view.memory.releases.get(name, 0.0))
     return unproved + shown + latches.hits(known, report, view.reports)
 
 
 def _sort(
-    nodes: t.Sequence[Node], seen: t.Mapping[str, list[Fault]]
-) -> tuple[dict[str, Fault], list[Node], list[Fault]]:
+    nodes: t.Sequence[Node], seen: t.Mapping[str, list[DrainFault]]
+) -> tuple[dict[str, DrainFault], list[Node], list[DrainFault]]:
     """Tell the nodes to drain from those that somebody else holds and those that we do."""
-    wanted: dict[str, Fault] = {}
+    wanted: dict[str, DrainFault] = {}
     left, drained = [], []
     for node in nodes:
         found = seen.get(node["name"], [])
         if not found or _REPAIR & set(node["flags"]):
             continue
-        if node["drained"] and node["reason"].startswith(slurm_nodes.OWNED):
+        if node["drained"] and node["reason"].startswith(slurm_nodes.REASON_PREFIX):
             drained += found
             continue
         own = [fault for fault in found if fault.suite == _SLURMS_OWN.get(node["reason"])]
@@ -99,11 +258,11 @@ def _sort(
     return wanted, left, drained
 
 
-def _recent(nodes: t.Sequence[Node], now: float, settings: Settings) -> dict[str, str]:
+def _recent(nodes: t.Sequence[Node], now: float, settings: DrainSettings) -> dict[str, str]:
     """What we have drained so lately that it belongs to the same go."""
     found = {}
     for node in nodes:
-        if node["drained"] and node["reason"].startswith(slurm_nodes.OWNED):
+        if node["drained"] and node["reason"].startswith(slurm_nodes.REASON_PREFIX):
             moment = _moment(node["reason_time"])
             if moment is not None and now - moment <= settings.window:
                 found[node["name"]] = node["reason"].split(":")[1]

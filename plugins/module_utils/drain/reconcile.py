@@ -1,27 +1,88 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One pass of the reconciler: look, decide, look again, drain. Private.
-
-Nothing here resumes a node. Slurm has no compare-and-set, so every call stands right behind a look at all nodes.
-"""
+"""``hpcai-agent reconcile``: one pass on the controller: look, decide, look again, drain."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
+import sys
 import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import latches, mailbox, plan, slurm, state
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.faults import Fault
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.guards import Finding, finding
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import DrainError, Settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import latches, mailbox, plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import state as drain_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.latches import DrainFault
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.plan import Finding, finding
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import (
+    DEFAULT_CONFIG,
+    DrainError,
+    DrainSettings,
+    load,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import nodes as slurm_nodes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, compress, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError, fields
+
+# The three commands that the reconciler gives Slurm.
 
 
-class Outcome(t.NamedTuple):
+Run = t.Callable[[t.Sequence[str]], _process.Outcome]
+
+_TIMEOUT = 30.0  # slurmctld that is busy answers late; one that is gone must not hold the pass for ever
+_SHOW = ("scontrol", "show")
+
+
+def command(argv: t.Sequence[str]) -> _process.Outcome:
+    """Run scontrol; what its user has set would change what it prints."""
+    return _process.run(argv, _TIMEOUT, environment={"SLURM_TIME_FORMAT": TIME_FORMAT})
+
+
+def read_nodes(run: Run) -> list[state.Record]:
+    """Read all nodes; no nodes is no answer, for nobody reconciles an empty cluster."""
+    argv = [*_SHOW, "node", "-a", "-o"]
+    done = run(argv)
+    if done.problem:
+        raise DrainError(f"{' '.join(argv)} failed: {done.problem}")
+    try:
+        found = state.nodes_from_text(done.out)
+    except (SlurmError, KeyError) as exc:
+        raise DrainError(f"{' '.join(argv)} printed what cannot be read: {exc}") from exc
+    if not found:
+        raise DrainError(f"{' '.join(argv)} named no node")
+    return found
+
+
+def leaves(run: Run) -> dict[str, str]:
+    """Which leaf switch (or block) each node is on; nothing where Slurm has not been told."""
+    done = run([*_SHOW, "topology"])
+    return {} if done.problem else leaves_from_text(done.out)
+
+
+def leaves_from_text(text: str) -> dict[str, str]:
+    """Read topology/tree (switches of level 0) and topology/block."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        values = fields(line)
+        leaf = values.get("SwitchName") if values.get("Level") == "0" else values.get("BlockName")
+        try:
+            names = state.hosts(values.get("Nodes")) if leaf else []
+        except SlurmError:
+            names = []
+        found.update({name: leaf for name in names if leaf})
+    return found
+
+
+# One pass of the reconciler: look, decide, look again, drain.
+
+
+class PassOutcome(t.NamedTuple):
     """What a pass did (or would do), and what it has to say."""
 
     commands: list[list[str]]
@@ -34,77 +95,81 @@ class Outcome(t.NamedTuple):
     problem: str  # an order that Slurm did not carry out
 
 
-def perform(settings: Settings, dry_run: bool, run: slurm.Run = slurm.command, now: float | None = None) -> Outcome:
+def perform(settings: DrainSettings, dry_run: bool, run: Run = command, now: float | None = None) -> PassOutcome:
     """Make one pass; raises DrainError when nothing could be known, and then nothing was done."""
     moment = time.time() if now is None else now
-    with state.acting(settings.state_dir):
+    with drain_state.acting(settings.state_dir):
         if dry_run:
-            return _Pass(settings, run, moment, state.memory(settings.state_dir)).dry()
-        with state.alone(settings.state_dir):
+            return _Pass(settings, run, moment, drain_state.memory(settings.state_dir)).dry()
+        with drain_state.alone(settings.state_dir):
             try:
-                found = _Pass(settings, run, moment, state.memory(settings.state_dir, aside=True))
+                found = _Pass(settings, run, moment, drain_state.memory(settings.state_dir, aside=True))
                 return found.only_say() if settings.dry_run else found.real()
             except OSError as exc:
                 raise DrainError(f"{settings.state_dir} cannot be written: {exc.strerror or exc}") from exc
 
 
-def release(settings: Settings, nodes: t.Sequence[str], dry_run: bool, now: float | None = None) -> list[str]:
+def release(settings: DrainSettings, nodes: t.Sequence[str], dry_run: bool, now: float | None = None) -> list[str]:
     """Forget what is latched of nodes that were proved; return the latches that went."""
     moment = time.time() if now is None else now
-    with state.acting(settings.state_dir), contextlib.nullcontext() if dry_run else state.alone(settings.state_dir):
-        before, dummy = state.memory(settings.state_dir, aside=not dry_run)
+    with drain_state.acting(settings.state_dir), contextlib.nullcontext() if dry_run else drain_state.alone(
+        settings.state_dir
+    ):
+        before, dummy = drain_state.memory(settings.state_dir, aside=not dry_run)
         after = latches.released(before, nodes, mailbox.reports(settings.mailbox), moment)
         if not dry_run:
-            state.remember(settings.state_dir, after)
+            drain_state.remember(settings.state_dir, after)
     return sorted(set(before.latches) - set(after.latches))
 
 
 def hold(
-    settings: Settings, nodes: t.Sequence[str], dry_run: bool, run: slurm.Run = slurm.command
+    settings: DrainSettings, nodes: t.Sequence[str], dry_run: bool, run: Run = command
 ) -> tuple[dict[str, str], bool]:
     """Remember the reasons of nodes that a repair resumes; return them, and whether that is news."""
-    with state.acting(settings.state_dir), contextlib.nullcontext() if dry_run else state.alone(settings.state_dir):
-        before, dummy = state.memory(settings.state_dir, aside=not dry_run)
-        after = latches.held(before, [node for node in slurm.nodes(run) if node["name"] in nodes])
+    with drain_state.acting(settings.state_dir), contextlib.nullcontext() if dry_run else drain_state.alone(
+        settings.state_dir
+    ):
+        before, dummy = drain_state.memory(settings.state_dir, aside=not dry_run)
+        after = latches.held(before, [node for node in read_nodes(run) if node["name"] in nodes])
         news = dict(after.holds) != dict(before.holds)
         if news and not dry_run:
-            state.remember(settings.state_dir, after)
+            drain_state.remember(settings.state_dir, after)
     return {name: after.holds[name] for name in nodes if name in after.holds}, news
 
 
 class _Pass:
     """What one pass knows; the nodes are the only part that it looks at more than once."""
 
-    def __init__(self, settings: Settings, run: slurm.Run, now: float, memory: tuple[latches.Memory, str]) -> None:
+    def __init__(self, settings: DrainSettings, run: Run, now: float, memory: tuple[latches.Memory, str]) -> None:
         self.settings, self.run, self.now = settings, run, now
         self.memory, self.forgotten = latches.expired(memory[0], now, settings.latch_days), memory[1]
         self.reports = mailbox.reports(settings.mailbox)
-        self.leaves = slurm.leaves(run)
+        self.leaves = leaves(run)
         self.problems: list[str] = []
 
-    def look(self) -> tuple[plan.View, plan.Decision]:
-        view = plan.View(slurm.nodes(self.run), self.reports, self.leaves, self.memory, self.now)
+    def look(self) -> tuple[plan.View, plan.DrainDecision]:
+        view = plan.View(read_nodes(self.run), self.reports, self.leaves, self.memory, self.now)
         return view, plan.decide(view, self.settings)
 
-    def dry(self, wrong: t.Sequence[str] = ()) -> Outcome:
+    def dry(self, wrong: t.Sequence[str] = ()) -> PassOutcome:
         view, decision = self.look()
         after = slurm_nodes.after(list(view.nodes), decision.changes)
         drained = {change.name: change.reason for change in decision.changes}
         return self._outcome(view, decision, slurm_nodes.commands(decision.changes), drained, after, wrong)
 
-    def only_say(self) -> Outcome:
+    def only_say(self) -> PassOutcome:
         """A controller that is to drain nothing is alive all the same, and nodes look for its sign."""
         wrong = mailbox.sign(self.settings.mailbox)
         outcome = self.dry([wrong] if wrong else [])
         self._save(outcome, latches.settled(self.memory, outcome.before))
         return outcome
 
-    def real(self) -> Outcome:
+    def real(self) -> PassOutcome:
         wrong = mailbox.sign(self.settings.mailbox)
         first, decision = view, dummy = self.look()
         commands: list[list[str]] = []
-        kept: list[Fault] = []
-        ordered: list[Fault] = []
+        kept: list[DrainFault] = []
+        ordered: list[DrainFault] = []
         try:
             while not self.problems:
                 names = {fault.node for fault in kept}
@@ -126,14 +191,16 @@ class _Pass:
         self._save(outcome, latches.settled(memory, view.nodes))
         return outcome
 
-    def _keep(self, kept: list[Fault], faults: list[Fault]) -> list[Fault]:
+    def _keep(self, kept: list[DrainFault], faults: list[DrainFault]) -> list[DrainFault]:
         """Remember and keep the evidence first, so that nothing is lost if the order is the last thing we do."""
         memory = latches.latched(self.memory, [*kept, *faults], self.now, self.reports)
-        state.remember(self.settings.state_dir, memory)
-        state.log(self.settings.state_dir, [{"time": self.now, "reason": f.reason, **f._asdict()} for f in faults])
+        drain_state.remember(self.settings.state_dir, memory)
+        drain_state.log(
+            self.settings.state_dir, [{"time": self.now, "reason": f.reason, **f._asdict()} for f in faults]
+        )
         return faults
 
-    def _order(self, group: list[slurm_nodes.Change]) -> list[list[str]]:
+    def _order(self, group: list[slurm_nodes.NodeChange]) -> list[list[str]]:
         commands = slurm_nodes.commands(group)
         for argv in commands:
             done = self.run(argv)
@@ -153,21 +220,72 @@ class _Pass:
     def _outcome(
         self,
         view: plan.View,
-        decision: plan.Decision,
+        decision: plan.DrainDecision,
         commands: list[list[str]],
         drained: dict[str, str],
         after: list[Json],
         wrong: t.Sequence[str] = (),
-    ) -> Outcome:
+    ) -> PassOutcome:
         infra = [text for text in (self.forgotten, *wrong) if text]
         found = [*decision.findings, *(finding("infra", text, []) for text in infra)]
-        known = state.known(self.settings.state_dir)
+        known = drain_state.known(self.settings.state_dir)
         new = [item for item in found if item not in known]
         before = list(view.nodes)
-        return Outcome(commands, drained, decision.left_alone, found, new, before, after, "; ".join(self.problems))
+        return PassOutcome(commands, drained, decision.left_alone, found, new, before, after, "; ".join(self.problems))
 
-    def _save(self, outcome: Outcome, memory: latches.Memory) -> None:
+    def _save(self, outcome: PassOutcome, memory: latches.Memory) -> None:
         folder = self.settings.state_dir
-        state.remember(folder, memory)
+        drain_state.remember(folder, memory)
         document = {"schema": 1, "time": self.now, "findings": outcome.findings, "left_alone": outcome.left_alone}
-        state.write(Path(folder, state.FINDINGS), {**document, "problem": outcome.problem})
+        drain_state.write(Path(folder, drain_state.FINDINGS), {**document, "problem": outcome.problem})
+
+
+# ``hpcai-agent reconcile``: drain what nodes report to be broken, from the controller.
+
+
+_WHAT = "Drain the nodes whose health checks found a fault. Nothing is ever resumed."
+
+
+def main(argv: list[str]) -> int:
+    """Return 0 after a pass (findings included), 2 if there was none or Slurm did not carry it out."""
+    parser = argparse.ArgumentParser(prog="hpcai-agent reconcile", description=_WHAT)
+    parser.add_argument("--config", default=DEFAULT_CONFIG, help="default: %(default)s")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be drained, and drain nothing")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument("--release", metavar="HOSTLIST", help="forget what is latched of nodes that were proved")
+    options = parser.parse_args(argv)
+    try:
+        settings = load(options.config)
+        if options.release:
+            return _release(settings, options.release, options.dry_run)
+        outcome = perform(settings, options.dry_run)
+    except (DrainError, HostlistError) as exc:
+        sys.stderr.write(f"hpcai-agent reconcile: nothing was done: {exc}\n")
+        return 2
+    sys.stdout.write(_json(outcome) if options.json else _lines(outcome, options.dry_run or settings.dry_run))
+    if outcome.problem:
+        sys.stderr.write(f"hpcai-agent reconcile: {outcome.problem}\n")
+    return 2 if outcome.problem else 0
+
+
+def _release(settings: DrainSettings, hostlist: str, dry_run: bool) -> int:
+    gone = release(settings, expand(hostlist), dry_run)
+    word = "would be released" if dry_run else "released"
+    sys.stdout.write("".join(f"{word}: {key}\n" for key in gone) or f"nothing is latched of {hostlist}\n")
+    return 0
+
+
+def _lines(outcome: PassOutcome, dry_run: bool) -> str:
+    """What the journal keeps: every drain, and each finding once."""
+    groups: dict[str, list[str]] = {}
+    for name, reason in outcome.drained.items():
+        groups.setdefault(reason, []).append(name)
+    word = "would drain" if dry_run else "drained"
+    lines = [f"{word} {compress(names, sort=True)}: {reason}\n" for reason, names in groups.items()]
+    lines += [f"{item['kind']}: {item['nodes']}{': ' if item['nodes'] else ''}{item['text']}\n" for item in outcome.new]
+    return "".join(lines)
+
+
+def _json(outcome: PassOutcome) -> str:
+    keep = {key: getattr(outcome, key) for key in ("commands", "drained", "left_alone", "findings", "problem")}
+    return json.dumps(keep, sort_keys=True) + "\n"

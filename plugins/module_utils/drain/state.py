@@ -13,8 +13,8 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._replace import replace
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import latches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import DrainError
 

@@ -1,16 +1,21 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the clocks of GPUs are, what is wanted of them and what is left to do. Pure, private.
-
-No driver tells which clocks are locked: nvidia-smi only shows the clock of this moment. What was locked is therefore
-remembered per GPU until the next boot (``clocks_record``), and believed only while the GPU does not contradict it.
-"""
+"""GPU clocks: what each GPU has, what is requested, what is left to do, and the nvidia-smi calls that do it."""
 
 from __future__ import annotations
 
+import re
+import time
 import typing as t
 from dataclasses import dataclass
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_values
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import CsvRow, parse_csv
+
+# What the clocks of GPUs are, what is wanted of them and what is left to do. Pure, private.
+
 
 # One step of the graphics clock; a locked memory clock reads some MHz less than was asked for (3199 for 3201).
 TOLERANCE = 15
@@ -20,7 +25,7 @@ LIMITS = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 DOMAINS = ("memory", "graphics")  # in the order in which they are set
 
 
-class Clocks(t.NamedTuple):
+class ClockPair(t.NamedTuple):
     """MHz; None is unknown, or of no interest in what is wanted."""
 
     graphics: int | None = None
@@ -31,7 +36,7 @@ class Clocks(t.NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gpu:
+class ClockedGpu:
     """One GPU as nvidia-smi shows it now."""
 
     index: int
@@ -40,10 +45,10 @@ class Gpu:
     name: str
     driver: str
     persistence: bool | None
-    maximum: Clocks
-    current: Clocks
-    application: Clocks
-    default: Clocks
+    maximum: ClockPair
+    current: ClockPair
+    application: ClockPair
+    default: ClockPair
     reasons: int | None = None
 
     @property
@@ -64,7 +69,7 @@ class Setting(t.NamedTuple):
     parked: bool = False
 
 
-class Entry(t.NamedTuple):
+class ClockEntry(t.NamedTuple):
     """What is remembered of one GPU; ``persistence`` says that the mode was off before it was switched on here."""
 
     graphics: Setting | None = None
@@ -74,11 +79,11 @@ class Entry(t.NamedTuple):
     def of(self, domain: str) -> Setting | None:
         return self.memory if domain == "memory" else self.graphics
 
-    def having(self, domain: str, setting: Setting | None) -> Entry:
+    def having(self, domain: str, setting: Setting | None) -> ClockEntry:
         return self._replace(memory=setting) if domain == "memory" else self._replace(graphics=setting)
 
 
-class Request(t.NamedTuple):
+class ClocksRequest(t.NamedTuple):
     """What is asked for; ``persistence`` None is: on with clocks, and as it was before after a reset."""
 
     state: str = "maximum"
@@ -91,14 +96,14 @@ def near(value: int | None, wanted: int | None) -> bool:
     return value is not None and wanted is not None and abs(value - wanted) <= TOLERANCE
 
 
-def wanted(gpu: Gpu, request: Request) -> Clocks:
+def wanted(gpu: ClockedGpu, request: ClocksRequest) -> ClockPair:
     """Return the clocks that a GPU shall have; with reset there are none."""
     if request.state == "maximum":
         return gpu.maximum
-    return Clocks(request.graphics, request.memory) if request.state == "locked" else Clocks()
+    return ClockPair(request.graphics, request.memory) if request.state == "locked" else ClockPair()
 
 
-def impossible(gpu: Gpu, target: Clocks) -> str:
+def impossible(gpu: ClockedGpu, target: ClockPair) -> str:
     """Say which clock a GPU cannot have: the driver would take the request and clip it."""
     for domain in DOMAINS:
         value, top = target.of(domain), gpu.maximum.of(domain)
@@ -110,7 +115,7 @@ def impossible(gpu: Gpu, target: Clocks) -> str:
     return ""
 
 
-def holds(gpu: Gpu, domain: str, setting: Setting | None) -> bool:
+def holds(gpu: ClockedGpu, domain: str, setting: Setting | None) -> bool:
     """Return whether what is remembered may be believed."""
     if setting is None:
         return False
@@ -120,31 +125,31 @@ def holds(gpu: Gpu, domain: str, setting: Setting | None) -> bool:
     return setting.by == "nothing" or gpu.limited or now is None or near(now, setting.value) or near(now, setting.seen)
 
 
-def pending(gpu: Gpu, target: Clocks, entry: Entry | None) -> list[str]:
+def pending(gpu: ClockedGpu, target: ClockPair, entry: ClockEntry | None) -> list[str]:
     """Return the clocks that have to be set."""
     found = []
     for domain in DOMAINS:
-        value, setting = target.of(domain), (entry or Entry()).of(domain)
+        value, setting = target.of(domain), (entry or ClockEntry()).of(domain)
         if value is not None and not (setting and setting.value == value and holds(gpu, domain, setting)):
             found.append(domain)
     return found
 
 
-def believed(gpu: Gpu, entry: Entry | None) -> Entry:
+def believed(gpu: ClockedGpu, entry: ClockEntry | None) -> ClockEntry:
     """Return what is remembered without what the GPU contradicts."""
-    kept = entry or Entry()
+    kept = entry or ClockEntry()
     for domain in DOMAINS:
         if not holds(gpu, domain, kept.of(domain)):
             kept = kept.having(domain, None)
     return kept
 
 
-def resets(gpu: Gpu, entry: Entry | None) -> list[str]:
+def resets(gpu: ClockedGpu, entry: ClockEntry | None) -> list[str]:
     """Return the options that bring a GPU back to where its driver starts.
 
     A GPU that idles at its highest graphics clock was locked by somebody else; the memory clock may idle at any value.
     """
-    kept = entry or Entry()
+    kept = entry or ClockEntry()
     locked = [domain for domain in DOMAINS if _by(kept, domain) == "locked"]
     if not locked and gpu.idle and near(gpu.current.graphics, gpu.maximum.graphics):
         locked = list(DOMAINS)
@@ -153,21 +158,21 @@ def resets(gpu: Gpu, entry: Entry | None) -> list[str]:
     return [*options, "-rac"] if known and gpu.application != gpu.default else options
 
 
-def _by(entry: Entry, domain: str) -> str:
+def _by(entry: ClockEntry, domain: str) -> str:
     setting = entry.of(domain)
     return setting.by if setting else ""
 
 
-def switch(gpu: Gpu, request: Request, entry: Entry | None) -> bool | None:
+def switch(gpu: ClockedGpu, request: ClocksRequest, entry: ClockEntry | None) -> bool | None:
     """Return what persistence mode has to become; None leaves it. A GPU that has no such mode is left."""
     if gpu.persistence is None:
         return None
     if request.persistence is False or (request.state == "reset" and request.persistence is None):
-        return False if request.state == "reset" and gpu.persistence and (entry or Entry()).persistence else None
+        return False if request.state == "reset" and gpu.persistence and (entry or ClockEntry()).persistence else None
     return None if gpu.persistence else True
 
 
-def reached(gpu: Gpu, domain: str, setting: Setting | None) -> int | None:
+def reached(gpu: ClockedGpu, domain: str, setting: Setting | None) -> int | None:
     """Return the clock that a setting led to; None when an idle GPU does not show it."""
     if setting is None or setting.by == "application":
         return gpu.application.of(domain) if setting else gpu.current.of(domain)
@@ -178,7 +183,7 @@ def reached(gpu: Gpu, domain: str, setting: Setting | None) -> int | None:
     return None if unknown else value
 
 
-def snapshot(gpu: Gpu, entry: Entry) -> dict[str, t.Any]:
+def snapshot(gpu: ClockedGpu, entry: ClockEntry) -> dict[str, t.Any]:
     """Return what is set on a GPU, for before, after and diff; ``entry`` is believed."""
     locked = {d: s.value for d in DOMAINS for s in [entry.of(d)] if s and s.by == "locked"}
     return {
@@ -188,3 +193,278 @@ def snapshot(gpu: Gpu, entry: Entry) -> dict[str, t.Any]:
         "application_graphics": gpu.application.graphics,
         "application_memory": gpu.application.memory,
     }
+
+
+# Ask nvidia-smi for clocks and have it change them; every call has a time limit.
+
+
+FIELDS = (
+    "index uuid pci.bus_id name driver_version persistence_mode"
+    " clocks.max.graphics clocks.max.memory clocks.current.graphics clocks.current.memory"
+    " clocks.applications.graphics clocks.applications.memory"
+    " clocks.default_applications.graphics clocks.default_applications.memory clocks_event_reasons.active"
+).split()
+# The name before R535. Other names that a driver does not know are left out: their values are unknown.
+_FORMER = {"clocks_event_reasons.active": "clocks_throttle_reasons.active"}
+_NEEDED = {"index", "uuid", "pci.bus_id"}
+_INVALID = re.compile(r'Field "([^"]+)" is not a valid field to query')
+# nvidia-smi calls what a GPU cannot do a warning and ends with 0; before R415 there is no locking at all.
+_UNSUPPORTED = re.compile(
+    r"not supported for GPU|is not supported|Invalid combination of input arguments", re.IGNORECASE
+)
+_DENIED = re.compile(r"permission", re.IGNORECASE)
+NO_DEVICES = "No devices were found"
+
+
+class SmiError(RuntimeError):
+    """nvidia-smi did not show the GPUs; the text is fit for the user."""
+
+    def __init__(self, text: str, no_gpu: bool = False) -> None:
+        super().__init__(text)
+        self.no_gpu = no_gpu
+
+
+class SmiAnswer(t.NamedTuple):
+    """What came of a change: ``kind`` is done, unsupported, denied or failed."""
+
+    kind: str
+    text: str = ""
+
+
+class Smi:
+    """nvidia-smi with a time limit for each call and, if told, one for all of them together."""
+
+    def __init__(self, program: str, timeout: float, budget: float | None = None) -> None:
+        self.program = program
+        self.timeout = timeout
+        self.until = None if budget is None else time.monotonic() + budget
+        self.commands: list[list[str]] = []
+        self.problem = ""
+        self.fields = list(FIELDS)
+
+    def query(self) -> list[ClockedGpu]:
+        """Return all GPUs; one that is lost is missing and named in ``problem``."""
+        while True:
+            outcome = self._run([f"--query-gpu={','.join(self.fields)}", "--format=csv,noheader,nounits"])
+            refused = _INVALID.search(f"{outcome.out}\n{outcome.err}")
+            if not refused or not self._without(refused.group(1)):
+                break
+        log = parse_csv(outcome.out, self.fields)
+        gpus = [_gpu(row) for run in log.runs for row in run.rows if row.number("index") is not None]
+        cause = log.cause or nvidia_smi_values.message(outcome.err) or nvidia_smi_values.status(outcome.rc)
+        self.problem = cause.text if cause else outcome.problem
+        if not gpus or any(run.rejected for run in log.runs):
+            told = self.problem or f"it printed {outcome.out.strip()[-200:]!r}"
+            raise SmiError(f"{self.program} does not show the GPUs: {told}", NO_DEVICES in told)
+        return gpus
+
+    def _without(self, name: str) -> bool:
+        """Ask without a field that this driver does not know; false when it is one that is needed."""
+        if name not in self.fields or name in _NEEDED:
+            return False
+        place = self.fields.index(name)
+        self.fields[place : place + 1] = [_FORMER[name]] if name in _FORMER else []
+        return True
+
+    def change(self, gpu: ClockedGpu, *options: str) -> SmiAnswer:
+        """Change one GPU, named by its place on the bus: indexes move when a GPU is lost."""
+        arguments = ["-i", gpu.bus_id, *options]
+        self.commands.append([self.program, *arguments])
+        outcome = self._run(arguments)
+        text = f"{outcome.out}\n{outcome.err}"
+        if outcome.rc is None:
+            return SmiAnswer("failed", outcome.problem)
+        if outcome.rc == 3 or _UNSUPPORTED.search(text):
+            return SmiAnswer("unsupported", _said(text, _UNSUPPORTED) or nvidia_smi_values.STATUS[3][1])
+        if outcome.rc == 4 or _DENIED.search(text):
+            return SmiAnswer("denied", f"{_said(text, _DENIED) or 'no permission'}: this needs root")
+        known = nvidia_smi_values.status(outcome.rc)
+        return SmiAnswer("done") if outcome.rc == 0 else SmiAnswer("failed", known.text if known else outcome.problem)
+
+    def _run(self, arguments: t.Sequence[str]) -> _process.Outcome:
+        limit = self.timeout
+        if self.until is not None:
+            limit = min(limit, self.until - time.monotonic())
+            if limit <= 0:
+                return _process.Outcome(None, "", f"{self.program}: the time for all of it is over", 0.0)
+        return _process.run([self.program, *arguments], limit)
+
+
+def _said(text: str, pattern: t.Pattern[str]) -> str:
+    return next((line.strip() for line in text.splitlines() if pattern.search(line)), "")
+
+
+def _gpu(row: CsvRow) -> ClockedGpu:
+    def clocks(kind: str) -> ClockPair:
+        return ClockPair(*(_integer(row.number(f"clocks.{kind}.{domain}")) for domain in ClockPair._fields))
+
+    def text(name: str) -> str:
+        return row.values.get(name) or ""
+
+    reasons = next((row.values[name] for name in (*_FORMER, *_FORMER.values()) if row.values.get(name)), None)
+    return ClockedGpu(
+        _integer(row.number("index")) or 0,
+        text("uuid"),
+        text("pci.bus_id"),
+        text("name"),
+        text("driver_version"),
+        nvidia_smi_values.flag(row.values.get("persistence_mode")),
+        clocks("max"),
+        clocks("current"),
+        clocks("applications"),
+        clocks("default_applications"),
+        nvidia_smi_values.mask(reasons),
+    )
+
+
+def _integer(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+# The way of one GPU to the clocks that are asked for: what it was, what it is told, what came of that.
+
+
+_LOCK = {"memory": "-lmc", "graphics": "-lgc"}
+_UNLOCK = {"memory": "-rmc", "graphics": "-rgc"}
+
+
+class ClockChange:
+    """The way of one GPU: what it was, what was asked of it, what came of that."""
+
+    def __init__(self, gpu: ClockedGpu, entry: ClockEntry | None, request: ClocksRequest) -> None:
+        self.first = self.gpu = gpu
+        self.entry = believed(gpu, entry)
+        self.request = request
+        self.kinds: set[str] = set()
+        self.refused: set[str] = set()
+        self.fresh: set[str] = set()
+        self.target = wanted(gpu, request)
+        told = impossible(gpu, self.target)
+        self.problems = [told] if told else []
+        self.pending = [] if told else pending(gpu, self.target, self.entry)
+        self.resets = resets(gpu, self.entry) if request.state == "reset" else []
+        self.persistence = switch(gpu, request, self.entry)
+        self.before = self.snapshot()
+
+    @property
+    def needed(self) -> bool:
+        return bool(self.pending or self.resets or self.persistence is not None)
+
+    def method(self, domain: str) -> str:
+        """Return how a clock is set: locked, application, nothing (it cannot be) or empty (it is not)."""
+        setting = self.entry.of(domain)
+        return setting.by if setting else ""
+
+    def snapshot(self) -> dict[str, t.Any]:
+        found = snapshot(self.gpu, self.entry)
+        if self.request.state == "reset" and "-rgc" in resets(self.gpu, self.entry):
+            found["locked_graphics"] = found["locked_graphics"] or self.gpu.current.graphics
+        return found
+
+    def predicted(self) -> dict[str, t.Any]:
+        """Return what check mode may promise: that the GPU takes what it is told."""
+        if self.persistence is None and not self.pending and not self.resets:
+            return self.before
+        persistence = self.gpu.persistence if self.persistence is None else self.persistence
+        after = {**self.before, "persistence": persistence}
+        after.update({f"locked_{domain}": self.target.of(domain) for domain in self.pending})
+        if self.resets:
+            default = {f"application_{name}": value for name, value in self.gpu.default._asdict().items()}
+            after.update(default if "-rac" in self.resets else {}, locked_graphics=None, locked_memory=None)
+        return after
+
+    def plan(self) -> list[list[str]]:
+        """Return the options that would be sent to the GPU."""
+        switch = [] if self.persistence is None else [["-pm", str(int(self.persistence))]]
+        return [*switch, *([option] for option in self.resets), *(self._lock(domain) for domain in self.pending)]
+
+    def _lock(self, domain: str) -> list[str]:
+        value = self.target.of(domain)
+        return [_LOCK[domain], f"{value},{value}"]
+
+    def send(self, smi: Smi) -> None:
+        """Set what is missing."""
+        if self.persistence is not None and self._tell(smi, "-pm", str(int(self.persistence))) == "done":
+            self.entry = self.entry._replace(persistence=self.persistence)
+        for option in self.resets:
+            if self._tell(smi, option) == "done":
+                self.entry = self._forgotten(option)
+        for domain in self.pending:
+            kind = self._tell(smi, *self._lock(domain))
+            if kind == "done":
+                self.fresh.add(domain)
+                self.entry = self.entry.having(domain, Setting("locked", self.target.of(domain) or 0))
+            elif kind == "unsupported":
+                self.refused.add(domain)
+
+    def _forgotten(self, option: str) -> ClockEntry:
+        by = "application" if option == "-rac" else "locked"
+        kept = self.entry
+        for domain in DOMAINS:
+            setting = kept.of(domain)
+            if setting and setting.by == by and option in ("-rac", _UNLOCK[domain]):
+                kept = kept.having(domain, None)
+        return kept
+
+    def _tell(self, smi: Smi, *options: str) -> str:
+        answer = smi.change(self.gpu, *options)
+        self.kinds.add(answer.kind)
+        if answer.kind in ("denied", "failed"):
+            self.problems.append(f"{' '.join(options)}: {answer.text}")
+        return answer.kind
+
+    def settled(self) -> bool:
+        """Return whether there is nothing to wait for."""
+        if self.resets:
+            return not (self.gpu.idle and near(self.gpu.current.graphics, self.gpu.maximum.graphics))
+        return self.gpu.limited or not self.unseen()
+
+    def unseen(self) -> set[str]:
+        """Return the clocks that were locked just now and do not show it."""
+        return {d for d in self.fresh if not near(self.gpu.current.of(d), self.target.of(d))}
+
+    def parked(self, domain: str) -> bool:
+        """Return whether an idle GPU stayed where it was: then its clock says nothing about the lock."""
+        return self.gpu.idle and near(self.gpu.current.of(domain), self.first.current.of(domain))
+
+    def fall_back(self, smi: Smi) -> bool:
+        """Use application clocks for what cannot be locked, or idles on as before; true if the GPU was told to."""
+        missing = {d for d in self.refused if not near(self.gpu.current.of(d), self.target.of(d))}
+        if None not in self.gpu.application:
+            missing |= {domain for domain in self.unseen() if self.parked(domain)}
+        for domain in self.refused - missing:
+            self.entry = self.entry.having(domain, Setting("nothing", self.target.of(domain) or 0))
+        if not missing:
+            return False
+        asked = ClockPair(*(self.target.of(d) or self.gpu.application.of(d) for d in ClockPair._fields))
+        if None in self.gpu.application or None in asked:
+            kind = "unsupported"
+        elif asked == self.gpu.application:
+            kind = "done"
+        else:
+            kind = self._tell(smi, "-ac", f"{asked.memory},{asked.graphics}")
+        for domain in missing:
+            self._replaced(smi, domain, kind)
+        return True
+
+    def _replaced(self, smi: Smi, domain: str, kind: str) -> None:
+        value = self.target.of(domain) or 0
+        if kind == "done":
+            if domain in self.fresh:
+                self._tell(smi, _UNLOCK[domain])
+                self.fresh.discard(domain)
+            self.entry = self.entry.having(domain, Setting("application", value))
+        elif kind == "unsupported" and domain in self.refused:
+            self.entry = self.entry.having(domain, Setting("nothing", value))
+            self.problems.append(f"this GPU lets its {domain} clock be set in no way (status 3: not supported)")
+
+    def finish(self) -> None:
+        """Remember what the clocks read now, so that the next run knows whether somebody undid it."""
+        for domain in DOMAINS:
+            setting = self.entry.of(domain)
+            if setting and setting.by == "application":
+                seen = self.gpu.application.of(domain)
+                self.entry = self.entry.having(domain, setting._replace(seen=seen))
+            elif setting and domain in self.fresh:
+                seen = self.gpu.current.of(domain)
+                self.entry = self.entry.having(domain, setting._replace(seen=seen, parked=self.parked(domain)))

@@ -1,11 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which GPUs a node has and which are missing. Pure, private.
-
-Indexes are those of nvidia-smi and CUDA. Both count in PCI order, over the GPUs that the driver knows: one that does
-not answer keeps its index, one that is not on the bus does not.
-"""
+"""The GPUs of a node: three calls of nvidia-smi, and which GPUs are there or missing."""
 
 from __future__ import annotations
 
@@ -13,14 +9,109 @@ import itertools
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers._nvidia_smi_document import Run as Query
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_gpu import Gpu
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_nvlink import NvlinkRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_topo import TopologyRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_xml import Gpu, XmlRun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import (
     Address,
-    TopologyError,
+    CpuListError,
+    Topology,
     address,
     bus_id,
 )
+
+# Ask nvidia-smi for everything that gpu_info needs, in three calls.
+
+
+Runner = t.Callable[..., Outcome]
+
+# Containers and systemd units have a PATH without these.
+PLACES = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/usr/lib/wsl/lib", "/run/nvidia/driver/usr/bin")
+_CALLS = {"query": ["-q", "-x"], "topo": ["topo", "-m"], "nvlink": ["nvlink", "-s"]}
+
+
+class SmiReading(t.NamedTuple):
+    """What nvidia-smi said. ``problems`` says of a call (query, topo, nvlink) why nothing can be told from it.
+
+    ``cause`` is what nvidia-smi itself complained about in place of showing GPUs.
+    """
+
+    query: XmlRun | None
+    matrix: TopologyRun | None
+    nvlink: NvlinkRun | None
+    problems: dict[str, str]
+    cause: Cause | None
+    commands: list[list[str]]
+
+
+def read(
+    program: str | None,
+    timeout: float,
+    environment: t.Mapping[str, str] | None = None,
+    runner: Runner = run,
+    find: t.Callable[..., str] = _launch.find,
+) -> SmiReading:
+    """Make the calls, one after the other."""
+    try:
+        path = find("nvidia-smi", program, PLACES, role=None)
+    except _launch.NotFound as exc:
+        return SmiReading(None, None, None, dict.fromkeys(_CALLS, str(exc)), None, [])
+    caller = _Caller(path, timeout, environment or {}, runner)
+    log = nvidia_smi.parse_xml(caller.ask("query"))
+    query = log.runs[0] if log.runs else None
+    if query is None or not query.gpus:
+        cause = log.cause or nvidia_smi.message(caller.complaint) or nvidia_smi.status(caller.status)
+        caller.give_up("query", cause.text if cause else "it showed no GPU")
+        return SmiReading(query, None, None, caller.problems, cause, caller.commands)
+    if not query.complete:
+        caller.problems["query"] = "its output ends in the middle"
+    topo = next(iter(nvidia_smi.parse_topo(caller.ask("topo")).runs), None)
+    nvlink = next(iter(nvidia_smi.parse_nvlink(caller.ask("nvlink")).runs), None)
+    return SmiReading(query, topo, nvlink, caller.problems, None, caller.commands)
+
+
+class _Caller:
+    """Runs nvidia-smi until it hangs."""
+
+    def __init__(self, path: str, timeout: float, environment: t.Mapping[str, str], runner: Runner) -> None:
+        self.problems: dict[str, str] = {}
+        self.commands: list[list[str]] = []
+        self.status: int | None = None
+        self.complaint = ""
+        self._path, self._timeout, self._environment, self._runner = path, timeout, environment, runner
+        self._hung = ""
+
+    def ask(self, name: str) -> str:
+        """Return what a call printed; its status alone is no problem, since one lost GPU changes it."""
+        if self._hung:
+            self.problems[name] = f"not asked, because {self._hung}"
+            return ""
+        argv = [self._path, *_CALLS[name]]
+        self.commands.append(argv)
+        outcome = self._runner(argv, self._timeout, None, self._environment)
+        self.status, self.complaint = outcome.rc, outcome.err
+        if outcome.rc is None:
+            self._hung = f"{' '.join(argv)}: {outcome.problem}"
+            self.problems[name] = self._hung
+            return ""
+        if not outcome.out.strip():
+            self.problems[name] = f"{' '.join(argv)}: {outcome.problem or 'no output'}"
+        return f"{outcome.err}\n{outcome.out}" if name == "query" else outcome.out
+
+    def give_up(self, name: str, why: str) -> None:
+        """Nothing more can be asked where the first call showed no GPU."""
+        self.problems.setdefault(name, f"{' '.join(self.commands[-1])}: {why}")
+        for other in _CALLS:
+            self.problems.setdefault(other, self.problems[name])
+
+
+# Which GPUs a node has and which are missing. Pure, private.
+
 
 _HIDDEN = "it is on the PCI bus, but the driver does not show it"
 _UNKNOWN = "which one it is cannot be told"
@@ -34,7 +125,7 @@ class Expected(t.NamedTuple):
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingGpu:
     """A GPU that does not answer; ``index`` is its place among all GPUs of the node, if that is known."""
 
     index: int | None
@@ -53,7 +144,7 @@ class Inventory(t.NamedTuple):
     """GPUs by index, those that are missing, and how many metrics each check must have."""
 
     gpus: dict[int, Gpu]
-    missing: list[Missing]
+    missing: list[MissingGpu]
     planned: list[int]
 
 
@@ -64,7 +155,7 @@ def expected(rows: t.Sequence[t.Any]) -> list[Expected]:
         domain, node = (row.get("pci_domain"), row.get("numa_node")) if isinstance(row, dict) else (None, None)
         where = address(f"{domain:0>4}:00:00.0") if isinstance(domain, str) else None
         if where is None or isinstance(node, bool) or not isinstance(node, int):
-            raise TopologyError(f"a GPU of a topology is {{pci_domain: '000b' (in quotes), numa_node: 3}}, not {row!r}")
+            raise CpuListError(f"a GPU of a topology is {{pci_domain: '000b' (in quotes), numa_node: 3}}, not {row!r}")
         found.append(Expected(where[0], node))
     return found
 
@@ -86,7 +177,7 @@ def nodes_of(profile: t.Sequence[Expected], there: t.Iterable[Address]) -> dict[
     return found
 
 
-def take(query: Query, on_bus: t.Sequence[str], profile: t.Sequence[Expected], count: int) -> Inventory:
+def take(query: XmlRun, on_bus: t.Sequence[str], profile: t.Sequence[Expected], count: int) -> Inventory:
     """Give every GPU its index, and name what is missing by all that is known of it."""
     count = count or len(profile)
     alive = [gpu for gpu in query.gpus if gpu.error is None]
@@ -101,8 +192,8 @@ def take(query: Query, on_bus: t.Sequence[str], profile: t.Sequence[Expected], c
     counted = [*lost, *(hidden if attached >= len(alive) + len(lost) + len(hidden) else [])]
     gpus = _indexed(alive, there, counted, set(numbered))
     missing = _named({**lost, **hidden, **absent}, there, profile, count)
-    missing += [Missing(index, None, None, why) for index, why in sorted(numbered.items())]
-    missing += [Missing(None, None, None, _UNKNOWN)] * (wanted - len(hidden) - len(absent))
+    missing += [MissingGpu(index, None, None, why) for index, why in sorted(numbered.items())]
+    missing += [MissingGpu(None, None, None, _UNKNOWN)] * (wanted - len(hidden) - len(absent))
     highest = max([count, len(alive) + len(counted), *(index + 1 for index in [*gpus, *numbered])])
     return Inventory(gpus, missing, list(range(highest)))
 
@@ -112,7 +203,7 @@ def _explain(on_bus: t.Sequence[str], known: t.Sequence[Address], wanted: int) -
     return hidden if len(hidden) <= wanted else {}
 
 
-def _lost(query: Query, there: t.Sequence[Address]) -> tuple[dict[Address, str], dict[int, str]]:
+def _lost(query: XmlRun, there: t.Sequence[Address]) -> tuple[dict[Address, str], dict[int, str]]:
     """Return the GPUs that nvidia-smi complains about, or shows without values: by address, else by index."""
     found: dict[Address, str] = {}
     numbered: dict[int, str] = {}
@@ -154,12 +245,77 @@ def _absent(profile: t.Sequence[Expected], known: t.Sequence[Address], wanted: i
 
 def _named(
     gone: t.Mapping[Address, str], there: t.Sequence[Address], profile: t.Sequence[Expected], count: int
-) -> list[Missing]:
+) -> list[MissingGpu]:
     """Number the missing among all: that is known when all are, from a profile or because their number is right."""
     everything = sorted([*gone, *there])
     whole = len(everything) == (len(profile) or count)
     nodes = nodes_of(profile, everything)
     return [
-        Missing(everything.index(where) if whole else None, bus_id(where), nodes.get(where), why)
+        MissingGpu(everything.index(where) if whole else None, bus_id(where), nodes.get(where), why)
         for where, why in sorted(gone.items())
     ]
+
+
+# What the checks of gpu_info know of a node, and what they find. Pure, private.
+
+
+class GpuCheckOptions(t.NamedTuple):
+    """What is expected of the node; ``gpus`` 0 and no model or places expect nothing."""
+
+    node: str
+    gpus: int = 0
+    model: str | None = None
+    places: t.Sequence[Expected] = ()
+    expect: t.Sequence[Json] = ()
+    run: str | None = None
+    profile: str | None = None
+
+    def expects(self, check: str) -> bool:
+        """Return whether somebody counts on a check."""
+        return any(expectation.get("check") == check for expectation in self.expect)
+
+
+class PinnedProcess(t.NamedTuple):
+    """A process, the GPUs that it uses and the CPUs that it may run on; None if it cannot be seen any more."""
+
+    pid: int
+    gpus: t.Sequence[int]
+    cpus: str | None
+
+
+class ObservedGpus(t.NamedTuple):
+    """All that was read."""
+
+    reading: SmiReading
+    inventory: Inventory
+    topology: Topology
+    processes: t.Sequence[PinnedProcess] = ()
+
+    @property
+    def gpus(self) -> dict[int, Gpu]:
+        return self.inventory.gpus
+
+    def problem(self, call: str) -> str:
+        return self.reading.problems.get(call, "")
+
+
+class GpuFinding(t.NamedTuple):
+    """What one check saw; without a verdict the expectations decide. ``gpus`` are those with a finding of its own."""
+
+    metrics: t.Sequence[Json] = ()
+    verdict: str | None = None
+    reason: str = ""
+    blame: str = "hardware"
+    gpus: t.Sequence[int] = ()
+    samples: t.Sequence[Json] = ()
+
+
+Measure = t.Callable[[ObservedGpus, GpuCheckOptions], GpuFinding]
+
+
+def listing(numbers: t.Iterable[int]) -> str:
+    """Write indexes for people: GPU 3, GPUs 3 and 5, GPUs 1, 3 and 5."""
+    texts = [str(number) for number in sorted(set(numbers))]
+    if len(texts) < 2:
+        return f"GPU {''.join(texts)}"
+    return f"GPUs {', '.join(texts[:-1])} and {texts[-1]}"

@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import text
 
 SPEC: dict[str, Json] = {"share_gpus": {"type": "bool", "default": False}}
@@ -85,7 +85,7 @@ def _who(user: User) -> str:
     return f"{user.name.rpartition('/')[2] or user.name} (pid {user.pid})"
 
 
-class Watch:
+class UserWatch:
     """Looks before and after a measurement; what came in between made the numbers worthless as well."""
 
     def __init__(self, launch: Launch, params: t.Mapping[str, t.Any], chosen: t.Container[int | str] | None) -> None:

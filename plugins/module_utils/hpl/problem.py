@@ -1,20 +1,78 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""hpl: what is asked for, the size of the problem and its input file. Pure, private."""
+"""hpl: the request, the size of the problem, its input file, and CPUs and memory of each rank. Pure."""
 
 from __future__ import annotations
 
 import math
+import posixpath
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, validate_expectation
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import validate_seconds, validate_units
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
+    Json,
+    validate_expectation,
+    validate_seconds,
+    validate_units,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import affinity as hpl_affinity
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import from_facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import machine
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import binding
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import Topology, from_facts
+
+# Which CPUs and memory each rank of HPL gets, as the arguments of NVIDIA's hpl.sh. Pure, private.
+
+
+OPTIONS = ("--gpu-affinity", "--cpu-affinity", "--mem-affinity")
+
+
+class Affinity(t.NamedTuple):
+    """The places of the ranks of a node, rank after rank; where nothing can be derived all are empty, and why."""
+
+    gpus: t.Sequence[int] = ()
+    cpus: t.Sequence[str] = ()
+    memory: t.Sequence[int] = ()
+    reason: str = ""
+
+    @property
+    def arguments(self) -> list[str]:
+        """Return the arguments of hpl.sh."""
+        columns: tuple[t.Sequence[t.Any], ...] = (self.gpus, self.cpus, self.memory)
+        texts = [":".join(str(one) for one in column) for column in columns]
+        return [word for name, text in zip(OPTIONS, texts) if text for word in (name, text)]
+
+
+def affinity(topology: Topology) -> Affinity:
+    """Give rank N the GPU with the Nth index, its own share of the CPUs of that GPU's NUMA node, and its memory."""
+    places = sorted(topology.gpus, key=lambda gpu: gpu.index)
+    homeless = [str(gpu.index) for gpu in places if gpu.numa_node is None]
+    bound = binding(topology, split=True)
+    if bound.masks and not homeless:
+        cpus = [_cpus(mask) for mask in bound.masks]
+        return Affinity([gpu.index for gpu in places], cpus, [gpu.numa_node or 0 for gpu in places])
+    why = f"the NUMA node of GPU {', '.join(homeless)} is unknown" if homeless else bound.reason
+    return Affinity(reason=why)
+
+
+def _cpus(mask: str) -> str:
+    number = int(mask, 16)
+    return machine.write(cpu for cpu in range(number.bit_length()) if number >> cpu & 1)
+
+
+def taken(arguments: t.Sequence[str]) -> list[str]:
+    """Return which of the options were given by hand."""
+    return [word for word in arguments if word.partition("=")[0] in OPTIONS]
+
+
+def understands(program: str) -> bool:
+    """Only NVIDIA's script has these options; netlib's xhpl would read them as nothing."""
+    return posixpath.basename(program).endswith(".sh")
+
+
+# hpl: what is asked for, the size of the problem and its input file. Pure, private.
+
 
 CHECK = "hpl"
 UNITS = {"tflops": "TFLOP/s", "tflops_per_gpu": "TFLOP/s", "residual_failures": "tests"}
@@ -35,8 +93,8 @@ SPEC: dict[str, Json] = {
     "topology": {"type": "dict"},
     "timeout": {"type": "float", "default": 1800},
     **users.SPEC,
-    **_measure.SPEC,
-    **_measure.NODE,
+    **_checks.SPEC,
+    **_checks.NODE,
 }
 
 # netlib's HPL.dat, 31 lines of which only those with a name in braces matter to NVIDIA's builds.
@@ -121,7 +179,7 @@ def validate(params: t.Mapping[str, t.Any], launch: Launch) -> None:
     validate_seconds("timeout", params["timeout"])
     if not 0 < params["memory_fraction"] <= 1:
         raise HplError(f"memory_fraction is {params['memory_fraction']:g}, more than 0 and at most 1 is needed")
-    affinity(params, launch)
+    rank_affinity(params, launch)
     given = [name for name in ("n", "p", "q", "gpu_memory_mib") if params[name] is not None]
     if params["dat"] and given:
         raise HplError(f"dat {params['dat']} says the problem; {', '.join(given)} would have no effect")
@@ -131,12 +189,12 @@ def validate(params: t.Mapping[str, t.Any], launch: Launch) -> None:
             raise HplError(f"launcher {launch.kind} needs directory, which all nodes see, for HPL.dat; or dat")
 
 
-def affinity(params: t.Mapping[str, t.Any], launch: Launch) -> hpl_affinity.Affinity:
+def rank_affinity(params: t.Mapping[str, t.Any], launch: Launch) -> Affinity:
     """Return where the ranks of a node belong, or why that is not known; refuse to say it in two ways."""
     if not params["topology"]:
-        return hpl_affinity.Affinity(reason="no topology was given")
-    found = hpl_affinity.affinity(from_facts(params["topology"]))
-    twice = hpl_affinity.taken(params["arguments"]) or (["cpu_masks"] if launch.cpu_masks else [])
+        return Affinity(reason="no topology was given")
+    found = affinity(from_facts(params["topology"]))
+    twice = taken(params["arguments"]) or (["cpu_masks"] if launch.cpu_masks else [])
     if twice:
         raise HplError(f"topology says where ranks belong; {', '.join(twice)} would say it again")
     if found.gpus and len(found.gpus) != launch.ranks_per_node:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""hpl: find the program, write its input, run it, and collect what came back. Private."""
+"""hpl: find the program, run it, decide what of its output is believed, and judge that."""
 
 from __future__ import annotations
 
@@ -16,18 +16,143 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run, run_to_file
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
+    Json,
+    explain,
+    judge,
+    metric,
+    overall,
+    record,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Command, Launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run, run_to_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import check
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl.affinity import understands
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl.problem import CHECK, UNITS, Problem, understands
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import hpl, text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.hpl import HplRow, HplRun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import parse_csv
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.srun_busy import busy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
+
+# hpl: what of an output is believed, and the check record. Pure, private.
+
+
+_EXACT = {
+    "check": CHECK,
+    "metric": "residual_failures",
+    "op": "==",
+    "value": 0,
+    "unit": "tests",
+    "source": "HPL's own acceptance test of the solution",
+}
+_SPEEDS = ("tflops", "tflops_per_gpu")
+# The time is printed with two decimals, the speed with three or four digits.
+_SLACK = 0.02
+
+
+class HplFinding(t.NamedTuple):
+    """What is believed: the row that counts, the residuals, and why not more; ``kind`` is the class of that."""
+
+    row: HplRow | None = None
+    failures: int | None = None
+    problem: str = ""
+    kind: str = "infra"
+
+
+def read(log: Log[HplRun], outcome: Outcome, wanted: Problem | None) -> HplFinding:
+    """Return the fastest row of the one run, if it is the run that was asked for and was checked."""
+    if len(log.runs) != 1:
+        text = f"HPL printed {len(log.runs)} results instead of one" if log.runs else "HPL printed no result"
+        return _failed(log, outcome, text)
+    (run,) = log.runs
+    row = run.best
+    if row is None or not run.complete:
+        text = "HPL printed no row; HPL.dat may send it to a file" if row is None else "the output of HPL breaks off"
+        return _failed(log, outcome, text)
+    problem = _other(run, row, wanted) or _impossible(row)
+    if not problem and run.residual_failures is None:
+        problem = "HPL did not check its solution: the threshold of HPL.dat is not above 0"
+    if problem:
+        return HplFinding(None, run.residual_failures, problem)
+    if run.residual_failures:
+        return HplFinding(row, run.residual_failures)
+    left = log.cause.text if log.cause else outcome.problem
+    return HplFinding(row, run.residual_failures, left, log.cause.kind if log.cause else "infra")
+
+
+def _failed(log: Log[HplRun], outcome: Outcome, text: str) -> HplFinding:
+    """A program that hangs has no cause but that; of one that ended the first failure explains most."""
+    if log.cause and (outcome.rc is not None or log.cause.kind == "hardware"):
+        return HplFinding(None, None, log.cause.text, log.cause.kind)
+    return HplFinding(None, None, outcome.problem or text)
+
+
+def _other(run: HplRun, row: HplRow, wanted: Problem | None) -> str:
+    if any(one.mixed for one in run.rows):
+        return f"{run.program or 'HPL-AI'} computes in mixed precision; its speed is no HPL result"
+    solved = Problem(row.n, row.nb, row.p, row.q)
+    return f"HPL solved {_words(solved)}, not {_words(wanted)}" if wanted and solved != wanted else ""
+
+
+def _words(problem: Problem) -> str:
+    return ", ".join(f"{name} {value}" for name, value in problem._asdict().items())
+
+
+def _impossible(row: HplRow) -> str:
+    """The speed follows from size and time; one that does not is a misread or a broken clock."""
+    ranks, each = row.p * row.q, row.gflops_per_gpu
+    # NVIDIA's HPL runs a rank per GPU.
+    if each is not None and row.gflops is not None and abs(each * ranks - row.gflops) > _SLACK * row.gflops:
+        return f"HPL printed {row.gflops:g} Gflops and {each:g} per GPU, which does not fit {ranks} ranks"
+    if not row.seconds or row.seconds < 1 or row.gflops is None:
+        return ""
+    follows = (2 / 3 * row.n**3 + 3 / 2 * row.n**2) / row.seconds / 1e9
+    if abs(row.gflops - follows) <= _SLACK * follows:
+        return ""
+    return f"HPL printed {row.gflops:g} Gflops, but n {row.n} in {row.seconds:g} s are {follows:.4g}"
+
+
+def metrics(finding: HplFinding, gpus: int | None) -> list[Json]:
+    """Return what is judged; without GPUs there is no speed of one."""
+    row = finding.row
+    speed = None if row is None or row.gflops is None else row.gflops / 1000
+    found = [metric("tflops", speed, UNITS["tflops"])]
+    each = None if row is None else row.gflops_per_gpu
+    if gpus or each is not None:
+        share = each / 1000 if each is not None else None if speed is None else speed / (gpus or 1)
+        found.append(metric("tflops_per_gpu", share, UNITS["tflops_per_gpu"]))
+    return [*found, metric("residual_failures", finding.failures, UNITS["residual_failures"])]
+
+
+def judged(finding: HplFinding, gpus: int | None, nodes: int, expectations: t.Sequence[Json], common: Json) -> Json:
+    """Return the record. A speed nobody compared with anything is no pass, one above the peak is no measurement."""
+    items = judge(CHECK, metrics(finding, gpus), [_EXACT, *expectations], nodes)
+    found = [_misread(item) for item in items]
+    verdict = overall(found)
+    speeds = {item["verdict"] for item in found if item["name"] in _SPEEDS}
+    if finding.problem:
+        verdict = "fail" if finding.kind == "hardware" else "error"
+    elif any(item["verdict"] == "error" for item in found if item["name"] in _SPEEDS):
+        verdict = "error"
+    elif verdict == "pass" and speeds == {"unjudged"}:
+        verdict = "unjudged"
+    told = [finding.problem] if finding.problem else [explain(found)] if explain(found) else []
+    told += [f"{item['name']} is above what the hardware can do: a misread" for item in found if item.get("misread")]
+    clean = [{key: value for key, value in item.items() if key != "misread"} for item in found]
+    samples = [dataclasses.asdict(finding.row)] if finding.row else []
+    return record(CHECK, verdict=verdict, metrics=clean, reason="; ".join(told), samples=samples, **common)
+
+
+def _misread(item: Json) -> Json:
+    """An upper limit of a speed is the peak of the hardware."""
+    above = item["name"] in _SPEEDS and item["verdict"] in ("fail", "warn") and str(item["expected"]).startswith("<")
+    return {**item, "verdict": "error", "misread": True} if above else item
+
+
+# hpl: find the program, write its input, run it, and collect what came back.
+
 
 NAMES = ("hpl.sh", "xhpl")
 PLACES = ("/opt/gpu_test_tools/bin", "/workspace", "/opt/nvidia/hpc-benchmarks*", "/opt/hpl*", "/opt/hpl*/bin")
@@ -41,7 +166,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
     """Run and return what the module returns; raises ValueError for options that make no sense."""
     try:
         launch = _launch.here(params, job_name="hpl", timeout=params["timeout"])
-    except _find.NotFound as exc:
+    except _launch.NotFound as exc:
         return _without(params, None, "error", str(exc))
     asked.validate(params, launch)
     if check_mode:
@@ -49,7 +174,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
     memory = None if params["dat"] or params["n"] or launch.kind != "local" else _memory(params["timeout"])
     problem = asked.problem(params, launch, memory)
     if problem is None and not params["dat"]:
-        expected = any(one["check"] == check.CHECK for one in params["expect"])
+        expected = any(one["check"] == CHECK for one in params["expect"])
         if launch.kind != "local":
             raise asked.HplError(f"launcher {launch.kind} needs n, gpu_memory_mib or dat")
         return _without(params, launch, "error" if expected else "skipped", "no GPU, and neither n nor dat is given")
@@ -60,9 +185,9 @@ def _looked(params: t.Mapping[str, t.Any], launch: Launch, problem: asked.Proble
     """Run between two looks at who else uses the GPUs."""
     try:
         program = _program(params["path"], launch)
-    except _find.NotFound as exc:
+    except _launch.NotFound as exc:
         return _without(params, launch, "error", f"{exc}{_ADVICE}")
-    watch = users.Watch(launch, params, users.visible(launch))
+    watch = users.UserWatch(launch, params, users.visible(launch))
     if watch.refusal:
         return _without(params, launch, "skipped", watch.refusal)
     log = params["log"] or f"{folder}/hpl.log"
@@ -78,7 +203,7 @@ def _program(path: str | None, launch: Launch) -> str:
         return path or _INSIDE
     if path and launch.kind != "local":
         return path if posixpath.basename(path).startswith(("hpl", "xhpl")) else f"{path.rstrip('/')}/xhpl"
-    return _find.find(NAMES, path, PLACES, role=None)
+    return _launch.find(NAMES, path, PLACES, role=None)
 
 
 @contextlib.contextmanager
@@ -114,12 +239,12 @@ def _solve(
     problem: asked.Problem | None,
     dat: str,
     log: str,
-    watch: users.Watch,
+    watch: users.UserWatch,
 ) -> Json:
     if launch.container_image:
         where = posixpath.dirname(dat)
         launch = launch._replace(container_mounts=[*launch.container_mounts, f"{where}:{where}"])
-    place = asked.affinity(params, launch)
+    place = asked.rank_affinity(params, launch)
     bound = place.arguments if understands(program) else []
     command = _launch.command(launch, arguments(program, dat, [*bound, *params["arguments"]]))
     outcome = run_to_file(command.argv, params["timeout"], log, command.environment)
@@ -129,17 +254,17 @@ def _solve(
     taken = busy(outcome.out)
     if taken and not found.runs:
         return {**_without(params, launch, "skipped", taken), **facts}
-    finding = check.read(found, outcome, problem)
+    finding = read(found, outcome, problem)
     gpus = params["gpus"] or (launch.ranks if problem and not params["n"] else None)
     common = _about(params, launch)
     common.update(seconds=outcome.seconds, evidence=outcome.out[-_TAIL:] if finding.problem or finding.failures else "")
     version = found.runs[0].version if found.runs else None
     common["context"].update(argv=command.argv, version=version, log=params["log"])
     common["context"]["affinity"] = " ".join(bound) or place.reason or f"{program} takes none"
-    return {"checks": [check.judged(finding, gpus, launch.nodes, watch.limits(params["expect"]), common)], **facts}
+    return {"checks": [judged(finding, gpus, launch.nodes, watch.limits(params["expect"]), common)], **facts}
 
 
-def _facts(log: Log[hpl.Run], command: Command, problem: asked.Problem | None) -> Json:
+def _facts(log: Log[hpl.HplRun], command: Command, problem: asked.Problem | None) -> Json:
     rows = [dataclasses.asdict(row) for found in log.runs for row in found.rows]
     residuals = [dataclasses.asdict(one) for found in log.runs for one in found.residuals]
     what = {"problem": problem and problem._asdict(), "dat": problem and problem.dat}
@@ -166,6 +291,6 @@ def _about(params: t.Mapping[str, t.Any], launch: Launch | None) -> Json:
 
 
 def _without(params: t.Mapping[str, t.Any], launch: Launch | None, verdict: str, reason: str) -> Json:
-    found = record(check.CHECK, verdict=verdict, reason=reason, **_about(params, launch))
+    found = record(CHECK, verdict=verdict, reason=reason, **_about(params, launch))
     command = Command([], dict(launch.environment) if launch else {})
     return {**_facts(hpl.parse(""), command, None), "checks": [found]}

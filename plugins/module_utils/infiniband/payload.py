@@ -1,11 +1,8 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program that infiniband_bandwidth runs on the nodes: private, stdlib only.
-
-It is passed to ``python -`` behind the text of ``place``, so it may import nothing else of the collection.
-On one node it starts server and client, of two nodes the first is the server and the second the client. Servers are
-its children and end with it.
+"""The program that infiniband_bandwidth runs on the nodes. Standard library only; it imports nothing of the collection,
+since its text is sent as it is.
 """
 
 from __future__ import annotations
@@ -22,7 +19,64 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband.place import Json, numbers, place, plan
+# Ports on the node that infiniband_bandwidth measures: the first half of its program. Private, stdlib only.
+
+
+Json = t.Dict[str, t.Any]
+
+
+def read(*parts: str) -> str:
+    try:
+        with open(os.path.join(*parts), errors="replace") as file:  # noqa: PTH118, PTH123
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Sort mlx5_ib10 after mlx5_ib2."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]{1,9})", name)]
+
+
+def listed(path: str) -> list[str]:
+    try:
+        return sorted(os.listdir(path), key=natural)  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def place(sysfs: str, nic: str) -> Json:
+    """Return link layer, state, NUMA node and CPUs of a port (``device`` or ``device:port``)."""
+    device, dummy, number = nic.partition(":")
+    base = f"{sysfs}/class/infiniband/{device}"
+    port, node = f"{base}/ports/{number or 1}", read(base, "device/numa_node")
+    cpus = read(f"{sysfs}/devices/system/node/node{node}/cpulist") if node.isdigit() else ""
+    state = read(port, "state").partition(": ")[2].capitalize()
+    return {"link_layer": read(port, "link_layer"), "state": state, "numa_node": node, "cpus": cpus}
+
+
+def plan(task: Json) -> list[str]:
+    """Return the ports to measure: those asked for, else all of the link layer that are up."""
+    if task["devices"]:
+        return list(task["devices"])
+    base = f"{task['sysfs']}/class/infiniband"
+    devices = {device: listed(f"{base}/{device}/ports") for device in listed(base)}
+    names = [d if len(ports) == 1 else f"{d}:{port}" for d, ports in devices.items() for port in ports]
+    known = [(name, place(task["sysfs"], name)) for name in names]
+    return [n for n, at in known if at["state"] == "Active" and at["link_layer"] == task["link_layer"]]
+
+
+def numbers(cpus: str) -> set[int]:
+    """Return the numbers of a CPU list as Linux writes it."""
+    found: set[int] = set()
+    for part in filter(None, cpus.split(",")):
+        first, dummy, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+# The program that infiniband_bandwidth runs on the nodes: private, stdlib only.
+
 
 MARK = "HPCAI_INFINIBAND "
 # perftest gives up at once when nobody listens: the server is not ready yet.
@@ -53,7 +107,7 @@ def shorten(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:half]}\n...\n{text[-half:]}"
 
 
-class Process:
+class PayloadProcess:
     """A program on the CPUs of a NUMA node; its memory follows, as it is the first to touch it."""
 
     def __init__(self, argv: t.Sequence[str], cpus: str) -> None:
@@ -94,11 +148,11 @@ def refusal(task: Json, nic: str, at: Json) -> str:
     return "" if shutil.which(task["program"]) else f"{task['program']} is not installed (package perftest)"
 
 
-def client(task: Json, nic: str, cpus: str, port: int, host: str, server: Process | None = None) -> Json:
+def client(task: Json, nic: str, cpus: str, port: int, host: str, server: PayloadProcess | None = None) -> Json:
     """Start the client until the server listens, which may still be busy with the port before."""
     end = time.monotonic() + task["window"] + task["limit"]
     while True:
-        done = Process(arguments(task, nic, port, host), cpus).wait(task["limit"])
+        done = PayloadProcess(arguments(task, nic, port, host), cpus).wait(task["limit"])
         again = done["rc"] and NOT_READY in done["out"] and (server is None or server.child.poll() is None)
         if not again or time.monotonic() > end:
             break
@@ -141,7 +195,7 @@ def loopback(task: Json, nics: t.Sequence[str]) -> None:
             continue
         with socket.create_server(("", 0)) as probe:
             port = probe.getsockname()[1]  # free now, and perftest takes it at once
-        server = Process(arguments(task, other, port), places[other]["cpus"])
+        server = PayloadProcess(arguments(task, other, port), places[other]["cpus"])
         done = client(task, nic, places[nic]["cpus"], port, "localhost", server)
         report(nic=nic, partner=other, role="client", **done, **places[nic])
         report(nic=nic, partner=other, role="server", **server.wait(3), **places[other])
@@ -161,7 +215,7 @@ def between(task: Json, nics: t.Sequence[str], rank: int, host: str) -> None:
         elif rank:
             report(nic=nic, role=role, **client(task, nic, at["cpus"], port, host), **at)
         else:
-            server = Process(arguments(task, nic, port), at["cpus"])
+            server = PayloadProcess(arguments(task, nic, port), at["cpus"])
             report(nic=nic, role=role, **server.wait(task["window"] + task["limit"]), **at)
 
 

@@ -11,16 +11,15 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run_to_file
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run_to_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import checks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.network import Network
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.request import NcclError, Request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.trust import Measured
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import command as nccl_command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import result as nccl_result
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.command import NcclTestsError, NcclTestsRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.result import MeasuredCollective, Network
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nccl_tests, text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 
@@ -30,13 +29,13 @@ _TAIL = 2000
 def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Json:
     """Measure and return what the module returns; raises ValueError for options that make no sense."""
     try:
-        request = asked.read(params)
-    except _find.NotFound as exc:
+        request = nccl_command.read(params)
+    except _launch.NotFound as exc:
         return _without(params, None, "error", str(exc))
     reason = _needless(request, params, check_mode)
     if reason:
         return _without(params, request, "skipped", reason)
-    watch = users.Watch(request.launch, params, users.visible(request.launch))
+    watch = users.UserWatch(request.launch, params, users.visible(request.launch))
     if watch.refusal:
         return _without(params, request, "skipped", watch.refusal)
     folder = params["log"] or folder
@@ -45,7 +44,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
     for collective in request.collectives:
         measured[collective], about[collective], argv = _one(request, collective, _log(folder, collective), params)
         commands[collective] = argv
-    result = checks.result(measured, request, watch.limits(params["expect"]), about)
+    result = nccl_result.result(measured, request, watch.limits(params["expect"]), about)
     result["checks"] = [watch.noted(one) for one in result["checks"]]
     return {**result, "argv": commands, "environment": dict(request.launch.environment)}
 
@@ -57,7 +56,7 @@ def _clear(folder: str, collectives: t.Sequence[str]) -> None:
         for collective in collectives:
             _log(folder, collective).write_bytes(b"")
     except OSError as exc:
-        raise NcclError(f"log {folder} cannot be written: {exc.strerror}") from exc
+        raise NcclTestsError(f"log {folder} cannot be written: {exc.strerror}") from exc
 
 
 def _log(folder: str, collective: str) -> Path:
@@ -65,20 +64,20 @@ def _log(folder: str, collective: str) -> Path:
 
 
 def _one(
-    request: Request, collective: str, log: Path, params: t.Mapping[str, t.Any]
-) -> tuple[Measured, Json, list[str]]:
+    request: NcclTestsRequest, collective: str, log: Path, params: t.Mapping[str, t.Any]
+) -> tuple[MeasuredCollective, Json, list[str]]:
     common = _about(params, request, collective)
     try:
-        program = asked.program(request, collective, _find.find)
-    except _find.NotFound as exc:
-        return Measured(None, str(exc), nccl_tests.parse(""), Network()), common, []
-    argv, environment = command(request.launch, asked.argv(request, program))
+        program = nccl_command.program(request, collective, _launch.find)
+    except _launch.NotFound as exc:
+        return MeasuredCollective(None, str(exc), nccl_tests.parse(""), Network()), common, []
+    argv, environment = command(request.launch, nccl_command.argv(request, program))
     outcome = run_to_file(argv, params["timeout"], log, environment)
     with text.opened(log) as lines:
         parsed = nccl_tests.parse(lines)
     with text.opened(log) as lines:
         network = Network().read(lines)
-    measured = Measured(outcome.rc, outcome.problem, parsed, network)
+    measured = MeasuredCollective(outcome.rc, outcome.problem, parsed, network)
     run = parsed.runs[0] if parsed.runs else None
     common["context"].update(
         network.facts(), argv=argv, version=run and run.version, log=str(log) if params["log"] else None
@@ -89,7 +88,7 @@ def _one(
     return measured, common, argv
 
 
-def _about(params: t.Mapping[str, t.Any], request: Request | None, collective: str) -> Json:
+def _about(params: t.Mapping[str, t.Any], request: NcclTestsRequest | None, collective: str) -> Json:
     """Return what a record says of itself before anything ran."""
     context = {"tool": "nccl-tests", "version": None, "argv": [], "profile": params["profile"]}
     more = {"collective": collective, "launcher": params["launcher"]}
@@ -107,12 +106,12 @@ def _node(params: t.Mapping[str, t.Any], launch: Launch) -> str | None:
     return params["name"] or (launch.hosts[0] if launch.hosts else own)
 
 
-def _only_host(request: Request, run: nccl_tests.Run | None) -> str | None:
+def _only_host(request: NcclTestsRequest, run: nccl_tests.NcclTestsRun | None) -> str | None:
     hosts = {device.host for device in run.devices} if run else set()
     return hosts.pop() if request.launch.nodes == 1 and len(hosts) == 1 else None
 
 
-def _needless(request: Request, params: t.Mapping[str, t.Any], check_mode: bool) -> str:
+def _needless(request: NcclTestsRequest, params: t.Mapping[str, t.Any], check_mode: bool) -> str:
     """Say why nothing is measured."""
     if check_mode:
         return "check mode"
@@ -121,7 +120,7 @@ def _needless(request: Request, params: t.Mapping[str, t.Any], check_mode: bool)
         return f"fewer than {params['min_nodes']} nodes are fit and idle{busy}"
     if request.gpus == 1:
         return "one rank has nobody to exchange anything with"
-    expected = any(one["check"] == asked.CHECK for one in params["expect"])
+    expected = any(one["check"] == nccl_command.CHECK for one in params["expect"])
     if request.launch.kind == "local" and not expected and not _has_gpu():
         return "no GPU"
     return ""
@@ -131,9 +130,11 @@ def _has_gpu() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*")) or shutil.which("nvidia-smi") is not None
 
 
-def _without(params: t.Mapping[str, t.Any], request: Request | None, verdict: str, reason: str) -> Json:
+def _without(params: t.Mapping[str, t.Any], request: NcclTestsRequest | None, verdict: str, reason: str) -> Json:
     names = params["collectives"]
-    records = [record(asked.CHECK, verdict=verdict, reason=reason, **_about(params, request, name)) for name in names]
+    records = [
+        record(nccl_command.CHECK, verdict=verdict, reason=reason, **_about(params, request, name)) for name in names
+    ]
     empty: Json = {"runs": [], "rows": [], "ranks": [], "nodes": [], "argv": {}}
     each = {key: dict.fromkeys(names) for key in ("peak", "average", "correct")}
     environment = dict(request.launch.environment) if request else {}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import typing as t
 from xml.sax.saxutils import quoteattr
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import MARK
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import MARK
 
 _GPU = "0x030200"
 _NIC = "0x020700"
@@ -23,7 +23,7 @@ Json = t.Mapping[str, t.Any]
 Device = t.Tuple[str, str]
 
 
-class TopologyError(ValueError):
+class NcclTopologyError(ValueError):
     """A profile does not say enough; the text is fit for the user."""
 
 
@@ -33,7 +33,7 @@ def generate(profile: Json) -> str:
     link, bridge = _needed(topology, "link", "topology"), _needed(topology, "bridge", "topology")
     cpu = _needed(topology, "cpu", "topology")
     if bridge not in BRIDGES:
-        raise TopologyError(f"topology.bridge is {bridge!r}; {', '.join(BRIDGES)} are known")
+        raise NcclTopologyError(f"topology.bridge is {bridge!r}; {', '.join(BRIDGES)} are known")
     nodes = int(_needed(profile, "numa_nodes"))
     number = 0
     name = f"{profile.get('vm_size', '')} ({MARK}, role node_tuning)"
@@ -51,7 +51,7 @@ def generate(profile: Json) -> str:
 
 def _needed(mapping: Json, key: str, within: str = "") -> t.Any:
     if mapping.get(key) is None:
-        raise TopologyError(f"the profile has no {within}{'.' if within else ''}{key}")
+        raise NcclTopologyError(f"the profile has no {within}{'.' if within else ''}{key}")
     return mapping[key]
 
 

@@ -1,22 +1,252 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Apply a bundle to this node: what bootstrap.sh starts. No AnsibleModule, private, runs on the node."""
+"""Apply a bundle to this node: what bootstrap.sh starts. Runs on the node, without AnsibleModule."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import http.client
 import json
+import os
+import re
+import shutil
+import socket
 import sys
 import time
 import typing as t
+import urllib.error
+import urllib.request
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lock import lock
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._replace import replace
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import result, size
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.host import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock, replace
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
+
+# The node that configures itself: its files, its units, its gate. No AnsibleModule, private, runs on the node.
+
+
+UNITS = {
+    "hpcai-node.service": """[Unit]
+Description=Lets slurmd start where this node has configured itself
+After=local-fs.target hpcai-scratch.service hpcai-gpu-clocks.service hpcai-node-health.service
+Before=slurmd.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=true
+ExecStart=/bin/sh {current}/bootstrap.sh --boot
+
+[Install]
+WantedBy=multi-user.target
+""",
+    # No order with slurmd, which it starts.
+    "hpcai-node-apply.service": """[Unit]
+Description=Configures this node
+After=network-online.target remote-fs.target
+Wants=network-online.target
+
+[Service]
+Type=oneshot
+TimeoutStartSec=infinity
+ExecStart=/bin/sh {current}/bootstrap.sh
+""",
+}
+_JETPACK = "/opt/cycle/jetpack/bin/jetpack"
+_MOMENT = 60.0
+
+
+class NodeHost:
+    """A machine below a root directory; tests have one of their own."""
+
+    def __init__(self, root: str = "/", command: t.Callable[..., Outcome] = run) -> None:
+        self.root, self.command = Path(root), command
+        self.state = self.root / "var/lib/hpcai/node"
+        self.run = self.root / "run/hpcai"
+        self.gate = self.run / "node-ready"
+        self.held = self.run / "slurmd-held"
+        self.progress = self.run / "node-progress.json"
+        self.result = self.state / "result.json"
+        self.log = self.root / "var/log/hpcai-node.log"
+        self.current = self.state / "current"
+
+    def machine(self) -> str:
+        with contextlib.suppress(OSError):
+            return (self.root / "etc/machine-id").read_text(encoding="utf-8").strip()
+        return ""
+
+    def name(self) -> str:
+        return socket.gethostname().split(".")[0]
+
+    def systemctl(self, *words: str) -> Outcome:
+        return self.command(["systemctl", *words], _MOMENT)
+
+    def settle(self, bundle: Path, digest: str) -> Path:
+        """Have the bundle where it stays; others are removed."""
+        home = self.state / "bundles" / digest[:12]
+        home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if bundle != home:
+            shutil.rmtree(home, ignore_errors=True)
+            shutil.copytree(bundle, home, symlinks=True)
+        self._point(home)
+        for other in home.parent.iterdir():
+            if other != home:
+                shutil.rmtree(other, ignore_errors=True)
+        return home
+
+    def _point(self, home: Path) -> None:
+        aside = self.current.with_name(".current")
+        with contextlib.suppress(FileNotFoundError):
+            aside.unlink()
+        aside.symlink_to(home)
+        aside.replace(self.current)
+
+    def units(self) -> None:
+        """Have the units that open the gate at every boot."""
+        stale = False
+        for name, text in UNITS.items():
+            path = self.root / "etc/systemd/system" / name
+            wanted = text.format(current=self.current)
+            if not path.is_file() or path.read_text(encoding="utf-8") != wanted:
+                path.write_text(wanted, encoding="utf-8")
+                stale = True
+        if stale:
+            self.systemctl("daemon-reload")
+        self.systemctl("enable", "hpcai-node.service")
+
+    def open(self) -> None:
+        """Let slurmd start, and start it where it was stopped for this."""
+        if not self.gate.exists():
+            self.gate.write_text("ready\n", encoding="utf-8")
+        self.release()
+
+    def release(self) -> None:
+        if self.held.exists():
+            self.systemctl("start", "--no-block", "slurmd")
+            self.held.unlink()
+
+    def close(self) -> None:
+        """Let no slurmd start; one that has jobs keeps them."""
+        with contextlib.suppress(FileNotFoundError):
+            self.gate.unlink()
+        if self.command(["pgrep", "-f", r"^slurmstepd: \["], _MOMENT).rc != 0:
+            if self.systemctl("is-active", "--quiet", "slurmd").rc == 0:
+                self.held.touch()
+            self.systemctl("stop", "slurmd")
+
+    def tell(self, line: str, level: str) -> None:
+        """Tell CycleCloud, on a node that it made."""
+        jetpack = str(self.root / _JETPACK.lstrip("/"))
+        found = jetpack if os.access(jetpack, os.X_OK) else shutil.which("jetpack")
+        if found:
+            priority = "high" if level == "error" else "low"
+            self.command([found, "log", f"hpcai-node: {line}", f"--level={level}", f"--priority={priority}"], _MOMENT)
+
+
+# What a node remembers of having configured itself: no AnsibleModule, private, runs on the node.
+
+
+SCHEMA = 1
+OK, FAILED, LATE = "ok", "failed", "late"
+CODES = {OK: 0, FAILED: 1, LATE: 3}
+_SHOWN = 2000
+
+
+class ApplyResult(t.NamedTuple):
+    """One attempt; ``machine`` tells a node from another that was made from its disk."""
+
+    digest: str
+    machine: str
+    started: str
+    seconds: float
+    status: str
+    failed_task: str = ""
+    message: str = ""
+    changed: int = 0
+
+    def document(self) -> dict[str, t.Any]:
+        told = {**self._asdict(), "seconds": round(self.seconds, 1), "message": self.message[:_SHOWN]}
+        return {"schema": SCHEMA, **told}
+
+    def line(self) -> str:
+        """Say it in one line, fit for CycleCloud's log."""
+        what = f"{self.status} after {self.seconds:.0f} s, {self.changed} changes, bundle {self.digest[:12]}"
+        why = ": ".join(part for part in (self.failed_task, self.message) if part)
+        return " ".join(f"{what}; {why}".split())[:_SHOWN] if why else what
+
+
+def load(path: Path) -> dict[str, t.Any]:
+    """Return a document; one that is not there, or half written by a node that lost its power, says nothing."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def applied(known: t.Mapping[str, t.Any], digest: str, machine: str) -> bool:
+    """Return whether this machine has this bundle, as far as it ever got."""
+    return (known.get("status"), known.get("digest"), known.get("machine")) == (OK, digest, machine)
+
+
+def judge(late: bool, rc: int | None, said: str, progress: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return how a run ended from its exit status, its last words and what the callback kept of it."""
+    changed = int(progress.get("changed") or 0)
+    if late:
+        return {
+            "status": LATE,
+            "failed_task": str(progress.get("task") or ""),
+            "message": "the budget is over",
+            "changed": changed,
+        }
+    if rc == 0 and not progress.get("hosts"):
+        return {"status": FAILED, "message": "node.yml did nothing: no host of the inventory is in slurm_compute"}
+    if rc == 0:
+        return {"status": OK, "changed": changed}
+    task = str(progress.get("failed_task") or "")
+    # Without a failed task the words of ansible-playbook itself say why.
+    message = str(progress.get("message") or "") or said or f"ansible-playbook ended with {rc}"
+    return {"status": FAILED, "failed_task": task, "message": message, "changed": changed}
+
+
+# What machine the cloud says this is: one bundle serves node arrays of several sizes. Private, runs on the node.
+
+
+# Every VM of Azure has it: cloud-init, sources/azure/identity.py.
+AZURE = "7783-7084-3265-9085-8269-3286-77"
+URL = "http://169.254.169.254/metadata/instance/compute/vmSize?api-version=2021-02-01&format=text"
+_ATTEMPTS, _SECONDS = 3, 2.0
+_SIZE = re.compile(r"[A-Za-z0-9_]{1,64}")
+
+
+def size(root: Path, fetch: t.Callable[[], str] | None = None) -> str:
+    """Return the VM size as profiles name it, such as ``ND96asr_v4``; nothing elsewhere, or if Azure is silent."""
+    try:
+        tag = (root / "sys/class/dmi/id/chassis_asset_tag").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError):
+        return ""
+    if tag != AZURE:
+        return ""
+    for dummy in range(_ATTEMPTS):
+        try:
+            said = (fetch or _fetch)().strip()
+        except (OSError, urllib.error.URLError, http.client.HTTPException):
+            continue
+        return said[len("Standard_") :] if _SIZE.fullmatch(said) and said.startswith("Standard_") else ""
+    return ""
+
+
+def _fetch() -> str:
+    """Ask the instance metadata service, which no proxy leads to."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    asked = urllib.request.Request(URL, headers={"Metadata": "true"})
+    with opener.open(asked, timeout=_SECONDS) as answer:
+        return str(answer.read(256).decode("ascii", "replace"))
+
+
+# Apply a bundle to this node: what bootstrap.sh starts. No AnsibleModule, private, runs on the node.
+
 
 BUDGET = 900
 SCOPE = "hpcai-node-run.scope"
@@ -51,9 +281,9 @@ def options(argv: t.Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: t.Sequence[str], host: Host | None = None) -> int:
+def main(argv: t.Sequence[str], host: NodeHost | None = None) -> int:
     begin = time.monotonic()
-    asked, host = options(argv), host or Host()
+    asked, host = options(argv), host or NodeHost()
     host.run.mkdir(mode=0o755, parents=True, exist_ok=True)
     host.state.mkdir(mode=0o755, parents=True, exist_ok=True)
     if asked.boot:
@@ -63,43 +293,43 @@ def main(argv: t.Sequence[str], host: Host | None = None) -> int:
         return 0 if not asked.force and known(asked, host) else apply(asked, host, begin)
 
 
-def known(asked: argparse.Namespace, host: Host) -> bool:
+def known(asked: argparse.Namespace, host: NodeHost) -> bool:
     """Open the gate where this machine has the bundle already."""
-    if not result.applied(result.load(host.result), asked.found, host.machine()):
+    if not applied(load(host.result), asked.found, host.machine()):
         return False
     host.open()
     say(f"bundle {asked.found[:12]} is applied; the node is open for slurmd")
     return True
 
 
-def boot(asked: argparse.Namespace, host: Host) -> int:
+def boot(asked: argparse.Namespace, host: NodeHost) -> int:
     """Do what there is to do at every boot."""
     return 0 if known(asked, host) else host.systemctl("start", "--no-block", "hpcai-node-apply.service").rc or 0
 
 
-def apply(asked: argparse.Namespace, host: Host, begin: float) -> int:
+def apply(asked: argparse.Namespace, host: NodeHost, begin: float) -> int:
     """Run the playbook, write down how it ended, and open or close the gate accordingly."""
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     try:
         verdict = attempt(asked, host, begin)
     except (OSError, ValueError, KeyError) as exc:  # a full disk, for one
-        verdict = {"status": result.FAILED, "message": f"the bundle could not be applied: {type(exc).__name__}: {exc}"}
+        verdict = {"status": FAILED, "message": f"the bundle could not be applied: {type(exc).__name__}: {exc}"}
     seconds = time.monotonic() - begin
-    found = result.Result(digest=asked.found, machine=host.machine(), started=started, seconds=seconds, **verdict)
-    if found.status == result.OK:
+    found = ApplyResult(digest=asked.found, machine=host.machine(), started=started, seconds=seconds, **verdict)
+    if found.status == OK:
         host.open()
     else:
         host.systemctl("kill", "--signal=KILL", SCOPE)
         host.close()
     say(found.line())
-    host.tell(found.line(), "info" if found.status == result.OK else "error")
+    host.tell(found.line(), "info" if found.status == OK else "error")
     keep(host.result, found)
-    return result.CODES[found.status]
+    return CODES[found.status]
 
 
-def attempt(asked: argparse.Namespace, host: Host, begin: float) -> dict[str, t.Any]:
+def attempt(asked: argparse.Namespace, host: NodeHost, begin: float) -> dict[str, t.Any]:
     """Put the bundle where it stays, run its playbook, and say how that ended."""
-    manifest = result.load(asked.bundle / "manifest.json")
+    manifest = load(asked.bundle / "manifest.json")
     budget = asked.budget or int(manifest.get("budget") or BUDGET)
     home = host.settle(asked.bundle, asked.found)
     host.units()
@@ -108,15 +338,15 @@ def attempt(asked: argparse.Namespace, host: Host, begin: float) -> dict[str, t.
         host.progress.unlink()
     outcome = play(home, host, budget - (time.monotonic() - begin))
     late = outcome.rc is None and time.monotonic() - begin >= budget
-    return result.judge(late, outcome.rc, last(outcome), result.load(host.progress))
+    return judge(late, outcome.rc, last(outcome), load(host.progress))
 
 
-def inventory(home: Path, host: Host) -> None:
+def inventory(home: Path, host: NodeHost) -> None:
     """Give the node its name; what it belongs to is in the bundle."""
     text = (home / "inventory.yml").read_text(encoding="utf-8")
     groups = json.loads(text)["all"]["children"]
     local = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
-    machine = size.size(host.root)
+    machine = size(host.root)
     if machine:  # over what the bundle says: one bundle serves node arrays of several sizes
         local["cluster_sku"] = machine
     hosts = {group: {"hosts": {host.name(): local}} for group in groups}
@@ -127,7 +357,7 @@ def inventory(home: Path, host: Host) -> None:
     (folder / "group_vars/all.yml").write_bytes((home / "vars.yml").read_bytes())
 
 
-def play(home: Path, host: Host, seconds: float) -> _command.Outcome:
+def play(home: Path, host: NodeHost, seconds: float) -> _process.Outcome:
     """Run node.yml in a control group of its own, so that nothing of it outlives its time."""
     playbook = home / "collections/ansible_collections/hpcai/gpu_cluster/playbooks/node.yml"
     argv = [
@@ -145,16 +375,16 @@ def play(home: Path, host: Host, seconds: float) -> _command.Outcome:
     if host.log.exists():
         host.log.replace(host.log.with_suffix(".log.1"))
     host.log.touch(mode=0o640)
-    return _command.run_to_file(argv, max(seconds, 0.1), host.log, environment)
+    return _process.run_to_file(argv, max(seconds, 0.1), host.log, environment)
 
 
-def last(outcome: _command.Outcome) -> str:
+def last(outcome: _process.Outcome) -> str:
     """Return the last words of a run."""
     lines = [line for line in f"{outcome.out}\n{outcome.err}".splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
 
-def keep(path: Path, found: result.Result) -> None:
+def keep(path: Path, found: ApplyResult) -> None:
     """Write the result in one step."""
     replace(path, f"{json.dumps(found.document(), indent=2)}\n")
 

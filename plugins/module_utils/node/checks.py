@@ -1,25 +1,136 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks that make sense on any node: private, stdlib only, also packed into the node agent.
-
-Each check measures one thing and returns one record. A tool that is absent, hangs or prints nonsense gives an error
-of the infrastructure; only what was really seen becomes a fail.
-"""
+"""Checks that make sense on any node, what they read and how they touch it. Also packed into the node agent."""
 
 from __future__ import annotations
 
+import re
+import shutil
 import time
 import typing as t
+from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, judge, metric, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError, Node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, judge, metric, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
+
+# What node checks read, as numbers: parsers of files and command output. Pure, private.
+
+
+# States in which Slurm gives a node no new work. "*" (not responding) is a suffix of its own.
+_DOWN = {"DOWN", "FAIL", "FAILING", "ERROR", "INVAL", "UNKNOWN", "NOT_RESPONDING", "NO_RESPOND", "FUTURE"}
+_HELD = {"DRAIN", "DRAINED", "DRAINING", "MAINT", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "RESERVED", "PLANNED"}
+
+
+class FactError(ValueError):
+    """The text is not what the tool prints; fit for the user."""
+
+
+def meminfo(text: str) -> dict[str, int]:
+    """Read total and available bytes from /proc/meminfo."""
+    found = {key: int(value) * 1024 for key, value in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    try:
+        return {"total": found["MemTotal"], "available": found["MemAvailable"]}
+    except KeyError as exc:
+        raise FactError(f"meminfo has no {exc.args[0]}") from exc
+
+
+def cpus(text: str) -> int:
+    """Count the processors in a kernel CPU list such as ``0-3,8``."""
+    total = 0
+    for part in text.strip().split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if not match:
+            raise FactError(f"{text.strip()!r} is no CPU list")
+        first, last = match.groups()
+        total += int(last or first) - int(first) + 1
+    return total
+
+
+def disk(text: str) -> dict[str, int]:
+    """Read size and free bytes from ``df -P --block-size=1``."""
+    lines = text.strip().splitlines()
+    match = re.search(r"\s(\d+)\s+\d+\s+(\d+)\s+(?:\d+%|-)\s", f"{lines[-1]} ") if len(lines) == 2 else None
+    if not match:
+        raise FactError(f"df printed {text.strip()[-200:]!r}")
+    return {"size": int(match.group(1)), "free": int(match.group(2))}
+
+
+def node_state(text: str) -> dict[str, str]:
+    """Read state and reason of one node from ``scontrol show node --oneliner``."""
+    state = re.search(r"(?:^|\s)State=(\S+)", text)
+    if not state:
+        raise FactError(f"scontrol printed {text.strip()[-200:]!r}")
+    reason = re.search(r"\sReason=(.*?)(?:\s\[[^\]]*\])?(?:\s\w+=|\s*$)", text)
+    return {"state": state.group(1), "reason": reason.group(1).strip() if reason else ""}
+
+
+def usable(state: str) -> str:
+    """Judge a node state: pass, warn when it is held back on purpose, fail when Slurm cannot use it."""
+    parts = set(re.sub(r"[*~#!%$@^-]+$", "", state).upper().split("+"))
+    if state.endswith("*") or parts & _DOWN:
+        return "fail"
+    return "warn" if parts & _HELD else "pass"
+
+
+def munge_status(text: str) -> str:
+    """Return the status that unmunge printed, such as ``Success (0)``."""
+    match = re.search(r"^STATUS:\s+(.*?)\s*$", text, re.MULTILINE)
+    if not match:
+        raise FactError(f"unmunge printed {text.strip()[-200:]!r}")
+    return match.group(1)
+
+
+# How checks touch the node that they run on: private, stdlib only, also packed into the node agent.
+
+
+Runner = t.Callable[..., Outcome]
+
+
+class BrokenError(Exception):
+    """The check could not measure."""
+
+
+class NodeAccess:
+    """The node, as far as checks touch it; tests put another one in its place."""
+
+    def __init__(self, timeout: float, runner: Runner = run) -> None:
+        self.timeout, self._run = timeout, runner
+
+    def read(self, path: str) -> str:
+        return Path(path).read_text()
+
+    def exists(self, path: str) -> bool:
+        return not self.ask(["test", "-e", path]).rc
+
+    def now(self) -> float:
+        return time.time()
+
+    def ask(self, argv: t.Sequence[str], data: str | None = None) -> Outcome:
+        """Run a program whose exit status is an answer; one that gives none is broken."""
+        path = shutil.which(argv[0], path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        if path is None:
+            raise BrokenError(f"{argv[0]} is not installed")
+        outcome = self._run([path, *argv[1:]], self.timeout, data)
+        if outcome.rc is None:
+            raise BrokenError(outcome.problem)
+        return outcome
+
+    def get(self, argv: t.Sequence[str], data: str | None = None) -> str:
+        """Run a program that has to succeed."""
+        outcome = self.ask(argv, data)
+        if outcome.problem:
+            raise BrokenError(f"{' '.join(argv)}: {outcome.problem}")
+        return outcome.out
+
+
+# Checks that make sense on any node: private, stdlib only, also packed into the node agent.
+
 
 _IDLE_ALL_THE_SAME = {"CLOUD", "COMPLETING", "DYNAMIC_NORM"}
 
 
-class Options(t.NamedTuple):
+class NodeCheckOptions(t.NamedTuple):
     """What the checks need to know about the node; ``run`` is the identifier of the run, for the record."""
 
     node: str
@@ -32,7 +143,7 @@ class Options(t.NamedTuple):
     credential: str | None = None
 
 
-class Finding(t.NamedTuple):
+class NodeFinding(t.NamedTuple):
     """What one check saw; without a verdict the expectations decide."""
 
     metrics: t.Sequence[Json] = ()
@@ -42,73 +153,73 @@ class Finding(t.NamedTuple):
     context: t.Mapping[str, t.Any] = {}
 
 
-def cpu_count(node: Node, options: Options) -> Finding:
+def cpu_count(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
     """Count what the kernel has online, not what this process may use."""
-    return Finding([metric("cpus", facts.cpus(node.read("/sys/devices/system/cpu/online")), "cpus")])
+    return NodeFinding([metric("cpus", cpus(node.read("/sys/devices/system/cpu/online")), "cpus")])
 
 
-def memory(node: Node, options: Options) -> Finding:
-    found = facts.memory(node.read("/proc/meminfo"))
-    return Finding([metric(name, value, "bytes") for name, value in found.items()])
+def memory(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
+    found = meminfo(node.read("/proc/meminfo"))
+    return NodeFinding([metric(name, value, "bytes") for name, value in found.items()])
 
 
-def disk_space(node: Node, options: Options) -> Finding:
+def disk_space(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
     """Ask df and not statvfs: a hanging network mount must not take the check with it."""
     metrics: list[Json] = []
     for path in options.paths:
         if not node.exists(path):
-            return Finding(metrics, "fail", f"{path} does not exist")
-        found = facts.disk(node.get(["df", "-P", "--block-size=1", path]))
+            return NodeFinding(metrics, "fail", f"{path} does not exist")
+        found = disk(node.get(["df", "-P", "--block-size=1", path]))
         metrics += [metric(name, value, "bytes", path=path) for name, value in found.items()]
-    return Finding(metrics)
+    return NodeFinding(metrics)
 
 
-def clock_skew(node: Node, options: Options) -> Finding:
+def clock_skew(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
     """Compare with the cluster's clock; the way of the task to the node counts as skew, so the limit is seconds."""
     if options.controller_epoch is None:
-        return Finding(verdict="skipped", reason="no controller_epoch was given")
+        return NodeFinding(verdict="skipped", reason="no controller_epoch was given")
     skew = node.now() - options.controller_epoch
-    return Finding([metric("skew", abs(skew), "s")], evidence=f"node minus reference: {skew:.3f} s")
+    return NodeFinding([metric("skew", abs(skew), "s")], evidence=f"node minus reference: {skew:.3f} s")
 
 
-def munge(node: Node, options: Options) -> Finding:
+def munge(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
     """Decode a credential of this node, and one of another host: only the cluster's key opens that."""
     made = node.ask(["munge", "-n"])
     if made.problem:
-        return Finding(verdict="fail", reason=f"munge: {made.problem}")
+        return NodeFinding(verdict="fail", reason=f"munge: {made.problem}")
     own, seconds = _decode(node, made.out)
     took = [metric("round_trip", made.seconds + seconds, "s")]
     if own:
-        return Finding(took, "fail", f"unmunge: {own}")
+        return NodeFinding(took, "fail", f"unmunge: {own}")
     if options.credential is None:
-        return Finding(took, "pass")
+        return NodeFinding(took, "pass")
     if not options.credential:
-        return Finding(took, "error", "the host that compares munge keys made no credential")
+        return NodeFinding(took, "error", "the host that compares munge keys made no credential")
     foreign = _decode(node, options.credential)[0]
     if foreign.startswith("Expired"):
-        return Finding(took, "error", f"unmunge: {foreign}: it was made too long ago, or the clocks differ")
+        return NodeFinding(took, "error", f"unmunge: {foreign}: it was made too long ago, or the clocks differ")
     hint = "its munge key is not the cluster's (or the clocks differ): run configure.yml, or copy /etc/munge/munge.key"
-    return Finding(took, "fail" if foreign else "pass", f"unmunge: {foreign}; {hint}" if foreign else "")
+    return NodeFinding(took, "fail" if foreign else "pass", f"unmunge: {foreign}; {hint}" if foreign else "")
 
 
-def _decode(node: Node, credential: str) -> tuple[str, float]:
+def _decode(node: NodeAccess, credential: str) -> tuple[str, float]:
     """Return what is wrong with a credential, nothing when it is good, and how long the answer took."""
     answer = node.ask(["unmunge"], credential)
-    status = facts.credential(answer.out) if answer.out else answer.problem
+    status = munge_status(answer.out) if answer.out else answer.problem
     return "" if answer.rc == 0 and status.startswith("Success") else status, answer.seconds
 
 
-def slurmd(node: Node, options: Options) -> Finding:
+def slurmd(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
     """Ask systemd for the daemon and the controller, from here, for what it thinks of this node."""
     active = node.ask(["systemctl", "is-active", "slurmd"]).out.strip()
     if active != "active":
-        return Finding(verdict="fail", reason=f"slurmd is {active or 'unknown to systemd'}")
-    found = facts.node_state(node.get(["scontrol", "show", "node", options.node, "--oneliner"]))
-    verdict, state = facts.usable(found["state"]), found["state"]
+        return NodeFinding(verdict="fail", reason=f"slurmd is {active or 'unknown to systemd'}")
+    found = node_state(node.get(["scontrol", "show", "node", options.node, "--oneliner"]))
+    verdict, state = usable(found["state"]), found["state"]
     reason = f"node is {state}{': ' if found['reason'] else ''}{found['reason']}"
     known = {"state": state, "idle": idle(state)}
     said = "" if verdict == "pass" else reason
-    return Finding(verdict=verdict, reason=said, evidence=f"slurmd active, node {state}", context=known)
+    return NodeFinding(verdict=verdict, reason=said, evidence=f"slurmd active, node {state}", context=known)
 
 
 def idle(state: str) -> bool:
@@ -117,34 +228,34 @@ def idle(state: str) -> bool:
     return base == "IDLE" and not set(flags) - _IDLE_ALL_THE_SAME
 
 
-class Check(t.NamedTuple):
+class NodeCheck(t.NamedTuple):
     """A check and what is to blame when it fails."""
 
-    measure: t.Callable[[Node, Options], Finding]
+    measure: t.Callable[[NodeAccess, NodeCheckOptions], NodeFinding]
     blame: str
 
 
-CHECKS: dict[str, Check] = {
-    "cpu_count": Check(cpu_count, "hardware"),
-    "memory": Check(memory, "hardware"),
-    "disk_space": Check(disk_space, "config"),
-    "clock_skew": Check(clock_skew, "config"),
-    "munge": Check(munge, "config"),
-    "slurmd": Check(slurmd, "software"),
+CHECKS: dict[str, NodeCheck] = {
+    "cpu_count": NodeCheck(cpu_count, "hardware"),
+    "memory": NodeCheck(memory, "hardware"),
+    "disk_space": NodeCheck(disk_space, "config"),
+    "clock_skew": NodeCheck(clock_skew, "config"),
+    "munge": NodeCheck(munge, "config"),
+    "slurmd": NodeCheck(slurmd, "software"),
 }
 
 
-def perform(names: t.Sequence[str], options: Options, node: Node) -> list[Json]:
+def perform(names: t.Sequence[str], options: NodeCheckOptions, node: NodeAccess) -> list[Json]:
     """Run the checks one after the other; every one of them leaves a record."""
     return [_one(name, options, node) for name in names]
 
 
-def _one(name: str, options: Options, node: Node) -> Json:
+def _one(name: str, options: NodeCheckOptions, node: NodeAccess) -> Json:
     begin, start = node.now(), time.monotonic()
     try:
         found = CHECKS[name].measure(node, options)
-    except (BrokenError, OSError, facts.FactError) as exc:
-        found = Finding(verdict="error", reason=str(exc))
+    except (BrokenError, OSError, FactError) as exc:
+        found = NodeFinding(verdict="error", reason=str(exc))
     metrics = judge(name, found.metrics, options.expect) if found.verdict in (None, "pass") else found.metrics
     # A check that judged itself can still miss an expectation, and never gains by one.
     worse = next((m["verdict"] for m in metrics if m["verdict"] in ("fail", "error")), None)

@@ -1,27 +1,153 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""bandwidthTest of the CUDA samples (up to 12.8): text, --csv, quick, range and shmoo mode, several runs in one log.
-
-`Run.bandwidth` is the number to hold against a limit for one GPU: it is None for a sum over several GPUs. Device to
-device numbers count each byte twice, once read and once written. ``Result = PASS`` says nothing about speed.
-"""
+"""bandwidthTest: what each line means and which run it belongs to. Private, see bandwidth_test."""
 
 from __future__ import annotations
 
+import re
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers._bandwidth_test_reader import Reader, Started
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines, number
+
+_DIRECTIONS = {"Host to Device": "h2d", "Device to Host": "d2h", "Device to Device": "d2d"}
+FAILURES = [
+    (r"!{3,}No devices found", "config"),
+    # The run goes on with GPU 0 and passes: right numbers of the wrong GPU.
+    (r"!{3,}Invalid GPU number .* default gpu", "config"),
+    (r"Compute Mode Prohibited", "config"),
+    (r"^(?:Invalid (?:memory )?mode|Illegal argument|Must specify an? )", "config"),
+    (r"^Not enough memory ava", "config"),
+    (r"^Result = FAIL", "software"),
+]
+
+_LINE = re.compile(
+    r"""(?P<start>\[CUDA\ Bandwidth\ Test\]|Running\ on\.\.\.|!!!!!Cumulative\ Bandwidth)
+    |(?P<fallback>!!!!!Invalid\ GPU\ number\ (?P<asked>-?\d{1,9})\ given)
+    |(?P<device>Device\ (?P<index>\d{1,9}):\ ?(?P<device_name>.*))
+    |(?P<mode>(?P<word>Quick|Range|Shmoo)\ Mode)
+    |(?P<block>(?P<direction>(?:Host\ to\ Device|Device\ to\ (?:Host|Device)))\ Bandwidth,\ (?P<count>\d{1,6})\ Device)
+    |(?P<memory>(?P<kind>PINNED|PAGEABLE)\ Memory\ Transfers)
+    |(?P<column>(?P<notice>Write-Combined\ Memory\ Writes\ are\ Enabled\s*)?
+        Transfer\ Size\ \(Bytes\)\s*Bandwidth\s*\((?P<unit>[GM]B/s)\))
+    |(?P<row>(?P<size>\d{1,18})\s+(?P<value>\S+)$)
+    |(?P<csv>bandwidthTest-(?P<what>[HD]2[HD])(?:-(?P<where>Pinned|Paged|Pageable))?(?P<combined>-WriteCombined)?,
+        \ Bandwidth\ =\ (?P<rate>\S+)\ (?P<rate_unit>[GM]B/s),[^,]*,\ Size\ =\ (?P<bytes>\d{1,18})\ bytes
+        ,\ NumDevsUsed\ =\ (?P<used>\d{1,6}))
+    |(?P<result>Result\ =\ (?P<verdict>PASS|FAIL))""",
+    re.VERBOSE | re.ASCII,
+)
+
+
+class StartedBandwidthTest:
+    """A run that is being read."""
+
+    def __init__(self) -> None:
+        self.named: list[tuple[int, str]] = []
+        self.mode: str | None = None
+        self.fallback: int | None = None
+        self.blocks: list[dict[str, t.Any]] = []
+        self.unit: str | None = None
+        self.result: str | None = None
+        self.causes = FirstCause(FAILURES)
+
+    def open(self, direction: str, memory: str | None, combined: bool, devices: int) -> None:
+        more: dict[str, t.Any] = {"memory": memory, "write_combined": combined, "devices": devices, "rows": []}
+        self.blocks.append({"direction": direction, **more})
+
+    def add(self, size: int, printed: float | None, unit: str) -> None:
+        self.blocks[-1]["rows"].append((size, printed, unit))
+
+
+class BandwidthTestReader:
+    """Sorts lines into runs and tables."""
+
+    def __init__(self) -> None:
+        self.runs: list[StartedBandwidthTest] = []
+        self.causes = FirstCause(FAILURES)
+        self._returned = ""
+
+    @property
+    def _run(self) -> StartedBandwidthTest:
+        if not self.runs:
+            self.runs.append(StartedBandwidthTest())
+        return self.runs[-1]
+
+    def see(self, line: str) -> None:
+        # cudaGetDeviceCount returned a number, and the words are on the next line.
+        line, self._returned = f"{self._returned} {line}".lstrip(), ""
+        if line.startswith("cudaGetDevice") and line[-1:].isdigit():
+            self._returned = line[:200]
+            return
+        match = _LINE.match(line)
+        if match:
+            getattr(self, f"_{match.lastgroup}")(match)
+        self.causes.see(line)
+        if self.runs:
+            self.runs[-1].causes.see(line)
+
+    def _start(self, dummy: t.Match[str] | None = None) -> None:
+        if self._run.named or self._run.blocks or self._run.result:
+            self.runs.append(StartedBandwidthTest())
+
+    def _fallback(self, match: t.Match[str]) -> None:
+        self._start()
+        self._run.fallback = int(match["asked"])
+
+    def _device(self, match: t.Match[str]) -> None:
+        # Of --device=all there are several in a row; pasted logs often begin with this line.
+        if self._run.blocks or self._run.result or self._run.mode:
+            self._start()
+        self._run.named.append((int(match["index"]), match["device_name"].strip()))
+
+    def _mode(self, match: t.Match[str]) -> None:
+        self._run.mode = match["word"].lower()
+
+    def _block(self, match: t.Match[str]) -> None:
+        self._table(_DIRECTIONS[match["direction"]], None, False, int(match["count"]))
+        self._run.unit = None
+
+    def _table(self, direction: str, memory: str | None, combined: bool, devices: int) -> None:
+        if self._run.result:
+            self._start()
+        self._run.open(direction, memory, combined, devices)
+
+    def _memory(self, match: t.Match[str]) -> None:
+        if self._run.blocks:
+            self._run.blocks[-1]["memory"] = match["kind"].lower()
+
+    def _column(self, match: t.Match[str]) -> None:
+        self._run.unit = match["unit"]
+        if match["notice"] and self._run.blocks:
+            self._run.blocks[-1]["write_combined"] = True
+
+    def _row(self, match: t.Match[str]) -> None:
+        if self._run.blocks and self._run.unit and not self._run.result:
+            self._run.add(int(match["size"]), number(match["value"]), self._run.unit)
+
+    def _csv(self, match: t.Match[str]) -> None:
+        where = {"Pinned": "pinned", None: None}.get(match["where"], "pageable")
+        table = (match["what"].lower(), where, bool(match["combined"]), int(match["used"]))
+        last = self._run.blocks[-1] if self._run.blocks else {}
+        if tuple(last.get(key) for key in ("direction", "memory", "write_combined", "devices")) != table:
+            self._table(*table)
+        self._run.unit = None
+        self._run.add(int(match["bytes"]), number(match["rate"]), match["rate_unit"])
+
+    def _result(self, match: t.Match[str]) -> None:
+        self._run.result = match["verdict"]
+
+
+# bandwidthTest of the CUDA samples (up to 12.8): text, --csv, quick, range and shmoo mode, several runs in one log.
+
 
 _PER_GB = {"GB/s": 1, "MB/s": 1000}
 
 
 @dataclass(frozen=True)
-class Row:
+class BandwidthTestRow:
     """One transfer size; ``bandwidth`` is in GB/s, from what was printed in ``unit`` (MB/s before CUDA 10.1, +-3 %)."""
 
     size: int
@@ -31,17 +157,17 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Block:
+class BandwidthTestBlock:
     """One table; ``devices`` GPUs are summed in it. Device to device copies have no kind of host memory."""
 
     direction: str
     memory: str | None
     write_combined: bool
     devices: int
-    rows: list[Row]
+    rows: list[BandwidthTestRow]
 
     @property
-    def largest(self) -> Row | None:
+    def largest(self) -> BandwidthTestRow | None:
         """Return the row of the largest size: the one to judge."""
         return max(self.rows, key=lambda row: row.size, default=None)
 
@@ -52,7 +178,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Run:
+class BandwidthTestRun:
     """One start of the program. ``fallback`` is a GPU number that does not exist: GPU 0 was measured in its stead."""
 
     device: int | None
@@ -60,7 +186,7 @@ class Run:
     devices: int
     mode: str | None
     fallback: int | None
-    blocks: list[Block]
+    blocks: list[BandwidthTestBlock]
     result: str | None
     complete: bool
     ok: bool
@@ -74,9 +200,9 @@ class Run:
         return None
 
 
-def parse(source: Source) -> Log[Run]:
+def parse(source: Source) -> Log[BandwidthTestRun]:
     """Read one or several runs."""
-    reader = Reader()
+    reader = BandwidthTestReader()
     for line in lines(source):
         reader.see(line)
     reader.see("")
@@ -85,20 +211,22 @@ def parse(source: Source) -> Log[Run]:
     return Log(runs, cause)
 
 
-def _run(found: Started) -> Run:
+def _run(found: StartedBandwidthTest) -> BandwidthTestRun:
     blocks = [_block(block) for block in found.blocks if block["rows"]]
     cause, complete = found.causes.cause, found.result is not None
     device, name = found.named[0] if len(found.named) == 1 else (None, None)
     devices = max([len(found.named), 1, *(block.devices for block in blocks)])
     ok = complete and cause is None and any(block.maximum is not None for block in blocks)
-    return Run(device, name, devices, found.mode, found.fallback, blocks, found.result, complete, ok, cause)
+    return BandwidthTestRun(
+        device, name, devices, found.mode, found.fallback, blocks, found.result, complete, ok, cause
+    )
 
 
-def _block(found: dict[str, t.Any]) -> Block:
+def _block(found: dict[str, t.Any]) -> BandwidthTestBlock:
     # The text form names a kind of host memory for copies inside the GPU as well.
     host = None if found["direction"] == "d2d" else found["memory"]
-    return Block(**{**found, "memory": host, "rows": [_row(*row) for row in found["rows"]]})
+    return BandwidthTestBlock(**{**found, "memory": host, "rows": [_row(*row) for row in found["rows"]]})
 
 
-def _row(size: int, printed: float | None, unit: str) -> Row:
-    return Row(size, None if printed is None else printed / _PER_GB[unit], printed, unit)
+def _row(size: int, printed: float | None, unit: str) -> BandwidthTestRow:
+    return BandwidthTestRow(size, None if printed is None else printed / _PER_GB[unit], printed, unit)

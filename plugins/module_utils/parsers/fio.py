@@ -1,22 +1,108 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""fio with ``--output-format=json`` (or json+), 2.x and 3.x, several jobs and groups, with messages around it.
-
-Bandwidths are bytes/s and latencies microseconds, whatever the version printed. Jobs of one group run side by side,
-so `Run.bandwidth` adds them up; groups run one after the other, so it never adds those.
-"""
+"""fio: the JSON documents among its messages, and the spellings of its versions; private."""
 
 from __future__ import annotations
 
+import errno
+import math
 import os
+import re
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import _fio_document as document
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.json_text import Read, split
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.json_text import read as read_json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines
+
+_NOTES = 20
+_MARK = '"fio version"'
+FAILURES = (
+    (r"fio: .*(?:does not support O_DIRECT|does not support direct=1)", "config"),
+    (r"fio: (?:engine \S+ not loadable|failed to load engine|io engine \S+ init failed)", "software"),
+    (r"fio: .*(?:Input/output error|Remote I/O error|Structure needs cleaning)", "hardware"),
+    (r"fio: io_u error|fio: pid=\d+, err=|fio: .*, error=", "?"),
+    (r"(?:fio: )?verify: bad|fio: verify type mismatch", "hardware"),
+    (r"fio: (?:unrecognized option|Bad |unable to open|failed parsing|\S+ is not a directory|job \S* ?has)", "config"),
+    (r"fio: terminating on signal", "infra"),
+)
+_HARDWARE = {errno.EIO, errno.EREMOTEIO, errno.ENODEV, errno.ENXIO}
+_CONFIG = {errno.EINVAL, errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENOMEM}
+
+
+def read(source: Source, first: FirstCause, notes: list[str]) -> t.Iterator[Read]:
+    """Yield each document, as far as it goes; messages go to ``first`` and ``notes``."""
+    for line, document in split(lines(source), _MARK):
+        if document is not None:
+            yield read_json(document)
+            continue
+        first.see(line)
+        if line.startswith(("note: ", "WARNING: ")) and len(notes) < _NOTES and line not in notes:
+            notes.append(line[:200])
+
+
+def job_records(data: t.Any) -> list[dict[str, t.Any]]:
+    """Return the jobs; of fio's client and server mode without the entry that sums them up."""
+    if not isinstance(data, dict):
+        return []
+    found = data.get("jobs", data.get("client_stats"))
+    if not isinstance(found, list):
+        return []
+    return [job for job in found if isinstance(job, dict) and job.get("jobname") != "All clients"]
+
+
+def latency_percentiles(data: t.Mapping[str, t.Any]) -> tuple[dict[str, float], str | None]:
+    """Return percentiles in microseconds by their percent ("99.9"), and which latency they are of."""
+    for kind in ("clat", "lat"):
+        for name, scale in ((f"{kind}_ns", 1000), (kind, 1)):
+            table = data.get(name)
+            table = table.get("percentile") if isinstance(table, dict) else None
+            if isinstance(table, dict) and table:
+                return _table(table, scale), kind
+    return {}, None
+
+
+def _table(table: t.Mapping[str, t.Any], scale: int) -> dict[str, float]:
+    """2.x fills its list up with 0.00."""
+    found = {}
+    for key, value in table.items():
+        number = finite(value)
+        if re.fullmatch(r"\d{1,3}\.\d{1,10}", key) and float(key) > 0 and number is not None:
+            found[f"{float(key):g}"] = number / scale
+    return found
+
+
+def latency(data: t.Mapping[str, t.Any]) -> float | None:
+    """Return the mean time from submission to completion in microseconds."""
+    for name, scale in (("lat_ns", 1000), ("lat", 1)):
+        table = data.get(name)
+        mean = finite(table.get("mean")) if isinstance(table, dict) else None
+        if mean is not None:
+            return mean / scale
+    return None
+
+
+def kind(number: int) -> str:
+    """Return the class of an errno."""
+    return "hardware" if number in _HARDWARE else "config" if number in _CONFIG else "software"
+
+
+def finite(value: t.Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    # A number of hundreds of digits is an int that no float can hold.
+    if isinstance(value, int) and abs(value) > 1 << 63:
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def whole(value: t.Any) -> int | None:
+    return None if isinstance(value, float) or finite(value) is None else int(value)
+
+
+# fio with ``--output-format=json`` (or json+), 2.x and 3.x, several jobs and groups, with messages around it.
 
 
 @dataclass(frozen=True)
@@ -34,7 +120,7 @@ class Direction:
 
 
 @dataclass(frozen=True)
-class Job:
+class FioJob:
     """One job, or a group of clones that fio reported as one. ``error`` is an errno, 0 when all went well."""
 
     name: str
@@ -49,11 +135,11 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Run:
+class FioRun:
     """One document; ``status`` reports in between (--status-interval) are documents, too, and the last one counts."""
 
     version: str | None
-    jobs: list[Job]
+    jobs: list[FioJob]
     notes: list[str]
     complete: bool
     ok: bool
@@ -76,42 +162,44 @@ class Run:
         return None if None in values else sum(values)
 
 
-def parse(source: Source) -> Log[Run]:
+def parse(source: Source) -> Log[FioRun]:
     """Read a file of ``--output``, or stdout and stderr together; never raises."""
-    first = FirstCause(document.FAILURES)
+    first = FirstCause(FAILURES)
     notes: list[str] = []
-    runs: list[Run] = []
-    for found in document.read(source, first, notes):
-        jobs = [_job(item) for item in document.jobs(found.data)]
+    runs: list[FioRun] = []
+    for found in read(source, first, notes):
+        jobs = [_job(item) for item in job_records(found.data)]
         version = found.data.get("fio version") if isinstance(found.data, dict) else None
-        runs.append(Run(version and str(version), jobs, notes, found.whole and bool(jobs), False, None))
+        runs.append(FioRun(version and str(version), jobs, notes, found.whole and bool(jobs), False, None))
     runs = [_judged(run, first.cause) for run in runs]
     cause = first.cause or next((run.cause for run in runs if run.cause), None)
     return Log(runs, cause)
 
 
-def _judged(run: Run, said: Cause | None) -> Run:
+def _judged(run: FioRun, said: Cause | None) -> FioRun:
     """What fio said stands before or behind its documents, so it is held against each of them."""
     cause = said or next((_error(job) for job in run.jobs if job.error), None)
     numeric = any(item.bytes and item.bandwidth is not None for job in run.jobs for item in job.directions)
     known = all(job.error is not None for job in run.jobs)
-    return Run(run.version, run.jobs, run.notes, run.complete, run.complete and known and not cause and numeric, cause)
+    return FioRun(
+        run.version, run.jobs, run.notes, run.complete, run.complete and known and not cause and numeric, cause
+    )
 
 
-def _error(job: Job) -> Cause:
+def _error(job: FioJob) -> Cause:
     number = job.error or 0
     # strerror knows no number beyond a C int.
     text = os.strerror(number) if 0 < number < 4096 else "unknown"
-    return Cause(f"job {job.name}: error {number} ({text})", document.kind(number))
+    return Cause(f"job {job.name}: error {number} ({text})", kind(number))
 
 
-def _job(item: t.Mapping[str, t.Any]) -> Job:
+def _job(item: t.Mapping[str, t.Any]) -> FioJob:
     found = [_direction(name, item[name]) for name in ("read", "write", "trim", "mixed") if name in item]
     options = item.get("job options")
-    return Job(
+    return FioJob(
         name=str(item.get("jobname", "")),
-        group=document.whole(item.get("groupid")),
-        error=document.whole(item.get("error")),
+        group=whole(item.get("groupid")),
+        error=whole(item.get("error")),
         options={str(key): str(value) for key, value in options.items()} if isinstance(options, dict) else {},
         directions=[one for one in found if one is not None],
     )
@@ -120,20 +208,20 @@ def _job(item: t.Mapping[str, t.Any]) -> Job:
 def _direction(name: str, data: t.Any) -> Direction | None:
     if not isinstance(data, dict):
         return None
-    moved, speed = document.whole(data.get("io_bytes")), document.finite(data.get("bw_bytes"))
+    moved, speed = whole(data.get("io_bytes")), finite(data.get("bw_bytes"))
     if moved is not None and "io_kbytes" not in data:
         moved *= 1024  # before 2.21 it was called bytes and counted KiB
-    if speed is None and document.finite(data.get("bw")) is not None:
+    if speed is None and finite(data.get("bw")) is not None:
         speed = float(data["bw"]) * 1024
-    milliseconds = document.finite(data.get("runtime"))
-    percentiles, kind = document.percentiles(data)
+    milliseconds = finite(data.get("runtime"))
+    percentiles, kind = latency_percentiles(data)
     return Direction(
         name=name,
         bytes=moved,
         bandwidth=speed,
-        iops=document.finite(data.get("iops")),
+        iops=finite(data.get("iops")),
         seconds=None if milliseconds is None else milliseconds / 1000,
-        latency_us=document.latency(data),
+        latency_us=latency(data),
         percentiles_us=percentiles,
         percentiles_of=kind,
     )

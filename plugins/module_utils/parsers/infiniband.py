@@ -56,7 +56,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Log:
+class InfinibandLog:
     """The ports that a text tells of; ``ok`` says that each is described whole, not that each is healthy."""
 
     ports: list[Port]
@@ -65,7 +65,7 @@ class Log:
     cause: Cause | None
 
 
-def parse(source: Source) -> Log:
+def parse(source: Source) -> InfinibandLog:
     """Read what ibstat or ibstatus printed; never raises. No text at all means no device, and is not ok."""
     ports: list[Port] = []
     first, device = FirstCause(_EMPTY), ""
@@ -88,7 +88,7 @@ def parse(source: Source) -> Log:
         first.see(line)
     # The link layer comes last.
     complete = bool(ports) and all(p.state and p.physical_state and p.rate and p.link_layer in _LAYERS for p in ports)
-    return Log(ports, complete, complete and first.cause is None, first.cause)
+    return InfinibandLog(ports, complete, complete and first.cause is None, first.cause)
 
 
 def parse_ibstat(source: Source) -> list[Port]:

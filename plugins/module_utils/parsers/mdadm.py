@@ -42,7 +42,7 @@ _FAILURES = ((r"mdadm: .*(?:cannot open|does not appear to be an? md|No such fil
 
 
 @dataclass(frozen=True)
-class Member:
+class MdadmMember:
     """One device of an array; ``slot`` is None of a spare, ``path`` of one that is gone."""
 
     slot: int | None
@@ -51,7 +51,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Array:
+class MdadmArray:
     """One array; what was not said is None. A container (of ddf, imsm) has neither state nor slots."""
 
     path: str
@@ -70,7 +70,7 @@ class Array:
     chunk: str | None = None
     action: str | None = None
     percent: float | None = None
-    members: list[Member] = field(default_factory=list)
+    members: list[MdadmMember] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
@@ -92,35 +92,37 @@ class Array:
 
 
 @dataclass(frozen=True)
-class Log:
+class MdadmLog:
     """The arrays that a text tells of; ``ok`` says that the text is whole, `Array.problems` how they are."""
 
-    arrays: list[Array]
+    arrays: list[MdadmArray]
     ok: bool
     cause: Cause | None
 
 
-def parse(source: Source) -> Log:
+def parse(source: Source) -> MdadmLog:
     """Read what ``mdadm --detail`` printed, about one array or several; never raises."""
-    arrays: list[Array] = []
+    arrays: list[MdadmArray] = []
     first = FirstCause(_FAILURES)
     for line in lines(source):
         head = _PATH.fullmatch(line)
         if head:
-            arrays.append(Array(head.group(1)))
+            arrays.append(MdadmArray(head.group(1)))
         elif arrays:
             arrays[-1] = _detail(arrays[-1], line)
         first.see(line)
-    return Log(arrays, bool(arrays) and first.cause is None and all(_whole(array) for array in arrays), first.cause)
+    return MdadmLog(
+        arrays, bool(arrays) and first.cause is None and all(_whole(array) for array in arrays), first.cause
+    )
 
 
-def _whole(array: Array) -> bool:
+def _whole(array: MdadmArray) -> bool:
     """The table at the end has a row for every slot and for every device."""
     total = array.total_devices
     return array.complete and total is not None and len(array.members) >= max(total, array.raid_devices or 0)
 
 
-def _detail(array: Array, line: str) -> Array:
+def _detail(array: MdadmArray, line: str) -> MdadmArray:
     progress, member = _PROGRESS.fullmatch(line), _MEMBER.fullmatch(line)
     if progress:
         return replace(array, action=progress.group(1).lower(), percent=_float(progress.group(2)))
@@ -144,14 +146,14 @@ def _detail(array: Array, line: str) -> Array:
     return replace(array, **t.cast(t.Any, {_WORDS[name]: value})) if name in _WORDS else array
 
 
-def _member(slot: str, words: list[str]) -> Member:
+def _member(slot: str, words: list[str]) -> MdadmMember:
     path = words.pop() if words and words[-1].startswith("/") else None
-    return Member(int(slot) if slot.isdigit() and len(slot) < 9 else None, words, path)
+    return MdadmMember(int(slot) if slot.isdigit() and len(slot) < 9 else None, words, path)
 
 
-def parse_mdstat(source: Source) -> list[Array]:
+def parse_mdstat(source: Source) -> list[MdadmArray]:
     """Return the arrays in ``/proc/mdstat``; their slots are not in it, the numbers in brackets are none."""
-    arrays: list[Array] = []
+    arrays: list[MdadmArray] = []
     for line in lines(source):
         head = _MD.fullmatch(line)
         if head:
@@ -161,19 +163,19 @@ def parse_mdstat(source: Source) -> list[Array]:
     return arrays
 
 
-def _mdstat_head(head: t.Match[str]) -> Array:
+def _mdstat_head(head: t.Match[str]) -> MdadmArray:
     members = []
     for name, _number, letters in _MD_DEVICE.findall(head.group(5)):
         flags = [_MD_FLAGS.get(letter, letter) for letter in re.findall(r"[A-Z]", letters)]
-        members.append(Member(None, flags, f"/dev/{name}"))
+        members.append(MdadmMember(None, flags, f"/dev/{name}"))
     failed = sum("faulty" in member.flags for member in members)
     states = [head.group(2), *re.findall(r"\(([a-z-]+)\)", head.group(3))]
     # auto-read-only is what an array is until the first write, read-only what somebody made it.
     states = [{"auto-read-only": "read-auto", "read-only": "readonly"}.get(state, state) for state in states]
-    return Array(f"/dev/{head.group(1)}", head.group(4), states, failed_devices=failed, members=members)
+    return MdadmArray(f"/dev/{head.group(1)}", head.group(4), states, failed_devices=failed, members=members)
 
 
-def _mdstat_more(array: Array, line: str) -> Array:
+def _mdstat_more(array: MdadmArray, line: str) -> MdadmArray:
     blocks, action = _MD_BLOCKS.fullmatch(line), _MD_ACTION.search(line)
     if blocks:
         kib, counts = number(blocks.group(1)), _MD_COUNT.search(blocks.group(2))
@@ -186,7 +188,7 @@ def _mdstat_more(array: Array, line: str) -> Array:
     return array
 
 
-def _counted(array: Array, counts: t.Match[str]) -> Array:
+def _counted(array: MdadmArray, counts: t.Match[str]) -> MdadmArray:
     wanted, active = (number(text) for text in counts.groups())
     if not isinstance(wanted, int) or not isinstance(active, int):
         return array

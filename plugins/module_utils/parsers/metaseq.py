@@ -16,8 +16,13 @@ import statistics
 import typing as t
 from dataclasses import dataclass, field
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log, log_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import (
+    Cause,
+    FirstCause,
+    Log,
+    cause,
+    log_of,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines, number
 
 # Ranks other than the first say the same, or nothing.
@@ -32,7 +37,7 @@ _FAILURES = (
 
 
 @dataclass(frozen=True)
-class Row:
+class MetaseqRow:
     """One interval; what is no finite number is None."""
 
     updates: int
@@ -42,10 +47,10 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Run:
+class MetaseqRun:
     """One start of the training; ``seconds`` is what it says at its end, ``torn`` counts rows that cannot be read."""
 
-    rows: list[Row]
+    rows: list[MetaseqRow]
     torn: int
     seconds: float | None
     complete: bool
@@ -70,7 +75,7 @@ class _Started:
     """A run while it is read."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[MetaseqRow] = []
         self.torn = 0
         self.seconds: float | None = None
         self.complete = False
@@ -86,11 +91,11 @@ class _Started:
         if diverged and not self.nan:
             self.nan = cause(f"the loss at update {row.updates} is no finite number", "software")
 
-    def done(self) -> Run:
-        return Run(self.rows, self.torn, self.seconds, self.complete, self.causes.cause or self.nan)
+    def done(self) -> MetaseqRun:
+        return MetaseqRun(self.rows, self.torn, self.seconds, self.complete, self.causes.cause or self.nan)
 
 
-def parse(source: Source) -> Log[Run]:
+def parse(source: Source) -> Log[MetaseqRun]:
     """Read one or several runs."""
     runs: list[_Started] = []
     early = FirstCause(_FAILURES)
@@ -132,7 +137,7 @@ def _repeats(run: _Started, text: str) -> bool:
     return row is not None and bool(run.rows) and row.updates == run.rows[-1].updates
 
 
-def _row(text: str) -> tuple[Row | None, bool]:
+def _row(text: str) -> tuple[MetaseqRow | None, bool]:
     """Return a row, and whether its loss is there but no number."""
     try:
         found: t.Any = json.loads(text)
@@ -143,4 +148,4 @@ def _row(text: str) -> tuple[Row | None, bool]:
     if not isinstance(updates, int) or updates < 0:
         return None, False
     speed, batch, value = (number(str(found.get(name))) for name in ("wps", "wpb", "loss"))
-    return Row(updates, speed, batch, value), loss is not None and value is None
+    return MetaseqRow(updates, speed, batch, value), loss is not None and value is None

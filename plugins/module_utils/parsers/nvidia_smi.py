@@ -20,18 +20,16 @@ status means)::
 from __future__ import annotations
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import parse_csv
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_messages import (
-    Message,
-    message,
-    messages,
-    status,
-)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_nvlink import parse_nvlink
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_query import parse_query
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_topo import parse_topo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_values import (
     THROTTLE_BITS,
     THROTTLE_FAULTS,
+    Message,
+    message,
+    messages,
+    status,
     throttle_names,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_xml import parse_xml

@@ -9,11 +9,9 @@ import re
 import typing as t
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_messages as said
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_values as values
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_values
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import text as words
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log, log_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, Log, log_of
 
 # Field names without a dot or an underscore; any other small word is prose.
 _SMALL = {"count", "fan", "index", "name", "pid", "pstate", "serial", "timestamp", "type", "uuid"}
@@ -22,7 +20,7 @@ _HEAD = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)(?: \[([^\[\],]+)\])?")
 
 
 @dataclass(frozen=True)
-class Row:
+class CsvRow:
     """Texts by field; what is no value (N/A, ERR!, [Not Supported] ..) is None."""
 
     values: dict[str, str | None]
@@ -33,14 +31,14 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Run:
+class CsvRun:
     """One table. ``rejected`` are lines that do not fit its header: then a number could belong to another field."""
 
     fields: list[str]
     units: dict[str, str]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CsvRow] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
-    messages: list[said.Message] = field(default_factory=list)
+    messages: list[nvidia_smi_values.Message] = field(default_factory=list)
     cut: bool = False
 
     @property
@@ -56,13 +54,13 @@ class Run:
         return self.complete and not self.messages
 
 
-def parse_csv(source: words.Source, fields: t.Sequence[str] = ()) -> Log[Run]:
+def parse_csv(source: words.Source, fields: t.Sequence[str] = ()) -> Log[CsvRun]:
     """Read tables; ``fields`` are the names that were asked for and needed where there is no header."""
-    runs = [Run(list(fields), {})] if fields else []
-    early: list[said.Message] = []
+    runs = [CsvRun(list(fields), {})] if fields else []
+    early: list[nvidia_smi_values.Message] = []
     tail = words.Tail()
     for line in words.lines(source, tail):
-        complaint = said.complaint(line)
+        complaint = nvidia_smi_values.complaint(line)
         cells = [cell.strip() for cell in line.split(",")]
         if complaint:
             (runs[-1].messages if runs else early).append(complaint)
@@ -81,7 +79,7 @@ def parse_csv(source: words.Source, fields: t.Sequence[str] = ()) -> Log[Run]:
     return log_of([run for run in runs if run.rows or run.messages or not fields], early)
 
 
-def _table(cells: t.Sequence[str], runs: t.Sequence[Run], early: list[said.Message]) -> Run | None:
+def _table(cells: t.Sequence[str], runs: t.Sequence[CsvRun], early: list[nvidia_smi_values.Message]) -> CsvRun | None:
     """Return a table if the cells are a header: the first one, or the same again."""
     heads = [match.groups() for match in map(_HEAD.fullmatch, cells) if match]
     names = [name for name, dummy in heads]
@@ -89,11 +87,11 @@ def _table(cells: t.Sequence[str], runs: t.Sequence[Run], early: list[said.Messa
     if len(names) != len(cells) or not known or (runs and names != runs[-1].fields):
         return None
     messages = runs[-1].messages if runs and not runs[-1].rows else early
-    return Run(names, {name: unit for name, unit in heads if unit}, messages=messages)
+    return CsvRun(names, {name: unit for name, unit in heads if unit}, messages=messages)
 
 
-def _row(run: Run, line: str, cells: t.Sequence[str]) -> None:
+def _row(run: CsvRun, line: str, cells: t.Sequence[str]) -> None:
     if len(cells) == len(run.fields):
-        run.rows.append(Row({name: values.value(cell) for name, cell in zip(run.fields, cells)}))
+        run.rows.append(CsvRow({name: nvidia_smi_values.value(cell) for name, cell in zip(run.fields, cells)}))
     elif len(run.rejected) < _MOST:
         run.rejected.append(line)

@@ -1,17 +1,20 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``nvidia-smi nvlink -s``: which links of which GPU are up, and how fast."""
+"""``nvidia-smi nvlink -s`` and ``-e``: which links of which GPU are up, how fast, and their error counters."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_messages as said
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_values
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import text as words
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log, log_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, Log, log_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines, number
+
+# ``nvidia-smi nvlink -s``: which links of which GPU are up, and how fast.
+
 
 _GPU = re.compile(r"GPU (\d{1,3}): (.*?)(?: \(UUID: ([^()]*)\))?")
 _LINK = re.compile(r"Link (\d{1,3}): (.*)")
@@ -20,7 +23,7 @@ _ALL_INACTIVE = re.compile(r"(?i)\ball links are in-?active")
 
 
 @dataclass(frozen=True)
-class Link:
+class NvlinkState:
     """``gbps`` is GB/s in each direction, None for a link that is not up."""
 
     number: int
@@ -35,7 +38,7 @@ class NvlinkGpu:
     index: int
     name: str | None
     uuid: str | None
-    links: list[Link]
+    links: list[NvlinkState]
     all_inactive: bool
 
     @property
@@ -44,14 +47,14 @@ class NvlinkGpu:
 
 
 @dataclass(frozen=True)
-class Run:
+class NvlinkRun:
     """One output; a link that is down is a fact and no failure.
 
     It has no end marker, so it is complete when all GPUs that have links list as many.
     """
 
     gpus: list[NvlinkGpu]
-    messages: list[said.Message]
+    messages: list[nvidia_smi_values.Message]
     cut: bool = False
 
     @property
@@ -73,18 +76,18 @@ class _Gpu:
     index: int
     name: str | None
     uuid: str | None
-    links: list[Link] = field(default_factory=list)
+    links: list[NvlinkState] = field(default_factory=list)
     all_inactive: bool = False
 
 
-def parse_nvlink(source: words.Source) -> Log[Run]:
+def parse_nvlink(source: words.Source) -> Log[NvlinkRun]:
     """Read one or several outputs; never raises, whatever the text."""
     outputs: list[list[_Gpu]] = []
-    messages: list[said.Message] = []
+    messages: list[nvidia_smi_values.Message] = []
     tail, last = words.Tail(), ""
     for line in words.lines(source, tail):
         last = line
-        complaint = said.complaint(line)
+        complaint = nvidia_smi_values.complaint(line)
         gpu, link = _GPU.fullmatch(line), _LINK.fullmatch(line)
         if complaint:
             messages.append(complaint)
@@ -101,7 +104,7 @@ def parse_nvlink(source: words.Source) -> Log[Run]:
     # Without its unit the last speed may have lost digits, too.
     cut = tail.cut and not last.endswith(("GB/s", ">"))
     runs = [
-        Run(
+        NvlinkRun(
             [NvlinkGpu(seen.index, seen.name, seen.uuid, seen.links, seen.all_inactive) for seen in output],
             messages,
             cut,
@@ -111,6 +114,81 @@ def parse_nvlink(source: words.Source) -> Log[Run]:
     return log_of(runs, messages)
 
 
-def _link(number: int, text: str) -> Link:
+def _link(number: int, text: str) -> NvlinkState:
     speed, unit = words.quantity(text.strip())
-    return Link(number, speed if unit == "GB/s" and speed else None, text.strip().strip("<>"))
+    return NvlinkState(number, speed if unit == "GB/s" and speed else None, text.strip().strip("<>"))
+
+
+# ``nvidia-smi nvlink -e``: the error counters of the links, of Hopper and older and of Blackwell.
+
+
+_GPU_OF_ERRORS = re.compile(r"GPU (\d{1,3}): .*")
+_LINE = re.compile(r"(?:Link (\d{1,3}): ?)?([A-Za-z][A-Za-z0-9 -]{1,60}): (\S{1,40})")
+_BAD = re.compile(
+    r"(?i)(?:replay|recovery|crc|malformed packet|buffer overrun|rx(?: remote| general)?|local link integrity"
+    r"|effective|symbol) errors"
+)
+_FAILED = re.compile(r"(?i)link recovery failed events")
+_BER = re.compile(r"(?i)effective ber")
+
+
+@dataclass
+class NvlinkErrors:
+    """Counters since the driver was loaded; None where the GPU does not have such a counter."""
+
+    number: int
+    errors: int | None = None
+    recovery_failed: int | None = None
+    effective_ber: float | None = None
+
+
+@dataclass
+class NvlinkErrorsGpu:
+    """One GPU and its links that were listed."""
+
+    index: int
+    links: list[NvlinkErrors] = field(default_factory=list)
+
+    def total(self, name: str) -> int | None:
+        """Return the sum over the links that have a counter."""
+        found = [value for value in (getattr(link, name) for link in self.links) if value is not None]
+        return sum(found) if found else None
+
+    @property
+    def effective_ber(self) -> float | None:
+        """Return the worst rate of all links."""
+        return max((link.effective_ber for link in self.links if link.effective_ber is not None), default=None)
+
+
+def parse(source: Source) -> list[NvlinkErrorsGpu]:
+    """Return the GPUs that are listed; never raises, whatever the text."""
+    gpus: list[NvlinkErrorsGpu] = []
+    link: NvlinkErrors | None = None
+    for line in lines(source):
+        head = _GPU_OF_ERRORS.fullmatch(line)
+        if head:
+            gpus.append(NvlinkErrorsGpu(int(head.group(1))))
+            link = None
+            continue
+        match = _LINE.fullmatch(line)
+        if not gpus or match is None:
+            continue
+        if match.group(1) is not None and (link is None or link.number != int(match.group(1))):
+            link = NvlinkErrors(int(match.group(1)))
+            gpus[-1].links.append(link)
+        if link is not None:
+            _take(link, match.group(2).strip(), match.group(3))
+    return gpus
+
+
+def _take(link: NvlinkErrors, name: str, text: str) -> None:
+    value = number(text.replace(",", ""))
+    if value is None or value < 0:
+        return
+    if _BER.fullmatch(name):
+        # 15e-255 is what a link shows that made no error.
+        link.effective_ber = max(link.effective_ber or 0.0, float(value))
+    elif _FAILED.fullmatch(name):
+        link.recovery_failed = (link.recovery_failed or 0) + int(value)
+    elif _BAD.fullmatch(name):
+        link.errors = (link.errors or 0) + int(value)

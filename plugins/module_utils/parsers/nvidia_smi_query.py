@@ -11,11 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_messages as said
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_values as values
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_values
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import text as words
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log, log_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, Log, log_of
 
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
 _SEPARATOR = " :"
@@ -35,33 +33,33 @@ class QueryGpu:
 
     def get(self, *paths: str) -> str | None:
         """Return the first of some paths that has a value: sections are called differently by driver versions."""
-        found = (values.value(self.values.get(path)) for path in paths)
+        found = (nvidia_smi_values.value(self.values.get(path)) for path in paths)
         return next((text for text in found if text is not None), None)
 
     def measured(self, unit: str, *paths: str) -> float | None:
         """Return the first of some paths that has a number with this unit."""
-        return values.measured(self.get(*paths), unit)
+        return nvidia_smi_values.measured(self.get(*paths), unit)
 
 
 @dataclass(frozen=True)
-class Run:
+class QueryRun:
     """One output. It has no end marker: it is complete when no GPU and no section of one is missing."""
 
     values: dict[str, str]
     gpus: list[QueryGpu]
-    messages: list[said.Message]
+    messages: list[nvidia_smi_values.Message]
 
     @property
     def driver_version(self) -> str | None:
-        return values.value(self.values.get("Driver Version"))
+        return nvidia_smi_values.value(self.values.get("Driver Version"))
 
     @property
     def cuda_version(self) -> str | None:
-        return values.value(self.values.get("CUDA Version"))
+        return nvidia_smi_values.value(self.values.get("CUDA Version"))
 
     @property
     def attached_gpus(self) -> int | None:
-        return values.count(self.values.get("Attached GPUs"))
+        return nvidia_smi_values.count(self.values.get("Attached GPUs"))
 
     @property
     def cause(self) -> Cause | None:
@@ -84,8 +82,8 @@ class _Tree:
     """Knows in which section a line stands."""
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
-        self.early: list[said.Message] = []
+        self.runs: list[QueryRun] = []
+        self.early: list[nvidia_smi_values.Message] = []
         self._path: list[tuple[int, str]] = []
         self._margin = 0
 
@@ -95,7 +93,7 @@ class _Tree:
         gpu = _GPU.fullmatch(line)
         name, separator, text = line.partition(_SEPARATOR)
         inside = bool(self.runs) and bool(self.runs[-1].gpus) and indent > self._margin
-        complaint = None if inside and separator else said.complaint(line)
+        complaint = None if inside and separator else nvidia_smi_values.complaint(line)
         if _BEGIN in line:
             self._start()
         elif gpu:
@@ -121,18 +119,18 @@ class _Tree:
         elif names[:2] == ["Processes", "Process ID"] and gpu.processes:
             gpu.processes[-1].setdefault(name, text)
 
-    def _run(self) -> Run:
+    def _run(self) -> QueryRun:
         if not self.runs:
             self._start()
         return self.runs[-1]
 
     def _start(self) -> None:
         """What was complained about before the first output is about that one."""
-        self.runs.append(Run({}, [], self.early))
+        self.runs.append(QueryRun({}, [], self.early))
         self.early, self._path = [], []
 
 
-def parse_query(source: words.Source) -> Log[Run]:
+def parse_query(source: words.Source) -> Log[QueryRun]:
     """Read one or several outputs; never raises, whatever the text."""
     tree = _Tree()
     for line in words.raw_lines(source):

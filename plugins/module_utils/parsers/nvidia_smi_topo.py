@@ -9,10 +9,9 @@ import re
 import typing as t
 from dataclasses import dataclass, field
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_messages as said
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_values as said
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import text as words
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log, log_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, Log, log_of
 
 # Nearest first; what is not here is not a way through PCIe.
 DISTANCE = ("PIX", "PXB", "PHB", "NODE", "SYS")
@@ -28,7 +27,7 @@ _NOTHING = ("", "N/A")
 
 
 @dataclass(frozen=True)
-class Device:
+class TopologyDevice:
     """A row. ``links`` are codes by the other device's name; affinities are None where not printed or N/A."""
 
     name: str
@@ -45,19 +44,19 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Run:
+class TopologyRun:
     """One matrix; adapters go by their device names also where the table calls them NIC0.
 
     ``legend``: the explanation of the codes was there, which is the end of the matrix.
     """
 
-    devices: list[Device]
+    devices: list[TopologyDevice]
     columns: list[str]
     messages: list[said.Message]
     legend: bool
 
     @property
-    def gpus(self) -> list[Device]:
+    def gpus(self) -> list[TopologyDevice]:
         return [device for device in self.devices if device.index is not None]
 
     @property
@@ -87,10 +86,10 @@ class _Table:
     names: dict[str, str] = field(default_factory=dict)
     legend: bool = False
 
-    def run(self, messages: list[said.Message]) -> Run:
+    def run(self, messages: list[said.Message]) -> TopologyRun:
         names = {name: self.names.get(name, name) for name in self.columns}
         devices = [
-            Device(
+            TopologyDevice(
                 names[name],
                 {names[other]: code for other, code in zip(self.columns, codes) if other != name},
                 tail.get("CPU Affinity"),
@@ -99,10 +98,10 @@ class _Table:
             )
             for name, codes, tail in self.rows
         ]
-        return Run(devices, list(names.values()), messages, self.legend)
+        return TopologyRun(devices, list(names.values()), messages, self.legend)
 
 
-def parse_topo(source: words.Source) -> Log[Run]:
+def parse_topo(source: words.Source) -> Log[TopologyRun]:
     """Read one or several matrices; never raises, whatever the text."""
     tables: list[_Table] = []
     messages: list[said.Message] = []

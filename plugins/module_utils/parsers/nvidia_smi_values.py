@@ -1,14 +1,19 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Single values as nvidia-smi prints them: with units, or one of its many words for "no value"."""
+"""Single values and messages of nvidia-smi: units, its words for "no value", its exit statuses."""
 
 from __future__ import annotations
 
 import re
 import typing as t
+from dataclasses import dataclass
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import text as words
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
+
+# Single values as nvidia-smi prints them: with units, or one of its many words for "no value".
+
 
 _NOTHING = {
     "",
@@ -86,3 +91,95 @@ def throttle_mask(active: t.Iterable[str]) -> int:
     """Return the mask of reasons by name."""
     wanted = set(active)
     return sum(bit for bit, name in THROTTLE_BITS.items() if name in wanted)
+
+
+# Messages and exit statuses of nvidia-smi. It prints most of them to standard output, some before a valid table.
+
+
+_REACH = 1000
+_BUS_ID = r"(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)"
+
+
+@dataclass(frozen=True)
+class Message(Cause):
+    """What nvidia-smi complains about, and the GPU if it names one (bus id as printed, upper case)."""
+
+    bus_id: str | None = None
+    index: int | None = None
+
+
+# What is wrong decides, not who says it: a GPU that is gone is hardware also where NVML reports it.
+_KINDS: tuple[tuple[str, str], ...] = (
+    ("hardware", r"Unable to de\w+ the device handle for"),
+    ("hardware", r"GPU is lost|has fallen off the bus|GPU requires reset|GPU access is not possible"),
+    ("hardware", r"infoROM is corrupted"),
+    ("hardware", r"power cables? .*not (?:properly )?(?:attached|connected|plugged)"),
+    ("hardware", r"interrupt issue|No devices were found"),
+    ("config", r"Insufficient Permissions|does not have permission|GPU access blocked by the operating system"),
+    ("software", r"(?:[Ff]abric ?[Mm]anager|nvidia-fabricmanager).*(?:not |fail|error)"),
+    ("software", r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|System is not in ready state"),
+    ("software", r"Driver/library version mismatch|couldn't communicate with the NVIDIA driver"),
+    ("software", r"couldn't find \S*(?:nvidia-ml|nvml)\S* library|NVML (?:Shared )?[Ll]ibrary (?:was )?not found"),
+    ("software", r"Failed to initialize NVML: |NVIDIA-SMI has failed because|Function Not Found"),
+    ("software", r"is not a valid field to query|Invalid combination of input arguments"),
+)
+_FAILURES = [(kind, re.compile(pattern)) for kind, pattern in _KINDS]
+# "GPU 0000:0B:00.0: ..", "GPU0000:0B:00.0: ..", "GPU4: 0000:0B:00.0: ..", "at gpu 0000:0B:00.0"
+_NAMED = re.compile(rf"(?i)\bGPU ?(?:(?P<index>\d{{1,3}}): ?)?{_BUS_ID}(?![0-9A-Fa-f])")
+_NUMBERED = re.compile(r"(?i)\bGPU ?(?P<index>\d{1,3}):")
+# Every pattern above holds one of these, in lower case; looking for them first costs a tenth of the patterns.
+_SUSPECT = (
+    "device handle", "gpu is lost", "fallen off", "requires reset", "is not possible", "inforom", "power cable",
+    "interrupt issue", "no devices", "permission", "blocked by", "fabric", "not yet initialized", "system_not",
+    "not in ready", "version mismatch", "communicate with", "librar", "initialize nvml", "nvidia-smi has",
+    "function not found", "valid field", "input arguments",
+)  # fmt: skip
+
+STATUS: dict[int, tuple[str, str]] = {
+    2: ("software", "an argument is invalid"),
+    3: ("config", "the operation is not available on this device"),
+    4: ("config", "no permission"),
+    6: ("hardware", "the query found no such device"),
+    8: ("hardware", "power cables are not attached properly"),
+    9: ("software", "the NVIDIA driver is not loaded"),
+    10: ("hardware", "the driver detected an interrupt issue with a GPU"),
+    12: ("software", "the NVML library was not found"),
+    13: ("software", "this NVML version lacks the function"),
+    14: ("hardware", "the infoROM is corrupted"),
+    15: ("hardware", "a GPU has fallen off the bus"),
+    18: ("software", "driver and library versions differ"),
+}
+
+
+def message(text: str) -> Message | None:
+    """Return the first complaint in a text."""
+    return next(iter(messages(text)), None)
+
+
+def messages(source: words.Source) -> t.Iterator[Message]:
+    """Yield every complaint in a text or file."""
+    for line in words.lines(source):
+        found = complaint(line)
+        if found:
+            yield found
+
+
+def complaint(line: str) -> Message | None:
+    """Return what one clean line complains about."""
+    line = line[:_REACH]
+    lower = line.lower()
+    if not any(word in lower for word in _SUSPECT):
+        return None
+    kind = next((kind for kind, pattern in _FAILURES if pattern.search(line)), None)
+    if kind is None:
+        return None
+    named = _NAMED.search(line) or _NUMBERED.search(line)
+    groups = named.groupdict() if named else {}
+    bus, index = groups.get("bus"), groups.get("index")
+    return Message(line, kind, bus.upper() if bus else None, int(index) if index else None)
+
+
+def status(code: int | None) -> Message | None:
+    """Return what an exit status says; None for 0, for no status, and for one that is not documented."""
+    kind, text = STATUS.get(code or 0, ("", ""))
+    return Message(f"nvidia-smi: {text} (exit status {code})", kind) if kind else None

@@ -1,25 +1,282 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program that Slurm calls to create and remove nodes (ResumeProgram, SuspendProgram, ResumeFailProgram). Private.
-
-A provider's file is the program's entry: it calls `main` with its own class, so nothing else has to know of it.
-"""
+"""The programs by which Slurm creates and removes nodes: ResumeProgram, SuspendProgram, ResumeFailProgram."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
+import re
 import sys
 import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power import config as settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.actions import Actions
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import PowerError, Provider
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.slurm import Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import (
+    STOPPED,
+    STOPPING,
+    CloudNode,
+    PowerError,
+    PowerSlurm,
+    Provider,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
+
+# What is wrong between the cloud and Slurm, and what to do about it. No I/O; private.
+
+
+PREFIX = "hpcai:power:"
+LATE = "ResumeTimeout reached"
+# What Slurm itself says of a node that is not there; with the instance gone, a new one is worth a try.
+_SLURM_SAYS = (LATE, "Not responding")
+_LENGTH = 160
+_OFF = {"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"}
+_ON_ITS_WAY = {"POWERING_UP", "POWER_UP", "RESUME", "REBOOT_ISSUED", "REBOOT_REQUESTED"}
+
+Record = t.Mapping[str, t.Any]
+
+
+class PowerDecision(t.NamedTuple):
+    """``stray``: instances to delete. ``gone``: nodes whose instance is no more, with what the cloud says of it.
+
+    ``off``: nodes that failed and that Slurm still counts as switched on. ``back``: nodes to be tried again.
+    """
+
+    stray: list[str]
+    gone: dict[str, str]
+    off: list[str]
+    back: list[str]
+
+
+def worded(cause: str) -> str:
+    """Say it as the reason of a node: marked as ours, one line, not too long, without what Slurm's text cannot hold."""
+    text = " ".join(re.sub(r"[^\x20-\x7e]|[\[\]\"'`\\]", " ", cause).split())
+    return f"{PREFIX}{text if len(text) <= _LENGTH else text[: _LENGTH - 3] + '...'}"
+
+
+def ours(node: Record) -> bool:
+    """Whether we set the node's reason; a person's reason, or a drain, is never touched."""
+    return str(node["reason"] or "").startswith(PREFIX) and not node["drained"]
+
+
+def _worth_a_try(node: Record, now: float) -> bool:
+    """Whether a node that failed is switched off and has waited long enough."""
+    nobody_s = ours(node) or (node["reason"] in _SLURM_SAYS and not node["drained"])
+    return nobody_s and "POWERED_DOWN" in _flags(node) and node.get("retry", 0.0) <= now
+
+
+def decide(
+    nodes: t.Sequence[Record], instances: t.Mapping[str, str], mine: t.Container[str], now: float
+) -> PowerDecision:
+    """Compare; ``mine`` are the nodes that we may create, and ``retry`` of a node is when it may be tried again."""
+    every = {node["name"]: node for node in nodes}
+    known = {name: node for name, node in every.items() if name in mine}
+    # A node that left the configuration may have a job still.
+    stray = [name for name, state in instances.items() if state != STOPPING and _unwanted(every.get(name), now)]
+    gone = {
+        name: f"its instance is {instances.get(name, 'gone')}"
+        for name, node in known.items()
+        if _counted_on(node) and instances.get(name, STOPPED) in (STOPPED, STOPPING)
+    }
+    down = [node for node in known.values() if node["state"] == "DOWN"]
+    off = [node["name"] for node in down if ours(node) and not _flags(node) & _OFF]
+    back = [node["name"] for node in down if _worth_a_try(node, now)]
+    return PowerDecision(sorted(stray), gone, off, back)
+
+
+def _flags(node: Record) -> set[str]:
+    return set(node["flags"])
+
+
+def _unwanted(node: Record | None, now: float) -> bool:
+    """Whether no node of Slurm's stands for an instance; a failed one that Slurm does not count on is none."""
+    if node is None:
+        return True
+    if node["reason"] == LATE and node.get("retry", 0.0) > now:
+        return False  # ResumeFailProgram has it in hand, and looks at the instance first
+    return bool(_flags(node) & {"POWERED_DOWN"}) and not _flags(node) & _ON_ITS_WAY
+
+
+def _counted_on(node: Record) -> bool:
+    """Whether Slurm believes that the node's instance runs; a drained one is its administrator's affair."""
+    return not _flags(node) & (_OFF | _ON_ITS_WAY) and not ours(node) and not node["drained"]
+
+
+# The settings of the power programs, read from a file and checked as a whole.
+
+
+_KEYS = {"cluster": str, "settings": dict, "groups": list, "state_dir": str, "retry_after": int, "log": str}
+_GROUP = {"nodes", "machine", "user_data"}
+
+
+class PowerConfig(t.NamedTuple):
+    """What the programs know; ``nodes`` holds every node that may come to be."""
+
+    cluster: str
+    settings: dict[str, t.Any]
+    nodes: dict[str, CloudNode]
+    state_dir: str
+    retry_after: int
+    log: str
+
+
+def load(path: str, provider: type[Provider]) -> PowerConfig:
+    """Read a file."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise PowerError(f"{path} cannot be read: {exc.strerror}") from exc
+    except ValueError as exc:
+        raise PowerError(f"{path} is no JSON: {exc}") from exc
+    return read(document, path, provider)
+
+
+def read(document: t.Any, path: str, provider: type[Provider]) -> PowerConfig:
+    """Check a document; everything that is wrong is said at once."""
+    if not isinstance(document, dict):
+        raise PowerError(f"{path} holds no dictionary")
+    wrong = [f"{key} is not {kind.__name__}" for key, kind in _KEYS.items() if not isinstance(document.get(key), kind)]
+    wrong += [f"{key} is unknown" for key in sorted(set(document) - set(_KEYS))]
+    if not wrong:
+        wrong += names("settings", document["settings"], provider.SETTINGS)
+    found, faults = ({}, []) if wrong else _nodes(document["groups"], provider)
+    wrong += faults
+    if wrong:
+        raise PowerError(f"{path}: {'; '.join(wrong)}")
+    return PowerConfig(nodes=found, **{key: document[key] for key in _KEYS if key != "groups"})
+
+
+def names(place: str, given: t.Mapping[str, t.Any], known: t.Mapping[str, bool]) -> list[str]:
+    """What is wrong with the names in a dictionary; true means that a name has to be there."""
+    absent = [name for name, needed in known.items() if needed and given.get(name) in (None, "")]
+    strange = sorted(set(given) - set(known))
+    found = [f"{place} lacks {', '.join(absent)}"] if absent else []
+    return [*found, f"{place} has {', '.join(strange)}; accepted: {', '.join(sorted(known))}"] if strange else found
+
+
+def _nodes(groups: t.Sequence[t.Any], provider: type[Provider]) -> tuple[dict[str, CloudNode], list[str]]:
+    found: dict[str, CloudNode] = {}
+    wrong: list[str] = []
+    for number, group in enumerate(groups, 1):
+        place = f"group {number}"
+        if not isinstance(group, dict) or set(group) != _GROUP or not isinstance(group["machine"], dict):
+            wrong.append(f"{place} is no dictionary of {', '.join(sorted(_GROUP))}")
+            continue
+        wrong += names(f"machine of {place}", group["machine"], provider.MACHINE)
+        try:
+            members = expand(str(group["nodes"]))
+        except HostlistError as exc:
+            wrong.append(f"{place}: {exc}")
+            continue
+        wrong += [f"{name} is in two groups" for name in members if name in found]
+        found.update({name: CloudNode(name, group["machine"], str(group["user_data"])) for name in members})
+    return found, wrong
+
+
+# What the power programs do: create, remove, report what failed, and put right what differs.
+
+
+Say = t.Callable[[str], None]
+
+
+class Actions:
+    """One run of a program; every step says what it did."""
+
+    def __init__(self, config: PowerConfig, provider: Provider, slurm: PowerSlurm, say: Say) -> None:
+        self.config, self.provider, self.slurm, self.say = config, provider, slurm, say
+
+    def resume(self, names: t.Sequence[str]) -> bool:
+        """Create what Slurm wants; a node that the cloud refuses loses its job to the queue, the others go on."""
+        strange = {name: "no group of the configuration holds it" for name in names if name not in self.config.nodes}
+        wanted = [self.config.nodes[name] for name in names if name not in strange]
+        try:
+            answer = self.provider.create(wanted) if wanted else {}
+        except PowerError as exc:
+            answer = {node.name: str(exc) for node in wanted}
+        failed = {**strange, **{name: error for name, error in answer.items() if error}}
+        made = [name for name in names if name not in failed]
+        if made:
+            self.say(f"created {' '.join(made)}")
+        for error in sorted(set(failed.values())):
+            self.fail([name for name in failed if failed[name] == error], f"not created: {error}")
+        return not failed
+
+    def fail(self, names: t.Sequence[str], cause: str) -> None:
+        """Take nodes out of service, and have Slurm count them as switched off."""
+        self.say(f"{' '.join(names)} {cause}")
+        self.slurm.down(names, worded(cause))
+        self.slurm.power_down(names)
+
+    def suspend(self, names: t.Sequence[str]) -> bool:
+        """Remove what Slurm does not want; a node's reason and drain are left as they are."""
+        mine = [name for name in names if name in self.config.nodes]
+        answer = self.provider.delete(mine) if mine else {}
+        done = [name for name in mine if not answer.get(name)]
+        if done:
+            self.say(f"removed {' '.join(done)}")
+        for name, error in answer.items():
+            if error:
+                self.say(f"{name} not removed (the next sweep tries again): {error}")
+        return len(done) == len(mine)
+
+    def resume_fail(self, names: t.Sequence[str]) -> bool:
+        """Say why nodes did not come, and remove what is there of them; their jobs are in the queue again."""
+        try:
+            seen = self.provider.instances()
+        except PowerError as exc:
+            seen = dict.fromkeys(names, f"unknown ({exc})")
+        nodes = {node["name"]: node for node in self.slurm.nodes()}
+        for name in names:
+            cause = f"not ready within ResumeTimeout, its instance was {seen.get(name, 'gone')}"
+            self.say(f"{name} {cause}")
+            if name in nodes and not nodes[name]["drained"] and (nodes[name]["reason"] or LATE) == LATE:
+                self.slurm.update([name], f"reason={worded(cause)}")
+        return self.suspend(names)
+
+    def sweep(self, now: float) -> bool:
+        """Put right what differs between the cloud and Slurm."""
+        instances = self.provider.instances()  # before Slurm, which may want one by then
+        nodes = [{**node, "retry": self._retry(node)} for node in self.slurm.nodes()]
+        found = decide(nodes, instances, self.config.nodes, now)
+        if found.stray:
+            self.say(f"nobody wants {' '.join(found.stray)}")
+            self._delete(found.stray)
+        for name in self._twice(found.gone):
+            self.fail([name], found.gone[name])
+        self.slurm.power_down(found.off)
+        if found.back:
+            self.say(f"tries {' '.join(found.back)} again")
+            self.slurm.resume(found.back)
+        return True
+
+    def _delete(self, names: t.Sequence[str]) -> None:
+        for name, error in self.provider.delete(names).items():
+            self.say(f"{name} {f'not removed: {error}' if error else 'removed'}")
+
+    def _twice(self, gone: t.Mapping[str, str]) -> list[str]:
+        """Which nodes the sweep before this one missed as well: one wrong answer of a cloud shall cost no job."""
+        path = Path(self.config.state_dir) / "gone.json"
+        try:
+            before = set(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            before = set()
+        path.write_text(json.dumps(sorted(gone)), encoding="utf-8")
+        return sorted(before & set(gone))
+
+    def _retry(self, node: t.Mapping[str, t.Any]) -> float:
+        """When a node that failed may be tried again."""
+        try:
+            failed = time.mktime(time.strptime(node["reason_time"] or "", TIME_FORMAT))
+        except ValueError:
+            return 0.0
+        return failed + self.config.retry_after
+
+
+# The program that Slurm calls to create and remove nodes (ResumeProgram, SuspendProgram, ResumeFailProgram).
+
 
 _USAGE = "usage: hpcai-power resume|suspend|resume-fail HOSTLIST, or hpcai-power sweep|status\n"
 _ON_NODES = ("resume", "suspend", "resume-fail")
@@ -33,13 +290,13 @@ def main(argv: t.Sequence[str], provider: type[Provider]) -> int:
         sys.stderr.write(_USAGE)
         return 2
     try:
-        config = settings.load(path, provider)
+        config = load(path, provider)
         names = expand(hosts)
     except (PowerError, HostlistError) as exc:
         sys.stderr.write(f"hpcai-power {verb}: {exc}\n")
         return 1
     say = _log(config.log, verb)
-    actions = Actions(config, provider(config.settings, config.cluster), Slurm(), say)
+    actions = Actions(config, provider(config.settings, config.cluster), PowerSlurm(), say)
     try:
         with _lock(Path(config.state_dir) / "lock", alone=verb == "sweep"):
             return 0 if _run(actions, verb, names) else 1

@@ -1,11 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bring the NVMe scratch back at boot, without Ansible: ``boot`` does it, ``status`` tells how it went. Private.
-
-It plans as the module nvme_scratch does, but never wipes. A verdict of fail or error is a failed unit, which is what
-keeps slurmd from starting; the role nvme_scratch installs it.
-"""
+"""The boot program of the scratch: bring it back without Ansible, and tell where it stands."""
 
 from __future__ import annotations
 
@@ -19,15 +15,25 @@ import traceback
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.apply_files import ApplyError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.apply_run import Run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.machine import Machine
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import Finding, Plan, Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.apply import ApplyError, ScratchRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.block_device import ScratchReadError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
+    ScratchFinding,
+    ScratchMachine,
+    ScratchPlan,
+    ScratchRequest,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.module import (
+    CHECK,
+    RecordInputs,
+    conclude,
+    parse,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.plan import plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.read_text import ReadError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.record import CHECK, Told, conclude
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.request import parse
+
+# Bring the NVMe scratch back at boot, without Ansible: ``boot`` does it, ``status`` tells how it went.
+
 
 RECORD = "/run/hpcai/nvme_scratch.json"
 _USAGE = "usage: hpcai-scratch boot|status"
@@ -36,14 +42,14 @@ _GOOD = ("pass", "warn", "skipped", "unjudged")
 
 def boot(settings: Json, begin: float) -> Json:
     """Have scratch as the settings want it and return the check record."""
-    told = Told(node(), profile=settings.get("profile"), expect=settings.get("expect") or (), door="boot")
+    told = RecordInputs(node(), profile=settings.get("profile"), expect=settings.get("expect") or (), door="boot")
     request = parse(settings["request"])
     wait = float(settings.get("wait", 30))
-    done = Run(request, boot=True, wait=wait, planner=adopt if settings.get("adopted") else plan).bring()
+    done = ScratchRun(request, boot=True, wait=wait, planner=adopt if settings.get("adopted") else plan).bring()
     return conclude(done.last, done.problem, told, begin)
 
 
-def adopt(machine: Machine, request: Request, boot: bool = True) -> Plan:
+def adopt(machine: ScratchMachine, request: ScratchRequest, boot: bool = True) -> ScratchPlan:
     """Plan for a machine whose disks somebody else mounts: where that is late, nothing may be made of blank disks."""
     found = plan(machine, request, boot)
     ours = found.source == "array" and not any(action.kind == "create" for action in found.actions)
@@ -51,10 +57,12 @@ def adopt(machine: Machine, request: Request, boot: bool = True) -> Plan:
         return found
     text = f"Scratch was on disks that are mounted at {' or '.join(request.adopt)}, and they are not now."
     advice = "Have them mounted there before hpcai-scratch.service starts (nvme_scratch_after), or run the role again."
-    late = Finding("fail", "config", "missing", text, advice)
+    late = ScratchFinding("fail", "config", "missing", text, advice)
     told = [str(late), *(str(one) for one in found.findings if one.level in ("fail", "error"))]
     known = (*found.findings, late)
-    return Plan("fail", "config", " ".join(told), known, before=found.before, after=found.before, disks=found.disks)
+    return ScratchPlan(
+        "fail", "config", " ".join(told), known, before=found.before, after=found.before, disks=found.disks
+    )
 
 
 def node() -> str:
@@ -105,7 +113,7 @@ def _boot(path: str) -> Json:
         check = boot(json.loads(Path(path).read_text(encoding="utf-8")), begin)
     except ApplyError as exc:
         check = failed(str(exc), begin, exc.blame)
-    except ReadError as exc:
+    except ScratchReadError as exc:
         check = failed(f"the machine cannot be read: {exc}", begin)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
         # A node that is not understood takes no jobs; the trace says where to look.
@@ -122,3 +130,56 @@ def _status() -> Json:
         return failed(
             f"there is no record of this boot in {RECORD} ({exc}); systemctl start hpcai-scratch", time.time()
         )
+
+
+# Whether a node's scratch stands, and where its disks can be measured. Pure; private.
+
+
+Record = t.Mapping[str, t.Any]
+# Steps that stand between a job and its scratch. Others, such as a directory's mode, do not keep anybody from using it.
+_NEEDED = ("mdadm", "mkfs.ext4", "mkfs.xfs", "mount", "wipefs")
+_BAD = ("fail", "error")
+# Elsewhere than on the disks a machine type's limits for them mean nothing.
+_ON_DISKS = ("array", "adopted")
+
+
+def pending(found: Record) -> str:
+    """Say what nvme_scratch would do to a node on which it changes something."""
+    steps = "; ".join(" ".join(map(str, command)) for command in found["commands"][:3])
+    more = len(found["commands"]) - 3
+    also = f" and {more} more" if more > 0 else ""
+    return f"scratch is not as it should be: the role nvme_scratch would run {steps}{also}"
+
+
+def use(found: Record) -> dict[str, t.Any]:
+    """Judge what nvme_scratch found in check mode.
+
+    Its record tells what the node would be like after its commands; before them a node that lacks scratch is not fit.
+    """
+    check = dict(found["check"])
+    # A remount changes options of what is there.
+    done = {command[0] for command in found["commands"] if not ",".join(command).startswith("mount,-o,remount,")}
+    if done & set(_NEEDED) and check["verdict"] not in _BAD:
+        check.update({"verdict": "fail", "class": "config", "reason": pending(found)})
+    stands = check["verdict"] not in (*_BAD, "skipped") and found["source"] in _ON_DISKS and found["path"]
+    skipped = None if stands else _skipped(check, _absent(check, found))
+    return {"check": check, "path": found["path"] if stands else None, "skipped": skipped}
+
+
+def _absent(check: Record, found: Record) -> str:
+    if check["reason"]:
+        return f"no scratch on local disks: {check['reason']}"
+    return f"no scratch on local disks: it is at {found['path']}" if found["path"] else "no scratch on local disks"
+
+
+def _skipped(check: Record, reason: str) -> dict[str, t.Any]:
+    """Return a record of the measurement that is not made, of the same node and time."""
+    blank: dict[str, t.Any] = {
+        "verdict": "skipped",
+        "class": None,
+        "reason": reason,
+        "metrics": [],
+        "scope": {},
+        "evidence": "",
+    }
+    return {**check, **blank, "check": "storage_bandwidth", "context": {**check["context"], "tool": "fio"}}

@@ -1,12 +1,17 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is asked of the NVMe scratch (Request) and what the planner answers (Plan): data only, private."""
+"""The data of the NVMe scratch: a request, what was read of a machine, a plan, and the UUID of arrays of ours."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 import typing as t
+import uuid
 from dataclasses import dataclass, field
+
+# What is asked of the NVMe scratch (Request) and what the planner answers (Plan): data only, private.
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,7 @@ class Directory:
 
 
 @dataclass(frozen=True)
-class Request:
+class ScratchRequest:
     """What is asked for. ``ids`` alone select when given, else ``models`` and, if told so, ``unused`` namespaces."""
 
     name: str = "scratch"
@@ -42,7 +47,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Action:
+class ScratchAction:
     """One step. ``argv`` is the command, where one command does it; ``kind`` says what else belongs to it:
 
     fstab       comment ``lines`` (numbers) of ``/etc/fstab`` out, with ``text`` in front of each, and have systemd read
@@ -76,7 +81,7 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ScratchFinding:
     """One thing that a person should know. ``text`` is a whole sentence; ``advice`` is the exact next step."""
 
     level: str  # note (changes no verdict), warn, fail, error
@@ -93,15 +98,15 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ScratchPlan:
     """What to do and what that leads to. ``verdict`` and ``after`` tell of the machine once every action has succeeded;
     with no action they tell of the machine as it is."""
 
     verdict: str  # pass, warn, fail, skipped, error
     blame: str  # class of the record for warn, fail, error; else empty
     reason: str
-    findings: tuple[Finding, ...] = ()
-    actions: tuple[Action, ...] = ()
+    findings: tuple[ScratchFinding, ...] = ()
+    actions: tuple[ScratchAction, ...] = ()
     before: dict[str, t.Any] = field(default_factory=dict)
     after: dict[str, t.Any] = field(default_factory=dict)
     path: str = ""  # where scratch is in the end; empty: nowhere
@@ -110,3 +115,167 @@ class Plan:
     array: str = ""  # md UUID in the end; empty: none
     size: int = 0  # bytes of the array, or of the disks that it will be made of
     members: int = 0  # of the array in the end
+
+
+# What was read of one machine for its NVMe scratch: data only, private.
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Something that ``wipefs --no-act`` finds; ``device`` is the disk, one of its partitions or an array."""
+
+    device: str
+    type: str  # gpt, dos, LVM2_member, linux_raid_member, xfs, ext4, …
+    uuid: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class ArrayMember:
+    """What ``mdadm --examine --export`` says of a whole disk."""
+
+    uuid: str  # of the array: 68706361:692e6e76:xxxxxxxx:xxxxxxxx
+    name: str  # without the home host
+    level: str  # raid0
+    devices: int  # that the array has when whole
+    role: int | None  # slot in the array; None: spare or unknown
+    chunk: int | None = None  # KiB
+
+
+@dataclass(frozen=True)
+class ScratchDisk:
+    """One NVMe namespace. What stacks upon it (partitions, holders and theirs) counts as the disk's own."""
+
+    path: str  # /dev/nvme3n1
+    id: str  # what we call it: the serial, or the wwid where the serial is empty or not unique on this machine
+    ids: tuple[str, ...]  # every name that the user may use: id, serial, wwid, /dev/disk/by-id names without the folder
+    model: str  # of the controller, without blanks at the ends
+    transport: str  # pcie, tcp, rdma, fc, …
+    size: int  # bytes
+    max_io: int  # KiB: queue/max_hw_sectors_kb
+    member: ArrayMember | None = None
+    signatures: tuple[Signature, ...] = ()  # of the disk and its partitions, the md superblock among them
+    blank: bool = True  # first and last MiB are zero; not looked at (False) where there is a signature
+    partitions: tuple[str, ...] = ()  # that the kernel knows: /dev/nvme3n1p1
+    holders: tuple[str, ...] = ()  # /dev/md127, /dev/dm-0: directly upon the disk or its partitions
+    mounts: tuple[str, ...] = ()  # mount points of the disk and of everything that stacks upon it
+    swaps: tuple[str, ...] = ()  # devices in use as swap: the disk or anything upon it
+    busy: bool = False  # an exclusive open is refused
+    read_only: bool = False
+    error: str = ""  # what kept us from reading it; then the rest is not to be trusted
+
+
+@dataclass(frozen=True)
+class ScratchArray:
+    """One md device that the kernel knows, running or not."""
+
+    device: str  # /dev/md127
+    uuid: str  # as in Member; empty where it could not be read
+    name: str  # without the home host
+    level: str
+    state: str  # /sys/block/md127/md/array_state: clean, active, read-auto, inactive, broken, …
+    devices: int  # that it has when whole
+    members: tuple[str, ...]  # paths of the devices that are in it now
+    size: int = 0  # bytes
+    chunk: int | None = None  # KiB
+    content: tuple[Signature, ...] = ()
+    blank: bool = False  # first MiB is zero; not looked at (False) where there is a signature
+    holders: tuple[str, ...] = ()  # what stacks upon it, partitions included
+
+
+@dataclass(frozen=True)
+class ScratchMount:
+    """One line of ``/proc/self/mountinfo``."""
+
+    target: str
+    device: str  # canonical: /dev/md127; where there is none, the source as it is written
+    number: str  # major:minor
+    fstype: str
+    root: str = "/"  # the part of the filesystem that is mounted
+    options: tuple[str, ...] = ()  # of the mount (field 6), not of the filesystem
+
+
+@dataclass(frozen=True)
+class FstabLine:
+    """An active line of ``/etc/fstab``; of interest are those with our mount point."""
+
+    number: int  # from 1
+    text: str  # the whole line without its end
+    source: str  # UUID=…, LABEL=…, /dev/…, server:/path
+    target: str
+    fstype: str
+    device: str = ""  # what the source stands for now, canonical; empty: no such device
+
+
+@dataclass(frozen=True)
+class Path:
+    """A place that the request names, as it is now. Wanted of: mount, fallback, each adopt path, fallback/<name>,
+    <adopt path>/<name>, and every directory below mount."""
+
+    path: str
+    kind: str  # absent, directory, other (a symbolic link is other)
+    owner: str = ""
+    group: str = ""
+    mode: str = ""  # "1777": four digits
+    empty: bool = True
+
+
+@dataclass(frozen=True)
+class ScratchMachine:
+    """Everything that was read of one machine, at one time."""
+
+    disks: tuple[ScratchDisk, ...] = ()  # every NVMe namespace, not only those that are meant
+    arrays: tuple[ScratchArray, ...] = ()  # every md device
+    mounts: tuple[
+        ScratchMount, ...
+    ] = ()  # all, in the order of the kernel: the last one at a target is the visible one
+    fstab: tuple[FstabLine, ...] = ()  # with target == request.mount
+    paths: tuple[Path, ...] = ()
+    building: str = ""  # md UUID in the marker file
+    missing_tools: tuple[str, ...] = ()  # of mdadm, wipefs, mkfs.<filesystem>, mount, udevadm
+    unknown_names: tuple[str, ...] = ()  # owners and groups of directories that nobody knows here
+    unmountable: str = ""  # what mount said when it was tried just before (the executor plans again after that)
+
+
+# How an array is known to be ours, without a list of what we made: its UUID says so. Pure, private.
+
+
+MAGIC = "68706361:692e6e76"  # "hpcai.nv"
+FILESYSTEMS = ("xfs", "ext4")
+
+_SMALLEST_CHUNK, _LARGEST_CHUNK = 128, 512
+_KERNEL_NAME = re.compile(r"(/dev/)?(nvme\d+(c\d+)?(n\d+(p\d+)?)?|md\d+|dm-\d+|sd[a-z]+\d*)")
+
+
+def ours(md_uuid: str) -> bool:
+    return md_uuid.startswith(f"{MAGIC}:")
+
+
+def array_uuid(name: str, ids: t.Iterable[str]) -> str:
+    """Return the md UUID of an array that we make of these disks, in the way in which mdadm writes it."""
+    digest = hashlib.sha256("\0".join([name, *sorted(ids)]).encode()).hexdigest()
+    return f"{MAGIC}:{digest[:8]}:{digest[8:16]}"
+
+
+def filesystem_uuid(md_uuid: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"hpcai.gpu_cluster {md_uuid}"))
+
+
+def kernel_name(text: str) -> bool:
+    """Tell a name that belongs to another disk after the next boot from an id."""
+    return bool(_KERNEL_NAME.fullmatch(text))
+
+
+def plain_id(text: str) -> str:
+    return text[len("/dev/disk/by-id/") :] if text.startswith("/dev/disk/by-id/") else text
+
+
+def chunk_for(disks: t.Sequence[ScratchDisk], wanted: int | None) -> int:
+    """Return the chunk in KiB: what the slowest disk takes in one request, within reason."""
+    if wanted:
+        return wanted
+    largest = min(disk.max_io for disk in disks)
+    chunk = _SMALLEST_CHUNK
+    while chunk * 2 <= min(largest, _LARGEST_CHUNK):
+        chunk *= 2
+    return chunk

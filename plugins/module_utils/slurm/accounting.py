@@ -1,15 +1,19 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's accounting database: what is wanted against what ``sacctmgr -nP show`` prints. No I/O; private.
-
-Only adds and modifies; nothing is ever removed, so what people made by hand stays.
-"""
+"""Slurm's accounting database: what is wanted against what ``sacctmgr -nP show`` prints."""
 
 from __future__ import annotations
 
 import re
+import time
 import typing as t
+from concurrent import futures
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+
+# Slurm's accounting database: what is wanted against what ``sacctmgr -nP show`` prints. No I/O; private.
+
 
 Rows = t.List[t.Dict[str, str]]
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?")
@@ -19,7 +23,7 @@ class AccountingError(ValueError):
     """The wish or the answer makes no sense; the text is fit for the user."""
 
 
-class Wanted(t.NamedTuple):
+class WantedAccounting(t.NamedTuple):
     """Names are what Slurm makes of them: lower case."""
 
     cluster: str
@@ -28,14 +32,14 @@ class Wanted(t.NamedTuple):
     users: list[dict[str, t.Any]]
 
 
-class Step(t.NamedTuple):
+class AccountingStep(t.NamedTuple):
     """One call of sacctmgr and what it does, in words."""
 
     argv: list[str]
     text: str
 
 
-def queries(wanted: Wanted) -> dict[str, list[str]]:
+def show_commands(wanted: WantedAccounting) -> dict[str, list[str]]:
     """The ``sacctmgr -nP show`` arguments; their last word lists the fields, in the order of the answer's columns."""
     on_associations = _setting_names(wanted.accounts + wanted.users)
     return {
@@ -71,11 +75,11 @@ def rows(text: str, query: list[str]) -> Rows:
     return found
 
 
-def plan(wanted: Wanted, now: t.Mapping[str, Rows]) -> list[Step]:
+def plan(wanted: WantedAccounting, now: t.Mapping[str, Rows]) -> list[AccountingStep]:
     """The calls that are left to make: cluster, QOS, accounts from the top down, users."""
-    steps: list[Step] = []
+    steps: list[AccountingStep] = []
     if wanted.cluster not in {row["cluster"] for row in now["cluster"]}:
-        steps.append(Step(["add", "cluster", wanted.cluster], f"add cluster {wanted.cluster}"))
+        steps.append(AccountingStep(["add", "cluster", wanted.cluster], f"add cluster {wanted.cluster}"))
     have_qos = {row["name"]: row for row in now["qos"]}
     for qos in wanted.qos:
         steps += _entity("qos", qos["name"], _fields(qos, "description"), have_qos.get(qos["name"]), [])
@@ -89,19 +93,21 @@ def plan(wanted: Wanted, now: t.Mapping[str, Rows]) -> list[Step]:
 
 def _account(
     cluster: str, item: dict[str, t.Any], accounts: dict[str, t.Any], assocs: dict[t.Any, t.Any]
-) -> list[Step]:
+) -> list[AccountingStep]:
     name, known = item["name"], accounts.get(item["name"])
     described = _fields(item, "description", "organization", settings=False)
     limits = {**({"parent": item["parent"]} if item.get("parent") else {}), **_settings(item)}
     here = assocs.get((name, ""))
     if known is None or here is None:
         text = f"add account {name}"
-        return [Step(["add", "account", name, f"cluster={cluster}", *_words({**described, **limits})], text)]
+        return [AccountingStep(["add", "account", name, f"cluster={cluster}", *_words({**described, **limits})], text)]
     steps = _entity("account", name, described, known, [])
     return steps + _entity("account", name, limits, {**here, "parent": here["parentname"]}, [f"cluster={cluster}"])
 
 
-def _user(cluster: str, item: dict[str, t.Any], users: dict[str, t.Any], assocs: dict[t.Any, t.Any]) -> list[Step]:
+def _user(
+    cluster: str, item: dict[str, t.Any], users: dict[str, t.Any], assocs: dict[t.Any, t.Any]
+) -> list[AccountingStep]:
     name, account, known = item["name"], item["account"], users.get(item["name"])
     steps = []
     where = [f"account={account}", f"cluster={cluster}"]
@@ -110,22 +116,24 @@ def _user(cluster: str, item: dict[str, t.Any], users: dict[str, t.Any], assocs:
         own["defaultaccount"] = account
     if (account, name) not in assocs:
         words = _words({**({} if known else own), **_settings(item)})
-        steps.append(Step(["add", "user", name, *where, *words], f"add user {name} to account {account}"))
+        steps.append(AccountingStep(["add", "user", name, *where, *words], f"add user {name} to account {account}"))
     else:
         steps += _entity("user", name, _settings(item), assocs[(account, name)], where)
     return steps + (_entity("user", name, own, known, []) if known else [])
 
 
-def _entity(kind: str, name: str, want: dict[str, str], have: dict[str, str] | None, where: list[str]) -> list[Step]:
+def _entity(
+    kind: str, name: str, want: dict[str, str], have: dict[str, str] | None, where: list[str]
+) -> list[AccountingStep]:
     """Add what is not there, modify what differs."""
     if have is None:
-        return [Step(["add", kind, name, *where, *_words(want)], f"add {kind} {name}")]
+        return [AccountingStep(["add", kind, name, *where, *_words(want)], f"add {kind} {name}")]
     differs = {key: text for key, text in want.items() if normal(text) != normal(have.get(key.lower(), ""))}
     if not differs:
         return []
     target = [name] if not where else [f"name={name}", *where]
     text = ", ".join(f"{key}={text}" for key, text in differs.items())
-    return [Step(["modify", kind, *target, "set", *_words(differs)], f"set {text} of {kind} {name}")]
+    return [AccountingStep(["modify", kind, *target, "set", *_words(differs)], f"set {text} of {kind} {name}")]
 
 
 def _fields(item: dict[str, t.Any], *names: str, settings: bool = True) -> dict[str, str]:
@@ -167,3 +175,35 @@ def normal(text: str) -> t.Any:
             return (first or 0) * 60 + (second or 0)
         return (days or 0) * 86400 + (first or 0) * 3600 + (second or 0) * 60 + (third or 0)
     return sorted(plain.split(",")) if "," in plain else plain
+
+
+# Ask sacctmgr what is in the accounting database, for the module slurm_accounting.
+
+
+_PAUSE = 0.5
+
+
+def read(
+    sacctmgr: str, environment: t.Mapping[str, str], wanted: WantedAccounting, timeout: float, forgiving: bool
+) -> dict[str, Rows]:
+    """Ask everything: the first question waits for slurmdbd, the others then go side by side.
+
+    ``forgiving`` takes no answer for an empty database, as check mode must before the first run.
+    """
+    queries = show_commands(wanted)
+    end = time.monotonic() + timeout
+
+    def ask(kind: str) -> Rows:
+        argv = [sacctmgr, "-nP", "show", *queries[kind]]
+        answer = run(argv, timeout, environment=environment)
+        while answer.problem and kind == "cluster" and time.monotonic() < end and not forgiving:
+            time.sleep(_PAUSE)
+            answer = run(argv, timeout, environment=environment)
+        if answer.problem and not forgiving:
+            raise AccountingError(f"{' '.join(argv)} failed, is slurmdbd running? It said: {answer.problem}")
+        return rows("" if answer.problem else answer.out, queries[kind])
+
+    found = {"cluster": ask("cluster")}
+    others = [kind for kind in queries if kind not in found]
+    with futures.ThreadPoolExecutor() as pool:
+        return {**found, **dict(zip(others, pool.map(ask, others)))}

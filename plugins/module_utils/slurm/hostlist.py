@@ -1,11 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm hostlist expressions: text to names and back. No I/O; private to this collection.
-
-Reads what ``scontrol show hostnames`` reads, plus suffixes (``n[1-3]-ib``) and nested brackets
-(``n[1,2[0-3]]``), which Slurm 22.05 refuses. Writes only what Slurm reads.
-"""
+"""Slurm hostlist expressions to names and back, and Slurm's nodes as inventory hosts. No I/O."""
 
 from __future__ import annotations
 
@@ -13,6 +9,9 @@ import itertools
 import math
 import re
 import typing as t
+
+# Slurm hostlist expressions: text to names and back. No I/O; private to this collection.
+
 
 DEFAULT_LIMIT = 65536
 _MAX_DIGITS = 18  # Slurm stores a number in 64 bits and silently clips what does not fit
@@ -163,3 +162,44 @@ def _expand_range(low: str, high: str, text: str, limit: int) -> list[str]:
 
 def _too_many(text: str) -> HostlistError:
     return HostlistError(f"hostlist {text!r} has more names than the limit allows")
+
+
+# Slurm's nodes as inventory hosts. No I/O; private to this collection.
+
+
+_BUSY = {"ALLOCATED", "MIXED"}
+
+
+class InventoryHost(t.NamedTuple):
+    """One host of an inventory; the groups are names before Ansible's own rules for them."""
+
+    name: str
+    variables: dict[str, t.Any]
+    groups: list[str]
+
+
+def to_hosts(nodes: list[dict[str, t.Any]], prefix: str) -> list[InventoryHost]:
+    """Make hosts of what ``read.Reader.nodes`` returns."""
+    return [
+        InventoryHost(node["name"], _variables(node), [f"{prefix}_{name}" for name in _groups(node)]) for node in nodes
+    ]
+
+
+def _variables(node: dict[str, t.Any]) -> dict[str, t.Any]:
+    """An address that only repeats the name must not hide one that another inventory source knows."""
+    found = {f"slurm_node_{key}": value for key, value in node.items() if key not in {"name", "address"}}
+    return {**found, "ansible_host": node["address"]} if node["address"] != node["name"] else found
+
+
+def _groups(node: dict[str, t.Any]) -> list[str]:
+    states = [_state(node), *(flag.lower() for flag in node["flags"] if flag != "DRAIN")]
+    found = [f"partition_{name}" for name in node["partitions"]]
+    found += [f"state_{name}" for name in dict.fromkeys(states)]
+    return found + [f"feature_{name}" for name in node["features"]]
+
+
+def _state(node: dict[str, t.Any]) -> str:
+    """The word that sinfo shows, so that an idle node that is drained is not in the group of the idle ones."""
+    if not node["drained"]:
+        return str(node["state"]).lower()
+    return "draining" if node["state"] in _BUSY or "COMPLETING" in node["flags"] else "drained"

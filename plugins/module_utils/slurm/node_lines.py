@@ -1,13 +1,18 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lines of slurm.conf and gres.conf from what is known about the machines. No I/O; private."""
+"""Lines of slurm.conf and gres.conf: nodes, elastic nodes with power saving, health checks. No I/O."""
 
 from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, compress, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import release
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
+
+# The lines of slurm.conf and gres.conf from what is known about the machines. No I/O; private.
+
 
 _MEMORY_STEP = 100  # MB: a new kernel that keeps some MB more for itself must not change the node line
 _FIELDS = (
@@ -23,7 +28,7 @@ _FACTS = {
     "cores_per_socket": "processor_cores",
     "threads_per_core": "processor_threads_per_core",
 }
-_KNOWN = {"address", "name", "options", *(field for field, dummy in _FIELDS)}
+_NODE_KEYS = {"address", "name", "options", *(field for field, dummy in _FIELDS)}
 
 
 class NodeError(ValueError):
@@ -32,9 +37,9 @@ class NodeError(ValueError):
 
 def node(host: str, facts: t.Mapping[str, t.Any], override: t.Mapping[str, t.Any], headroom: float) -> dict[str, t.Any]:
     """Describe one machine: its facts, less some memory for the system, under what the inventory says."""
-    unknown = sorted(set(override) - _KNOWN)
+    unknown = sorted(set(override) - _NODE_KEYS)
     if unknown:
-        raise NodeError(f"slurm_node of {host} has {', '.join(unknown)}; accepted: {', '.join(sorted(_KNOWN))}")
+        raise NodeError(f"slurm_node of {host} has {', '.join(unknown)}; accepted: {', '.join(sorted(_NODE_KEYS))}")
     found: dict[str, t.Any] = {"host": host, "name": facts.get("hostname", host.split(".")[0])}
     if "memtotal_mb" in facts:
         usable = int(facts["memtotal_mb"] * (1 - headroom))
@@ -134,3 +139,156 @@ def value(item: object) -> str:
         return ",".join(value(one) for one in item)
     text = str(item)
     return f'"{text}"' if " " in text and not text.startswith('"') else text
+
+
+# Nodes that Slurm itself creates and removes, and the settings that make it do so. No I/O; private.
+
+
+Record = t.Mapping[str, t.Any]
+
+_NUMBERS = ("sockets", "cores_per_socket", "threads_per_core", "real_memory")
+_ELASTIC_KEYS = {"names", "gres", "features", "options", *_NUMBERS}
+_PROGRAMS = {
+    "resume_program": "ResumeProgram",
+    "suspend_program": "SuspendProgram",
+    "resume_fail_program": "ResumeFailProgram",
+}
+_SECONDS = {
+    "suspend_time": "SuspendTime",
+    "suspend_timeout": "SuspendTimeout",
+    "resume_timeout": "ResumeTimeout",
+    "resume_rate": "ResumeRate",
+    "suspend_rate": "SuspendRate",
+}
+# Since then Slurm takes the addresses that nodes register with by itself, and calls the setting defunct.
+_TAKES_ADDRESSES = (24, 11)
+# Before, nodes that are switched off were not shown to anybody, unless this odd word asked for it.
+_SHOWS = (23, 2)
+# Before, a node passes messages on to nodes that it would have to look up; a node that was just made is in no DNS.
+_PASSES_ADDRESSES = (23, 11)
+_FLAT = "65533"
+
+
+def elastic(entries: t.Iterable[Record]) -> list[dict[str, t.Any]]:
+    """Describe every node that may come to be, as `node_lines` takes them; all that is wrong is said at once."""
+    given = list(entries)
+    wrong = [text for number, entry in enumerate(given, 1) for text in _faults(number, entry)]
+    if wrong:
+        raise NodeError("; ".join(wrong))
+    found = [_one(name, entry) for entry in given for name in expand(str(entry["names"]))]
+    names = [item["name"] for item in found]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise NodeError(f"{', '.join(twice)} is described more than once")
+    return found
+
+
+def _one(name: str, entry: Record) -> dict[str, t.Any]:
+    rest = {key: entry[key] for key in ("gres", "options") if entry.get(key)}
+    features = entry.get("features") or []
+    names = [features] if isinstance(features, str) else list(features)
+    numbers = {key: int(entry[key]) for key in _NUMBERS}
+    return {"host": name, "name": name, **numbers, **rest, "features": [*names, "cloud"], "state": "CLOUD"}
+
+
+def _faults(number: int, entry: Record) -> list[str]:
+    name = f"entry {number} ({entry.get('names') or 'without names'})"
+    unknown = sorted(set(entry) - _ELASTIC_KEYS)
+    found = [f"{name} has {', '.join(unknown)}; accepted: {', '.join(sorted(_ELASTIC_KEYS))}"] if unknown else []
+    try:
+        found += [] if expand(str(entry.get("names") or "")) else [f"{name} names no node: names is a hostlist"]
+    except HostlistError as exc:
+        found.append(f"{name}: {exc}")
+    bad = [key for key in _NUMBERS if not str(entry.get(key, "")).isdigit() or int(entry[key]) < 1]
+    return [*found, f"{name} needs numbers above 0 for {', '.join(bad)}"] if bad else found
+
+
+def power_settings(nodes: t.Sequence[Record], power: Record, version: str = "", base: str = "") -> dict[str, str]:
+    """Return the settings of power saving; none where no node is elastic. ``base`` is SlurmctldParameters so far."""
+    if not any(item.get("state") == "CLOUD" for item in nodes):
+        return {}
+    known = release(version) if version else (0, 0)
+    wrong = [f"{key} {power.get(key)!r} is no absolute path" for key in _PROGRAMS if not _path(power.get(key))]
+    wrong += [f"{key} {power.get(key)!r} is no number" for key in _SECONDS if not str(power.get(key)).isdigit()]
+    if wrong:
+        raise NodeError("; ".join(wrong))
+    found = {word: str(power[key]) for key, word in (*_PROGRAMS.items(), *_SECONDS.items())}
+    # Machines that nobody can create again are never switched off.
+    static = [item["name"] for item in nodes if item.get("state") != "CLOUD"]
+    if static:
+        found["SuspendExcNodes"] = compress(static, unique=True)
+    if known < _SHOWS:
+        found["PrivateData"] = "cloud"
+    if known < _TAKES_ADDRESSES:
+        found["SlurmctldParameters"] = ",".join([*filter(None, [base]), "cloud_reg_addrs"])
+    if known < _PASSES_ADDRESSES:
+        found["TreeWidth"] = _FLAT
+    return found
+
+
+def _path(value: object) -> bool:
+    text = str(value or "")
+    return text.startswith("/") and not any(char.isspace() for char in text)
+
+
+# What slurm.conf says of nodes' health, for each release of Slurm. No I/O; private to this collection.
+
+
+_SINCE = {"NONDRAINED_IDLE": (23, 2), "START_ONLY": (25, 11), "REBOOT_ONLY": (26, 5)}
+_STATES = ("ALLOC", "ANY", "CYCLE", "IDLE", "MIXED", *_SINCE)
+_ALONE = ("START_ONLY", "REBOOT_ONLY")
+_SUSPEND_EXC_STATES = (23, 2)
+_SUSPEND_STATES = (
+    "CLOUD DOWN DRAIN DYNAMIC_FUTURE DYNAMIC_NORM FAIL INVALID_REG MAINTENANCE NOT_RESPONDING PERFCTRS PLANNED RESERVED"
+).split()
+
+
+def health_settings(
+    program: str,
+    interval: int,
+    states: t.Sequence[str],
+    suspend_exc_states: t.Sequence[str],
+    version: str = "",
+    extra: t.Mapping[str, t.Any] | None = None,
+) -> dict[str, str]:
+    """Return the settings; without a version only what every release understands is let through."""
+    known = release(version) if version else (0, 0)
+    found = _checks(program, interval, [state.upper() for state in states], version, known) if program else {}
+    asked = [state.upper() for state in suspend_exc_states]
+    strange = [state for state in asked if state not in _SUSPEND_STATES]
+    if strange:
+        raise SlurmError(f"suspend_exc_states {', '.join(strange)}: Slurm knows {', '.join(_SUSPEND_STATES)}")
+    if asked and known >= _SUSPEND_EXC_STATES and saves_power(extra or {}):
+        found["SuspendExcStates"] = ",".join(asked)
+    return found
+
+
+def _checks(
+    program: str, interval: int, states: t.Sequence[str], version: str, known: tuple[int, int]
+) -> dict[str, str]:
+    if not program.startswith("/") or any(char.isspace() for char in program):
+        raise SlurmError(f"health check program {program!r}: an absolute path without blanks is needed")
+    if not 1 <= interval <= 65535:
+        raise SlurmError(f"health check interval {interval}: seconds from 1 to 65535 are needed")
+    strange = [state for state in states if state not in _STATES]
+    if strange or not states:
+        raise SlurmError(f"health check states {', '.join(strange) or 'are empty'}: Slurm knows {', '.join(_STATES)}")
+    alone = [state for state in states if state in _ALONE]
+    if alone and len(states) > 1:
+        raise SlurmError(f"health check state {alone[0]} stands alone, not with {', '.join(states)}")
+    for state in states:
+        year, month = _SINCE.get(state, (0, 0))
+        if (year, month) > known:
+            raise SlurmError(
+                f"health check state {state} needs Slurm {year}.{month:02}, this is {version or 'unknown'}"
+            )
+    return {
+        "HealthCheckProgram": program,
+        "HealthCheckInterval": str(interval),
+        "HealthCheckNodeState": ",".join(states),
+    }
+
+
+def saves_power(extra: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a site's settings let Slurm switch nodes off."""
+    return any(key.lower() == "suspendprogram" and value for key, value in extra.items())

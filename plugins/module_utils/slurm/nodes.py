@@ -1,17 +1,21 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which nodes to drain or resume, without touching what a person decided. No I/O; private to this collection."""
+"""Which nodes to drain or resume without touching what a person decided, and reservations of our own. No I/O."""
 
 from __future__ import annotations
 
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import hosts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError, fields, words
 
-OWNED = "hpcai:"
+# Which nodes to drain or resume, without touching what a person decided. No I/O; private to this collection.
+
+
+REASON_PREFIX = "hpcai:"
 _FORM = re.compile(r"hpcai:[a-z0-9][a-z0-9_-]*:(\S|\S.*[^\s\"])")  # scontrol takes away a quote at the end
 _MAX_REASON = 200
 # What Slurm says when it drains a node by itself: nobody's decision, so a repair may take it over.
@@ -25,7 +29,7 @@ SLURMS_OWN = (
 )
 
 
-class Change(t.NamedTuple):
+class NodeChange(t.NamedTuple):
     """One node's way to the wanted state."""
 
     name: str
@@ -33,10 +37,10 @@ class Change(t.NamedTuple):
     reason: str
 
 
-class Plan(t.NamedTuple):
+class NodePlan(t.NamedTuple):
     """What to do, and what to leave because somebody else decided it."""
 
-    changes: list[Change]
+    changes: list[NodeChange]
     left_alone: list[dict[str, t.Any]]
 
 
@@ -59,29 +63,29 @@ def pick(nodes: list[dict[str, t.Any]], names: list[str]) -> list[dict[str, t.An
     return [known[name] for name in dict.fromkeys(names)]
 
 
-def plan(nodes: list[dict[str, t.Any]], state: str, reason: str, replace: t.Sequence[str] = ()) -> Plan:
+def plan(nodes: list[dict[str, t.Any]], state: str, reason: str, replace: t.Sequence[str] = ()) -> NodePlan:
     """For ``resumed`` the reason, if any, limits which of our own drains are lifted.
 
     A drain may also ``replace`` reasons that are not ours.
     """
     decide = _drain if state == "drained" else _resume
     replaced = replace if state == "drained" else ()
-    changes: list[Change] = []
+    changes: list[NodeChange] = []
     left: list[dict[str, t.Any]] = []
     for node in nodes:
         taken = node["reason"] in replaced
-        found = Change(node["name"], "drain", reason) if taken else decide(node, reason)
+        found = NodeChange(node["name"], "drain", reason) if taken else decide(node, reason)
         if found:
             changes.append(found)
         elif _foreign(node) and (state == "drained" or out_of_service(node)):
             left.append({key: node[key] for key in ("name", "state", "flags", "reason", "reason_user")})
-    return Plan(changes, left)
+    return NodePlan(changes, left)
 
 
 def _foreign(node: dict[str, t.Any]) -> bool:
     """Somebody else gave the reason, even if only as a note on a working node, or drained it without one."""
     if node["reason"]:
-        return not node["reason"].startswith(OWNED)
+        return not node["reason"].startswith(REASON_PREFIX)
     return bool({"DRAIN", "FAIL"} & set(node["flags"]))
 
 
@@ -90,19 +94,19 @@ def out_of_service(node: dict[str, t.Any]) -> bool:
     return node["state"] == "DOWN" or bool({"DRAIN", "FAIL"} & set(node["flags"]))
 
 
-def _drain(node: dict[str, t.Any], reason: str) -> Change | None:
+def _drain(node: dict[str, t.Any], reason: str) -> NodeChange | None:
     if _foreign(node) or (node["drained"] and node["reason"] == reason):
         return None
-    return Change(node["name"], "drain", reason)
+    return NodeChange(node["name"], "drain", reason)
 
 
-def _resume(node: dict[str, t.Any], reason: str) -> Change | None:
+def _resume(node: dict[str, t.Any], reason: str) -> NodeChange | None:
     """Slurm's ``resume`` would also bring back a node that is down for another cause; ``undrain`` does not."""
-    owned = node["drained"] and node["reason"].startswith(OWNED) and node["reason"].startswith(reason)
-    return Change(node["name"], "undrain", "") if owned else None
+    owned = node["drained"] and node["reason"].startswith(REASON_PREFIX) and node["reason"].startswith(reason)
+    return NodeChange(node["name"], "undrain", "") if owned else None
 
 
-def commands(changes: list[Change]) -> list[list[str]]:
+def commands(changes: list[NodeChange]) -> list[list[str]]:
     """One scontrol call per target state and reason, however many nodes."""
     groups: dict[tuple[str, str], list[str]] = {}
     for change in changes:
@@ -114,13 +118,13 @@ def commands(changes: list[Change]) -> list[list[str]]:
     ]
 
 
-def after(nodes: list[dict[str, t.Any]], changes: list[Change]) -> list[dict[str, t.Any]]:
+def after(nodes: list[dict[str, t.Any]], changes: list[NodeChange]) -> list[dict[str, t.Any]]:
     """The nodes as they will be; what only Slurm can know (who, when) is left out."""
     wanted = {change.name: change for change in changes}
     return [_after(node, wanted.get(node["name"])) for node in nodes]
 
 
-def _after(node: dict[str, t.Any], change: Change | None) -> dict[str, t.Any]:
+def _after(node: dict[str, t.Any], change: NodeChange | None) -> dict[str, t.Any]:
     if change is None:
         return node
     drained = change.state == "drain"
@@ -134,3 +138,126 @@ def _after(node: dict[str, t.Any], change: Change | None) -> dict[str, t.Any]:
 def short(nodes: list[dict[str, t.Any]]) -> dict[str, t.Any]:
     """What a diff shows."""
     return {node["name"]: {"drained": node["drained"], "reason": node["reason"]} for node in nodes}
+
+
+# Reservations of our own: ``scontrol show reservation`` to the command that makes the wanted one.
+
+
+NAME_PREFIX = "hpcai-"
+_NAME = re.compile(r"hpcai-[A-Za-z0-9][A-Za-z0-9_.-]{0,100}")
+_WORD = re.compile(r"[A-Za-z0-9_.@-]+")
+# Slurm adds it to what it was told.
+_ADDED = {"SPEC_NODES"}
+_FLAGS = frozenset(
+    "ANY_NODES DAILY FLEX IGNORE_JOBS MAGNETIC MAINT NO_HOLD_JOBS_AFTER OVERLAP STATIC_ALLOC WEEKLY".split()
+)
+_NOTHING = re.compile(r"no reservations in the system", re.IGNORECASE)
+
+Record = t.Dict[str, t.Any]
+Run = t.Callable[[t.List[str]], str]
+
+
+def reservations(text: str) -> list[Record]:
+    """Read ``scontrol show reservation -o``."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    found = [_reservation(fields(line)) for line in lines if line.startswith("ReservationName=")]
+    if len(found) != len(lines) and not (len(lines) == 1 and _NOTHING.search(lines[0])):
+        raise SlurmError(f"scontrol show reservation printed what cannot be read: {lines[0][:200]!r}")
+    return found
+
+
+def _reservation(found: t.Mapping[str, str]) -> Record:
+    return {
+        "name": found["ReservationName"],
+        "nodes": sorted(hosts(found.get("Nodes"))),
+        "users": sorted(words(found.get("Users"))),
+        "flags": sorted(set(words(found.get("Flags"))) - _ADDED),
+        "active": found.get("State") == "ACTIVE",
+        "start": found.get("StartTime"),
+        "end": found.get("EndTime"),
+    }
+
+
+def wanted(name: str, nodes: t.Sequence[str], users: t.Sequence[str], flags: t.Sequence[str]) -> Record:
+    """Return the reservation as it shall be, or refuse it."""
+    check_name(name)
+    strange = [flag for flag in flags if flag.upper() not in _FLAGS]
+    if strange:
+        raise SlurmError(f"flags {', '.join(strange)}: accepted are {', '.join(sorted(_FLAGS))}")
+    bad = [user for user in users if not _WORD.fullmatch(user)]
+    if bad or not users:
+        raise SlurmError(
+            f"users {', '.join(map(repr, bad)) or 'are none'}: names of those whose jobs may enter are needed"
+        )
+    if not nodes:
+        raise SlurmError("no node is named")
+    kept = sorted({flag.upper() for flag in flags})
+    return {"name": name, "nodes": sorted(set(nodes)), "users": sorted(set(users)), "flags": kept}
+
+
+def check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise SlurmError(
+            f"reservation {name!r} is not ours: its name has to start with {NAME_PREFIX}, letters and digits follow"
+        )
+
+
+def others(now: t.Sequence[Record], want: Record) -> list[str]:
+    """Say which reservations of other names hold the nodes now: somebody else has plans with them."""
+    found = []
+    for one in now:
+        shared = sorted(set(one["nodes"]) & set(want["nodes"]))
+        if shared and one["active"] and one["name"] != want["name"]:
+            found.append(f"{one['name']} holds {compress(shared, sort=True)} for {', '.join(one['users']) or 'others'}")
+    return found
+
+
+def command(now: t.Sequence[Record], want: Record, minutes: int) -> list[str]:
+    """Return the call that makes it so, empty where it is; when it ends is no difference."""
+    if not 1 <= minutes <= 60 * 24 * 366:
+        raise SlurmError(f"{minutes} minutes: 1 to 527040 (a year) are needed")
+    before = next((one for one in now if one["name"] == want["name"]), None)
+    same = before is not None and all(before[key] == want[key] for key in ("nodes", "users", "flags"))
+    if before is not None and same and before["active"]:
+        return []
+    verb = "create" if before is None else "update"
+    words_ = [
+        f"reservationname={want['name']}",
+        f"nodes={compress(want['nodes'], sort=True)}",
+        f"users={','.join(want['users'])}",
+        f"flags={','.join(want['flags'])}",
+        f"duration={minutes}",
+    ]
+    return ["scontrol", verb, "reservation", *words_, *([] if before else ["starttime=now"])]
+
+
+def perform(params: t.Mapping[str, t.Any], run: Run, check_mode: bool) -> Record:
+    """Make it so; ``run`` returns what a command printed, or raises SlurmError."""
+    check_name(params["name"])
+    before = _look(run)
+    argv, after = _plan(params, before)
+    if argv and not check_mode:
+        run(argv)
+        after = _mine(params, _look(run))
+    diff = {"before": _mine(params, before), "after": after}
+    return {"changed": bool(argv), "reservation": after, "command": argv, "diff": diff}
+
+
+def _look(run: Run) -> list[Record]:
+    return reservations(run(["scontrol", "show", "reservation", "-o"]))
+
+
+def _mine(params: t.Mapping[str, t.Any], found: t.Sequence[Record]) -> Record:
+    return next((one for one in found if one["name"] == params["name"]), {})
+
+
+def _plan(params: t.Mapping[str, t.Any], now: t.Sequence[Record]) -> tuple[list[str], Record]:
+    """Return the call and what there is after it."""
+    mine = _mine(params, now)
+    if params["state"] == "absent":
+        return (["scontrol", "delete", f"reservationname={params['name']}"] if mine else []), {}
+    want = wanted(params["name"], expand(params["nodes"]), params["users"], params["flags"])
+    taken = [] if params["share"] else others(now, want)
+    if taken:
+        raise SlurmError(f"{'; '.join(taken)}. Wait for its end, or set share to use the nodes all the same")
+    return command(now, want, params["minutes"]), {**mine, **want, "active": True}

@@ -1,13 +1,16 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Slurm's one-line text and JSON have in common: fields, times, exit codes. No I/O; private to this collection."""
+"""What Slurm's text and JSON have in common: fields, times, exit codes, releases, and srun that found no nodes."""
 
 from __future__ import annotations
 
 import json
 import re
 import typing as t
+
+# What Slurm's one-line text and JSON have in common: fields, times, exit codes. No I/O; private to this collection.
+
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"  # for SLURM_TIME_FORMAT, which users set in their profiles
 SEPARATOR = "\x1f"  # a control character that no job name, reason or comment can hold by accident
@@ -84,3 +87,16 @@ def load(text: str, key: str) -> list[dict[str, t.Any]]:
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise SlurmError(f"{key!r} in Slurm's answer is not a list of objects")
     return items
+
+
+# Whether srun gave up because jobs have the nodes. Pure, private.
+
+
+# What srun says when it was told not to wait; such a node is not broken, it is left for another time.
+_BUSY = re.compile(r"^.*Unable to allocate resources: .*(?:nodes are busy|[Ii]mmediate execution impossible).*$", re.M)
+
+
+def busy(text: str) -> str:
+    """Return the line that says so, empty when there is none."""
+    match = _BUSY.search(text)
+    return match.group().strip() if match else ""

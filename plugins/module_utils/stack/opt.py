@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, judge, metric, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.metaseq import Run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, judge, metric, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.metaseq import MetaseqRun
 
 CHECK = "opt_benchmark"
 SEQUENCE = 2048
@@ -87,7 +87,13 @@ def parameters(size: Size, vocabulary: int = 51200) -> int:
 
 
 def check(
-    log: Log[Run], planned: Json, job: t.Mapping[str, t.Any], expected: t.Sequence[Json], *, time: float, **about: t.Any
+    log: Log[MetaseqRun],
+    planned: Json,
+    job: t.Mapping[str, t.Any],
+    expected: t.Sequence[Json],
+    *,
+    time: float,
+    **about: t.Any,
 ) -> Json:
     """Return the record of a benchmark; a job that failed has no speed, whatever its log says."""
     run = log.runs[-1] if log.runs else None
@@ -110,7 +116,7 @@ def check(
     return record(CHECK, None, metrics=judged, blame="software", **given)
 
 
-def measure(run: Run, planned: Json) -> list[Json]:
+def measure(run: MetaseqRun, planned: Json) -> list[Json]:
     """Return what a complete training measured."""
     speed = run.words_per_second
     model = planned["model"]

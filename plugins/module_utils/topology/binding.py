@@ -1,18 +1,19 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a topology means for launching one rank per GPU. Pure, private."""
+"""What a topology means for one rank per GPU, and binding a program to one NUMA node."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import cpus as cpulist
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import (
-    GpuPlace,
-    Topology,
-    TopologyError,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import machine
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import CpuListError, GpuPlace, Topology
+
+# What a topology means for launching one rank per GPU. Pure, private.
 
 
 class Binding(t.NamedTuple):
@@ -48,10 +49,10 @@ def binding(topology: Topology, split: bool = False) -> Binding:
         return Binding([], None, indexes, [], reason)
     try:
         cpus = _shares(gpus) if split else {gpu.index: gpu.cpus for gpu in gpus}
-        masks = {index: cpulist.mask(cpulist.parse(text)) for index, text in cpus.items()}
-    except TopologyError as exc:
+        masks = {index: machine.mask(machine.parse(text)) for index, text in cpus.items()}
+    except CpuListError as exc:
         return Binding([], None, indexes, [], str(exc))
-    first = {node.node: cpulist.parse(node.cpus)[0] for node in topology.numa if node.cpus}
+    first = {node.node: machine.parse(node.cpus)[0] for node in topology.numa if node.cpus}
     map_by, reason = _map_by(gpus, first)
     ranks = [gpu.index for gpu in sorted(gpus, key=lambda gpu: _rank_key(gpu, first))] if map_by else indexes
     return Binding([masks[index] for index in indexes], map_by, ranks, [masks[index] for index in ranks], reason)
@@ -81,12 +82,66 @@ def _shares(gpus: t.Sequence[GpuPlace]) -> dict[int, str]:
         groups.setdefault(gpu.cpus, []).append(gpu.index)
     seen: set[int] = set()
     for text in groups:
-        overlap = seen & set(cpulist.parse(text))
+        overlap = seen & set(machine.parse(text))
         if overlap:
-            raise TopologyError(f"GPUs share the CPUs {cpulist.write(overlap)} in part, so these cannot be split")
-        seen.update(cpulist.parse(text))
+            raise CpuListError(f"GPUs share the CPUs {machine.write(overlap)} in part, so these cannot be split")
+        seen.update(machine.parse(text))
     return {
         index: share
         for text, members in groups.items()
-        for index, share in zip(members, cpulist.split(text, len(members)))
+        for index, share in zip(members, machine.split(text, len(members)))
     }
+
+
+# Bind a program to the CPUs and the memory of one NUMA node.
+
+
+# Without numactl and taskset the interpreter binds itself and becomes the program.
+_OWN = (
+    "import os, sys\n"
+    "cpus = set()\n"
+    "for part in sys.argv[1].split(','):\n"
+    "    first, dash, last = part.partition('-')\n"
+    "    cpus.update(range(int(first), int(last or first) + 1))\n"
+    "os.sched_setaffinity(0, cpus)\n"
+    "os.execvp(sys.argv[2], sys.argv[2:])\n"
+)
+
+
+class Method(t.NamedTuple):
+    """How this machine binds: numactl, taskset or own; only numactl binds memory, too."""
+
+    name: str
+    path: str
+
+
+def _works(path: str) -> bool:
+    """Containers often have numactl and forbid what it does."""
+    return run([path, "--localalloc", sys.executable, "-c", ""], 10).rc == 0
+
+
+def method(which: t.Callable[[str], str | None] = shutil.which, works: t.Callable[[str], bool] = _works) -> Method:
+    """Choose the best way there is."""
+    numactl = which("numactl")
+    if numactl and works(numactl):
+        return Method("numactl", numactl)
+    taskset = which("taskset")
+    return Method("taskset", taskset) if taskset else Method("own", sys.executable)
+
+
+def bind(argv: t.Sequence[str], cpus: str, node: int | None = None, how: Method | None = None) -> list[str]:
+    """Return the command line bound to a CPU list as Linux writes it ("0-23,48") and to the memory of a node.
+
+    What is not known (empty list, no node or -1) is not bound.
+    """
+    chosen = how or method()
+    known = node is not None and node >= 0
+    if chosen.name == "numactl":
+        binding = [f"--physcpubind={cpus}"] if cpus else [f"--cpunodebind={node}"] if known else []
+        binding += [f"--membind={node}"] if known else []
+        return [chosen.path, *binding, *argv] if binding else list(argv)
+    if not cpus:
+        return list(argv)
+    if chosen.name == "taskset":
+        return [chosen.path, "--cpu-list", cpus, *argv]
+    return [chosen.path, "-c", _OWN, cpus, *argv]

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which GPU, network adapter and CPUs belong together on one machine, as facts. Pure, private.
-
-How it is read: ``sysfs``, ``merge``. What follows for launching ranks: ``binding``.
-"""
+"""Which GPU, network adapter and CPUs belong together on one machine, and CPU lists and masks. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +9,70 @@ import re
 import typing as t
 from dataclasses import asdict, dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import cpus as cpulist
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.cpus import TopologyError
+# CPU lists as Linux writes them ("0-23,48-71") and masks as numactl, srun and taskset read them. Pure, private.
 
-__all__ = ["GpuPlace", "NicPlace", "NumaNode", "Topology", "TopologyError", "address", "bus_id", "facts", "from_facts"]
+
+# Far above what Linux can be built for; keeps "0-999999999" from filling the memory.
+MAX_CPUS = 65536
+_PART = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+
+
+class CpuListError(ValueError):
+    """A CPU list, an address or a topology makes no sense; the text is fit for the user."""
+
+
+def parse(text: str) -> list[int]:
+    """Return the CPUs of a list in ascending order; an empty list is a node without CPUs."""
+    cpus: set[int] = set()
+    for part in text.strip().split(",") if text.strip() else []:
+        match = _PART.fullmatch(part.strip())
+        first, last = (int(match.group(1)), int(match.group(2) or match.group(1))) if match else (1, 0)
+        if last < first or last >= MAX_CPUS:
+            raise CpuListError(f"{text.strip()!r} is no CPU list")
+        cpus.update(range(first, last + 1))
+    return sorted(cpus)
+
+
+def write(cpus: t.Iterable[int]) -> str:
+    """Return the shortest list of ranges."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def mask(cpus: t.Iterable[int]) -> str:
+    """Return the mask in lower-case hexadecimal, any width, without 0x and leading zeros."""
+    return f"{sum(1 << cpu for cpu in set(cpus)):x}"
+
+
+def split(text: str, parts: int) -> list[str]:
+    """Cut a CPU list into disjoint lists of nearly the same size.
+
+    The second hardware threads are listed as a range of their own ("0-47,96-143"), so ranges of one length are each
+    cut alike: then the two threads of a core stay together.
+    """
+    cpus = parse(text)
+    if len(cpus) < parts:
+        raise CpuListError(f"the {len(cpus)} CPUs {text!r} cannot be split among {parts} GPUs")
+    ranges = [parse(part) for part in write(cpus).split(",")]
+    alike = len({len(part) for part in ranges}) == 1 and len(ranges[0]) >= parts
+    pieces = ranges if alike else [cpus]
+    return [
+        write(
+            cpu for piece in pieces for cpu in piece[number * len(piece) // parts : (number + 1) * len(piece) // parts]
+        )
+        for number in range(parts)
+    ]
+
+
+# Which GPU, network adapter and CPUs belong together on one machine, as facts. Pure, private.
+
+
+__all__ = ["CpuListError", "GpuPlace", "NicPlace", "NumaNode", "Topology", "address", "bus_id", "facts", "from_facts"]
 
 _ADDRESS = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?")
 Address = t.Tuple[int, int, int, int]
@@ -85,10 +142,10 @@ def facts(topology: Topology) -> dict[str, list[dict[str, t.Any]]]:
 def from_facts(value: t.Any) -> Topology:
     """Read what ``facts`` made, or what a person wrote like it; raises TopologyError."""
     if not isinstance(value, t.Mapping) or not isinstance(value.get("gpus"), (list, tuple)):
-        raise TopologyError("a topology is a dictionary with a list of gpus, as gpu_info returns it")
+        raise CpuListError("a topology is a dictionary with a list of gpus, as gpu_info returns it")
     gpus = [_gpu(item, number) for number, item in enumerate(_rows(value, "gpus"))]
     if len({gpu.index for gpu in gpus}) != len(gpus):
-        raise TopologyError("two GPUs have the same index")
+        raise CpuListError("two GPUs have the same index")
     return Topology(
         [NumaNode(_integer(row, "node"), _cpus(row)) for row in _rows(value, "numa")],
         sorted(gpus, key=lambda gpu: gpu.index),
@@ -102,7 +159,7 @@ def from_facts(value: t.Any) -> Topology:
 def _rows(value: t.Mapping[str, t.Any], name: str) -> list[t.Mapping[str, t.Any]]:
     found = value.get(name) or []
     if not isinstance(found, (list, tuple)) or not all(isinstance(row, t.Mapping) for row in found):
-        raise TopologyError(f"{name} of a topology must be a list of dictionaries")
+        raise CpuListError(f"{name} of a topology must be a list of dictionaries")
     return list(found)
 
 
@@ -110,14 +167,14 @@ def _gpu(row: t.Mapping[str, t.Any], number: int) -> GpuPlace:
     index = _integer(row, "index") if "index" in row else number
     nics = row.get("nics") or []
     if isinstance(nics, str) or not isinstance(nics, t.Iterable):
-        raise TopologyError(f"nics of GPU {index} must be a list, not {nics!r}")
+        raise CpuListError(f"nics of GPU {index} must be a list, not {nics!r}")
     return GpuPlace(index, str(row.get("bus_id", "")), _node(row), _cpus(row), [str(nic) for nic in nics])
 
 
 def _integer(row: t.Mapping[str, t.Any], name: str) -> int:
     value = row.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TopologyError(f"{name} must be a number from 0, not {value!r}")
+        raise CpuListError(f"{name} must be a number from 0, not {value!r}")
     return value
 
 
@@ -128,5 +185,5 @@ def _node(row: t.Mapping[str, t.Any]) -> int | None:
 def _cpus(row: t.Mapping[str, t.Any]) -> str:
     value = row.get("cpus")
     if value is not None and not isinstance(value, str):
-        raise TopologyError(f"cpus must be a CPU list such as '0-23', not {value!r}")
-    return cpulist.write(cpulist.parse(value or ""))
+        raise CpuListError(f"cpus must be a CPU list such as '0-23', not {value!r}")
+    return write(parse(value or ""))

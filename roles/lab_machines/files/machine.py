@@ -19,5 +19,5 @@ for name, path in (("", []), (".hpcai", []), (".hpcai.gpu_cluster", [str(ROOT)])
     sys.modules[package.__name__] = package
 
 if __name__ == "__main__":
-    program = "ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.program"
+    program = "ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.lab"
     sys.exit(importlib.import_module(program).main(sys.argv[1:]))

@@ -170,7 +170,7 @@ def test_nhc_is_asked_and_the_agent_runs_whatever_becomes_of_it(made: Path, tmp_
 
 
 def test_the_configuration_is_one_that_the_agent_takes(made: Path) -> None:
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import config
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check as config
 
     written = json.loads((made / "config.json").read_text())
     found = config.check(json.loads(written["content"]))

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._service_client import Service, ServiceError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import Service, ServiceError
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 GATES = yaml.safe_load((ROLES / "boot_order/defaults/main.yml").read_text())["boot_order_gates"]

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google import instances as compute
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.gcloud import Gcloud, GcloudError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google import google as compute
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.google import Gcloud, GcloudError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power import program
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import (
     STOPPED,
     STOPPING,
-    Node,
+    CloudNode,
     PowerError,
     Provider,
     Settings,
@@ -33,10 +33,10 @@ class Google(Provider):
         # Controller and login nodes are the cluster's as well, and no node of Slurm's stands for them.
         self._compute = compute.Instances(gcloud, cluster, str(settings["zone"]), "elastic")
 
-    def create(self, nodes: t.Sequence[Node]) -> dict[str, str]:
+    def create(self, nodes: t.Sequence[CloudNode]) -> dict[str, str]:
         there = self.instances()
         found = {node.name: _unfit(there.get(node.name, "")) for node in nodes}
-        kinds: dict[str, list[Node]] = {}
+        kinds: dict[str, list[CloudNode]] = {}
         for node in nodes:
             if node.name not in there:
                 kinds.setdefault(json.dumps([node.machine, node.user_data], sort_keys=True), []).append(node)
@@ -44,7 +44,7 @@ class Google(Provider):
             found.update(self._bulk(group))
         return found
 
-    def _bulk(self, group: t.Sequence[Node]) -> dict[str, str]:
+    def _bulk(self, group: t.Sequence[CloudNode]) -> dict[str, str]:
         names = [node.name for node in group]
         try:
             return self._compute.create(names, group[0].machine, group[0].user_data)

@@ -12,11 +12,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power import program
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import (
-    Node,
-    PowerError,
-    Provider,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import CloudNode, PowerError, Provider
 
 _TIMEOUT = 60.0
 
@@ -27,7 +23,7 @@ class Lab(Provider):
     SETTINGS: t.ClassVar[dict[str, bool]] = {"host": True, "port": True, "ca": True, "token_file": True}
     MACHINE: t.ClassVar[dict[str, bool]] = {}
 
-    def create(self, nodes: t.Sequence[Node]) -> dict[str, str]:
+    def create(self, nodes: t.Sequence[CloudNode]) -> dict[str, str]:
         return {node.name: self._each("POST", node.name, _text(node.user_data)) for node in nodes}
 
     def delete(self, names: t.Sequence[str]) -> dict[str, str]:

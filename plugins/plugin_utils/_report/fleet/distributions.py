@@ -9,9 +9,8 @@ import dataclasses
 import math
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import RATES
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import Options
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.outliers import limit
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import RATES, limit
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignOptions
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.fleet.model import Fleet, Series
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.markup import Html, el
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.parts import SIGNS, section
@@ -23,7 +22,7 @@ FEWEST = 8
 SHOWN = 9
 NAMED = 4
 # Under this share of the median nobody cares, however narrow the rest is; certification's default.
-MATERIAL = Options().material
+MATERIAL = CampaignOptions().material
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.hpcai.gpu_cluster.plugins.filter.azcopy_plan import FilterModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.plan import PlanError, plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.site import PlanError, plan
 
 azcopy_plan = FilterModule().filters()["azcopy_plan"]
 

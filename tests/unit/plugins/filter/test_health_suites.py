@@ -11,8 +11,8 @@ import pytest
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.filter.health_suites import health_suites
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import config
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks import HEALTHAGENT
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.registry import HEALTHAGENT
 
 
 def test_alone_the_agent_decides() -> None:
@@ -36,7 +36,7 @@ def test_nothing_runs_twice_beside_healthagent() -> None:
 
 def test_the_agent_takes_what_is_drawn() -> None:
     for program in ("agent", "nhc", "healthagent"):
-        found = config.check({"schema": 1, "node": "n1", "suites": health_suites({"prolog": {"budget": 2}}, program)})
+        found = check.check({"schema": 1, "node": "n1", "suites": health_suites({"prolog": {"budget": 2}}, program)})
         assert found.suites["prolog"].budget == 2
 
 

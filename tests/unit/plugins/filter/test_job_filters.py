@@ -8,8 +8,8 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.filter.jobs import FilterModule
 from ansible_collections.hpcai.gpu_cluster.plugins.filter.topology import cpu_masks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs.places import topology
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import TopologyError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs.training import topology
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import CpuListError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
 
 
@@ -47,7 +47,7 @@ GPU = {"pci_domain": "0001", "numa_node": 0}
     ],
 )
 def test_a_profile_that_contradicts_itself_is_refused(profile: dict[str, object]) -> None:
-    with pytest.raises(TopologyError):
+    with pytest.raises(CpuListError):
         topology(profile)
 
 

@@ -17,11 +17,8 @@ from ansible.plugins.doc_fragments import constructed, inventory_cache
 
 from ansible_collections.hpcai.gpu_cluster.plugins.doc_fragments import cyclecloud as doc_fragment
 from ansible_collections.hpcai.gpu_cluster.plugins.inventory import cyclecloud
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import facts, hosts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.answers import (
-    CycleCloudError,
-    UnknownOutcome,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import CycleCloudError, UnknownOutcome
 
 STATUS = json.loads((Path(__file__).parents[2] / "fixtures/cyclecloud/status.json").read_text())
 GIVEN = {"CYCLECLOUD_URL": "https://cc.example.org", "CYCLECLOUD_USERNAME": "admin", "CYCLECLOUD_PASSWORD": "s3cret"}
@@ -108,9 +105,9 @@ def test_nodes_on_their_way_are_wanted_only_when_asked_for(site: Site) -> None:
 
 
 def test_nodes_without_an_address_are_no_hosts() -> None:
-    node = {**facts.nodes(STATUS)[0], "address": None, "hostname": None}
-    assert hosts.to_hosts([node], "c1", ["Ready"], "") == []
-    named = hosts.to_hosts([{**node, "hostname": "c1-gpu-1"}], "c1", ["Ready"], "")
+    node = {**cluster_state.nodes(STATUS)[0], "address": None, "hostname": None}
+    assert cluster_state.to_hosts([node], "c1", ["Ready"], "") == []
+    named = cluster_state.to_hosts([{**node, "hostname": "c1-gpu-1"}], "c1", ["Ready"], "")
     assert named[0].remote["ansible_host"] == "c1-gpu-1" and "role_execute" in named[0].groups
 
 

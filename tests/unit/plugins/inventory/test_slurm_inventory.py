@@ -15,8 +15,8 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.doc_fragments import constructed, inventory_cache
 
 from ansible_collections.hpcai.gpu_cluster.plugins.inventory import slurm
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import hosts as slurm_hosts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.parse import nodes_from_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import hostlist as slurm_hosts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import nodes_from_text
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
 CAPTURED = FIXTURES / "scontrol-nodes-24.11.txt"

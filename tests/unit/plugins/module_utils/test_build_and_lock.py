@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._build import BuildError, Step, run_steps
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lock import lock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import BuildError, BuildStep, run_steps
 
 
 def test_steps_run_in_order_with_their_environment(tmp_path: Path) -> None:
     out = tmp_path / "out"
     steps = [
-        Step(["sh", "-c", f'echo "$A $B" >> {out}'], {"B": "2"}),
-        Step(["sh", "-c", f'echo "$A" >> {out}'], {"A": "3"}),
+        BuildStep(["sh", "-c", f'echo "$A $B" >> {out}'], {"B": "2"}),
+        BuildStep(["sh", "-c", f'echo "$A" >> {out}'], {"A": "3"}),
     ]
     assert run_steps(steps, {"A": "1"}, 10) > 0
     assert out.read_text() == "1 2\n3\n"
@@ -25,8 +25,8 @@ def test_steps_run_in_order_with_their_environment(tmp_path: Path) -> None:
 
 def test_a_failed_step_ends_the_build_and_says_what_the_compiler_said(tmp_path: Path) -> None:
     steps = [
-        Step(["sh", "-c", "echo x.c:3: error: no such thing; echo noise; exit 2"]),
-        Step(["touch", str(tmp_path / "more")]),
+        BuildStep(["sh", "-c", "echo x.c:3: error: no such thing; echo noise; exit 2"]),
+        BuildStep(["touch", str(tmp_path / "more")]),
     ]
     with pytest.raises(BuildError, match=r"exit status 2\nx\.c:3: error: no such thing$"):
         run_steps(steps, {}, 10)
@@ -35,7 +35,7 @@ def test_a_failed_step_ends_the_build_and_says_what_the_compiler_said(tmp_path: 
 
 def test_a_step_that_does_not_end_is_ended() -> None:
     with pytest.raises(BuildError, match="did not end in time"):
-        run_steps([Step(["sleep", "60"])], {}, 0.2)
+        run_steps([BuildStep(["sleep", "60"])], {}, 0.2)
 
 
 def _hold(path: Path, log: Path) -> None:

@@ -9,7 +9,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     CheckError,
     explain,
     finite,
@@ -18,8 +18,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import (
     overall,
     record,
     validate_expectation,
+    validate_seconds,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import validate_seconds
 
 FLOOR = {"check": "c", "metric": "busbw", "op": ">=", "value": 10, "unit": "GB/s", "source": "measured"}
 

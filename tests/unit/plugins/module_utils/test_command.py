@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _child
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run, run_to_file
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run, run_to_file
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import running
 
-COLLECTIONS = Path(_child.__file__).parents[5]
+COLLECTIONS = Path(_process.__file__).parents[5]
 
 
 def python(code: str) -> list[str]:
@@ -49,7 +49,7 @@ def test_what_is_not_there() -> None:
 
 
 def test_a_hanging_program_is_ended_with_its_children(monkeypatch) -> None:
-    monkeypatch.setattr(_child, "GRACE", 0.3)
+    monkeypatch.setattr(_process, "GRACE", 0.3)
     code = "import signal, subprocess, time; signal.signal(15, signal.SIG_IGN); subprocess.run(['sleep', '600'])"
     begin = time.monotonic()
     got = run(python(code), 0.5)
@@ -90,7 +90,7 @@ def test_a_program_that_is_not_there_and_a_file(tmp_path: Path) -> None:
 
 def test_what_was_printed_before_the_timeout_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program obeys SIGTERM, its child does not: neither outlives the timeout."""
-    monkeypatch.setattr(_child, "GRACE", 0.5)
+    monkeypatch.setattr(_process, "GRACE", 0.5)
     child = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
     code = f"import subprocess; p = subprocess.Popen({python(child)}); print(p.pid, flush=True); p.wait()"
     log = tmp_path / "log"
@@ -122,9 +122,9 @@ with ThreadPoolExecutor(2) as pool, ending():
 CALLER = """
 import os, signal, sys
 from concurrent.futures import ThreadPoolExecutor
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _child
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._child import ending
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import run, run_to_file
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process as _child
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import ending
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run, run_to_file
 _child.GRACE = 0.5
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
@@ -165,7 +165,7 @@ def test_who_ends_us_ends_the_program_with_its_children(tmp_path: Path, call: st
     assert status in (128 + sign, -sign)
 
 
-@pytest.mark.skipif(_child._PRCTL is None, reason="only Linux tells a child")
+@pytest.mark.skipif(_process._PRCTL is None, reason="only Linux tells a child")
 def test_a_program_ends_when_we_are_killed(tmp_path: Path) -> None:
     family = Family(tmp_path, "run")
     family.caller.kill()
@@ -220,7 +220,7 @@ def test_who_ends_us_ends_what_a_thread_has_just_started(monkeypatch: pytest.Mon
     with ThreadPoolExecutor(2) as pool:
         program = pool.submit(run, ["sleep", "60"], 60)
         assert going.wait(patience(20))
-        ends = pool.submit(_child.end_all)
+        ends = pool.submit(_process.end_all)
         assert not ends.done()
         known.set()
         assert program.result(20).rc == -signal.SIGTERM

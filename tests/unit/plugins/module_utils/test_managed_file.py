@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _managed_file as managed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files as managed
 
 
 class Module:
@@ -99,7 +99,7 @@ def test_a_secret_is_never_readable_by_others(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "fdopen", first)
     before = os.umask(0)
     try:
-        managed.replace(target, b"geheim", "root", 0o400)
+        managed.replace_owned(target, b"geheim", "root", 0o400)
     finally:
         os.umask(before)
     assert modes == [0o600, 0o400]
@@ -111,5 +111,5 @@ def test_a_secret_is_never_readable_by_others(tmp_path: Path, monkeypatch: pytes
 def test_nothing_is_left_of_a_write_that_fails(tmp_path: Path) -> None:
     (tmp_path / "key").mkdir()
     with pytest.raises(OSError, match="key"):
-        managed.replace(tmp_path / "key", b"geheim", "root", 0o400)
+        managed.replace_owned(tmp_path / "key", b"geheim", "root", 0o400)
     assert [path.name for path in tmp_path.iterdir()] == ["key"]

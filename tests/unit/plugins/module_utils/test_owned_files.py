@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _managed_file as managed
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files as owned
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_hold as packages
 
-OURS = f"# {owned.MARK}\nnew\n"
+OURS = f"# {_files.MARK}\nnew\n"
 
 
 class Host:
@@ -27,13 +26,13 @@ class Host:
 
 @pytest.fixture(autouse=True)
 def _no_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(managed, "_known", lambda owner: False)
+    monkeypatch.setattr(_files, "_known", lambda owner: False)
 
 
-def settle(wanted: dict[str, str | None], record: owned.Json) -> tuple[list[str], list[str]]:
-    changes, findings = owned.plan(wanted)
-    owned.note_directories(changes, record)
-    owned.apply(Host(), changes, record, {})
+def settle(wanted: dict[str, str | None], record: _files.Json) -> tuple[list[str], list[str]]:
+    changes, findings = _files.plan(wanted)
+    _files.note_directories(changes, record)
+    _files.apply(Host(), changes, record, {})
     return [one.path for one in changes], [one.about for one in findings]
 
 
@@ -73,22 +72,22 @@ def test_what_is_not_ours_stays(tmp_path: Path, kind: str) -> None:
 
 def test_the_record_is_there_only_while_there_is_something_to_remember(tmp_path: Path) -> None:
     path = tmp_path / "hpcai/record.json"
-    owned.save(str(path), {"values": {}, "enabled": ["x"]})
-    assert owned.load(str(path)) == {"enabled": ["x"]}
+    _files.save(str(path), {"values": {}, "enabled": ["x"]})
+    assert _files.load(str(path)) == {"enabled": ["x"]}
     written = path.stat().st_ino
-    owned.save(str(path), {"enabled": ["x"], "values": {}})
+    _files.save(str(path), {"enabled": ["x"], "values": {}})
     assert path.stat().st_ino == written, "the same is not written again"
-    owned.save(str(path), {"enabled": []})
+    _files.save(str(path), {"enabled": []})
     assert list(tmp_path.iterdir()) == []
-    assert owned.load(str(path)) == {}
+    assert _files.load(str(path)) == {}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '"x"'])
 def test_a_broken_record_stops_before_anything_is_changed(tmp_path: Path, text: str) -> None:
     path = tmp_path / "record.json"
     path.write_text(text)
-    with pytest.raises(owned.RecordError, match="how this host was before"):
-        owned.load(str(path))
+    with pytest.raises(_files.RecordError, match="how this host was before"):
+        _files.load(str(path))
 
 
 DPKG = """\
@@ -107,7 +106,7 @@ PATTERNS = ["linux-image-*", "nvidia-*", "libnvidia-*", "gdrdrv-dkms"]
 def test_only_what_is_really_installed_is_held() -> None:
     plan = packages.plan(packages.installed(DPKG), PATTERNS, [])
     held = ["libnvidia-compute-535:amd64", "libnvidia-compute-535:i386", "linux-image-6.8.0-1015-azure"]
-    assert plan == packages.Plan(held, [], held)
+    assert plan == packages.HoldPlan(held, [], held)
 
 
 def test_a_name_fits_with_and_without_its_architecture() -> None:
@@ -116,7 +115,7 @@ def test_a_name_fits_with_and_without_its_architecture() -> None:
     assert packages.matching(now, ["libnvidia-compute-535:i386"]) == ["libnvidia-compute-535:i386"]
 
 
-def held(now: dict[str, bool], plan: packages.Plan) -> dict[str, bool]:
+def held(now: dict[str, bool], plan: packages.HoldPlan) -> dict[str, bool]:
     return {**now, **dict.fromkeys(plan.hold, True), **dict.fromkeys(plan.release, False)}
 
 
@@ -134,14 +133,14 @@ def test_holding_twice_changes_nothing_and_only_ours_are_released() -> None:
 @pytest.mark.parametrize(
     ("now", "patterns", "earlier", "plan"),
     [
-        ({"a": False}, ["a"], ["a"], packages.Plan(["a"], [], ["a"])),
-        ({"a": False}, [], ["a"], packages.Plan([], [], [])),
-        ({}, ["a"], ["a"], packages.Plan([], [], [])),
-        ({"a": True, "b": True}, ["b"], ["a", "b"], packages.Plan([], ["a"], ["b"])),
+        ({"a": False}, ["a"], ["a"], packages.HoldPlan(["a"], [], ["a"])),
+        ({"a": False}, [], ["a"], packages.HoldPlan([], [], [])),
+        ({}, ["a"], ["a"], packages.HoldPlan([], [], [])),
+        ({"a": True, "b": True}, ["b"], ["a", "b"], packages.HoldPlan([], ["a"], ["b"])),
     ],
     ids=["released by hand", "released by hand, not wanted", "removed", "one pattern less"],
 )
 def test_what_happened_in_the_meantime(
-    now: dict[str, bool], patterns: list[str], earlier: list[str], plan: packages.Plan
+    now: dict[str, bool], patterns: list[str], earlier: list[str], plan: packages.HoldPlan
 ) -> None:
     assert packages.plan(now, patterns, earlier) == plan

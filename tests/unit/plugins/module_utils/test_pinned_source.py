@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _pinned_source as source
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _sources as source
 
 COMMIT, DIGEST = "c" * 40, "d" * 64
 

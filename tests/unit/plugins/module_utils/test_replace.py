@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._replace import replace
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace
 
 
 @pytest.mark.parametrize(("mode", "umask", "found"), [(None, 0o022, 0o644), (None, 0o077, 0o600), (0o640, 0, 0o640)])

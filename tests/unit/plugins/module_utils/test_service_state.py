@@ -7,8 +7,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._service_state import (
-    Plan,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import (
+    ServicePlan,
     parse_show,
     plan,
     running,
@@ -54,20 +54,22 @@ def test_a_unit_without_process_has_no_start(stamp: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "restart_on", "reload_on", "reloaded", "wanted"),
     [
-        ({}, {"a": START - 1}, {"b": START - 1}, 0, Plan(False, False, "", [])),
-        ({}, {"a": START + 1}, {"b": START + 1}, 0, Plan(False, False, "restart", ["a"])),
-        ({}, {"a": START - 1}, {"b": START + 1}, 0, Plan(False, False, "reload", ["b"])),
-        ({}, {}, {"b": START + 1}, START + 2, Plan(False, False, "", [])),
-        ({}, {}, {"b": START + 3}, START + 2, Plan(False, False, "reload", ["b"])),
-        ({"ActiveState": "failed"}, {}, {"b": START + 1}, 0, Plan(False, False, "start", [])),
-        ({"ActiveState": "activating"}, {}, {}, 0, Plan(False, False, "", [])),
-        ({"ActiveState": "activating", "SubState": "auto-restart"}, {}, {}, 0, Plan(False, False, "start", [])),
-        ({"UnitFileState": "disabled"}, {}, {}, 0, Plan(True, False, "", [])),
-        ({"NeedDaemonReload": "yes"}, {"u": START + 1}, {}, 0, Plan(False, True, "restart", ["u"])),
-        ({"ExecMainStartTimestamp": ""}, {"a": START + 1}, {}, 0, Plan(False, False, "", [])),
+        ({}, {"a": START - 1}, {"b": START - 1}, 0, ServicePlan(False, False, "", [])),
+        ({}, {"a": START + 1}, {"b": START + 1}, 0, ServicePlan(False, False, "restart", ["a"])),
+        ({}, {"a": START - 1}, {"b": START + 1}, 0, ServicePlan(False, False, "reload", ["b"])),
+        ({}, {}, {"b": START + 1}, START + 2, ServicePlan(False, False, "", [])),
+        ({}, {}, {"b": START + 3}, START + 2, ServicePlan(False, False, "reload", ["b"])),
+        ({"ActiveState": "failed"}, {}, {"b": START + 1}, 0, ServicePlan(False, False, "start", [])),
+        ({"ActiveState": "activating"}, {}, {}, 0, ServicePlan(False, False, "", [])),
+        ({"ActiveState": "activating", "SubState": "auto-restart"}, {}, {}, 0, ServicePlan(False, False, "start", [])),
+        ({"UnitFileState": "disabled"}, {}, {}, 0, ServicePlan(True, False, "", [])),
+        ({"NeedDaemonReload": "yes"}, {"u": START + 1}, {}, 0, ServicePlan(False, True, "restart", ["u"])),
+        ({"ExecMainStartTimestamp": ""}, {"a": START + 1}, {}, 0, ServicePlan(False, False, "", [])),
     ],
 )
-def test_plan(changes: dict[str, str], restart_on: t.Any, reload_on: t.Any, reloaded: float, wanted: Plan) -> None:
+def test_plan(
+    changes: dict[str, str], restart_on: t.Any, reload_on: t.Any, reloaded: float, wanted: ServicePlan
+) -> None:
     assert plan(unit(**changes), restart_on, reload_on, reloaded) == wanted
 
 

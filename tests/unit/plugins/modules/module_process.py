@@ -16,10 +16,10 @@ from pathlib import Path
 import yaml
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _measure
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles
 
-COLLECTION = Path(_measure.__file__).parents[2]
+COLLECTION = Path(_checks.__file__).parents[2]
 SETUP = COLLECTION / "roles/lab_nodes/files/gpu_tools/emulation/setup.py"
 SECRET = "of the caller"
 Result = t.Dict[str, t.Any]

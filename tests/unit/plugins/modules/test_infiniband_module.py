@@ -15,7 +15,7 @@ import yaml
 from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import bandwidth
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import infiniband_bandwidth
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules import module_process
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import Result, documented, running
@@ -126,7 +126,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_documentation_and_spec_agree() -> None:
-    assert documented(infiniband_bandwidth) == {**_launch.SPEC, **request.SPEC}
+    assert documented(infiniband_bandwidth) == {**_launch.SPEC, **bandwidth.SPEC}
     assert {"checks", "results", "argv", "environment"} == set(yaml.safe_load(infiniband_bandwidth.RETURN))
 
 

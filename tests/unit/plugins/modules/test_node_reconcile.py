@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import record
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_reconcile
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import Machine, documented
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _managed_file as managed
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_hold_task
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files as managed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_hold
 
 
 class Locked(Exception):
@@ -46,14 +46,14 @@ class Played:
 
 
 def bring(played: Played) -> dict[str, t.Any]:
-    return _package_hold_task.perform(t.cast("t.Any", played), played.params)
+    return _package_hold.perform(t.cast("t.Any", played), played.params)
 
 
 def test_what_a_locked_dpkg_refused_is_given_back_by_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managed, "_known", lambda owner: False)
-    monkeypatch.setattr(_package_hold_task.packages, "APT", str(tmp_path / "apt"))
+    monkeypatch.setattr(_package_hold, "APT", str(tmp_path / "apt"))
     record = tmp_path / "state/record.json"
     assert bring(Played(record))["held"] == ["linux-image-azure"]
     assert not bring(Played(record))["changed"]

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env import SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment import SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import python_environment
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import documented
 

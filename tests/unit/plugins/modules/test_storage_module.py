@@ -16,7 +16,7 @@ import pytest
 import yaml
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import storage_bandwidth
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules import module_process
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import documented
@@ -85,7 +85,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_documentation_and_spec_agree() -> None:
-    assert documented(storage_bandwidth) == request.SPEC
+    assert documented(storage_bandwidth) == bandwidth.SPEC
     assert {"checks", "results", "argv", "environment"} == set(yaml.safe_load(storage_bandwidth.RETURN))
     assert yaml.safe_load(storage_bandwidth.EXAMPLES)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import judge, metric, validate_expectation
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.conf import validate as validate_conf
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import judge, metric, validate_expectation
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.config import validate as validate_conf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.topology import generate
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles as profiles
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_metrics import CHECKS

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import Json, judge, metric, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, judge, metric, record
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report import gpus
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.model import Run
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.page import page

@@ -8,17 +8,15 @@ from __future__ import annotations
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context, Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import registry
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import AgentConfig, BootedHost, Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_gpu import Gpus
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.config import Config
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.latch import merge
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.reach import Reach
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.node_access import Reach
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.state import merge
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.info import see
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.read import read
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.seen import Options
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import GpuCheckOptions, read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 
@@ -71,8 +69,8 @@ class World:
     def context(self, suite: str = "periodic") -> Context:
         names = {name: str(self.folder / place) for name, place in (("sysfs", "sys"), ("proc", "proc"))}
         spool = str(self.folder / "spool")
-        config = Config(**{"node": "n1", "profile": self.profile, "spool": spool, **names, **self.settings})
-        host = Host("boot-1", "host-7")
+        config = AgentConfig(**{"node": "n1", "profile": self.profile, "spool": spool, **names, **self.settings})
+        host = BootedHost("boot-1", "host-7")
         made = Context(config, suite, host=host, state=self.state, clock=lambda: self.now)
         made.once("reach", lambda: Programs(config.sysfs, config.proc, self.answers))
         if self.gpus is not None:
@@ -84,7 +82,7 @@ class World:
     def run(self, name: str, suite: str = "periodic") -> list[Json]:
         """Run a check as a suite does, and keep what it keeps."""
         context = self.context(suite)
-        records = checks.perform(name, context)
+        records = registry.perform(name, context)
         self.state = merge(self.state, suite, self.now, records, context.keeping)
         return records
 
@@ -108,5 +106,7 @@ def smi(
         return Outcome(0, text if argv[1] == "-q" else "", "", 0.1)
 
     reading = read(None, 5, None, runner, lambda *words, **options: "/usr/bin/nvidia-smi")
-    options = Options("n1", int((world.profile.get("gpu") or {}).get("count") or 0), expect=world.profile["expect"])
+    options = GpuCheckOptions(
+        "n1", int((world.profile.get("gpu") or {}).get("count") or 0), expect=world.profile["expect"]
+    )
     world.gpus = Gpus(see(reading, options, str(world.folder / "sys"), {}), options, NOW, 0.1)

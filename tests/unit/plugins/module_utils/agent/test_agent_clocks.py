@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks import Entry, Setting
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_record import Record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks import ClockEntry, Setting
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_apply import Record
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import World, smi
 
@@ -40,7 +40,7 @@ def site(world: World, state: str = "locked", graphics: int = 1200, when: str = 
 
 def locked(world: World, graphics: int, gpus: t.Iterable[int] = EVERY, **more: t.Any) -> None:
     setting = Setting("locked", graphics, **{"seen": graphics, **more})
-    entries = {f"GPU-00000000-0000-4000-8000-{index:012d}": Entry(setting) for index in gpus}
+    entries = {f"GPU-00000000-0000-4000-8000-{index:012d}": ClockEntry(setting) for index in gpus}
     Record(str(world.folder / "record.json")).save(CARD.driver, entries)
 
 

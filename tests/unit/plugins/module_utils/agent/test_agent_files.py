@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_files, mounts, probe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_storage, node_access
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import MOUNTS, World
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/nvme_scratch"
@@ -94,11 +94,11 @@ def test_no_mounts_at_all_is_an_error(world: World) -> None:
 
 
 def test_mounts_hide_each_other_and_have_blanks() -> None:
-    found = mounts.parse("a / ext4 rw 0 0\nb /x\\040y xfs ro 0 0\nc /x\\040y nfs4 rw 0 0\nbroken\n")
+    found = node_access.parse("a / ext4 rw 0 0\nb /x\\040y xfs ro 0 0\nc /x\\040y nfs4 rw 0 0\nbroken\n")
     assert [one.source for one in found] == ["a", "b", "c"]
-    assert mounts.holding(found, "/x y/z") == found[2]
-    assert mounts.holding(found, "/x yz") == found[0]
-    assert mounts.holding([], "/") is None
+    assert node_access.holding(found, "/x y/z") == found[2]
+    assert node_access.holding(found, "/x yz") == found[0]
+    assert node_access.holding([], "/") is None
     assert found[2].network
 
 
@@ -212,7 +212,7 @@ def test_nvme_disks_are_counted_against_the_machine_type(tmp_path: Path) -> None
 
 
 def test_a_probe_reads_what_it_wrote_and_leaves_nothing(tmp_path: Path) -> None:
-    done = probe.probe(tmp_path, 1 << 16)
+    done = node_access.probe(tmp_path, 1 << 16)
     assert (done.problem, list(tmp_path.iterdir())) == ("", [])
     assert done.skew is not None
     assert abs(done.skew) < 5
@@ -222,8 +222,8 @@ def test_a_probe_reads_what_it_wrote_and_leaves_nothing(tmp_path: Path) -> None:
 def test_a_probe_that_gets_something_else_back_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: bytes
 ) -> None:
-    monkeypatch.setattr(probe, "_through", lambda path, data: wrong)
-    done = probe.probe(tmp_path, 4096, b"x" * 4096)
+    monkeypatch.setattr(node_access, "_through", lambda path, data: wrong)
+    done = node_access.probe(tmp_path, 4096, b"x" * 4096)
     assert done.kind == "hardware"
     assert f"{len(wrong)} of 4096 bytes came back" in done.problem
 
@@ -238,8 +238,8 @@ def test_a_probe_that_cannot_write_tells_whose_fault_it_is(
     def fails(*dummy: t.Any) -> bytes:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(probe, "_through", fails)
-    done = probe.probe(tmp_path, 10)
+    monkeypatch.setattr(node_access, "_through", fails)
+    done = node_access.probe(tmp_path, 10)
     assert (done.kind, os.strerror(number) in done.problem) == (kind, True)
 
 
@@ -247,9 +247,9 @@ def test_what_a_killed_probe_left_is_removed_by_a_later_one(tmp_path: Path) -> N
     (tmp_path / ".hpcai-probe-1").write_text("x")
     (tmp_path / ".hpcai-probe-2.d").mkdir()
     (tmp_path / "mine").write_text("x")
-    probe.clean(tmp_path)
+    node_access.clean(tmp_path)
     assert len(list(tmp_path.iterdir())) == 3
-    probe.clean(tmp_path, time.time() + 700)
+    node_access.clean(tmp_path, time.time() + 700)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -279,7 +279,7 @@ def test_a_job_that_fills_the_scratch_takes_no_node_away(
     def full(*dummy: t.Any) -> bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(probe, "_through", full)
+    monkeypatch.setattr(node_access, "_through", full)
     world.settings["scratch"] = {"mount": str(world.folder)}
     world.file("proc/mounts", f"{MOUNTS}/dev/md127 {world.folder} xfs rw 0 0\n")
     if job:
@@ -292,7 +292,7 @@ def test_a_job_that_fills_the_scratch_takes_no_node_away(
 
 def test_nobody_can_take_the_name_of_a_probe(tmp_path: Path) -> None:
     (tmp_path / f".hpcai-probe-{os.getpid()}").write_text("a user's")
-    assert probe.probe(tmp_path, 10).problem == ""
+    assert node_access.probe(tmp_path, 10).problem == ""
 
 
 def test_what_takes_the_place_of_a_probe_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,16 +304,16 @@ def test_what_takes_the_place_of_a_probe_is_not_read(tmp_path: Path, monkeypatch
         os.mkfifo(path)
 
     monkeypatch.setattr(os, "fsync", swapped)
-    assert probe.probe(tmp_path, 4096).problem == ""
+    assert node_access.probe(tmp_path, 4096).problem == ""
 
 
 def test_a_file_system_in_user_space_is_not_touched() -> None:
-    (one,) = mounts.parse("blobfuse2 /data fuse rw,nosuid 0 0\n")
+    (one,) = node_access.parse("blobfuse2 /data fuse rw,nosuid 0 0\n")
     assert one.network
 
 
 def test_a_single_disk_needs_no_array(tmp_path: Path) -> None:
     (tmp_path / "nvme0n1").mkdir()
-    found = checks_files.array(tmp_path / "nvme0n1", 1, "/scratch")
+    found = checks_storage.array(tmp_path / "nvme0n1", 1, "/scratch")
     assert (found.verdict, [one["value"] for one in found.metrics]) == (None, [1])
-    assert checks_files.array(tmp_path / "md9", None, "/scratch").verdict == "error"
+    assert checks_storage.array(tmp_path / "md9", None, "/scratch").verdict == "error"

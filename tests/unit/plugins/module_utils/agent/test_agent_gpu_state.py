@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_nvlink
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvlink_errors
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_gpu
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_nvlink
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import World, smi
 
@@ -153,8 +153,8 @@ BLACKWELL = """GPU 0: NVIDIA B300 SXM6 AC (UUID: GPU-00000000-0000-4000-8000-000
 def links(world: World, text: str) -> dict[str, t.Any]:
     """Judge counters as the check does, kept from run to run."""
     context = world.context()
-    found = checks_nvlink.judged(context, nvlink_errors.parse(text))
-    record = checks_nvlink.report(context, checks_nvlink.CHECK, found)
+    found = checks_gpu.judged(context, nvidia_smi_nvlink.parse(text))
+    record = checks_gpu.report(context, checks_gpu.NVLINK_CHECK, found)
     world.state["kept"].update(context.keeping)
     return t.cast("dict[str, t.Any]", record)
 
@@ -165,7 +165,7 @@ def test_links_without_errors_pass(world: World) -> None:
 
 
 def test_what_blackwell_corrects_in_billions_is_no_error() -> None:
-    (gpu,) = nvlink_errors.parse(BLACKWELL.format(failed=0, effective=0, ber="15e-255"))
+    (gpu,) = nvidia_smi_nvlink.parse(BLACKWELL.format(failed=0, effective=0, ber="15e-255"))
     assert (gpu.total("errors"), gpu.total("recovery_failed"), len(gpu.links)) == (0, 0, 1)
 
 
@@ -193,7 +193,7 @@ def test_a_link_that_did_not_recover_fails(world: World) -> None:
     "text", ["", "GPU 0: x\n", "Link 0: CRC Errors: 5\n", "GPU 0: x\n\t Link 0: Replay Errors: N/A\n"]
 )
 def test_nothing_readable_is_no_count(text: str) -> None:
-    assert all(gpu.total("errors") is None for gpu in nvlink_errors.parse(text))
+    assert all(gpu.total("errors") is None for gpu in nvidia_smi_nvlink.parse(text))
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_nothing_readable_is_no_count(text: str) -> None:
     ],
 )
 def test_the_tool_may_fail(world: World, monkeypatch: pytest.MonkeyPatch, outcome: Outcome, verdict: str) -> None:
-    monkeypatch.setattr(checks_nvlink._find, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
-    monkeypatch.setattr(checks_nvlink, "run", lambda *words: outcome)
+    monkeypatch.setattr(checks_gpu._launch, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(checks_gpu, "run", lambda *words: outcome)
     assert world.one("gpu_nvlink_errors")["verdict"] == verdict
 
 
@@ -222,7 +222,7 @@ def test_what_its_profile_expects_and_nobody_measures_is_an_error(world: World) 
 
 def test_no_nvidia_smi_is_started_beside_one_that_hangs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check every five minutes would leave hundreds of them behind in a day."""
-    monkeypatch.setattr(checks_nvlink._find, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(checks_gpu._launch, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
     for pid, parent in ((70, 1), (71, 70)):
         world.file(f"proc/{pid}/stat", f"{pid} (nvidia-smi) D {parent} 70 70 0 -1 4194560\n")
     for name in ("gpu", "gpu_memory_errors", "gpu_idle", "gpu_nvlink_errors"):

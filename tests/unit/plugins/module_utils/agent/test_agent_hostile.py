@@ -12,20 +12,13 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import metric, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._expectation import compare
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import (
-    checks,
-    config,
-    latch,
-    publish,
-    runner,
-    suite,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context, Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import compare, metric, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, commands, registry, runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as agent_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import BootedHost, Context
 
 Json = t.Dict[str, t.Any]
-HOST = Host("boot-1", "CO4SCH000000001")
+HOST = BootedHost("boot-1", "CO4SCH000000001")
 JUNK: list[t.Any] = [
     None,
     True,
@@ -120,34 +113,34 @@ def test_a_configuration_is_used_as_it_is_meant_or_refused(seed: int, tmp_path: 
     for _again in range(300):
         raw = spoiled(source, CONFIG)
         try:
-            found = config.check(raw)
-            plan = checks.plan(found, "prolog")
-        except config.ConfigError:
+            found = check.check(raw)
+            plan = registry.plan(found, "prolog")
+        except check.ConfigError:
             continue
         assert found.node == raw["node"] and found.gpus == ((raw.get("profile") or {}).get("gpu") or {}).get("count", 0)
-        assert 1 <= plan.budget < float("inf") and set(plan.checks) <= set(checks.CHECKS)
+        assert 1 <= plan.budget < float("inf") and set(plan.checks) <= set(registry.CHECKS)
     for _again in range(100):
         (tmp_path / "agent.json").write_text(cut(source, json.dumps(CONFIG)))
         try:
-            config.load(tmp_path / "agent.json")
-        except config.ConfigError as exc:
+            check.load(tmp_path / "agent.json")
+        except check.ConfigError as exc:
             assert str(tmp_path) in str(exc)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_state_is_read_without_a_crash_and_never_in_silence(seed: int) -> None:
     source = random.Random(seed)
-    whole = latch.merge(latch.fresh("n1", HOST), "periodic", 1.0, [failed()], {"count": 3})
+    whole = agent_state.merge(agent_state.fresh("n1", HOST), "periodic", 1.0, [failed()], {"count": 3})
     for number in range(300):
         text = json.dumps(spoiled(source, whole)) if number % 3 else cut(source, json.dumps(whole))
-        state, problem = latch.read(text, "n1", HOST)
+        state, problem = agent_state.read(text, "n1", HOST)
         records = [one for run in state["suites"].values() for one in run["records"]]
-        assert all(latch.sound(one) for one in (*state["latched"].values(), *records))
+        assert all(agent_state.sound(one) for one in (*state["latched"].values(), *records))
         if not state["latched"]:
             lost = json.loads(text) if not problem else {}
             assert problem or lost.get("latched") == {} or lost.get("boot_id") not in ("boot-1", "", None)
-        again = latch.merge(state, "prolog", 2.0, [failed()], {})
-        letter = publish.compose(again, 3.0, problem)
+        again = agent_state.merge(state, "prolog", 2.0, [failed()], {})
+        letter = commands.compose(again, 3.0, problem)
         assert any(one["check"] == "gpu_xid" for one in letter["records"])
         assert json.dumps(letter)
 
@@ -155,44 +148,44 @@ def test_a_state_is_read_without_a_crash_and_never_in_silence(seed: int) -> None
 @pytest.mark.parametrize("seed", range(5))
 def test_a_record_that_is_damaged_is_an_error_and_never_a_pass(seed: int) -> None:
     source = random.Random(seed)
-    found = config.check(CONFIG)
-    run = runner.Run(found, "prolog", checks.plan(found, "prolog"), 0.0)
+    found = check.check(CONFIG)
+    run = runner.SuiteRun(found, "prolog", registry.plan(found, "prolog"), 0.0)
     for _again in range(300):
         records = spoiled(source, [failed(), failed()])
         answer = runner.trusted(run, "latches", records, HOST)
         assert answer and {one["verdict"] for one in answer} <= {"fail", "error"}
         assert all(one["class"] == "infra" for one in answer if one["verdict"] == "error")
         runner.once(answer)
-        suite.status("prolog", answer)
+        commands.status("prolog", answer)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_letter_that_is_damaged_is_written_again(seed: int) -> None:
     source = random.Random(seed)
-    state = latch.merge(latch.fresh("n1", HOST), "periodic", 1.0, [failed()], {})
-    letter = publish.compose(state, 100.0)
-    assert not publish.due(json.loads(json.dumps(letter)), letter)
+    state = agent_state.merge(agent_state.fresh("n1", HOST), "periodic", 1.0, [failed()], {})
+    letter = commands.compose(state, 100.0)
+    assert not commands.due(json.loads(json.dumps(letter)), letter)
     for _again in range(100):
         damaged = spoiled(source, {**letter, "records": []})
-        assert publish.due(damaged, letter)
+        assert commands.due(damaged, letter)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_latched_fault_survives_whatever_else_is_in_the_state(seed: int) -> None:
     source = random.Random(seed)
-    whole = latch.merge(latch.fresh("n1", HOST), "periodic", 1.0, [failed()], {})
+    whole = agent_state.merge(agent_state.fresh("n1", HOST), "periodic", 1.0, [failed()], {})
     for _again in range(100):
         whole["latched"][f"other-{source.random()}"] = spoiled(source, failed())
-        state, problem = latch.read(json.dumps(whole), "n1", HOST)
-        assert latch.key(failed()) in state["latched"]
-        context = Context(config.check(CONFIG), "prolog", host=HOST, state=state, problem=problem)
-        found = checks.perform("latches", context)
-        assert suite.status("prolog", found) == 1
+        state, problem = agent_state.read(json.dumps(whole), "n1", HOST)
+        assert agent_state.key(failed()) in state["latched"]
+        context = Context(check.check(CONFIG), "prolog", host=HOST, state=state, problem=problem)
+        found = registry.perform("latches", context)
+        assert commands.status("prolog", found) == 1
 
 
 def test_a_pass_that_its_own_metrics_contradict_is_none() -> None:
     one = failed()
-    assert latch.sound(one)
-    assert not latch.sound({**one, "verdict": "pass", "class": None})
-    assert not latch.sound({**one, "class": None})
-    assert not latch.sound({**one, "verdict": "error", "class": "hardware"})
+    assert agent_state.sound(one)
+    assert not agent_state.sound({**one, "verdict": "pass", "class": None})
+    assert not agent_state.sound({**one, "class": None})
+    assert not agent_state.sound({**one, "verdict": "error", "class": "hardware"})

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks, latch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvlink_errors, xid
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import registry, state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_nvlink, xid
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import MOUNTS, World, smi
 
@@ -31,7 +31,9 @@ PIECES = [
     "é\u2028", "\t", ")",
 ]  # fmt: skip
 JUNK: list[t.Any] = [None, True, -1, 1e308, float("nan"), "", "x", "\ud800", [], [[]], [None], {}, {"a": [[1, 2]]}]
-CHECKS = [name for name in list(checks.CHECKS)[: list(checks.CHECKS).index("latches")] if name != "gpu_nvlink_errors"]
+CHECKS = [
+    name for name in list(registry.CHECKS)[: list(registry.CHECKS).index("latches")] if name != "gpu_nvlink_errors"
+]
 
 
 def line(dice: random.Random) -> str:
@@ -49,7 +51,7 @@ def test_parsers_take_any_text(seed: int) -> None:
         told = text(dice)
         for event in xid.parse(told, dice.choice([None, 1795290000.0])):
             assert event.code is None or event.code >= 0
-        for gpu in nvlink_errors.parse(told):
+        for gpu in nvidia_smi_nvlink.parse(told):
             assert gpu.total("errors") is None or t.cast(int, gpu.total("errors")) >= 0
             assert gpu.effective_ber is None or gpu.effective_ber >= 0
 
@@ -87,7 +89,7 @@ def test_no_check_crashes_and_each_says_something_sound(tmp_path: Path, seed: in
     for name in CHECKS:
         for suite in ("periodic", "epilog"):
             for record in world.run(name, suite):
-                assert latch.sound(record), (name, record)
+                assert state.sound(record), (name, record)
                 json.dumps(record)
                 assert not record["reason"].startswith(("KeyError", "IndexError", "AttributeError", "TypeError")), (
                     record

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import window
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import World
 
 COUNTERS = ("link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors", "port_xmit_discards")
@@ -130,7 +130,7 @@ def test_what_was_kept_may_be_damaged(world: World, kept: t.Any) -> None:
 def test_growth_survives_thinning_and_is_bounded(world: World) -> None:
     for number in range(1500):
         context = world.context()
-        found = window.grown(context, "x", {"a": float(number)}, 1e6)
+        found = state.grown(context, "x", {"a": float(number)}, 1e6)
         world.state["kept"].update(context.keeping)
         world.now += 60
     assert found == {"a": 1499.0}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_processes, jobs_here
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.jobs_here import Process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_node, node_access
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.node_access import JobProcess
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import World
 
 SWAPS = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
@@ -98,8 +98,10 @@ def test_swap_that_cannot_be_read_is_an_error(world: World, text: str) -> None:
     assert world.one("swap")["verdict"] == "error"
 
 
-def process(pid: int, uid: int, job: str = "", login: int | None = None, **more: str) -> Process:
-    return Process(pid, uid, login, job, more.get("state", "S"), more.get("group", ""), more.get("command", "python3"))
+def process(pid: int, uid: int, job: str = "", login: int | None = None, **more: str) -> JobProcess:
+    return JobProcess(
+        pid, uid, login, job, more.get("state", "S"), more.get("group", ""), more.get("command", "python3")
+    )
 
 
 STEP = process(10, 0, command="slurmstepd: [7.batch]")
@@ -107,23 +109,23 @@ STEP = process(10, 0, command="slurmstepd: [7.batch]")
 
 def test_what_a_job_that_runs_started_is_its_own() -> None:
     own = [STEP, process(11, 1001, "7"), process(12, 1001, login=1001)]
-    assert checks_processes.left(own) == []
+    assert checks_node.left(own) == []
 
 
 def test_what_a_job_that_ended_left_is_found_by_its_cgroup() -> None:
     rest = process(11, 1001, "6")
-    assert checks_processes.left([STEP, process(12, 1001, "7"), rest]) == [rest]
+    assert checks_node.left([STEP, process(12, 1001, "7"), rest]) == [rest]
 
 
 def test_in_an_epilog_the_own_job_has_ended() -> None:
     rest = process(11, 1001, "7")
-    assert checks_processes.left([STEP, rest], {"7"}) == [rest]
+    assert checks_node.left([STEP, rest], {"7"}) == [rest]
 
 
 def test_a_shell_of_a_user_without_a_job_is_found_by_its_login() -> None:
     shell = process(11, 1002, login=1002)
-    assert checks_processes.left([STEP, process(12, 1001, "7"), shell]) == [shell]
-    assert checks_processes.left([STEP, process(12, 1001, "7"), shell], logins=False) == []
+    assert checks_node.left([STEP, process(12, 1001, "7"), shell]) == [shell]
+    assert checks_node.left([STEP, process(12, 1001, "7"), shell], logins=False) == []
 
 
 @pytest.mark.parametrize(
@@ -137,13 +139,13 @@ def test_a_shell_of_a_user_without_a_job_is_found_by_its_login() -> None:
         process(11, 1001, login=1001, group="0::/user.slice/user-1001.slice/user@1001.service/init.scope"),
     ],
 )
-def test_daemons_zombies_and_session_managers_are_nobodys_fault(other: Process) -> None:
-    assert checks_processes.left([other]) == []
+def test_daemons_zombies_and_session_managers_are_nobodys_fault(other: JobProcess) -> None:
+    assert checks_node.left([other]) == []
 
 
 def test_accounts_of_services_are_left_alone() -> None:
-    assert checks_processes.left([process(11, 1064, "6")], (), {1064}) == []
-    assert len(checks_processes.left([process(11, 1064, "6"), process(12, 1200042, "6")])) == 2
+    assert checks_node.left([process(11, 1064, "6")], (), {1064}) == []
+    assert len(checks_node.left([process(11, 1064, "6"), process(12, 1200042, "6")])) == 2
 
 
 def write(world: World, pid: int, uid: int, command: str, cgroup: str = "0::/\n", login: int = 4294967295) -> None:
@@ -182,12 +184,12 @@ def test_an_empty_process_table_is_an_error(world: World) -> None:
 
 def test_a_kernel_without_audit_knows_no_login(world: World) -> None:
     write(world, 10, 1234, "bash", login=4294967295)
-    (found,) = jobs_here.processes(world.folder / "proc")
+    (found,) = node_access.processes(world.folder / "proc")
     assert found.login is None
 
 
 def test_the_account_of_the_mailbox_is_a_service(world: World) -> None:
     user = pwd.getpwuid(1).pw_name
     world.settings["mailbox_user"] = user
-    assert checks_processes._service(user) == {1}
-    assert checks_processes._service("no-such-user") == set()
+    assert checks_node._service(user) == {1}
+    assert checks_node._service("no-such-user") == set()

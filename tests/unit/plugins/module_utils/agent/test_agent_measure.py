@@ -9,39 +9,39 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_measure, config, gpu_p2p
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context, Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, checks_measure
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import BootedHost, Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import task
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import module
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth
 
 Json = t.Dict[str, t.Any]
 FLOOR = {"check": "gpu_p2p", "metric": "read", "op": ">=", "value": 235, "unit": "GB/s", "source": "s"}
-ARGV = ["/opt/nvbandwidth", "-t", gpu_p2p.TEST]
+ARGV = ["/opt/nvbandwidth", "-t", checks_measure.TEST]
 
 
 def context(gpus: int = 4, expect: t.Sequence[Json] = (FLOOR,), **more: t.Any) -> Context:
     profile = {"profile": "p", "gpu": {"count": gpus}, "expect": list(expect), **more.pop("profile", {})}
-    found = config.check({"schema": 1, "node": "n1", "profile": profile, **more})
-    return Context(found, "full", host=Host("b", "host-7"))
+    found = check.check({"schema": 1, "node": "n1", "profile": profile, **more})
+    return Context(found, "full", host=BootedHost("b", "host-7"))
 
 
 def output(cells: t.Mapping[tuple[int, int], str], gpus: int = 4, tail: str = "SUM x 3120.00\n") -> str:
     """Write what nvbandwidth v0.8 prints of a machine in which every copy makes 260 GB/s, except for these."""
     lines = ["nvbandwidth Version: v0.8", "", "CUDA Runtime Version: 12040", "Driver Version: 550.90.07", "", "gpu-003"]
     lines += [f"Device {index}: NVIDIA A100-SXM4-40GB (0000000{index}:00:00)" for index in range(gpus)]
-    lines += ["", f"Running {gpu_p2p.TEST}.", "memcpy CE GPU(row) <- GPU(column) bandwidth (GB/s)"]
+    lines += ["", f"Running {checks_measure.TEST}.", "memcpy CE GPU(row) <- GPU(column) bandwidth (GB/s)"]
     lines.append("".join(f"{index:>10}" for index in range(gpus)))
     for row in range(gpus):
         values = [cells.get((row, peer), "N/A" if row == peer else "260.00") for peer in range(gpus)]
         lines.append(f"{row:>2}" + "".join(f"{value:>10}" for value in values))
-    return "\n".join([*lines, "", tail.replace("x", gpu_p2p.TEST)])
+    return "\n".join([*lines, "", tail.replace("x", checks_measure.TEST)])
 
 
 def judged(text: str, err: str = "", rc: int | None = 0, **more: t.Any) -> Json:
-    return gpu_p2p.judged(Outcome(rc, text, err, 2.0), ARGV, context(**more))
+    return checks_measure.judged(Outcome(rc, text, err, 2.0), ARGV, context(**more))
 
 
 def test_every_pair_is_measured_in_both_ways() -> None:
@@ -69,7 +69,7 @@ def test_of_one_slow_pair_both_are_named() -> None:
         (output({}), "nvbandwidth did not end within 100 s", None, "did not end within 100 s"),
         (output({}), "boom", 1, "boom"),
         (output({}).partition(" 2")[0], "", 0, ""),
-        (f"ERROR: Testcase {gpu_p2p.TEST} not found!\n", "", 0, "not found"),
+        (f"ERROR: Testcase {checks_measure.TEST} not found!\n", "", 0, "not found"),
         (output({(0, 1): "N/A"}), "", 0, "not measured"),
     ],
 )
@@ -91,7 +91,7 @@ def test_pairs_that_do_not_reach_each_other_are_no_finding_where_nothing_is_expe
 
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_one_gpu_has_no_peer(gpus: int) -> None:
-    assert [one["verdict"] for one in gpu_p2p.p2p(context(gpus, ()))] == ["skipped"]
+    assert [one["verdict"] for one in checks_measure.p2p(context(gpus, ()))] == ["skipped"]
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, module: t.Any, answer: Json) -> list[Json]:
@@ -158,7 +158,7 @@ def test_the_disk_of_the_system_is_not_measured(
     """Scratch that is not mounted is a directory there; the limits of a machine type are not about its speed."""
     asked = answers(monkeypatch, bandwidth, {"checks": []})
     one = record("nvme_scratch", "n1", time=1.0, verdict=verdict, reason="why")
-    answers(monkeypatch, task, {"check": one, "commands": commands, "source": source, "path": "/scratch"})
+    answers(monkeypatch, module, {"check": one, "commands": commands, "source": source, "path": "/scratch"})
     (found,) = checks_measure.storage_bandwidth(context(8, (), scratch={"mount": "/scratch"}))
     assert (asked, found["check"], found["verdict"]) == ([], "storage_bandwidth", "skipped")
     assert found["reason"]
@@ -167,7 +167,7 @@ def test_the_disk_of_the_system_is_not_measured(
 def test_scratch_is_measured_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answers(monkeypatch, bandwidth, {"checks": []})
     there = record("nvme_scratch", "n1", time=1.0, verdict="pass")
-    answers(monkeypatch, task, {"check": there, "commands": [], "source": "array", "path": "/scratch"})
+    answers(monkeypatch, module, {"check": there, "commands": [], "source": "array", "path": "/scratch"})
     limits = [{**FLOOR, "check": "storage_bandwidth", "path": path} for path in ("/scratch", "/shared")]
     checks_measure.storage_bandwidth(context(8, limits, scratch={"mount": "/scratch"}))
     assert (asked[0]["paths"], [one["path"] for one in asked[0]["expect"]]) == (["/scratch"], ["/scratch"])
@@ -181,7 +181,7 @@ def test_scratch_that_would_be_changed_is_not_as_it_should_be(
     monkeypatch: pytest.MonkeyPatch, verdict: str, changed: bool, want: str
 ) -> None:
     one = record("nvme_scratch", "n1", time=1.0, verdict=verdict, reason="why")
-    asked = answers(monkeypatch, task, {"check": one, "changed": changed, "commands": [["mount", "/dev/md/scratch"]]})
+    asked = answers(monkeypatch, module, {"check": one, "changed": changed, "commands": [["mount", "/dev/md/scratch"]]})
     (found,) = checks_measure.scratch(context(8, (), scratch={"count": 8, "wait": 600}))
     assert found["verdict"] == want
     assert verdict != "pass" or not changed or "mount /dev/md/scratch" in found["reason"]

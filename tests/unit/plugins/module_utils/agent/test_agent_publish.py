@@ -17,17 +17,10 @@ from pathlib import Path
 import pytest
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import (
-    config,
-    host,
-    latch,
-    latch_command,
-    publish,
-    spool,
-    watchdog,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, commands, runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as agent_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import BootedHost
 
 Json = t.Dict[str, t.Any]
 # A user that every Debian has, and no file of this test belongs to.
@@ -48,10 +41,17 @@ class Node:
         self.path.write_text(json.dumps({**self._known, **more}))
 
     def save(self, suite: str, *records: Json) -> None:
-        spool.save(spool.Places(str(self.spool), str(self.spool)), "n1", Host("first", "host-7"), suite, records, {})
+        agent_state.save(
+            agent_state.Places(str(self.spool), str(self.spool)),
+            "n1",
+            BootedHost("first", "host-7"),
+            suite,
+            records,
+            {},
+        )
 
     def publish(self, limit: float = 20) -> int:
-        return publish.main(["--config", str(self.path), "--limit", str(limit)])
+        return commands.publish_command(["--config", str(self.path), "--limit", str(limit)])
 
     @property
     def letter(self) -> Json:
@@ -125,7 +125,7 @@ def test_a_share_that_hangs_holds_nobody_and_no_second_one_waits_for_it(
     assert node.publish(limit=0.5) == 1
     assert time.monotonic() - start < patience(5)
     assert "not finished within 0.5 s" in capsys.readouterr().err
-    with (node.spool / publish.LOCK).open("a") as held:
+    with (node.spool / commands.LOCK).open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert node.publish() == 1
     assert "an earlier one still waits" in capsys.readouterr().err
@@ -166,27 +166,33 @@ def test_without_a_mailbox_or_a_configuration_it_says_so(
 def test_latches_are_shown_and_cleared_one_by_one(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     node.save("periodic", one("gpu_xid", "fail", latched=True), one("infiniband_flaps", "fail", latched=True))
     words = ["--config", str(node.path)]
-    assert latch_command.main(words) == 0
+    assert commands.latch_command(words) == 0
     keys = [json.loads(line)["key"] for line in capsys.readouterr().out.splitlines()]
     assert [key.partition(":")[0] for key in keys] == ["gpu_xid", "infiniband_flaps"]
-    assert latch_command.main([*words, "--clear", keys[0]]) == 0
-    assert latch_command.main([*words, "--clear", keys[0]]) == 1
-    assert list(spool.load(str(node.spool), "n1", Host("first", ""))[0]["latched"]) == [keys[1]]
-    assert latch_command.main([*words, "--clear", "all"]) == 0
-    assert latch_command.main(words) == 0
+    assert commands.latch_command([*words, "--clear", keys[0]]) == 0
+    assert commands.latch_command([*words, "--clear", keys[0]]) == 1
+    assert list(agent_state.load(str(node.spool), "n1", BootedHost("first", ""))[0]["latched"]) == [keys[1]]
+    assert commands.latch_command([*words, "--clear", "all"]) == 0
+    assert commands.latch_command(words) == 0
 
 
 def test_what_was_cleared_is_no_fault_again_before_it_happens_again(node: Node) -> None:
     """The kernel's log still has the old message, and its window the old counts."""
     xid = one("gpu_xid", "fail", latched=True)
     kept = {"infiniband_flaps": {"mlx5_0": [[1.0, 9]]}, "gpu_idle": True}
-    places = spool.Places(str(node.spool), str(node.spool))
-    spool.save(places, "n1", Host("first", ""), "periodic", [xid, one("infiniband_flaps", "fail", latched=True)], kept)
-    assert latch_command.main(["--config", str(node.path), "--clear", "all"]) == 0
-    now = spool.load(str(node.spool), "n1", Host("first", ""))[0]["kept"]
-    assert sorted(now) == [latch.FORGIVEN, "gpu_idle"]
-    assert [latch.over(now[latch.FORGIVEN], xid, last) for last in (1.0, time.time() + 9, None)] == [True, False, False]
-    assert not latch.over("damaged", xid, 1.0)
+    places = agent_state.Places(str(node.spool), str(node.spool))
+    agent_state.save(
+        places, "n1", BootedHost("first", ""), "periodic", [xid, one("infiniband_flaps", "fail", latched=True)], kept
+    )
+    assert commands.latch_command(["--config", str(node.path), "--clear", "all"]) == 0
+    now = agent_state.load(str(node.spool), "n1", BootedHost("first", ""))[0]["kept"]
+    assert sorted(now) == [agent_state.FORGIVEN, "gpu_idle"]
+    assert [agent_state.over(now[agent_state.FORGIVEN], xid, last) for last in (1.0, time.time() + 9, None)] == [
+        True,
+        False,
+        False,
+    ]
+    assert not agent_state.over("damaged", xid, 1.0)
 
 
 def test_what_a_killed_publisher_left_is_removed_and_nothing_of_others(node: Node) -> None:
@@ -200,16 +206,16 @@ def test_what_a_killed_publisher_left_is_removed_and_nothing_of_others(node: Nod
 def test_no_user_can_hold_the_locks_of_the_agent(node: Node) -> None:
     """A lock for reading needs no more than to read the file, and keeps every writer waiting."""
     node.spool.mkdir()
-    for name in ("lock", publish.LOCK):
+    for name in ("lock", commands.LOCK):
         (node.spool / name).touch(mode=0o644)
     node.save("periodic", one("disk", "error"))
     assert node.publish() == 0
-    assert {(node.spool / name).stat().st_mode & 0o777 for name in ("lock", publish.LOCK)} == {0o600}
+    assert {(node.spool / name).stat().st_mode & 0o777 for name in ("lock", commands.LOCK)} == {0o600}
 
 
 def test_faults_of_two_parts_and_of_two_codes_are_two() -> None:
     found = {
-        latch.key(record("gpu_xid", "n1", time=1.0, verdict="fail", scope={"gpu": gpu}, context={"code": code}))
+        agent_state.key(record("gpu_xid", "n1", time=1.0, verdict="fail", scope={"gpu": gpu}, context={"code": code}))
         for gpu in ([1], [2])
         for code in (48, 79)
     }
@@ -217,23 +223,23 @@ def test_faults_of_two_parts_and_of_two_codes_are_two() -> None:
 
 
 def test_the_number_of_latches_is_bounded() -> None:
-    state = latch.fresh("n1", Host())
-    many = [one(f"check-{number}", "fail", latched=True) for number in range(latch.MOST + 9)]
-    assert len(latch.merge(state, "periodic", 1.0, many, {})["latched"]) == latch.MOST
+    state = agent_state.fresh("n1", BootedHost())
+    many = [one(f"check-{number}", "fail", latched=True) for number in range(agent_state.MOST + 9)]
+    assert len(agent_state.merge(state, "periodic", 1.0, many, {})["latched"]) == agent_state.MOST
 
 
 def test_suites_that_end_at_the_same_moment_lose_nothing_of_each_other(node: Node) -> None:
-    def saver(number: int) -> t.Callable[[watchdog.Say], None]:
+    def saver(number: int) -> t.Callable[[runner.Say], None]:
         found = one(f"check-{number}", "fail", latched=True)
-        places = spool.Places(str(node.spool), str(node.spool))
-        place = (places, "n1", Host("first", "host-7"), f"suite-{number}", [found], {f"kept-{number}": number})
-        return lambda say: [spool.save(*place) for _again in range(5)] and None
+        places = agent_state.Places(str(node.spool), str(node.spool))
+        place = (places, "n1", BootedHost("first", "host-7"), f"suite-{number}", [found], {f"kept-{number}": number})
+        return lambda say: [agent_state.save(*place) for _again in range(5)] and None
 
-    children = [watchdog.Child(saver(number)) for number in range(8)]
+    children = [runner.Child(saver(number)) for number in range(8)]
     for child in children:
         assert child.listen(time.monotonic() + 60) is None
         child.end()
-    state, problem = spool.load(str(node.spool), "n1", Host("first", "host-7"))
+    state, problem = agent_state.load(str(node.spool), "n1", BootedHost("first", "host-7"))
     assert (problem, len(state["latched"]), len(state["suites"]), len(state["kept"])) == ("", 8, 8, 8)
 
 
@@ -249,8 +255,10 @@ def test_what_a_killed_one_left_is_cleared_away(node: Node) -> None:
     ("before", "now", "kept"), [("a", "b", False), ("a", "a", True), ("", "b", True), ("a", "", True)]
 )
 def test_only_another_boot_that_is_known_clears_what_is_latched(before: str, now: str, kept: bool) -> None:
-    state = latch.merge(latch.fresh("n1", Host(before)), "periodic", 1.0, [one("x", "fail", latched=True)], {"n": 1})
-    found, problem = latch.read(json.dumps(state), "n1", Host(now))
+    state = agent_state.merge(
+        agent_state.fresh("n1", BootedHost(before)), "periodic", 1.0, [one("x", "fail", latched=True)], {"n": 1}
+    )
+    found, problem = agent_state.read(json.dumps(state), "n1", BootedHost(now))
     assert (bool(found["latched"]), bool(found["kept"]), problem) == (kept, kept, "")
 
 
@@ -271,18 +279,18 @@ def pool(*pairs: tuple[str, str]) -> bytes:
 )
 def test_the_physical_host_is_read_from_the_pool(tmp_path: Path, data: bytes, want: str) -> None:
     (tmp_path / "pool").write_bytes(data)
-    assert host.host(str(tmp_path / "none"), str(tmp_path / "pool")) == Host("", want)
+    assert agent_state.host(str(tmp_path / "none"), str(tmp_path / "pool")) == BootedHost("", want)
 
 
 def test_a_machine_without_either_is_unknown(tmp_path: Path) -> None:
-    assert host.host(str(tmp_path), str(tmp_path / "pool")) == Host("", "")
+    assert agent_state.host(str(tmp_path), str(tmp_path / "pool")) == BootedHost("", "")
 
 
 def test_a_child_that_says_nonsense_says_nothing() -> None:
-    def work(say: watchdog.Say) -> None:
+    def work(say: runner.Say) -> None:
         say({"number": float("nan"), "text": "\ud800"})
 
-    child = watchdog.Child(work)
+    child = runner.Child(work)
     try:
         assert child.listen(time.monotonic() + 5) == [{"number": None, "text": "\ud800"}]
         assert child.listen(time.monotonic() + 5) is None
@@ -291,13 +299,13 @@ def test_a_child_that_says_nonsense_says_nothing() -> None:
 
 
 def test_a_child_that_never_stops_talking_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "_LARGEST", 1 << 16)
+    monkeypatch.setattr(runner, "_LARGEST", 1 << 16)
 
-    def work(say: watchdog.Say) -> None:
+    def work(say: runner.Say) -> None:
         while True:
             say({"text": "x" * 1000})
 
-    child = watchdog.Child(work)
+    child = runner.Child(work)
     try:
         while child.listen(time.monotonic() + 5):
             pass
@@ -327,5 +335,5 @@ def test_a_child_that_never_stops_talking_is_given_up(monkeypatch: pytest.Monkey
     ],
 )
 def test_a_configuration_that_means_nothing_is_refused(change: Json, told: str) -> None:
-    with pytest.raises(config.ConfigError, match=told):
-        config.check({"schema": 1, "node": "n1", **change})
+    with pytest.raises(check.ConfigError, match=told):
+        check.check({"schema": 1, "node": "n1", **change})

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import controller, probe, reach
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import node_access
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import World
 
 OWN, THEIRS = "MUNGE:own:", "MUNGE:theirs:"
@@ -145,8 +145,8 @@ def test_a_controller_with_another_time_is_found(world: Shared, wrong: float, ve
 def test_a_node_with_another_time_is_found(
     world: Shared, monkeypatch: pytest.MonkeyPatch, ahead: float, verdict: str
 ) -> None:
-    done = probe.Result(0.01, skew=ahead)
-    monkeypatch.setattr(probe, "probe", lambda *dummy: done)
+    done = node_access.ProbeResult(0.01, skew=ahead)
+    monkeypatch.setattr(node_access, "probe", lambda *dummy: done)
     world.now += ahead
     assert world.one("clock_skew")["verdict"] == verdict
 
@@ -169,7 +169,7 @@ def test_a_share_that_is_not_mounted_has_no_mailbox(world: Shared) -> None:
 
 
 def test_a_share_that_gives_back_something_else_fails(world: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "_through", lambda path, data: data[:-1] + b"?")
+    monkeypatch.setattr(node_access, "_through", lambda path, data: data[:-1] + b"?")
     found = world.one("shared_directory")
     assert (found["verdict"], found["class"]) == ("fail", "config")
 
@@ -180,7 +180,7 @@ def test_a_server_that_fails_is_not_the_hardware_of_a_node(world: Shared, monkey
     def fails(*dummy: t.Any) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(probe, "_through", fails)
+    monkeypatch.setattr(node_access, "_through", fails)
     found = world.one("shared_directory", "boot")
     assert (found["verdict"], found["class"]) == ("fail", "config")
 
@@ -195,7 +195,7 @@ def test_what_only_its_owner_may_enter_is_entered_as_its_owner(world: Shared) ->
         folder.chmod(0o755)
     assert world.one("shared_directory")["verdict"] == "pass"
     assert os.geteuid() == 0
-    with reach.acting_as("daemon"):
+    with node_access.acting_as("daemon"):
         assert (os.geteuid(), os.getegid()) == (user.pw_uid, user.pw_gid)
     world.settings["mailbox_user"] = "no-such-user"
     assert "there is no user no-such-user" in world.one("shared_directory")["reason"]
@@ -203,9 +203,9 @@ def test_what_only_its_owner_may_enter_is_entered_as_its_owner(world: Shared) ->
 
 def test_the_letter_is_read_once_for_all_checks_of_a_suite(world: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    real = probe.probe
-    monkeypatch.setattr(probe, "probe", lambda folder, size: (calls.append("x"), real(folder, size))[1])
+    real = node_access.probe
+    monkeypatch.setattr(node_access, "probe", lambda folder, size: (calls.append("x"), real(folder, size))[1])
     context = world.context()
-    controller.share(context)
-    controller.share(context)
+    node_access.share(context)
+    node_access.share(context)
     assert len(calls) == 1

@@ -18,8 +18,14 @@ from pathlib import Path
 import pytest
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks, spool, suite
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import SUITES, Check, Context, Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import commands, registry
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as agent_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import (
+    SUITES,
+    AgentCheck,
+    BootedHost,
+    Context,
+)
 
 Json = t.Dict[str, t.Any]
 # Found again in the command line of a process that this test started.
@@ -100,9 +106,9 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {}
     for number, one in enumerate(FAKES):
         setattr(module, one.__name__, one)
-        found[one.__name__] = Check(f"fakes:{one.__name__}", number, patience(1), SUITES)
-    monkeypatch.setitem(sys.modules, f"{checks.HOME}.fakes", module)
-    monkeypatch.setattr(checks, "CHECKS", {**found, "latches": checks.CHECKS["latches"]})
+        found[one.__name__] = AgentCheck(f"fakes:{one.__name__}", number, patience(1), SUITES)
+    monkeypatch.setitem(sys.modules, f"{registry.HOME}.fakes", module)
+    monkeypatch.setattr(registry, "CHECKS", {**found, "latches": registry.CHECKS["latches"]})
 
 
 class Agent:
@@ -118,7 +124,7 @@ class Agent:
         start = time.monotonic()
         words = [word for one in names for word in ("--check", one)]
         limit = ["--budget", str(budget)] if budget else []
-        status = suite.main([name, "--config", str(self.config), "--json", *words, *limit])
+        status = commands.suite_command([name, "--config", str(self.config), "--json", *words, *limit])
         lines = self._capsys.readouterr().out.splitlines()
         return status, [json.loads(line) for line in lines], time.monotonic() - start
 
@@ -250,7 +256,7 @@ def test_a_damaged_state_is_no_pass_and_is_replaced(agent: Agent) -> None:
 
 
 def test_records_are_kept_and_their_number_is_bounded(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "KEPT", 3)
+    monkeypatch.setattr(agent_state, "KEPT", 3)
     for _again in range(5):
         agent.run("prolog", "good")
     agent.run("periodic", "good")
@@ -273,12 +279,12 @@ def test_a_full_disk_silences_no_node(agent: Agent, tmp_path: Path) -> None:
     agent.spool.write_text("no room for a directory")
     status, records, _seconds = agent.run("prolog", "good")
     assert (status, ("spool", "error", "infra") in verdicts(records)) == (0, True)
-    state, problem = spool.load(str(tmp_path / "run"), "n1", Host("", ""))
+    state, problem = agent_state.load(str(tmp_path / "run"), "n1", BootedHost("", ""))
     assert (problem, list(state["suites"])) == ("", ["prolog"])
 
 
 def test_a_spool_that_hangs_does_not_hold_the_prolog(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "save", lambda *dummy: time.sleep(600))
+    monkeypatch.setattr(agent_state, "save", lambda *dummy: time.sleep(600))
     status, records, seconds = agent.run("prolog", "good", budget=patience(1.5))
     assert (status, verdicts(records)) == (0, [("good", "pass", None), ("spool", "error", "infra")])
     assert seconds < patience(1.5) + SLACK
@@ -299,7 +305,7 @@ def test_a_state_that_hangs_costs_the_checks_nothing_but_itself(agent: Agent) ->
 
 @pytest.mark.parametrize("budget", ["nan", "inf", "0.5", "-3"])
 def test_a_budget_that_is_none_is_refused(agent: Agent, budget: str) -> None:
-    assert suite.main(["periodic", "--config", str(agent.config), f"--budget={budget}"]) == 2
+    assert commands.suite_command(["periodic", "--config", str(agent.config), f"--budget={budget}"]) == 2
 
 
 def test_an_unknown_check_is_refused(agent: Agent) -> None:
@@ -317,8 +323,8 @@ def test_the_configuration_chooses_checks_and_budget(agent: Agent) -> None:
 
 
 def test_records_say_which_machine_they_are_of(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = f"{checks.HOME.rpartition('.')[0]}.agent.host.host"
-    monkeypatch.setattr(place, lambda *dummy: Host("b", "CO4SCH000000001"))
+    place = f"{registry.HOME.rpartition('.')[0]}.agent.state.host"
+    monkeypatch.setattr(place, lambda *dummy: BootedHost("b", "CO4SCH000000001"))
     _status, records, _seconds = agent.run("periodic", "good", "raising", "hanging")
     assert {one["context"]["physical_host"] for one in records} == {"CO4SCH000000001"}
     assert {one["node"] for one in records} == {"n1"}
@@ -326,7 +332,7 @@ def test_records_say_which_machine_they_are_of(agent: Agent, monkeypatch: pytest
 
 def test_output_for_people_has_what_did_not_pass(agent: Agent, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["prolog", "--config", str(agent.config), "--check", "good", "--check", "faulty"]
-    assert suite.main(words) == 1
+    assert commands.suite_command(words) == 1
     assert capsys.readouterr().out == (
         "fail faulty (hardware): broken GPU\n2 records, 1 of them neither pass nor skipped\n"
     )
@@ -347,4 +353,4 @@ def test_output_for_people_has_what_did_not_pass(agent: Agent, capsys: pytest.Ca
 )
 def test_only_what_the_node_itself_does_takes_it_from_its_jobs(name: str, blame: str, status: int) -> None:
     """A subnet manager that dies must not drain the whole fleet through its prologs."""
-    assert suite.status(name, [{"verdict": "fail", "class": blame}]) == status
+    assert commands.status(name, [{"verdict": "fail", "class": blame}]) == status

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import latch, xid_policy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_xid, state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.xid import Event, parse, stamp
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import BOOT, World
@@ -80,14 +80,14 @@ def test_times_are_read_and_never_guessed(line: str, time: float | None) -> None
     ],
 )
 def test_the_text_of_xid_154_decides(text: str, action: str) -> None:
-    rule = xid_policy.rule(only(f"NVRM: Xid (PCI:0008:01:00): 154, GPU recovery action changed {text}"))
+    rule = checks_xid.rule_of(only(f"NVRM: Xid (PCI:0008:01:00): 154, GPU recovery action changed {text}"))
     assert rule is not None
     assert rule.action == action
 
 
 def test_news_of_a_recovery_is_no_fault() -> None:
     line = "NVRM: Xid (PCI:0008:01:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
-    assert xid_policy.rule(only(line)) is None
+    assert checks_xid.rule_of(only(line)) is None
 
 
 @pytest.mark.parametrize(
@@ -109,20 +109,22 @@ def test_news_of_a_recovery_is_no_fault() -> None:
     ],
 )
 def test_codes_have_a_policy(code: int, action: str, blame: str) -> None:
-    rule = xid_policy.rule(Event("Xid", code, "", "", None, None))
+    rule = checks_xid.rule_of(Event("Xid", code, "", "", None, None))
     assert rule is not None
     assert (rule.action, rule.blame) == (action, blame)
 
 
 def test_codes_that_the_anchors_disagree_about_are_in_the_table() -> None:
     """AzureNHC knows neither 94 nor 95, and fails a node for 63 and 92, which are news."""
-    assert {94, 95, 63, 92, 140, 143, 149, 158} <= set(xid_policy.POLICY)
+    assert {94, 95, 63, 92, 140, 143, 149, 158} <= set(checks_xid.POLICY)
 
 
 @pytest.mark.parametrize(("word", "action"), [("Fatal", "reset"), ("Nonfatal", "monitor"), ("Non-fatal", "monitor")])
 def test_nvlink_of_blackwell_says_by_itself_how_bad_it_is(word: str, action: str) -> None:
     for code in (145, 149):
-        rule = xid_policy.rule(only(f"NVRM: Xid (PCI:0018:01:00): {code}, RLW_SRC_TRACK {word} XC0 i0 Link 01 (0x4)"))
+        rule = checks_xid.rule_of(
+            only(f"NVRM: Xid (PCI:0018:01:00): {code}, RLW_SRC_TRACK {word} XC0 i0 Link 01 (0x4)")
+        )
         assert rule is not None
         assert rule.action == action
 
@@ -168,7 +170,7 @@ def test_a_message_that_was_cleared_by_hand_is_over_and_a_newer_one_is_not(world
     log(world, FALLEN)
     found = world.one("gpu_xid")
     (when,) = [sample["last"] for sample in found["samples"]]
-    world.state = {**world.state, "latched": {}, "kept": {latch.FORGIVEN: {latch.key(found): when + 1}}}
+    world.state = {**world.state, "latched": {}, "kept": {state.FORGIVEN: {state.key(found): when + 1}}}
     assert world.one("gpu_xid")["verdict"] == "pass"
     log(world, FALLEN, FALLEN.replace("2026-11-21T21", "2026-11-21T22"))
     assert world.one("gpu_xid")["verdict"] == "fail"

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks, checks_others, latch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.config import Config
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_others, registry, state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import AgentConfig, Context
 
 # Printed by NHC of commit 9c4a38c with -a -l -.
 NHC = """ERROR:  nhc:  Health check failed:  check_fs_mount:  /scratch not mounted
@@ -35,7 +34,7 @@ HEALTH: dict[str, t.Any] = {
 
 
 def context(**options: t.Any) -> Context:
-    return Context(Config(node="n1", checks=options), "periodic")
+    return Context(AgentConfig(node="n1", checks=options), "periodic")
 
 
 def nhc(tmp_path: Path, status: int, text: str, age: float = 10, **more: t.Any) -> dict[str, t.Any]:
@@ -128,9 +127,9 @@ def test_hostile_answers_neither_crash_nor_pass() -> None:
 
     for dummy in range(5000):
         found = checks_others._reports(context(), any_of(3))
-        assert found and all(latch.sound(one) and one["verdict"] != "pass" for one in found)
+        assert found and all(state.sound(one) and one["verdict"] != "pass" for one in found)
 
 
 def test_what_is_left_to_healthagent_are_checks_of_the_periodic_suite() -> None:
-    for name in checks.HEALTHAGENT:
-        assert "periodic" in checks.CHECKS[name].suites, name
+    for name in registry.HEALTHAGENT:
+        assert "periodic" in registry.CHECKS[name].suites, name

@@ -9,7 +9,7 @@ import datetime
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import expiry
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import teardown
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import Thing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import TeardownError
 
@@ -27,13 +27,13 @@ NOW = datetime.datetime(2026, 6, 15, 12, 0, tzinfo=datetime.timezone.utc)
     ],
 )
 def test_times_as_people_and_yaml_write_them(text: str, written: str) -> None:
-    assert expiry.write(expiry.read(text)) == written
+    assert teardown.write(teardown.read_time(text)) == written
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "2026-13-01", "2026-12-01T18:00:00", "1796144400"])
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(TeardownError, match="is no time"):
-        expiry.read(text)
+        teardown.read_time(text)
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_other_texts_are_refused(text: str) -> None:
     ],
 )
 def test_the_tag_wanted(before: str, expires_on: str, days: float, after: str) -> None:
-    assert expiry.wanted(before, NOW, expires_on, days) == after
+    assert teardown.wanted(before, NOW, expires_on, days) == after
 
 
 def test_a_time_that_is_past_is_refused() -> None:
     with pytest.raises(TeardownError, match=r"is past already .* destroy.yml"):
-        expiry.wanted("", NOW, "2026-06-01", 0)
+        teardown.wanted("", NOW, "2026-06-01", 0)
 
 
 def group(name: str, cluster: str | None, expires: str | None, creator: str = "hpcai.gpu_cluster") -> Thing:
@@ -70,7 +70,7 @@ def test_clusters_that_are_due() -> None:
         group("f2-rg", "f", "2026-06-01"),
         group("g-rg", None, "2026-06-01"),
     ]
-    found = {due.cluster: due for due in expiry.clusters(groups, NOW)}
+    found = {due.cluster: due for due in teardown.clusters(groups, NOW)}
     assert {name: due.due for name, due in found.items()} == {"a": True, "b": False, "e": False, "f": True}
     assert "expires-on of e: 'soon' is no time" in found["e"].problem
 
@@ -101,18 +101,18 @@ PUT_OFF = {"expires-on": "2026-08-01T00:00:00Z", "expires-on-by": "expire.yml 20
 def test_provision_changes_only_a_day_of_its_own(
     there: dict[str, str], day: str, again: bool, writes: bool, told: str
 ) -> None:
-    found = expiry.provisioned(there, day, again, NOW)
+    found = teardown.provisioned(there, day, again, NOW)
     assert found.tags == ({"expires-on": day, "expires-on-by": f"provision.yml {day}"} if writes else {})
     assert told in found.told if told else not found.told
     assert not found.refused
     if writes:
-        assert expiry.provisioned({**there, **found.tags}, day, False, NOW).tags == found.tags
+        assert teardown.provisioned({**there, **found.tags}, day, False, NOW).tags == found.tags
 
 
 def test_a_day_that_has_passed_is_not_set() -> None:
-    assert "2026-01-01 has passed" in expiry.provisioned({}, "2026-01-01", False, NOW).refused
+    assert "2026-01-01 has passed" in teardown.provisioned({}, "2026-01-01", False, NOW).refused
 
 
 def test_expire_says_that_it_chose_the_day() -> None:
-    assert expiry.tags({"team": "a", **OURS}, "") == {"team": "a", "expires-on-by": "expire.yml never"}
-    assert expiry.tags(OURS, PUT_OFF["expires-on"]) == PUT_OFF
+    assert teardown.tags({"team": "a", **OURS}, "") == {"team": "a", "expires-on-by": "expire.yml never"}
+    assert teardown.tags(OURS, PUT_OFF["expires-on"]) == PUT_OFF

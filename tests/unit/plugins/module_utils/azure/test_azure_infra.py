@@ -12,15 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import (
-    arguments,
-    assignments,
-    compare,
-    failure,
-    infra,
-    infra_check,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.assignments import Wish
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import assignments, client, infra, ownership
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.assignments import WantedAssignment
 
 SUBSCRIPTION = "22222222-2222-4222-8222-222222222222"
 NOW = datetime.datetime(2026, 11, 22, tzinfo=datetime.timezone.utc)
@@ -182,7 +175,7 @@ def test_roles() -> None:
     ],
 )
 def test_refusals(changes: dict[str, t.Any], told: list[str]) -> None:
-    found = infra_check.refusals(inputs(**changes), NOW)
+    found = infra.refusals(inputs(**changes), NOW)
     assert len(found) == len(told), found
     assert all(text in line for text, line in zip(told, found)), found
 
@@ -193,10 +186,10 @@ def test_refusals(changes: dict[str, t.Any], told: list[str]) -> None:
 )
 def test_the_secret_s_end_is_warned_about(expires: str | None, told: str) -> None:
     principal = {**PRINCIPAL, "secret_expires": expires}
-    found = infra_check.warnings(inputs(orchestration="service_principal", service_principal=principal), NOW)
+    found = infra.warnings(inputs(orchestration="service_principal", service_principal=principal), NOW)
     assert told in "".join(found)
     assert bool(found) == bool(told)
-    assert infra_check.warnings(INPUTS, NOW) == []
+    assert infra.warnings(INPUTS, NOW) == []
 
 
 def test_a_refused_input_does_not_break_the_plan() -> None:
@@ -204,7 +197,7 @@ def test_a_refused_input_does_not_break_the_plan() -> None:
     assert infra.plan(broken)["server_subnet"] == {}
 
 
-WISH = Wish("/subscriptions/S", "Contributor", "P1")
+WISH = WantedAssignment("/subscriptions/S", "Contributor", "P1")
 
 
 def listed(**changes: t.Any) -> dict[str, t.Any]:
@@ -233,7 +226,7 @@ def test_an_assignment_is_found_under_any_name(entries: list[dict[str, t.Any]], 
 
 
 def test_names_are_the_same_for_the_same_and_others_for_others() -> None:
-    assert WISH.name == Wish("/subscriptions/s", "contributor".title(), "p1").name
+    assert WISH.name == WantedAssignment("/subscriptions/s", "contributor".title(), "p1").name
     assert len({WISH.name, WISH._replace(principal="P2").name, WISH._replace(role="Reader").name}) == 3
     body = WISH.body("S")["properties"]
     assert body["principalType"] == "ServicePrincipal"
@@ -281,7 +274,7 @@ def test_assignments_are_made_once(answers: list[tuple[int, str]], made: str) ->
     ],
 )
 def test_what_stays_refused_is_told_with_a_remedy(code: str, advice: str) -> None:
-    with pytest.raises(arguments.AzureError, match=advice):
+    with pytest.raises(client.AzureError, match=advice):
         assignments.make(Arm((400, code)), WISH, lambda: False)
 
 
@@ -306,16 +299,16 @@ def test_unknown_roles_are_refused() -> None:
     ],
 )
 def test_comparing(wanted: dict[str, t.Any], there: dict[str, t.Any], same: bool) -> None:
-    assert compare.fits(wanted, there) is same
+    assert ownership.fits(wanted, there) is same
 
 
 def test_what_is_sent_keeps_tags_of_others() -> None:
     there = {"id": "x", "tags": {"theirs": "1"}, "properties": {"accepted": False, "signature": "s"}}
-    assert compare.request({"tags": {"ours": "2"}}, there, False) == {"tags": {"theirs": "1", "ours": "2"}}
-    assert compare.request({"location": "x"}, None, False) == {"location": "x"}
-    whole = compare.request({"properties": {"accepted": True}}, there, True)
+    assert ownership.request({"tags": {"ours": "2"}}, there, False) == {"tags": {"theirs": "1", "ours": "2"}}
+    assert ownership.request({"location": "x"}, None, False) == {"location": "x"}
+    whole = ownership.request({"properties": {"accepted": True}}, there, True)
     assert whole["properties"] == {"accepted": True, "signature": "s"}
-    assert compare.part({"properties": {"accepted": True}}, there) == {"properties": {"accepted": False}}
+    assert ownership.part({"properties": {"accepted": True}}, there) == {"properties": {"accepted": False}}
 
 
 @pytest.mark.parametrize(
@@ -334,14 +327,14 @@ def test_what_is_sent_keeps_tags_of_others() -> None:
     ],
 )
 def test_remedies(text: str, advice: str) -> None:
-    told = failure.explain(text)
+    told = client.explain(text)
     assert told.startswith(text.rstrip(". "))
     assert (advice in told) if advice else (told == text)
-    assert failure.explain(told) == told
+    assert client.explain(told) == told
 
 
 def test_secrets_are_taken_out_of_errors() -> None:
-    told = failure.explain("POST body client_secret=abc~1&grant_type=x, Authorization: Bearer eyJ0.x.y failed")
+    told = client.explain("POST body client_secret=abc~1&grant_type=x, Authorization: Bearer eyJ0.x.y failed")
     assert "abc~1" not in told
     assert "eyJ0" not in told
 
@@ -355,13 +348,13 @@ def test_details_of_errors_are_told() -> None:
             "details": [{"code": "SkuNotAvailable", "message": "gone"}, {"code": "X", "additionalInfo": [policy]}],
         }
     }
-    told = failure.told(document)
+    told = client.told(document)
     assert told == "InvalidTemplateDeployment: failed; SkuNotAvailable: gone; X; policy 'no public addresses'"
-    assert failure.told({"error": "invalid_client", "error_description": "AADSTS1"}) == "invalid_client: AADSTS1"
-    assert failure.told({}) == "nothing"
+    assert client.told({"error": "invalid_client", "error_description": "AADSTS1"}) == "invalid_client: AADSTS1"
+    assert client.told({}) == "nothing"
 
 
-NONE: dict[str, t.Any] = dict.fromkeys(arguments.SPEC)
+NONE: dict[str, t.Any] = dict.fromkeys(client.SPEC)
 ENVIRONMENT = {"AZURE_SUBSCRIPTION_ID": "s", "AZURE_TENANT": "t", "AZURE_CLIENT_ID": "c", "AZURE_SECRET": "x"}
 FILE = "[default]\nsubscription_id=f\nclient_id=c\ntenant=t\nsecret=a%b\n[other]\nsubscription_id=o\n"
 
@@ -384,7 +377,7 @@ def test_credentials(
 ) -> None:
     (tmp_path / ".azure").mkdir()
     (tmp_path / ".azure/credentials").write_text(file)
-    found = arguments.settings({**NONE, **options}, environment, tmp_path)
+    found = client.read_settings({**NONE, **options}, environment, tmp_path)
     assert (found.source, found.subscription, found.secret) == expected
 
 
@@ -398,14 +391,14 @@ def test_credentials(
 def test_credentials_that_do_not_do(
     tmp_path: Path, options: dict[str, str], environment: dict[str, str], told: str
 ) -> None:
-    with pytest.raises(arguments.AzureError, match=told):
-        arguments.settings({**NONE, **options}, environment, tmp_path)
+    with pytest.raises(client.AzureError, match=told):
+        client.read_settings({**NONE, **options}, environment, tmp_path)
 
 
 def test_clouds() -> None:
     document = {"authentication": {"loginEndpoint": "https://login/"}, "resourceManager": "https://arm/"}
-    assert arguments.endpoints(document, "https://x/metadata") == ("https://login", "https://arm")
+    assert client.endpoints(document, "https://x/metadata") == ("https://login", "https://arm")
     old = [{"authentication": {"loginEndpoint": "https://login"}}]
-    assert arguments.endpoints(old, "https://arm.local/metadata/endpoints") == ("https://login", "https://arm.local")
-    with pytest.raises(arguments.AzureError):
-        arguments.endpoints({"error": 1}, "https://x")
+    assert client.endpoints(old, "https://arm.local/metadata/endpoints") == ("https://login", "https://arm.local")
+    with pytest.raises(client.AzureError):
+        client.endpoints({"error": 1}, "https://x")

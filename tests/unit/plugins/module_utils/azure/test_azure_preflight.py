@@ -9,9 +9,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import images, permissions, preflight, quota, skus
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.permissions import Grant
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.skus import Node, Restriction, Sku
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import preflight, skus
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.skus import Grant, NodeGroup, Restriction, Sku
 
 REGION = "southcentralus"
 CAPABILITIES = {
@@ -25,7 +24,7 @@ CAPABILITIES = {
     "LowPriorityCapable": "True",
 }
 NDV4 = Sku("Standard_ND96asr_v4", "standardNDASv4_A100Family", CAPABILITIES, ("1", "2", "3"))
-GPU = Node("gpu", "Standard_ND96asr_v4", 4)
+GPU = NodeGroup("gpu", "Standard_ND96asr_v4", 4)
 CONTRIBUTOR = Grant(
     ("*",),
     (
@@ -37,30 +36,30 @@ CONTRIBUTOR = Grant(
 OWNER = Grant(("*",))
 
 
-def usages(family: int = 1000, region: int = 1000, spot: int = 1000, used: int = 0) -> list[quota.Usage]:
+def usages(family: int = 1000, region: int = 1000, spot: int = 1000, used: int = 0) -> list[skus.Usage]:
     return [
-        quota.Usage("cores", "Total Regional vCPUs", used, region),
-        quota.Usage("lowPriorityCores", "Total Regional Spot vCPUs", 0, spot),
-        quota.Usage("Standard NDASv4_A100 Family", "Standard NDASv4_A100 Family vCPUs", used, family),
+        skus.Usage("cores", "Total Regional vCPUs", used, region),
+        skus.Usage("lowPriorityCores", "Total Regional Spot vCPUs", 0, spot),
+        skus.Usage("Standard NDASv4_A100 Family", "Standard NDASv4_A100 Family vCPUs", used, family),
     ]
 
 
-def seen(**changes: t.Any) -> preflight.Seen:
-    urn = images.Urn("microsoft-dsvm", "ubuntu-hpc", "2204", "22.04.10")
-    base = preflight.Seen(
+def seen(**changes: t.Any) -> preflight.ObservedLocation:
+    urn = skus.Urn("microsoft-dsvm", "ubuntu-hpc", "2204", "22.04.10")
+    base = preflight.ObservedLocation(
         REGION,
         {"standard_nd96asr_v4": NDV4},
         usages(),
         {"microsoft-dsvm:ubuntu-hpc:2204:latest": ["22.04.9", "22.04.10"]},
-        {"microsoft-dsvm:ubuntu-hpc:2204:latest": images.Image(urn, None, "V2", "x64")},
+        {"microsoft-dsvm:ubuntu-hpc:2204:latest": skus.Image(urn, None, "V2", "x64")},
         [OWNER],
         {"Microsoft.Compute": "Registered"},
     )
     return base._replace(**changes)
 
 
-def asked(*nodes: Node, **changes: t.Any) -> preflight.Asked:
-    return preflight.Asked(nodes or (GPU,), REGION, "/subscriptions/s")._replace(**changes)
+def asked(*nodes: NodeGroup, **changes: t.Any) -> preflight.PreflightRequest:
+    return preflight.PreflightRequest(nodes or (GPU,), REGION, "/subscriptions/s")._replace(**changes)
 
 
 def problems(result: dict[str, t.Any]) -> list[str]:
@@ -76,18 +75,18 @@ def problems(result: dict[str, t.Any]) -> list[str]:
     ],
 )
 def test_families_are_the_same_however_they_are_written(skus_api: str, usages_api: str) -> None:
-    assert quota.key(skus_api) == quota.key(usages_api)
+    assert skus.key(skus_api) == skus.key(usages_api)
 
 
 @pytest.mark.parametrize(
     ("value", "number"), [(100, 100), ("100", 100), (99.0, 99), ("1e3", 1000), (None, 0), ("?", 0)]
 )
 def test_limits_are_read_leniently(value: t.Any, number: int) -> None:
-    assert quota.number(value) == number
+    assert skus.number(value) == number
 
 
-def want(cores: int, spot: bool = False, family: str = "standardNDASv4_A100Family") -> quota.Want:
-    return quota.Want("gpu", family, cores, spot)
+def want(cores: int, spot: bool = False, family: str = "standardNDASv4_A100Family") -> skus.Want:
+    return skus.Want("gpu", family, cores, spot)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +114,8 @@ def want(cores: int, spot: bool = False, family: str = "standardNDASv4_A100Famil
         ([want(300)], {"family": 200, "used": 250}, ["300 cores are needed and 0 are free (250 of 200 used)"]),
     ],
 )
-def test_headroom(wants: list[quota.Want], limits: dict[str, int], told: list[str]) -> None:
-    found = quota.headroom(wants, usages(**limits), REGION, True)
+def test_headroom(wants: list[skus.Want], limits: dict[str, int], told: list[str]) -> None:
+    found = skus.headroom(wants, usages(**limits), REGION, True)
     assert len(found) == len(told)
     for finding, text in zip(found, told):
         assert text in finding.problem
@@ -124,7 +123,7 @@ def test_headroom(wants: list[quota.Want], limits: dict[str, int], told: list[st
 
 
 def test_quota_only_warns_where_nodes_may_run_already() -> None:
-    assert [one.blocks for one in quota.headroom([want(384)], usages(family=0), REGION, False)] == [False]
+    assert [one.blocks for one in skus.headroom([want(384)], usages(family=0), REGION, False)] == [False]
 
 
 ZONE_1 = Restriction("Zone", "NotAvailableForSubscription", ("1",))
@@ -143,23 +142,23 @@ EVERY_ZONE = Restriction("Zone", "NotAvailableForSubscription", ("1", "2", "3"))
         ),
         (GPU, NDV4._replace(restrictions=(ZONE_1,)), []),
         (GPU, NDV4._replace(restrictions=(EVERY_ZONE,)), ["in every zone"]),
-        (Node("gpu", "x", zone="1"), NDV4._replace(restrictions=(ZONE_1,)), ["zone 1; zones left: 2, 3"]),
-        (Node("gpu", "x", zone="2"), NDV4._replace(restrictions=(ZONE_1,)), []),
-        (Node("gpu", "x", zone="1"), NDV4._replace(zones=()), ["zones left: none"]),
-        (Node("gpu", "x", gpus=8, rdma=True, nvme=True), NDV4, []),
-        (Node("gpu", "x", gpus=4), NDV4, ["has gpus 8; expected was 4"]),
-        (Node("gpu", "x", rdma=True), NDV4._replace(capabilities={"vCPUs": "4"}), ["does not say what rdma"]),
-        (Node("gpu", "x", rdma=False), NDV4, ["has rdma True; expected was False"]),
-        (Node("gpu", "x"), NDV4._replace(capabilities={}), ["does not say how many cores"]),
+        (NodeGroup("gpu", "x", zone="1"), NDV4._replace(restrictions=(ZONE_1,)), ["zone 1; zones left: 2, 3"]),
+        (NodeGroup("gpu", "x", zone="2"), NDV4._replace(restrictions=(ZONE_1,)), []),
+        (NodeGroup("gpu", "x", zone="1"), NDV4._replace(zones=()), ["zones left: none"]),
+        (NodeGroup("gpu", "x", gpus=8, rdma=True, nvme=True), NDV4, []),
+        (NodeGroup("gpu", "x", gpus=4), NDV4, ["has gpus 8; expected was 4"]),
+        (NodeGroup("gpu", "x", rdma=True), NDV4._replace(capabilities={"vCPUs": "4"}), ["does not say what rdma"]),
+        (NodeGroup("gpu", "x", rdma=False), NDV4, ["has rdma True; expected was False"]),
+        (NodeGroup("gpu", "x"), NDV4._replace(capabilities={}), ["does not say how many cores"]),
         (
-            Node("gpu", "x", spot=True),
+            NodeGroup("gpu", "x", spot=True),
             NDV4._replace(capabilities={"vCPUs": "4", "LowPriorityCapable": "False"}),
             ["Spot"],
         ),
     ],
 )
-def test_sizes(node: Node, sku: Sku | None, told: list[str]) -> None:
-    found = skus.judge(node, sku, REGION)
+def test_sizes(node: NodeGroup, sku: Sku | None, told: list[str]) -> None:
+    found = skus.judge_size(node, sku, REGION)
     assert len(found) == len(told)
     assert all(text in one.problem for text, one in zip(told, found))
 
@@ -171,16 +170,16 @@ def test_a_missing_capability_is_unknown_not_zero() -> None:
 
 
 def test_versions_are_numbers() -> None:
-    urn = images.Urn("p", "o", "s", "latest")
-    assert images.resolve(urn, ["22.04.9", "22.04.10", "22.04.beta"]) == "22.04.10"
-    assert images.resolve(urn, []) is None
-    assert images.resolve(urn._replace(version="22.04.9"), ["22.04.9"]) == "22.04.9"
-    assert images.resolve(urn._replace(version="1"), ["22.04.9"]) is None
+    urn = skus.Urn("p", "o", "s", "latest")
+    assert skus.resolve(urn, ["22.04.9", "22.04.10", "22.04.beta"]) == "22.04.10"
+    assert skus.resolve(urn, []) is None
+    assert skus.resolve(urn._replace(version="22.04.9"), ["22.04.9"]) == "22.04.9"
+    assert skus.resolve(urn._replace(version="1"), ["22.04.9"]) is None
 
 
 @pytest.mark.parametrize("text", ["", "a:b:c", "/subscriptions/s/x", "a:b:c:d e"])
 def test_other_names_are_no_urn(text: str) -> None:
-    assert images.parse(text) is None
+    assert skus.parse(text) is None
 
 
 PLAN = {"publisher": "azurecyclecloud", "product": "azure-cyclecloud", "name": "cyclecloud8-gen2"}
@@ -199,8 +198,8 @@ PLAN = {"publisher": "azurecyclecloud", "product": "azure-cyclecloud", "name": "
     ],
 )
 def test_images(changes: dict[str, t.Any], generations: list[str], architecture: str | None, told: list[str]) -> None:
-    image = images.Image(images.Urn("a", "b", "c", "1"), None, "V2", "x64")._replace(**changes)
-    found = images.judge(image, "gpu", generations, architecture)
+    image = skus.Image(skus.Urn("a", "b", "c", "1"), None, "V2", "x64")._replace(**changes)
+    found = skus.judge_image(image, "gpu", generations, architecture)
     assert len(found) == len(told)
     assert all(text in one.problem for text, one in zip(told, found))
 
@@ -217,11 +216,11 @@ def test_images(changes: dict[str, t.Any], generations: list[str], architecture:
     ],
 )
 def test_patterns_of_actions(pattern: str, action: str, same: bool) -> None:
-    assert permissions.matches(pattern, action) is same
+    assert skus.matches(pattern, action) is same
 
 
 def test_contributor_may_all_but_assign_roles() -> None:
-    (found,) = permissions.judge([CONTRIBUTOR], "/subscriptions/s")
+    (found,) = skus.judge_permissions([CONTRIBUTOR], "/subscriptions/s")
     assert found.problem == (
         "The identity may not do Microsoft.Authorization/roleAssignments/write (Microsoft.Authorization/*/Write is "
         "taken out of the role it has)."
@@ -232,28 +231,28 @@ def test_contributor_may_all_but_assign_roles() -> None:
 
 def test_what_one_role_takes_out_another_gives() -> None:
     assert (
-        permissions.judge([CONTRIBUTOR, Grant(("Microsoft.Authorization/roleAssignments/*",))], "/subscriptions/s")
+        skus.judge_permissions([CONTRIBUTOR, Grant(("Microsoft.Authorization/roleAssignments/*",))], "/subscriptions/s")
         == []
     )
 
 
 def test_missing_rights_are_all_told_in_one_order() -> None:
-    found = permissions.judge([Grant(("*/read",))], "/subscriptions/s")
+    found = skus.judge_permissions([Grant(("*/read",))], "/subscriptions/s")
     assert [one.problem for one in found] == sorted(one.problem for one in found)
-    assert len(found) == len(permissions.NEEDED)
-    assert permissions.judge(None, "/subscriptions/s")[0].blocks is False
+    assert len(found) == len(skus.NEEDED)
+    assert skus.judge_permissions(None, "/subscriptions/s")[0].blocks is False
 
 
 def test_a_provider_stops_only_those_who_may_not_register_it() -> None:
     states = {"Microsoft.Compute": "NotRegistered", "Microsoft.Network": "Registered"}
-    (may,) = permissions.providers(states, [OWNER])
-    (may_not,) = permissions.providers(states, [Grant(("*/read",))])
+    (may,) = skus.providers(states, [OWNER])
+    (may_not,) = skus.providers(states, [Grant(("*/read",))])
     assert (may.blocks, may_not.blocks) == (False, True)
     assert "az provider register --namespace Microsoft.Compute" in may_not.action
 
 
 def test_all_is_well() -> None:
-    node = Node("gpu", "Standard_ND96asr_v4", 4, image="microsoft-dsvm:ubuntu-hpc:2204:latest", price=27.2)
+    node = NodeGroup("gpu", "Standard_ND96asr_v4", 4, image="microsoft-dsvm:ubuntu-hpc:2204:latest", price=27.2)
     result = preflight.judge(asked(node), seen())
     assert result["ready"]
     assert result["findings"] == []
@@ -265,8 +264,8 @@ def test_all_is_well() -> None:
 
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     nodes = (
-        Node("gpu", "Standard_ND96asr_v4", 20, image="a:b:c:latest", zone="4", gpus=16),
-        Node("other", "Standard_Gone", 1),
+        NodeGroup("gpu", "Standard_ND96asr_v4", 20, image="a:b:c:latest", zone="4", gpus=16),
+        NodeGroup("other", "Standard_Gone", 1),
     )
     state = seen(
         usages=usages(region=500),
@@ -293,20 +292,20 @@ def test_nothing_is_said_of_sizes_that_could_not_be_read() -> None:
 
 
 def test_terms_that_will_be_accepted_do_not_block() -> None:
-    image = images.Image(images.Urn("a", "b", "c", "1"), PLAN, accepted=False)
-    node = Node("gpu", "Standard_ND96asr_v4", image="a:b:c:1")
+    image = skus.Image(skus.Urn("a", "b", "c", "1"), PLAN, accepted=False)
+    node = NodeGroup("gpu", "Standard_ND96asr_v4", image="a:b:c:1")
     state = seen(versions={"a:b:c:1": ["1"]}, images={"a:b:c:1": image})
     assert not preflight.judge(asked(node), state)["ready"]
     assert preflight.judge(asked(node, accept_terms=True), state)["ready"]
 
 
 def test_groups_without_a_price_are_named() -> None:
-    cost = preflight.cost([Node("a", "x", 2, price=1.5), Node("b", "x", 1)], "EUR")
+    cost = preflight.cost([NodeGroup("a", "x", 2, price=1.5), NodeGroup("b", "x", 1)], "EUR")
     assert (cost["hour"], cost["currency"], cost["without_price"]) == (3.0, "EUR", ["b"])
 
 
 def test_what_cannot_be_meant_is_refused() -> None:
-    told = preflight.refusals([Node("a", "x", -1, price=-2), Node("a", "x", image="bad")])
+    told = preflight.refusals([NodeGroup("a", "x", -1, price=-2), NodeGroup("a", "x", image="bad")])
     assert len(told) == 4
 
 

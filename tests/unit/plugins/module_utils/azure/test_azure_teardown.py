@@ -11,14 +11,17 @@ import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import ownership, teardown
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import Thing
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import Asked, Seen
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import (
+    ObservedSubscription,
+    TeardownRequest,
+)
 
 SUB = "/subscriptions/s"
 RG = f"{SUB}/resourceGroups/gpu-rg"
 THEIRS = f"{SUB}/resourceGroups/network-rg"
 TAGS = {"created-by": "hpcai.gpu_cluster", "hpcai-cluster": "gpu"}
 GROUP = Thing(RG, "Microsoft.Resources/resourceGroups", TAGS)
-ASKED = Asked("gpu", "gpu")
+ASKED = TeardownRequest("gpu", "gpu")
 
 
 def resource(
@@ -40,8 +43,8 @@ def assignment(name: str, principal: str, description: str | None = None, scope:
 VM = resource("Microsoft.Compute/virtualMachines", "gpu-cyclecloud")
 
 
-def seen(**more: t.Any) -> Seen:
-    return Seen(**{"subscription": "s", "groups": [GROUP], "resources": [VM], **more})
+def seen(**more: t.Any) -> ObservedSubscription:
+    return ObservedSubscription(**{"subscription": "s", "groups": [GROUP], "resources": [VM], **more})
 
 
 @pytest.mark.parametrize(

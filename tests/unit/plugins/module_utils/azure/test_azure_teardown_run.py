@@ -9,15 +9,13 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import (
-    ownership,
-    teardown,
-    teardown_leftovers,
-    teardown_run,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import ownership, teardown
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import AzureError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import (
+    TeardownRequest,
+    asked,
+    read_subscription,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.arguments import AzureError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import Asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown_read import asked, read
 
 SUB = "/subscriptions/s"
 RG = f"{SUB}/resourceGroups/gpu-rg"
@@ -71,7 +69,7 @@ def test_read_finds_identities_and_their_assignments_above_the_subscription() ->
         f"{ROLES}?principalId eq 'p1'": [above],
     }
     azure = Azure({VM: {"identity": {"principalId": "p1"}}}, lists)
-    seen, complete = read(azure, Asked("gpu", "gpu"))
+    seen, complete = read_subscription(azure, TeardownRequest("gpu", "gpu"))
     assert [found.id for found in seen.resources] == [VM]
     assert complete.principals == {"p1"}
     plan = teardown.plan(seen, complete)
@@ -86,7 +84,7 @@ def test_what_is_used_is_deleted_after_its_user_and_what_is_gone_counts_as_done(
         {f"{SUB}/providers/Microsoft.{name}": provider for name in ("Compute", "Network")} | {VM: {}, NIC: {}}
     )
     azure.busy = {NIC: VM}
-    done = teardown_run.run(azure, [NIC, VM, IP])
+    done = teardown.run(azure, [NIC, VM, IP])
     assert (done.deleted, done.gone, done.failed, done.left) == ([VM, NIC], [IP], "", [])
 
 
@@ -95,7 +93,7 @@ def test_it_ends_at_what_cannot_be_deleted_and_says_what_is_left() -> None:
     role = f"{ROLES}/r"
     azure = Azure({lock: {}, role: {}, RG: {}})
     azure.errors = {role: "AuthorizationFailed: no right"}
-    done = teardown_run.run(azure, [lock, role, RG])
+    done = teardown.run(azure, [lock, role, RG])
     assert (done.deleted, done.left) == ([lock], [role, RG])
     assert "AuthorizationFailed" in done.failed
     assert RG not in azure.log
@@ -105,7 +103,7 @@ def test_two_that_hold_each_other_do_not_go_round_for_ever() -> None:
     groups = [f"{SUB}/resourceGroups/{name}" for name in "ab"]
     azure = Azure({name: {} for name in groups})
     azure.busy = {groups[0]: groups[1], groups[1]: groups[0]}
-    done = teardown_run.run(azure, groups)
+    done = teardown.run(azure, groups)
     assert (done.deleted, done.left) == ([], groups)
     assert "NicInUse" in done.failed
 
@@ -113,18 +111,18 @@ def test_two_that_hold_each_other_do_not_go_round_for_ever() -> None:
 def test_a_group_that_is_being_deleted_is_waited_for() -> None:
     azure = Azure({RG: {}})
     azure.errors = {RG: "ResourceGroupBeingDeleted"}
-    done = teardown_run.run(azure, [RG], lambda seconds: azure.documents.clear())
+    done = teardown.run(azure, [RG], lambda seconds: azure.documents.clear())
     assert (done.deleted, done.failed) == ([RG], "")
 
 
 def test_a_type_without_version_is_told() -> None:
-    done = teardown_run.run(Azure({}), [VM])
+    done = teardown.run(Azure({}), [VM])
     assert "names no api-version of Microsoft.Compute/virtualMachines" in done.failed
 
 
 def test_the_server_and_its_addresses() -> None:
     found = ownership.thing({"id": VM, "type": "Microsoft.Compute/virtualMachines", "tags": TAGS})
-    seen = teardown.Seen("s", [], [found])
+    seen = teardown.ObservedSubscription("s", [], [found])
     card = {
         "properties": {
             "ipConfigurations": [{"properties": {"privateIPAddress": "10.0.0.4", "publicIPAddress": {"id": IP}}}]
@@ -132,9 +130,9 @@ def test_the_server_and_its_addresses() -> None:
     }
     body = {"osProfile": {"adminUsername": "ops"}, "networkProfile": {"networkInterfaces": [{"id": NIC}]}}
     azure = Azure({VM: {"properties": body}, NIC: card, IP: {"properties": {"ipAddress": "192.0.2.7"}}})
-    answer = teardown_leftovers.server(azure, seen, "gpu")
+    answer = teardown.server(azure, seen, "gpu")
     assert (answer["user"], answer["address"], answer["private_address"]) == ("ops", "192.0.2.7", "10.0.0.4")
-    assert teardown_leftovers.server(azure, seen, "other") == {}
+    assert teardown.server(azure, seen, "other") == {}
 
 
 @pytest.mark.parametrize(
@@ -147,15 +145,15 @@ def test_the_server_and_its_addresses() -> None:
 )
 def test_deleted_vaults(listed: t.Any, names: list[str], notes: int) -> None:
     azure = Azure({}, {f"{SUB}/providers/Microsoft.KeyVault/deletedVaults": listed})
-    found, said = teardown_leftovers.vaults(azure, teardown.Seen("s", [], []), "gpu")
+    found, said = teardown.vaults(azure, teardown.ObservedSubscription("s", [], []), "gpu")
     assert (found, len(said)) == (names, notes)
 
 
 def test_options_and_listing() -> None:
     wanted = asked({"cluster": "gpu", "nodes_cluster": None, "also": ["x"], "role_assignments": ["r"]})
-    assert wanted == Asked("gpu", "gpu", ["x"], ["r"])
-    plan = teardown.Plan(["/a"], ["/l"], ["/r"], [RG], {"gpu-rg": ["T one"]}, [], [])
-    assert teardown_leftovers.listing(plan) == [
+    assert wanted == TeardownRequest("gpu", "gpu", ["x"], ["r"])
+    plan = teardown.TeardownPlan(["/a"], ["/l"], ["/r"], [RG], {"gpu-rg": ["T one"]}, [], [])
+    assert teardown.listing(plan) == [
         "lock /l", "role assignment /a", "resource /r", f"resource group {RG} with everything in it", "  T one",
     ]  # fmt: skip
-    assert teardown_run.targets(plan, ["groups", "locks"]) == ["/l", RG]
+    assert teardown.targets(plan, ["groups", "locks"]) == ["/l", RG]

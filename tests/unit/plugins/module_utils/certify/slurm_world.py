@@ -9,11 +9,11 @@ import json
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.mark import marked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Row
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.watch import Clock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Clock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import marked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import JobRow
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
@@ -152,12 +152,12 @@ class FakeSlurm:
         self.world.event()
         return number
 
-    def queue(self, names: t.Container[str]) -> list[Row]:
+    def queue(self, names: t.Container[str]) -> list[JobRow]:
         if self.world.away > 0:
             self.world.away -= 1
             raise SlurmError("squeue failed: Unable to contact slurm controller")
         return [
-            Row(task.job, task.name, task.state, self.world.nodes_of(task)[0] if task.state == "RUNNING" else "")
+            JobRow(task.job, task.name, task.state, self.world.nodes_of(task)[0] if task.state == "RUNNING" else "")
             for task in self.world.tasks
             if task.name in names
         ]

@@ -10,14 +10,19 @@ import random
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.blame import Causes, Kind, Sight, solve
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.blame import (
+    BlameKind,
+    BlameSight,
+    Causes,
+    solve,
+)
 
-NODE = Kind("node", ((0.01, 0.5), (0.01, 0.98)))
+NODE = BlameKind("node", ((0.01, 0.5), (0.01, 0.98)))
 NOISE = 0.01
 FIRM = 1e9  # so heavy a prior learns nothing
 
 
-def _exact(count: int, sights: list[Sight]) -> list[float]:
+def _exact(count: int, sights: list[BlameSight]) -> list[float]:
     """Return the posteriors by adding up every combination of faults."""
     states = [(0.98, 0.0), *NODE.faults]
     total, bad = 0.0, [0.0] * count
@@ -36,7 +41,7 @@ def _exact(count: int, sights: list[Sight]) -> list[float]:
     return [value / total for value in bad]
 
 
-def _solve(count: int, sights: list[Sight], weight: float = FIRM):
+def _solve(count: int, sights: list[BlameSight], weight: float = FIRM):
     return solve(Causes([NODE] * count, [0.0] * count), sights, NOISE, weight)
 
 
@@ -55,14 +60,14 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_posterior_is_that_of_all_worlds(name):
     count, tests = CASES[name]
-    sights = [Sight(causes, bad) for causes, bad in tests]
+    sights = [BlameSight(causes, bad) for causes, bad in tests]
     assert _solve(count, sights).posterior == pytest.approx(_exact(count, sights), abs=0.02)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_posterior_ranks_causes_as_all_worlds_do(seed):
     dice = random.Random(seed)
-    sights = [Sight(tuple(dice.sample(range(7), 2)), dice.random() < 0.3) for dummy in range(10)]
+    sights = [BlameSight(tuple(dice.sample(range(7), 2)), dice.random() < 0.3) for dummy in range(10)]
     found, exact = _solve(7, sights).posterior, _exact(7, sights)
     for n, m in itertools.permutations(range(7), 2):
         if exact[n] > exact[m] + 0.2:
@@ -75,7 +80,7 @@ def test_how_common_faults_are_is_learnt():
     sights = []
     for dummy in range(4):
         order = dice.sample(range(400), 400)
-        sights += [Sight((a, b), bool({a, b} & bad)) for a, b in zip(order[::2], order[1::2])]
+        sights += [BlameSight((a, b), bool({a, b} & bad)) for a, b in zip(order[::2], order[1::2])]
     found = _solve(400, sights, weight=100.0)
     assert sum(found.shares["node"]) == pytest.approx(0.2, abs=0.05)
     assert {n for n, p in enumerate(found.posterior) if p > 0.5} == bad
@@ -83,14 +88,17 @@ def test_how_common_faults_are_is_learnt():
 
 
 def test_a_node_with_a_history_is_believed_less():
-    found = solve(Causes([NODE] * 2, [0.0, 0.3]), [Sight((0, 1), True)], NOISE, FIRM).posterior
+    found = solve(Causes([NODE] * 2, [0.0, 0.3]), [BlameSight((0, 1), True)], NOISE, FIRM).posterior
     assert found[1] > 0.9 > 0.2 > found[0]
 
 
 def test_what_is_above_explains_what_many_nodes_show():
-    leaf = Kind("leaf", ((0.001, 0.9),))
+    leaf = BlameKind("leaf", ((0.001, 0.9),))
     causes = Causes([NODE] * 8 + [leaf], [0.0] * 9)
-    sights = [Sight((n, n + 1, 8), True) for n in range(0, 8, 2)] + [Sight((0, 2, 8), True), Sight((1, 3, 8), True)]
+    sights = [BlameSight((n, n + 1, 8), True) for n in range(0, 8, 2)] + [
+        BlameSight((0, 2, 8), True),
+        BlameSight((1, 3, 8), True),
+    ]
     found = solve(causes, sights, NOISE, FIRM).posterior
     assert found[8] > 0.9
     assert max(found[:8]) < 0.3

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import Campaign
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "fleet"))
@@ -91,7 +91,7 @@ def test_a_node_that_hangs_costs_two_rounds_their_time_limit(nodes):
 
 def test_where_nothing_comes_back_nobody_is_left_out():
     """A controller that was away for a while is no node that hangs."""
-    campaign = Campaign(Fleet(60, 1, leaf=16).facts(), {"stages": ["pair"]})
+    campaign = CampaignPlan(Fleet(60, 1, leaf=16).facts(), {"stages": ["pair"]})
     for dummy in range(3):
         batch = campaign.next()
         assert len({name for test in batch["tests"] for name in test["nodes"]}) == 60
@@ -103,14 +103,14 @@ def test_a_node_with_a_bad_history_is_tested_more_often():
     fleet = Fleet(64, 1, leaf=16)
     facts = fleet.facts()
     facts["nodes"][7]["suspicion"] = 0.2
-    found = _run(Campaign(facts, {}), fleet).certificate()
+    found = _run(CampaignPlan(facts, {}), fleet).certificate()
     assert {node["tests"] for name, node in found["nodes"].items() if name != "n00007"} <= {3, 4}
     assert found["nodes"]["n00007"]["tests"] >= 4
 
 
 def test_who_lost_a_result_is_tested_once_more():
     fleet = Fleet(64, 1, leaf=16)
-    campaign = Campaign(fleet.facts(), LADDERLESS)
+    campaign = CampaignPlan(fleet.facts(), LADDERLESS)
     while True:
         batch = campaign.next()
         if batch is None:
@@ -195,7 +195,7 @@ def test_a_bad_link_is_found_beside_a_slow_uplink_and_another_link():
 
 def test_what_is_slow_only_once_in_the_ladder_is_said_to_come_and_go():
     fleet = Fleet(48, 3, leaf=16)
-    campaign, slow = Campaign(fleet.facts(), {}), 0
+    campaign, slow = CampaignPlan(fleet.facts(), {}), 0
     while (batch := campaign.next()) is not None:
         for test in batch["tests"]:
             fleet.speed = 0.7 if len(test["nodes"]) == 48 and not slow else 1.0
@@ -285,7 +285,7 @@ def test_busy_and_down_nodes_are_untested_with_their_reason():
     facts = fleet.facts()
     facts["nodes"][3].update(state="busy")
     facts["nodes"][4].update(state="down", reason="cable swap")
-    found = _run(Campaign(facts, {}), fleet).certificate()
+    found = _run(CampaignPlan(facts, {}), fleet).certificate()
     assert found["untested"] == [{"node": "n00003", "reason": "busy"}, {"node": "n00004", "reason": "down: cable swap"}]
     assert found["planned"] == found["reached"] + 2
 
@@ -302,7 +302,7 @@ def test_of_two_nodes_that_fail_together_neither_is_drained():
     assert set(_by_status(found)) == {"watched"}
 
 
-def _run(campaign: Campaign, fleet: Fleet, dice: random.Random | None = None) -> Campaign:
+def _run(campaign: CampaignPlan, fleet: Fleet, dice: random.Random | None = None) -> CampaignPlan:
     """Run to the end; with dice in any order, each result up to three times, some of them early or lost."""
     while True:
         batch = campaign.next()
@@ -333,7 +333,7 @@ def _any_fleet(seed: int, most: int) -> tuple[Fleet, dict[str, t.Any]]:
 @given(seed=st.integers(0, 100_000))
 def test_whatever_the_fleet_the_certificate_accounts_for_every_node(seed: int) -> None:
     fleet, facts = _any_fleet(seed, 40)
-    campaign = _run(Campaign(facts, {"seed": seed}), fleet)
+    campaign = _run(CampaignPlan(facts, {"seed": seed}), fleet)
     found = campaign.certificate()
     assert found["planned"] == len(fleet.names) == len(found["nodes"]) == found["reached"] + len(found["untested"])
     assert all(one["reason"] for one in found["untested"])
@@ -354,8 +354,8 @@ def test_whatever_the_fleet_the_certificate_accounts_for_every_node(seed: int) -
 @given(seed=st.integers(0, 100_000))
 def test_results_in_any_order_and_more_than_once_make_the_same_certificate(seed: int) -> None:
     fleet, facts = _any_fleet(seed, 30)
-    plain = _run(Campaign(facts, {"seed": seed}), fleet).certificate()
-    assert _run(Campaign(facts, {"seed": seed}), fleet, random.Random(seed)).certificate() == plain
+    plain = _run(CampaignPlan(facts, {"seed": seed}), fleet).certificate()
+    assert _run(CampaignPlan(facts, {"seed": seed}), fleet, random.Random(seed)).certificate() == plain
 
 
 def test_a_campaign_goes_on_where_it_was_killed():
@@ -363,7 +363,7 @@ def test_a_campaign_goes_on_where_it_was_killed():
     whole = certify(fleet)
     told: list[str] = []
     for stop in range(0, 400, 37):
-        campaign = Campaign(fleet.facts(), {"seed": 4})
+        campaign = CampaignPlan(fleet.facts(), {"seed": 4})
         for dummy in range(stop):
             batch = campaign.next()
             if batch is None:
@@ -371,13 +371,13 @@ def test_a_campaign_goes_on_where_it_was_killed():
             test = next(one for one in batch["tests"] if one["id"] in batch["missing"])
             campaign.take(test["id"], fleet.answer(test))
             told.append(test["id"])
-        fresh = Campaign(fleet.facts(), {"seed": 4})
+        fresh = CampaignPlan(fleet.facts(), {"seed": 4})
         assert _run(fresh, fleet).certificate() == whole.certificate()
     assert told
 
 
 def test_the_same_batch_comes_until_all_of_it_was_taken():
-    campaign = Campaign(Fleet(5).facts(), {})
+    campaign = CampaignPlan(Fleet(5).facts(), {})
     first = campaign.next()
     assert first == campaign.next()
     assert [len(first["tests"]), first["stage"], first["concurrent"]] == [10, "local", 5]
@@ -392,7 +392,7 @@ def test_the_same_batch_comes_until_all_of_it_was_taken():
 
 def test_what_was_given_up_stays_given_up():
     fleet = Fleet(4)
-    campaign = Campaign(fleet.facts(), {"stages": ["reach"]})
+    campaign = CampaignPlan(fleet.facts(), {"stages": ["reach"]})
     tests = campaign.next()["tests"]
     campaign.take(tests[0]["id"], [], "given up")
     campaign.take(tests[0]["id"], fleet.answer(tests[0]))
@@ -404,13 +404,13 @@ def test_what_was_given_up_stays_given_up():
 
 def test_the_plan_says_what_it_takes_before_it_starts():
     options = {"gpus_per_node": 8, "cost_per_gpu_hour": 4.0}
-    plan = Campaign(Fleet(1000, leaf=16, pod=256).facts(), options).plan()
+    plan = CampaignPlan(Fleet(1000, leaf=16, pod=256).facts(), options).plan()
     assert (plan["nodes"], plan["rounds"], plan["round_robin"]) == (1000, 7, False)
     assert plan["cost"] == pytest.approx(4 * plan["gpu_hours"], abs=0.05)
     assert plan["gpu_hours"] == pytest.approx(8 * plan["node_hours"], abs=0.05)
     assert plan["text"][-1].startswith("in all: 1000 nodes, at most ")
-    assert Campaign(Fleet(16).facts(), {}).plan()["round_robin"] is True
-    assert Campaign(Fleet(16).facts(), {}).plan()["rounds"] >= 15
+    assert CampaignPlan(Fleet(16).facts(), {}).plan()["round_robin"] is True
+    assert CampaignPlan(Fleet(16).facts(), {}).plan()["rounds"] >= 15
 
 
 def test_explain_tells_tests_and_partners():
@@ -441,12 +441,12 @@ def test_explain_tells_tests_and_partners():
 )
 def test_bad_input_is_refused(fleet, options, said):
     with pytest.raises(CampaignError, match=said):
-        Campaign(fleet, options)
+        CampaignPlan(fleet, options)
 
 
 def test_an_unknown_node_is_not_explained():
     with pytest.raises(CampaignError, match="n9 is not in this certification"):
-        Campaign(Fleet(2).facts(), {}).explain("n9")
+        CampaignPlan(Fleet(2).facts(), {}).explain("n9")
 
 
 def test_the_expectations_of_the_simulation_have_sources():

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import judge, metric, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import command, evidence, replay
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import Campaign
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import judge, metric, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import campaign, command, evidence
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "fleet"))
 from simulated import EXPECT, Fault, Fleet
@@ -26,7 +26,7 @@ from simulated import EXPECT, Fault, Fleet
 def _written(folder: Path, fleet: Fleet) -> dict[str, t.Any]:
     """Leave what a run leaves in its directory, the records in no order, and return the certificate."""
     request = {"fleet": fleet.facts(), "options": {"seed": fleet.seed, "run": "r1"}, "digests": {"agent_sha256": "a"}}
-    campaign = Campaign(request["fleet"], request["options"])
+    campaign = CampaignPlan(request["fleet"], request["options"])
     records: list[dict[str, t.Any]] = []
     while True:
         batch = campaign.next()
@@ -115,13 +115,13 @@ def _record(speed: float, errors: int) -> dict[str, t.Any]:
 
 
 def test_a_limit_of_the_check_itself_outlives_its_profile():
-    free = replay.rejudged(_record(90.0, 3), [], [FLOOR])
+    free = campaign.rejudged(_record(90.0, 3), [], [FLOOR])
     assert (free["verdict"], free["reason"]) == ("fail", "errors: 3 errors, expected == 0")
-    assert replay.rejudged(_record(90.0, 0), [], [FLOOR])["verdict"] == "unjudged"
-    assert replay.rejudged(_record(90.0, 0), [{**FLOOR, "value": 80}], [FLOOR])["verdict"] == "pass"
-    assert replay.rejudged(_record(120.0, 0), [{**FLOOR, "value": 200}], [FLOOR])["verdict"] == "fail"
+    assert campaign.rejudged(_record(90.0, 0), [], [FLOOR])["verdict"] == "unjudged"
+    assert campaign.rejudged(_record(90.0, 0), [{**FLOOR, "value": 80}], [FLOOR])["verdict"] == "pass"
+    assert campaign.rejudged(_record(120.0, 0), [{**FLOOR, "value": 200}], [FLOOR])["verdict"] == "fail"
 
 
 def test_what_no_number_decided_stays():
     fact = record("xid", "n1", time=1.0, verdict="fail", reason="XID 79")
-    assert replay.rejudged(copy.deepcopy(fact), [FLOOR], []) == fact
+    assert campaign.rejudged(copy.deepcopy(fact), [FLOOR], []) == fact

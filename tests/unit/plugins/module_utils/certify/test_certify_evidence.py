@@ -13,9 +13,9 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import judge, metric, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import judge, metric, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import evidence
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import Campaign
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan
 
 FLOOR = {"check": "nccl_tests", "metric": "busbw", "op": ">=", "value": 100, "unit": "GB/s", "source": "a test"}
 WRONG = {"check": "nccl_tests", "metric": "wrong", "op": "==", "value": 0, "unit": "checks", "source": "a test"}
@@ -162,7 +162,7 @@ def test_a_campaign_of_hostile_records_ends_and_clears_nobody_on_them():
     dice = random.Random(7)
     nodes = [{"name": f"n{n}", "leaf": f"l{n // 4}"} for n in range(24)]
     for seed in range(8):
-        campaign = Campaign({"nodes": nodes}, {"seed": seed})
+        campaign = CampaignPlan({"nodes": nodes}, {"seed": seed})
         good: dict[str, int] = {}
         while True:
             batch = campaign.next()

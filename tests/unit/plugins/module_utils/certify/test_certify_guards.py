@@ -9,9 +9,9 @@ import random
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import guards, outliers
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import Node, Options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import evidence, standing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import TestOutcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignOptions, FleetNode
 
 KEY = "nccl_tests busbw [GB/s]"
 PROFILE = {
@@ -28,7 +28,7 @@ def _values(count: int, slow: int, factor: float, dice: random.Random) -> dict[s
 
 @pytest.mark.parametrize("count", [64, 1000, 4000])
 def test_healthy_nodes_are_not_flagged_in_proportion_to_the_fleet(count):
-    flagged = sum(len(outliers.below(_values(count, 0, 1, random.Random(seed)), 0.03)) for seed in range(20))
+    flagged = sum(len(evidence.below(_values(count, 0, 1, random.Random(seed)), 0.03)) for seed in range(20))
     assert flagged <= 4  # z < -2 flags 2.3 %: 20 x 91 of 4,000
 
 
@@ -36,7 +36,7 @@ def test_healthy_nodes_are_not_flagged_in_proportion_to_the_fleet(count):
 def test_a_tenth_less_is_found_at_any_size(count):
     more = 0
     for seed in range(10):
-        found = set(outliers.below(_values(count, count // 32, 0.9, random.Random(seed)), 0.03))
+        found = set(evidence.below(_values(count, count // 32, 0.9, random.Random(seed)), 0.03))
         slow = {f"n{n}" for n in range(count // 32)}
         assert slow <= found
         more += len(found - slow)
@@ -45,54 +45,54 @@ def test_a_tenth_less_is_found_at_any_size(count):
 
 def test_without_spread_a_material_share_decides():
     values = {f"n{n}": 100.0 for n in range(20)}
-    assert set(outliers.below({**values, "x": 97.5, "y": 96.5}, 0.03)) == {"y"}
+    assert set(evidence.below({**values, "x": 97.5, "y": 96.5}, 0.03)) == {"y"}
 
 
 def test_too_few_values_flag_nobody():
-    assert outliers.below({"a": 1.0, "b": 100.0, "c": 100.0, "d": 100.0}, 0.03) == {}
+    assert evidence.below({"a": 1.0, "b": 100.0, "c": 100.0, "d": 100.0}, 0.03) == {}
 
 
-def _fleet(values: list[float], floor: float = 460) -> list[guards.Result]:
-    kinds = [Outcome(kind="ok" if value >= floor else "bad", numbers={KEY: value}) for value in values]
+def _fleet(values: list[float], floor: float = 460) -> list[standing.Result]:
+    kinds = [TestOutcome(kind="ok" if value >= floor else "bad", numbers={KEY: value}) for value in values]
     return [((f"n{n}",), outcome) for n, outcome in enumerate(kinds)]
 
 
-def _pairs(*results: tuple[str, str]) -> list[guards.Result]:
-    return [(tuple(names), Outcome(kind=kind)) for names, kind in results]
+def _pairs(*results: tuple[str, str]) -> list[standing.Result]:
+    return [(tuple(names), TestOutcome(kind=kind)) for names, kind in results]
 
 
 def test_a_fleet_that_is_off_its_reference_is_one_finding():
-    (found,) = guards.population(_fleet([464.0] * 10), {"reference": PROFILE["reference"]}, 1, 0.03)
+    (found,) = standing.population(_fleet([464.0] * 10), {"reference": PROFILE["reference"]}, 1, 0.03)
     assert found["kind"] == "population"
     assert (found["value"], found["expected"]) == (464.0, 480.0)
 
 
 def test_a_fleet_whose_middle_misses_a_floor_is_one_finding():
-    found = guards.population(_fleet([480.0] * 4 + [430.0] * 6), {"expect": PROFILE["expect"]}, 1, 0.03)
+    found = standing.population(_fleet([480.0] * 4 + [430.0] * 6), {"expect": PROFILE["expect"]}, 1, 0.03)
     assert [one["kind"] for one in found] == ["population"]
 
 
 def test_a_fleet_at_its_reference_with_bad_nodes_is_no_finding():
-    assert guards.population(_fleet([480.0] * 8 + [300.0] * 3), PROFILE, 1, 0.03) == []
+    assert standing.population(_fleet([480.0] * 8 + [300.0] * 3), PROFILE, 1, 0.03) == []
 
 
 def test_limits_for_more_nodes_are_not_for_one():
     wide = {"expect": [{**PROFILE["expect"][0], "value": 600, "min_nodes": 2}]}
-    assert guards.population(_fleet([480.0] * 5), wide, 1, 0.03) == []
+    assert standing.population(_fleet([480.0] * 5), wide, 1, 0.03) == []
 
 
 def test_most_tests_below_their_floor_are_one_finding_without_any_number():
     slow = _pairs(("ab", "bad"), ("cd", "bad"), ("ef", "bad"), ("gh", "ok"))
-    assert len(guards.population(slow, {}, 2, 0.03)) == 1
+    assert len(standing.population(slow, {}, 2, 0.03)) == 1
 
 
 def test_one_bad_node_of_three_is_no_slow_fleet():
-    assert guards.population(_pairs(("ab", "ok"), ("ac", "bad"), ("bc", "bad")), {}, 2, 0.03) == []
-    assert guards.population(_pairs(("ab", "bad")), {}, 2, 0.03) == []
+    assert standing.population(_pairs(("ab", "ok"), ("ac", "bad"), ("bc", "bad")), {}, 2, 0.03) == []
+    assert standing.population(_pairs(("ab", "bad")), {}, 2, 0.03) == []
 
 
 def test_wrong_values_are_nobody_elses_fault():
-    assert guards.population([(("a", "b", "c"), Outcome(kind="bad", hard=True))] * 6, {}, 2, 0.03) == []
+    assert standing.population([(("a", "b", "c"), TestOutcome(kind="bad", hard=True))] * 6, {}, 2, 0.03) == []
 
 
 CASES = [
@@ -105,6 +105,6 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "leaves", "planned", "allowed", "found"), CASES, ids=[case[0] for case in CASES])
 def test_too_much_at_once_has_a_common_cause(name, leaves, planned, allowed, found):
-    judged = [Node(f"n{n}", leaf=leaf) for n, leaf in enumerate(leaves)]
-    drains, findings = guards.drains(judged, planned, Options())
+    judged = [FleetNode(f"n{n}", leaf=leaf) for n, leaf in enumerate(leaves)]
+    drains, findings = standing.drains(judged, planned, CampaignOptions())
     assert (len(drains), [one["kind"] for one in findings]) == (allowed, ["common_cause"] * found)

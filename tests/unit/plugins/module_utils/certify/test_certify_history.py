@@ -18,11 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import command, history, task
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request as asked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import command, journal, module
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import RequestError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import CampaignRequestError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.certify.slurm_world import FakeSlurm, World
 
@@ -45,7 +44,7 @@ def run(base: Path, name: str, days: float, nodes: t.Sequence[str] = ("n1",), do
 
 
 def old(base: Path, keep: int, name: str = "now", reasons: t.Sequence[str] = ()) -> list[str]:
-    return [path.name for path in history.old(base, keep, name, lambda: reasons)]
+    return [path.name for path in journal.old(base, keep, name, lambda: reasons)]
 
 
 @pytest.mark.parametrize(("keep", "gone"), [(0, []), (1, ["a", "b", "c"]), (2, ["a", "b"]), (4, []), (9, [])])
@@ -136,10 +135,10 @@ def test_a_removal_that_was_cut_short_is_taken_up_again(tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", torn)
         with pytest.raises(OSError, match="does not answer"):
-            history.remove(folder)
+            journal.remove(folder)
     assert [path.name for path in folder.iterdir()] == ["request.json"]
     assert old(tmp_path, 1) == ["a"]
-    history.remove(folder)
+    journal.remove(folder)
     assert not folder.exists()
     assert (kept / "file").exists()
 
@@ -154,7 +153,7 @@ class Known(FakeSlurm):
 
 
 def _params(base: Path, agent: Path, **more: t.Any) -> Json:
-    params = {name: spec.get("default") for name, spec in asked.SPEC.items()}
+    params = {name: spec.get("default") for name, spec in module.SPEC.items()}
     return {**params, "dir": str(base), "agent": str(agent), "hosts": "n[1-3]", "hold": 2.0, **more}
 
 
@@ -170,7 +169,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         slurm.world.folder = journal.folder
         return Coordinator(journal, wanted, slurm, slurm.world.clock())
 
-    monkeypatch.setattr(task, "Coordinator", lead)
+    monkeypatch.setattr(module, "Coordinator", lead)
     return path
 
 
@@ -181,10 +180,10 @@ def test_old_runs_go_when_a_run_has_ended_and_check_mode_says_so_before(tmp_path
     run(base, "fleet", 9, ["n1", "n9"])
     params: t.Any = _params(base, agent, keep=2)
     Known.why = "hpcai:certification:hardware fault, run named"
-    planned = task.perform(params, slurm, check_mode=True)  # type: ignore[arg-type]
+    planned = module.perform(params, slurm, check_mode=True)  # type: ignore[arg-type]
     assert planned.removed == ["a"]
     assert len(list(base.iterdir())) == 4
-    done = task.perform(params, slurm, check_mode=False)  # type: ignore[arg-type]
+    done = module.perform(params, slurm, check_mode=False)  # type: ignore[arg-type]
     assert list(done.removed) == list(planned.removed)
     assert {path.name for path in base.iterdir()} == {"fleet", "named", "b", done.run}
 
@@ -197,7 +196,7 @@ def test_without_slurm_s_reasons_nothing_goes(tmp_path: Path) -> None:
     for days, name in enumerate(("now", "a")):
         run(tmp_path, name, days)
     slurm: t.Any = Away(World(["n1"]), tmp_path)
-    assert task._clear(tmp_path, "now", 1, slurm, False) == []
+    assert module._clear(tmp_path, "now", 1, slurm, False) == []
     assert (tmp_path / "a").exists()
 
 
@@ -205,7 +204,7 @@ def test_a_certificate_names_the_agent_that_ran_and_the_file_it_was_made_of(
     tmp_path: Path, agent: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm: t.Any = Known(World(["n1", "n2", "n3"]), tmp_path)
-    done = task.perform(_params(tmp_path / "runs", agent), slurm, check_mode=False)
+    done = module.perform(_params(tmp_path / "runs", agent), slurm, check_mode=False)
     assert done.certificate is not None
     ran = Path(done.folder, "agent.pyz").read_bytes()
     assert done.certificate["agent_sha256"] == hashlib.sha256(ran).hexdigest()
@@ -221,7 +220,7 @@ def test_another_agent_between_two_starts_of_a_run_changes_nothing(tmp_path: Pat
     folder = tmp_path / "runs/r"
     Journal(folder).create()
     (folder / "agent.pyz").write_bytes(b"left by a start that was cut short before it had asked for anything")
-    done = task.perform(_params(tmp_path / "runs", agent, run="r"), slurm, check_mode=False)
+    done = module.perform(_params(tmp_path / "runs", agent, run="r"), slurm, check_mode=False)
     assert done.certificate is not None
     assert done.certificate["agent_sha256"] == hashlib.sha256((folder / "agent.pyz").read_bytes()).hexdigest()
     assert zipfile.is_zipfile(folder / "agent.pyz")
@@ -229,5 +228,5 @@ def test_another_agent_between_two_starts_of_a_run_changes_nothing(tmp_path: Pat
 
 def test_less_than_nothing_cannot_be_kept(tmp_path: Path, agent: Path) -> None:
     slurm: t.Any = Known(World(["n1"]), tmp_path)
-    with pytest.raises(RequestError, match="keep must not be negative"):
-        task.perform(_params(tmp_path, agent, keep=-1), slurm, check_mode=True)
+    with pytest.raises(CampaignRequestError, match="keep must not be negative"):
+        module.perform(_params(tmp_path, agent, keep=-1), slurm, check_mode=True)

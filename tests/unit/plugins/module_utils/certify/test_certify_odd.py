@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import outliers, rails
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import evidence, standing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "fleet"))
 from simulated import Fault, Fleet, certify
@@ -105,7 +105,7 @@ def test_noise_is_no_weak_rail(nodes):
 def test_of_sound_values_one_lies_outside_in_20_fleets_however_few_they_are(count):
     dice = random.Random(count)
     draws = [{str(n): dice.gauss(100.0, 2.0) for n in range(count)} for dummy in range(1000)]
-    assert sum(bool(outliers.below(one, 0.0)) for one in draws) <= 80
+    assert sum(bool(evidence.below(one, 0.0)) for one in draws) <= 80
 
 
 @pytest.mark.parametrize("nodes", range(3, 10))
@@ -118,4 +118,4 @@ def test_a_rail_that_is_slower_in_every_node_is_nobodys_fault(nodes):
 def test_rails_of_many_nodes_are_compared_with_the_same_rail_alone():
     fleet = Fleet(64, 1, leaf=16)
     campaign = certify(fleet, RAILS)
-    assert rails.beside(list(campaign.ledger.results("pair")), 0.03) is None
+    assert standing.rail_reference(list(campaign.ledger.results("pair")), 0.03) is None

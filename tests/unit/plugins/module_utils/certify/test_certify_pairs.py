@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import pairs
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import Node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import ledger
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import FleetNode
 
-ROUNDS = (pairs.inside, pairs.across, pairs.anyhow, pairs.anyhow)
+ROUNDS = (ledger.inside, ledger.across, ledger.anyhow, ledger.anyhow)
 
 
-def _fleet(leaves: t.Sequence[int]) -> list[Node]:
+def _fleet(leaves: t.Sequence[int]) -> list[FleetNode]:
     """Return one node for each number, in the leaf of that number."""
-    return [Node(f"n{n:04d}", leaf=f"leaf{leaf}") for n, leaf in enumerate(leaves)]
+    return [FleetNode(f"n{n:04d}", leaf=f"leaf{leaf}") for n, leaf in enumerate(leaves)]
 
 
 @settings(deadline=None, max_examples=150)
@@ -33,7 +33,7 @@ def test_every_round_covers_everybody_once_with_one_trio_at_most(leaves: list[in
         assert sorted(len(group) for group in groups)[:-1] == [2] * (len(groups) - 1)
         assert len(groups[-1]) in (2, 3) or len(nodes) < 2
         for group in groups:
-            pairs.meet(met, group)
+            ledger.meet(met, group)
 
 
 @settings(deadline=None, max_examples=150)
@@ -44,24 +44,24 @@ def test_above_the_round_robin_nobody_meets_anybody_twice(leaves: list[int], see
         for group in arrange(nodes, met, dice):
             for name in group:
                 assert not met.get(name, set()).intersection(group)
-            pairs.meet(met, group)
+            ledger.meet(met, group)
 
 
 def test_first_round_stays_inside_leaves_and_the_second_crosses_them():
     nodes = _fleet([n // 16 for n in range(256)])
     leaf = {node.name: node.leaf for node in nodes}
     met: dict[str, set[str]] = {}
-    first = pairs.inside(nodes, met, random.Random(1))
+    first = ledger.inside(nodes, met, random.Random(1))
     assert all(leaf[a] == leaf[b] for a, b in first)
     for group in first:
-        pairs.meet(met, group)
-    assert all(leaf[a] != leaf[b] for a, b in pairs.across(nodes, met, random.Random(1)))
+        ledger.meet(met, group)
+    assert all(leaf[a] != leaf[b] for a, b in ledger.across(nodes, met, random.Random(1)))
 
 
 @pytest.mark.parametrize("count", range(2, 18))
 def test_in_a_round_robin_everybody_meets_everybody_once(count):
     names = [f"n{n}" for n in range(count)]
-    rounds = pairs.round_robin(names)
+    rounds = ledger.round_robin(names)
     assert len(rounds) == count - 1 + count % 2
     seen = [frozenset(group) for groups in rounds for group in groups]
     assert len(seen) == len(set(seen)) == count * (count - 1) // 2
@@ -74,4 +74,4 @@ def test_16000_nodes_are_paired_in_no_time():
     for arrange in ROUNDS:
         for group in arrange(nodes, met, dice):
             assert not met.get(group[0], set()).intersection(group)
-            pairs.meet(met, group)
+            ledger.meet(met, group)

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import history, task
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import Campaign
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal, module
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan, replay
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.replay import replay
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.certify.slurm_world import (
     START,
@@ -35,22 +33,22 @@ NODES = [f"n{number}" for number in range(1, 7)]
 
 
 def request(nodes: t.Sequence[str] = NODES, **params: t.Any) -> Json:
-    given = {name: spec.get("default") for name, spec in asked.SPEC.items()}
+    given = {name: spec.get("default") for name, spec in module.SPEC.items()}
     given.update(run="r", agent="/agent.pyz", dir="/dir", hold=5.0, patience=4.0, wait=60.0, **params)
     fleet = {
         "cluster": "lab",
         "profile": given["profile"],
         "nodes": [{"name": name, "state": "idle"} for name in nodes],
     }
-    return asked.build(given, fleet, [], asked.how(given, 1000), {"agent_sha256": "a", "profile_sha256": "p"})
+    return module.build(given, fleet, [], module.how(given, 1000), {"agent_sha256": "a", "profile_sha256": "p"})
 
 
-def certify(world: World, folder: Path, asked_for: Json | None = None) -> tuple[Campaign, list[Json]]:
+def certify(world: World, folder: Path, asked_for: Json | None = None) -> tuple[CampaignPlan, list[Json]]:
     """Go on with a run until it is over."""
     asked_for = asked_for or request(world.names)
     journal = Journal(folder)
     journal.create()
-    campaign = Campaign(asked_for["fleet"], asked_for["options"])
+    campaign = CampaignPlan(asked_for["fleet"], asked_for["options"])
     coordinator = Coordinator(journal, asked_for, FakeSlurm(world, folder), world.clock())  # type: ignore[arg-type]
     coordinator.run(campaign)
     return campaign, coordinator.records
@@ -333,27 +331,27 @@ def test_run_that_is_complete_is_read_again_to_the_same_certificate(tmp_path: Pa
 def test_task_plans_leads_resumes_and_returns_what_is_done(tmp_path: Path) -> None:
     agent = tmp_path / "agent.pyz"
     agent.write_bytes(b"agent")
-    params = {name: spec.get("default") for name, spec in asked.SPEC.items()}
+    params = {name: spec.get("default") for name, spec in module.SPEC.items()}
     params.update(dir=str(tmp_path / "runs"), agent=str(agent), hosts="n[1-3]", options={"stages": ["reach"]})
     slurm: t.Any = FakeSlurm(World(NODES), tmp_path)
-    plan = task.perform(params, slurm, check_mode=True)
+    plan = module.perform(params, slurm, check_mode=True)
     assert plan.certificate is None
     assert plan.plan["text"]
     assert not (tmp_path / "runs").exists()
-    with pytest.raises(asked.RequestError, match="is no file"):
-        task.perform({**params, "agent": str(tmp_path / "none")}, slurm, check_mode=False)
+    with pytest.raises(module.CampaignRequestError, match="is no file"):
+        module.perform({**params, "agent": str(tmp_path / "none")}, slurm, check_mode=False)
 
 
 def test_results_that_no_request_asked_for_are_not_taken_in(tmp_path: Path) -> None:
     agent, world = tmp_path / "agent.pyz", World(NODES)
     agent.write_bytes(b"agent")
-    params = {name: spec.get("default") for name, spec in asked.SPEC.items()}
+    params = {name: spec.get("default") for name, spec in module.SPEC.items()}
     params.update(dir=str(tmp_path / "runs"), agent=str(agent), run="old")
     journal = Journal(tmp_path / "runs/old")
     journal.create()
     journal.answer("00-reach-00000", [])
-    with pytest.raises(asked.RequestError, match="nothing says of what run"):
-        task.perform(params, _slurm(world), check_mode=False)
+    with pytest.raises(module.CampaignRequestError, match="nothing says of what run"):
+        module.perform(params, _slurm(world), check_mode=False)
     assert not world.submitted
 
 
@@ -362,29 +360,29 @@ def test_task_goes_on_with_what_was_cut_short_unless_that_is_old(
 ) -> None:
     agent, base = tmp_path / "agent.pyz", tmp_path / "runs"
     agent.write_bytes(b"agent")
-    params = {name: spec.get("default") for name, spec in asked.SPEC.items()}
+    params = {name: spec.get("default") for name, spec in module.SPEC.items()}
     params.update(dir=str(base), agent=str(agent), hosts="n[1-3]", hold=2.0)
     world = World(NODES)
-    monkeypatch.setattr(task, "Coordinator", lambda journal, wanted, slurm: _lead(journal, wanted, slurm, world))
+    monkeypatch.setattr(module, "Coordinator", lambda journal, wanted, slurm: _lead(journal, wanted, slurm, world))
     world.kill_at = 12
     with pytest.raises(Killed):
-        task.perform(params, _slurm(world), check_mode=False)
+        module.perform(params, _slurm(world), check_mode=False)
     world.kill_at = None
-    assert task.perform({**params, "timeout": 5.0}, _slurm(world), check_mode=True).resumed is False
-    done = task.perform(params, _slurm(world), check_mode=False)
+    assert module.perform({**params, "timeout": 5.0}, _slurm(world), check_mode=True).resumed is False
+    done = module.perform(params, _slurm(world), check_mode=False)
     assert (done.resumed, done.changed, len(list(base.iterdir()))) == (True, True, 1)
     assert done.certificate is not None
     assert done.certificate["planned"] == 3
-    again = task.perform({**params, "run": done.run}, _slurm(world), check_mode=False)
+    again = module.perform({**params, "run": done.run}, _slurm(world), check_mode=False)
     assert (again.changed, again.certificate) == (False, json.loads(json.dumps(done.certificate)))
     assert list(again.records) == list(done.records)
-    with pytest.raises(asked.RequestError, match="other options"):
+    with pytest.raises(module.CampaignRequestError, match="other options"):
         (base / done.run / "certificate.json").unlink()
-        task.perform({**params, "run": done.run, "timeout": 5.0}, _slurm(world), check_mode=False)
-    monkeypatch.setattr(history, "RESUMABLE", -1.0)
-    assert task.perform(params, _slurm(world), check_mode=True).resumed is False
-    with pytest.raises(asked.RequestError, match="no proof of today"):
-        task.perform({**params, "run": done.run}, _slurm(world), check_mode=False)
+        module.perform({**params, "run": done.run, "timeout": 5.0}, _slurm(world), check_mode=False)
+    monkeypatch.setattr(journal, "RESUMABLE", -1.0)
+    assert module.perform(params, _slurm(world), check_mode=True).resumed is False
+    with pytest.raises(module.CampaignRequestError, match="no proof of today"):
+        module.perform({**params, "run": done.run}, _slurm(world), check_mode=False)
 
 
 class Refusing(FakeSlurm):
@@ -393,7 +391,7 @@ class Refusing(FakeSlurm):
     said = ""
 
     def submit(self, options: t.Sequence[str], script: Path) -> int:
-        return Slurm(lambda argv: (1, "", self.said)).submit(options, script)
+        return CampaignSlurm(lambda argv: (1, "", self.said)).submit(options, script)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +409,7 @@ def test_what_slurm_will_never_take_is_not_asked_for_again(tmp_path: Path, said:
     slurm: t.Any = Refusing(world, tmp_path)
     slurm.said = said
     with pytest.raises(SlurmError, match="sbatch refused"):
-        Coordinator(journal, wanted, slurm, world.clock()).run(Campaign(wanted["fleet"], wanted["options"]))
+        Coordinator(journal, wanted, slurm, world.clock()).run(CampaignPlan(wanted["fleet"], wanted["options"]))
     assert seconds <= world.now - START <= seconds + 10
 
 

@@ -18,21 +18,18 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import suite
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import batch as batches
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import commands
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
-    history,
-    local,
-    patience,
-    slurm_fleet,
-    steps,
-    task,
+    coordinator,
+    journal,
+    module,
+    round,
+    slurm,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import request as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import round as rounds
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.compiled import compiled
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm_jobs import Row, Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import jobs as batches
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import node as certify_node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import compiled
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm, JobRow
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SEPARATOR, SlurmError
 
 Json = t.Dict[str, t.Any]
@@ -54,7 +51,7 @@ def pair(*names: str) -> Json:
 
 
 def parameters(**given: t.Any) -> Json:
-    return {**{name: spec.get("default") for name, spec in asked.SPEC.items()}, "dir": "/d", "agent": "/a", **given}
+    return {**{name: spec.get("default") for name, spec in module.SPEC.items()}, "dir": "/d", "agent": "/a", **given}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +73,7 @@ def parameters(**given: t.Any) -> Json:
     ],
 )
 def test_only_what_is_surely_free_is_idle(state: str, flags: list[str], reservation: bool, word: str) -> None:
-    assert slurm_fleet.state({"state": state, "flags": flags}, reservation) == word
+    assert slurm.state({"state": state, "flags": flags}, reservation) == word
 
 
 def test_nodes_that_say_nothing_have_a_reason() -> None:
@@ -85,7 +82,7 @@ def test_nodes_that_say_nothing_have_a_reason() -> None:
         {"name": "b", "state": "IDLE", "flags": ["NOT_RESPONDING"], "reason": ""},
         {"name": "c", "state": "DOWN", "flags": ["NOT_RESPONDING"], "reason": "ops: cable swap"},
     ]
-    found = [(one["state"], one["reason"]) for one in slurm_fleet.fleet(nodes, {}, {"c": 0.3})]
+    found = [(one["state"], one["reason"]) for one in slurm.fleet(nodes, {}, {"c": 0.3})]
     assert found[0] == ("unknown", "its slurmd never registered")
     assert found[1][0] == "down"
     assert "munge key" in found[1][1]
@@ -93,30 +90,30 @@ def test_nodes_that_say_nothing_have_a_reason() -> None:
 
 
 def test_leaves_and_pods_of_the_topology() -> None:
-    assert slurm_fleet.places(TOPOLOGY)["n3"] == {"leaf": "leaf1", "pod": "pod0"}
-    assert slurm_fleet.places("scontrol: error: No topology information available") == {}
+    assert slurm.places(TOPOLOGY)["n3"] == {"leaf": "leaf1", "pod": "pod0"}
+    assert slurm.places("scontrol: error: No topology information available") == {}
 
 
 def test_nodes_that_slurm_does_not_know_are_refused() -> None:
     known = [{"name": "n1"}, {"name": "n2"}]
     with pytest.raises(SlurmError, match="does not know n3"):
-        slurm_fleet.wanted(known, "n[2-3]", None)
-    assert [node["name"] for node in slurm_fleet.wanted(known, "n2,n2", None)] == ["n2"]
+        slurm.wanted(known, "n[2-3]", None)
+    assert [node["name"] for node in slurm.wanted(known, "n2,n2", None)] == ["n2"]
     with pytest.raises(SlurmError, match="partition gpu does not have n1"):
-        slurm_fleet.wanted(known, "n[1-2]", {"name": "gpu", "nodes": ["n2"]})
+        slurm.wanted(known, "n[1-2]", {"name": "gpu", "nodes": ["n2"]})
     for odd in (" ", "n[1-", ",", "n[2-1]", "n[1-9999999999]"):
         with pytest.raises(SlurmError):
-            slurm_fleet.wanted(known, odd, None)
+            slurm.wanted(known, odd, None)
     with pytest.raises(SlurmError, match="no partition gpu"):
-        slurm_fleet.partition_of([{"name": "batch", "default": True}], "gpu")
+        slurm.partition_of([{"name": "batch", "default": True}], "gpu")
 
 
 def test_history_suspects_until_somebody_cleared() -> None:
     def one(**nodes: str) -> Json:
         return {"nodes": {name: {"status": status, "posterior": 0.4} for name, status in nodes.items()}}
 
-    assert slurm_fleet.history([one(a="drained", b="watched"), one(a="cleared", c="untested")]) == {"b": 0.4}
-    assert slurm_fleet.history([None, 3, {"nodes": 7}, {"nodes": {"a": 1}}]) == {}
+    assert slurm.history([one(a="drained", b="watched"), one(a="cleared", c="untested")]) == {"b": 0.4}
+    assert slurm.history([None, 3, {"nodes": 7}, {"nodes": {"a": 1}}]) == {}
 
 
 def test_queue_of_ours() -> None:
@@ -126,12 +123,12 @@ def test_queue_of_ours() -> None:
         ["22", "22", "RUNNING", "n3", "somebody"],
     ]
     answer = "\n".join(SEPARATOR.join(line) for line in lines)
-    slurm = Slurm(lambda argv: (0, answer, ""))
+    slurm = CampaignSlurm(lambda argv: (0, answer, ""))
     name = "hpcai-cert-r-0-1.0"
     assert slurm.queue({"hpcai-cert-r"}) == [], "a run whose name begins like another's"
-    assert slurm.queue({name}) == [Row(20, name, "PENDING", ""), Row(20, name, "RUNNING", "n2")]
+    assert slurm.queue({name}) == [JobRow(20, name, "PENDING", ""), JobRow(20, name, "RUNNING", "n2")]
     with pytest.raises(SlurmError, match="squeue failed"):
-        Slurm(lambda argv: (1, "", "no")).queue({"x"})
+        CampaignSlurm(lambda argv: (1, "", "no")).queue({"x"})
 
 
 def test_jobs_take_so_many_nodes_and_no_more() -> None:
@@ -153,7 +150,7 @@ def test_jobs_take_so_many_nodes_and_no_more() -> None:
 
 
 def test_options_of_an_array_and_of_a_round() -> None:
-    how = asked.how(parameters(nodes_at_once=3, gpus=8, sbatch_options={"account": "ops"}), 1000)
+    how = module.how(parameters(nodes_at_once=3, gpus=8, sbatch_options={"account": "ops"}), 1000)
     array, dummy, wide = batches.jobs("r", {"id": "b"}, [*single(*"abcde"), pair("f", "g")], 1, SIZES)
     options = batches.arguments(array, how, ["e", "f"], 630.0, "/log")
     assert {"--array=0-3", "--exclude=e,f", "--no-requeue", "--exclusive", "--gpus-per-node=8", "--account=ops"} <= {
@@ -167,7 +164,7 @@ def test_options_of_an_array_and_of_a_round() -> None:
 
 
 def test_script_quotes_its_paths() -> None:
-    job = batches.Job("n", [], [], "round")
+    job = batches.RoundJob("n", [], [], "round")
     assert "'/shared dir/a.pyz' round '/x y.json'" in batches.script(
         job, {"interpreter": "/usr/bin/python3"}, "/shared dir/a.pyz", "/x y.json"
     )
@@ -191,14 +188,14 @@ def test_script_quotes_its_paths() -> None:
 )
 def test_requests_that_make_no_sense_are_refused(given: Json, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        asked.validate(parameters(**given))
+        module.validate(parameters(**given))
 
 
 def test_profile_decides_how_unless_somebody_says_otherwise() -> None:
     profile = {"profile": "p", "gpu": {"count": 8}, "infiniband": {"count": 8}, "nccl": {"tests": {"max_size": 1}}}
-    how = asked.how(parameters(profile=profile), 1000)
+    how = module.how(parameters(profile=profile), 1000)
     assert (how["tool"], how["gpus"], how["infiniband"]) == ("nccl", 8, True)
-    how = asked.how(parameters(profile=profile, gpus=0), 1000)
+    how = module.how(parameters(profile=profile, gpus=0), 1000)
     assert (how["tool"], how["gpus"]) == ("torch", 0)
     assert how["agent"]["profile"]["gpu"]["count"] == 0
 
@@ -206,7 +203,7 @@ def test_profile_decides_how_unless_somebody_says_otherwise() -> None:
 def test_fingerprint_is_of_what_was_asked_not_of_how_it_is_watched() -> None:
     def of(**given: t.Any) -> str:
         params = parameters(**given)
-        return asked.fingerprint(params, asked.how(params, 1000))
+        return module.fingerprint(params, module.how(params, 1000))
 
     assert of() == of(poll=9.0, run="x")
     assert of() != of(hosts="n1")
@@ -214,7 +211,7 @@ def test_fingerprint_is_of_what_was_asked_not_of_how_it_is_watched() -> None:
 
 
 def test_first_answer_stays_and_half_a_line_is_none(tmp_path: Path) -> None:
-    book = journals.Journal(tmp_path)
+    book = journal.Journal(tmp_path)
     book.create()
     assert book.results("t") is None
     book.answer("t", [{"check": "a", "verdict": "pass"}])
@@ -228,7 +225,7 @@ def test_first_answer_stays_and_half_a_line_is_none(tmp_path: Path) -> None:
     assert [one["verdict"] for one in book.results("v") or []] == ["error"]
     assert book.answered() == {"t", "u", "v"}
     for name in ("", "../x", "a/b", ".hidden", "x" * 300):
-        with pytest.raises(journals.JournalError, match="name of a file"):
+        with pytest.raises(journal.JournalError, match="name of a file"):
             book.path("results", name)
 
 
@@ -242,17 +239,17 @@ def test_hostile_results_are_no_records() -> None:
             + dice.choice(["\n", "", "\x00\n"])
             for dummy in range(3)
         )
-        for one in journals.records(text):
+        for one in journal.records(text):
             assert isinstance(one["check"], str)
             assert isinstance(one["verdict"], str)
-            assert steps.marked(one, pair("a", "b"), "r")["context"]["stage"] == "pair"
+            assert round.marked(one, pair("a", "b"), "r")["context"]["stage"] == "pair"
 
 
 def test_silence_is_measured_by_those_who_answered() -> None:
-    assert patience.enough(10.0, []) == 10.0
-    assert patience.enough(10.0, [0.2] * 5) == 10.0, "it is the least"
+    assert coordinator.enough(10.0, []) == 10.0
+    assert coordinator.enough(10.0, [0.2] * 5) == 10.0, "it is the least"
     # Of one other little is known, of hundreds the slowest is about as slow as they get.
-    few, some, many = (patience.enough(1.0, [8.0] * count) for count in (1, 31, 500))
+    few, some, many = (coordinator.enough(1.0, [8.0] * count) for count in (1, 31, 500))
     assert 70 < few < 80
     assert 16 < some < 20
     assert many == 12.0
@@ -262,21 +259,21 @@ def test_sound_nodes_are_hardly_ever_slower_than_that() -> None:
     dice = random.Random(3)
     for count in (1, 3, 15, 100):
         draws = [[dice.expovariate(0.5) for dummy in range(count + 1)] for dummy in range(4000)]
-        again = sum(one[0] > patience.enough(5.0, one[1:]) for one in draws)
-        silent = sum(one[0] > patience.enough(5.0, one[1:]) * (1 + patience.MORE) for one in draws)
+        again = sum(one[0] > coordinator.enough(5.0, one[1:]) for one in draws)
+        silent = sum(one[0] > coordinator.enough(5.0, one[1:]) * (1 + coordinator.MORE) for one in draws)
         assert again <= 160, count
         assert not silent, count
 
 
 def test_task_of_every_node_starts_without_what_only_measurements_need() -> None:
-    code = f"import sys; import {local.__name__}; print(*sys.modules)"
+    code = f"import sys; import {certify_node.__name__}; print(*sys.modules)"
     argv = [sys.executable, "-c", code]
     paths = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(argv, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": paths})
     names = {name.rpartition(".module_utils.")[2] for name in done.stdout.split()}
-    assert "certify.local" in names
-    slow = ("nccl.", "collective.", "_launch", "agent.checks")
-    heavy = {name for name in names if name == "certify.steps" or name.startswith(slow)}
+    assert "certify.node" in names
+    slow = ("nccl.", "collective.", "_launch", "agent.registry")
+    heavy = {name for name in names if name == "certify.round" or name.startswith(slow)}
     assert not heavy
 
 
@@ -285,15 +282,15 @@ def test_silent_or_broken_suite_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     job = {"run": "r", "how": {"agent": node, "suite": "full", "suite_timeout": 20}}
     measured = {**single("n1")[0], "stage": "local"}
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-16]")
-    assert [one["check"] for one in local.perform(measured, job, "n1")][:2] == ["reach", "memory"]
+    assert [one["check"] for one in certify_node.perform(measured, job, "n1")][:2] == ["reach", "memory"]
     assert "SLURM_JOB_NODELIST" not in os.environ, "mpirun would use the other nodes of the step"
 
     def broken(*dummy: t.Any) -> t.NoReturn:
         raise MemoryError
 
     for bad in (broken, lambda *dummy: []):
-        monkeypatch.setattr(suite, "records", bad)
-        last = local.perform(measured, job, "n1")[1]
+        monkeypatch.setattr(commands, "records", bad)
+        last = certify_node.perform(measured, job, "n1")[1]
         assert (last["check"], last["verdict"], last["class"]) == ("suite", "error", "infra")
 
 
@@ -324,7 +321,7 @@ def _rewritten(data: bytes, magic: bytes) -> bytes:
 
 def test_whatever_goes_wrong_on_a_node_it_answers() -> None:
     """No suite can be started here, as on a node whose disk is full: that is an error, and no silence."""
-    found = local.perform(single("n1")[0], {"run": "r"}, "n1")
+    found = certify_node.perform(single("n1")[0], {"run": "r"}, "n1")
     assert [(one["check"], one["verdict"], one["class"]) for one in found[:2]] == [
         ("reach", "pass", None),
         ("suite", "error", "infra"),
@@ -336,7 +333,7 @@ def test_damaged_certificate_does_not_stand_in_the_way_of_a_new_one(tmp_path: Pa
         (tmp_path / name).mkdir()
         (tmp_path / name / "certificate.json").write_text(text)
         os.utime(tmp_path / name / "certificate.json", (number, number))
-    assert history.earlier(tmp_path) == [{}, {"nodes": {}}]
+    assert journal.earlier(tmp_path) == [{}, {"nodes": {}}]
 
 
 def test_findings_of_root_are_told_while_they_are_recent() -> None:
@@ -351,10 +348,10 @@ def test_findings_of_root_are_told_while_they_are_recent() -> None:
             "boot": {"time": -9e9, "records": [found("old", "fail")]},
         },
     }
-    assert [one["check"] for one in local.own(state, "n1", 1100.0)] == ["gpu_xid", "mount"]
-    assert local.own(state, "n2", 1100.0) == []
+    assert [one["check"] for one in certify_node.own(state, "n1", 1100.0)] == ["gpu_xid", "mount"]
+    assert certify_node.own(state, "n2", 1100.0) == []
     for hostile in (None, 7, {"node": "n1", "latched": {"x": 3}, "suites": {"y": 4}}):
-        assert local.own(hostile, "n1", 0.0) == []
+        assert certify_node.own(hostile, "n1", 0.0) == []
 
 
 def test_findings_of_root_end_where_a_later_suite_found_all_in_order() -> None:
@@ -370,7 +367,7 @@ def test_findings_of_root_end_where_a_later_suite_found_all_in_order() -> None:
 
     def told(*runs: Json) -> list[str]:
         suites = {str(number): one for number, one in enumerate(runs)}
-        return [one["check"] for one in local.own({"node": "n1", "suites": suites}, "n1", 1100.0)]
+        return [one["check"] for one in certify_node.own({"node": "n1", "suites": suites}, "n1", 1100.0)]
 
     assert told(epilog, later) == ["scratch_probe", "memory", "swap"]
     assert told(later, epilog) == ["swap", "scratch_probe", "memory"]
@@ -380,19 +377,19 @@ def test_findings_of_root_end_where_a_later_suite_found_all_in_order() -> None:
 def test_pairs_use_the_fabric_alone_and_meet_only_limits_of_their_own() -> None:
     limit = {"metric": "busbw", "op": ">=", "value": 1, "unit": "GB/s", "source": "test"}
     expect = [{"check": "nccl_tests", **limit}, {"check": "nccl_pair", **limit, "value": 2}]
-    how = {**asked.how(parameters(gpus=8, profile={"profile": "p", "expect": expect}), 1000), "infiniband": True}
-    params = steps.nccl_params({**pair("a", "b"), "collective": "all_reduce"}, how, "r", steps.PAIR, "/log")
-    assert params["environment"] == steps.FABRIC_ONLY
+    how = {**module.how(parameters(gpus=8, profile={"profile": "p", "expect": expect}), 1000), "infiniband": True}
+    params = round.nccl_params({**pair("a", "b"), "collective": "all_reduce"}, how, "r", round.PAIR, "/log")
+    assert params["environment"] == round.FABRIC_ONLY
     assert [(one["check"], one["value"]) for one in params["expect"]] == [("nccl_tests", 2)]
     assert (params["hosts"], params["min_size"], params["max_size"]) == (["a", "b"], str(1 << 30), "8G")
     rung = {**pair("a", "b"), "stage": "ladder", "collective": "alltoall"}
-    params = steps.nccl_params(rung, how, "r", "nccl_tests", "/log")
+    params = round.nccl_params(rung, how, "r", "nccl_tests", "/log")
     assert (params["environment"], params["min_size"], params["collectives"]) == ({}, "8", ["alltoall"])
 
 
 def test_test_that_cannot_be_started_is_an_error_of_the_infrastructure(tmp_path: Path) -> None:
-    how = asked.how(parameters(gpus=0, torch={"max_size": "many"}), 1000)
-    ((name, found),) = steps.measure([pair("a", "b")], how, "r", str(tmp_path))
+    how = module.how(parameters(gpus=0, torch={"max_size": "many"}), 1000)
+    ((name, found),) = round.measure([pair("a", "b")], how, "r", str(tmp_path))
     assert name == "02-pair-a-b"
     assert [(one["verdict"], one["class"], one["scope"]) for one in found] == [
         ("error", "infra", {"group": ["a", "b"]})
@@ -408,13 +405,13 @@ def test_pair_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     given = parameters(tool="nccl", gpus=8, nccl={"path": str(tmp_path / "all_reduce_perf")}, timeout=0.5)
     test = {**pair("a", "b"), "collective": "all_reduce", "rails": True}
-    ((_name, found),) = steps.measure([test], {**asked.how(given, 1000), "infiniband": True}, "r", str(tmp_path))
+    ((_name, found),) = round.measure([test], {**module.how(given, 1000), "infiniband": True}, "r", str(tmp_path))
     assert [(one["check"], one["verdict"], one["class"]) for one in found] == [("nccl_pair", "error", "infra")]
     assert "did not end within 0.5 s" in found[0]["reason"]
     assert (tmp_path / "srun.begun").read_text() == "\n"
 
 
-@pytest.mark.parametrize("main", [local.main, rounds.main])
+@pytest.mark.parametrize("main", [certify_node.main, round.main])
 def test_subcommands_refuse_what_is_no_job(tmp_path: Path, main: t.Callable[[t.Sequence[str]], int]) -> None:
     file = tmp_path / "job.json"
     file.write_text("null")
@@ -425,7 +422,7 @@ def test_subcommands_refuse_what_is_no_job(tmp_path: Path, main: t.Callable[[t.S
 def test_drains_are_one_call_per_class_and_only_what_the_guard_lets_through() -> None:
     nodes = {f"n{number}": {"class": "hardware" if number < 4 else "fabric"} for number in range(1, 6)}
     certificate = {"run": "r", "nodes": nodes, "drains": ["n1", "n2", "n5"]}
-    assert task.drains(certificate) == [
+    assert module.drains(certificate) == [
         {"name": "n5", "reason": "hpcai:certification:fabric fault, run r"},
         {"name": "n[1-2]", "reason": "hpcai:certification:hardware fault, run r"},
     ]
@@ -438,26 +435,26 @@ def test_stage_that_measured_nothing_is_told() -> None:
         "findings": [{"kind": "fabric", "text": "slow"}],
         "rounds": rounds_,
     }
-    assert [one["status"] for one in task.refused(certificate)] == ["watched", "finding", "error"]
+    assert [one["status"] for one in module.refused(certificate)] == ["watched", "finding", "error"]
 
 
 def test_round_that_is_ended_takes_its_steps_with_it(tmp_path: Path) -> None:
     """The thread of a step waits for it: the step has to end first, and no other begins."""
-    book = journals.Journal(tmp_path)
+    book = journal.Journal(tmp_path)
     book.create()
     tests = [pair("a", "b"), pair("c", "d")]
     (tmp_path / "job.json").write_text(json.dumps({"folder": str(tmp_path), "tests": tests, "concurrent": 1}))
     code = f"""
 import sys
 from pathlib import Path
-from {rounds.__name__.rpartition(".")[0]} import round, steps
-from {rounds.__name__.rpartition(".module_utils")[0]}.module_utils._command import run
+from {round.__name__.rpartition(".")[0]} import round
+from {round.__name__.rpartition(".module_utils")[0]}.module_utils._process import run
 
 def measure(tests, *dummy):
     Path(sys.argv[2], "step-" + "-".join(tests[0]["nodes"])).touch()
     yield tests[0]["id"], [run(["sleep", "3600"], 3600).rc]
 
-steps.measure = measure
+round.measure = measure
 job = {{"how": {{}}, "run": "r"}}
 round.journals.load = lambda path, load=round.journals.load: {{**load(path), **job}}
 round.main([sys.argv[1]])

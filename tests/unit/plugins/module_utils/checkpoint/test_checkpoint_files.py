@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError, File
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError, CheckpointFile
 
 NOW = 1_000_000.0
 
@@ -74,7 +74,7 @@ def test_what_else_is_no_checkpoint(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(0, 10**12), max_size=60), st.integers(1, 12))
 def test_every_file_has_one_sender_and_none_has_much_more(sizes: list[int], count: int) -> None:
-    all_files = [File(f"f{number}", size, 0) for number, size in enumerate(sizes)]
+    all_files = [CheckpointFile(f"f{number}", size, 0) for number, size in enumerate(sizes)]
     parts = [files.share(all_files, index, count) for index in range(count)]
     assert sorted(file for part in parts for file in part) == sorted(all_files)
     loads = [sum(file.size for file in part) for part in parts]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import remote
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError, Sums
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/azcopy"
@@ -21,10 +21,10 @@ def captured(name: str) -> str:
 
 
 def test_listing_of_azcopy() -> None:
-    found = remote.listing(captured("list"))
-    assert found["a.pt"] == remote.Blob(30000000, "5fbdf735310cb91478ad26ae5bcca2bd")
-    assert remote.listing(captured("list-empty")) == {}
-    assert remote.listing("noise\n[]\n1\n") == {}
+    found = files.listing(captured("list"))
+    assert found["a.pt"] == files.Blob(30000000, "5fbdf735310cb91478ad26ae5bcca2bd")
+    assert files.listing(captured("list-empty")) == {}
+    assert files.listing("noise\n[]\n1\n") == {}
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_listing_of_azcopy() -> None:
 def test_listing_that_cannot_be_read(text: str) -> None:
     line = json.dumps({"MessageType": "ListObject", "MessageContent": text})
     with pytest.raises(CheckpointError, match="listed a blob as"):
-        remote.listing(line)
+        files.listing(line)
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,13 @@ def test_listing_that_cannot_be_read(text: str) -> None:
     ],
 )
 def test_how_azcopy_ended(name: str, finished: bool, problem: str | None) -> None:
-    assert remote.finished(captured(name)) is finished
-    assert problem is None or remote.problem(captured(name)) == problem
+    assert files.finished(captured(name)) is finished
+    assert problem is None or files.problem(captured(name)) == problem
 
 
 def test_problem_of_anything_else() -> None:
-    assert remote.problem("") == "it said nothing"
-    assert remote.problem("x\nhttps://a/b?sv=1&sig=secret%3D&se=2") == "https://a/b?sv=1&sig=REDACTED&se=2"
+    assert files.problem("") == "it said nothing"
+    assert files.problem("x\nhttps://a/b?sv=1&sig=secret%3D&se=2") == "https://a/b?sv=1&sig=REDACTED&se=2"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_problem_of_anything_else() -> None:
     ],
 )
 def test_target(destination: str, name: str, want: str) -> None:
-    assert remote.target(destination, name) == want
+    assert files.target(destination, name) == want
 
 
 @pytest.mark.parametrize(
@@ -83,35 +83,35 @@ def test_target(destination: str, name: str, want: str) -> None:
 )
 def test_no_place_for_a_checkpoint(destination: str, name: str) -> None:
     with pytest.raises(CheckpointError) as caught:
-        remote.target(destination, name)
+        files.target(destination, name)
     assert "secret" not in str(caught.value)
 
 
 def test_urls_of_blobs() -> None:
-    assert remote.blob_url(ACCOUNT, "a b/ä.pt") == f"{ACCOUNT}/a%20b/%C3%A4.pt"
-    assert remote.blob_url(ACCOUNT, "a", "?sig=x") == f"{ACCOUNT}/a?sig=x"
-    assert remote.blob_url(ACCOUNT, "", "sig=x") == f"{ACCOUNT}?sig=x"
+    assert files.blob_url(ACCOUNT, "a b/ä.pt") == f"{ACCOUNT}/a%20b/%C3%A4.pt"
+    assert files.blob_url(ACCOUNT, "a", "?sig=x") == f"{ACCOUNT}/a?sig=x"
+    assert files.blob_url(ACCOUNT, "", "sig=x") == f"{ACCOUNT}?sig=x"
 
 
-def entries(**sizes: int) -> remote.Entries:
-    return {name: remote.entry(size, Sums(f"{size:032x}", f"{size:064x}")) for name, size in sizes.items()}
+def entries(**sizes: int) -> files.Entries:
+    return {name: files.entry(size, Sums(f"{size:032x}", f"{size:064x}")) for name, size in sizes.items()}
 
 
 def test_manifest_is_read_as_it_was_written() -> None:
-    text = remote.manifest(entries(b=1, a=2))
-    assert remote.read_manifest(text, "it") == entries(a=2, b=1)
-    assert text == remote.manifest(entries(a=2, b=1))
+    text = files.manifest(entries(b=1, a=2))
+    assert files.read_manifest(text, "it") == entries(a=2, b=1)
+    assert text == files.manifest(entries(a=2, b=1))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1, "files": [1]}', '{"schema": 2, "files": {}}'])
 def test_no_manifest(text: str) -> None:
     with pytest.raises(CheckpointError, match="it is"):
-        remote.read_manifest(text, "it")
+        files.read_manifest(text, "it")
 
 
 def test_what_differs() -> None:
     want = entries(a=1, b=2, c=3)
-    blobs: dict[str, t.Any] = {"a": remote.Blob(1, f"{1:032x}"), "b": remote.Blob(2, ""), "x": remote.Blob(0, "")}
-    assert remote.differing(want, blobs) == ["b", "c"]
-    assert remote.stray(want, {**blobs, "MANIFEST.json": remote.Blob(1, "")}) == ["x"]
-    assert remote.conflicts(entries(a=1, b=3, d=1), want) == ["b", "d"]
+    blobs: dict[str, t.Any] = {"a": files.Blob(1, f"{1:032x}"), "b": files.Blob(2, ""), "x": files.Blob(0, "")}
+    assert files.differing(want, blobs) == ["b", "c"]
+    assert files.stray(want, {**blobs, "MANIFEST.json": files.Blob(1, "")}) == ["x"]
+    assert files.conflicts(entries(a=1, b=3, d=1), want) == ["b", "d"]

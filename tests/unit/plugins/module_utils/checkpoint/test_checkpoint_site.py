@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _pinned_source
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import install, site
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _sources
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import azcopy, site
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
 
 NEEDED: dict[str, t.Any] = {"azcopy": "/a", "destination": "https://x", "ingress_gbps": 20, "state_dir": "/s"}
@@ -105,23 +105,25 @@ def archive(tmp_path: Path, said: str, names: tuple[str, ...] = ("azcopy_linux_a
     with tarfile.open(path, "w:gz") as tar:
         for name in names:
             tar.add(program, name)
-    return str(path), _pinned_source.sha256(path)
+    return str(path), _sources.sha256(path)
 
 
 def test_install_uses_it_only_when_it_is_proved(tmp_path: Path) -> None:
     good, digest = archive(tmp_path, "echo azcopy version 10.1.0")
-    wanted = install.Wanted(tmp_path / "at", "10.1.0", digest)
-    assert install.state(wanted) == (False, False)
-    install.install(wanted, good)
-    assert install.state(wanted) == (True, True) and wanted.link.resolve() == wanted.place / "azcopy"
+    wanted = azcopy.WantedAzcopy(tmp_path / "at", "10.1.0", digest)
+    assert azcopy.state(wanted) == (False, False)
+    azcopy.install(wanted, good)
+    assert azcopy.state(wanted) == (True, True) and wanted.link.resolve() == wanted.place / "azcopy"
     wanted.link.unlink()
-    assert install.state(wanted) == (True, False)
-    install.install(wanted, "/nowhere")
-    assert install.state(wanted) == (True, True)
+    assert azcopy.state(wanted) == (True, False)
+    azcopy.install(wanted, "/nowhere")
+    assert azcopy.state(wanted) == (True, True)
     bad, other = archive(tmp_path, "echo azcopy version 10.2.0")
     for version, said in (("10.1.0", "not azcopy 10.1.0"), ("10.2.0", "not the source")):
         with pytest.raises(CheckpointError, match=said):
-            install.install(install.Wanted(tmp_path / "at", version, other if version == "10.1.0" else "0" * 64), bad)
+            azcopy.install(
+                azcopy.WantedAzcopy(tmp_path / "at", version, other if version == "10.1.0" else "0" * 64), bad
+            )
     assert wanted.link.resolve() == wanted.place / "azcopy"
     assert sorted(path.name for path in wanted.place.parent.iterdir()) == [".lock", wanted.place.name]
 
@@ -138,10 +140,10 @@ def test_install_uses_it_only_when_it_is_proved(tmp_path: Path) -> None:
 def test_archives_of_no_use(tmp_path: Path, said: str, names: tuple[str, ...], message: str) -> None:
     path, digest = archive(tmp_path, said, names)
     with pytest.raises(CheckpointError, match=message):
-        install.install(install.Wanted(tmp_path / "at", "10.1.0", digest), path)
+        azcopy.install(azcopy.WantedAzcopy(tmp_path / "at", "10.1.0", digest), path)
 
 
 @pytest.mark.parametrize("version, digest, said", [("10.1", "0" * 64, "version"), ("10.1.0", "abc", "sha256")])
 def test_pins_that_are_none(tmp_path: Path, version: str, digest: str, said: str) -> None:
     with pytest.raises(CheckpointError, match=said):
-        install.check(install.Wanted(tmp_path, version, digest))
+        azcopy.check(azcopy.WantedAzcopy(tmp_path, version, digest))

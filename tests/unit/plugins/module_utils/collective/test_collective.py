@@ -8,12 +8,10 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import payload
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import request as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import result as collective
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import payload, run
 
-REQUEST = asked.Request(2, 1, "gloo", ["all_reduce", "all_to_all"], 8, 64, 4, 5, 20)
+REQUEST = run.CollectiveRequest(2, 1, "gloo", ["all_reduce", "all_to_all"], 8, 64, 4, 5, 20)
 CONTEXT = {"time": 1.0, "run": "r", "profile": "lab", "argv": ["srun"]}
 
 
@@ -28,7 +26,7 @@ def answer(hosts: t.Sequence[str] = ("c1", "c2"), busbw: float = 2.0, wrong: int
 
 
 def result(out: str, rc: int | None = 0, err: str = "", expect: t.Sequence[t.Any] = ()) -> dict[str, t.Any]:
-    return collective.result(Outcome(rc, out, err, 3.0), REQUEST, expect, CONTEXT)
+    return run.result(Outcome(rc, out, err, 3.0), REQUEST, expect, CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -86,13 +84,13 @@ def test_rendezvous_comes_from_the_step_and_can_be_overruled() -> None:
 
 
 def test_the_program_travels_as_text() -> None:
-    compile(asked.source(), "payload", "exec")
-    assert "ansible" not in asked.source()
+    compile(run.source(), "payload", "exec")
+    assert "ansible" not in run.source()
 
 
 def test_command() -> None:
     options = {"partition": None, "cpus_per_task": 2, "exclusive": True, "overlap": False, "job_name": "mine"}
-    got = asked.command("/usr/bin/srun", "/env/python", REQUEST, options, 90)
+    got = run.command("/usr/bin/srun", "/env/python", REQUEST, options, 90)
     assert " ".join(got) == (
         "/usr/bin/srun --job-name=mine --mpi=none --kill-on-bad-exit=1 --exclusive --immediate=60 --chdir=/ --time=3"
         " --cpus-per-task=2 --nodes=2 --ntasks-per-node=1 --ntasks=2 /env/python - --backend=gloo"
@@ -102,8 +100,8 @@ def test_command() -> None:
 
 @pytest.mark.parametrize("change", [{"nodes": 0}, {"min_size": 2}, {"max_size": 4}, {"factor": 1}, {"warmup": -1}])
 def test_nonsense_is_refused(change: dict[str, int]) -> None:
-    with pytest.raises(asked.CollectiveError):
-        asked.validate(REQUEST._replace(**change), [])
+    with pytest.raises(run.CollectiveError):
+        run.validate(REQUEST._replace(**change), [])
 
 
 def test_a_good_result() -> None:
@@ -152,13 +150,13 @@ def test_what_cannot_be_trusted_is_an_error_and_has_no_numbers(out: str, rc: int
 
 
 def test_a_single_rank_is_skipped_with_a_reason() -> None:
-    got = collective.skip(REQUEST._replace(nodes=1), CONTEXT)
+    got = run.skip(REQUEST._replace(nodes=1), CONTEXT)
     assert [check["verdict"] for check in got["checks"]] == ["skipped", "skipped"]
     assert "nobody" in got["checks"][0]["reason"]
 
 
 def test_busy_nodes_are_skipped_with_a_reason() -> None:
-    got = collective.skip(REQUEST._replace(nodes=1), {**CONTEXT, "busy": ["c1", "c2"]})
+    got = run.skip(REQUEST._replace(nodes=1), {**CONTEXT, "busy": ["c1", "c2"]})
     assert [check["verdict"] for check in got["checks"]] == ["skipped", "skipped"]
     assert got["checks"][0]["reason"] == "too few nodes are idle; busy with jobs: c[1-2]"
 

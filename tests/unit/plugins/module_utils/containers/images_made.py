@@ -23,7 +23,7 @@ def squashfs(content: bytes = b"content", used: int = 0) -> bytes:
 
 def image(directory: Path, name: str = "app", content: bytes = b"content") -> Json:
     """A version of an image on the shared directory, with its manifest and its link."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_folder
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_node as image_folder
 
     data = squashfs(content)
     digest = hashlib.sha256(data).hexdigest()

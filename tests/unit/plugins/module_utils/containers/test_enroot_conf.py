@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_conf as conf
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_config
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_host as host
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_links as links
 
 # As the package carries them.
 CARRIED = ["50-mig-config.sh", "50-sharp.sh", "50-slurm-pmi.sh", "50-slurm-pytorch.sh"]
@@ -23,13 +22,13 @@ CARRIED = ["50-mig-config.sh", "50-sharp.sh", "50-slurm-pmi.sh", "50-slurm-pytor
 
 def test_settings_are_lines_that_enroot_reads() -> None:
     values = {"ENROOT_ROOTFS_WRITABLE": True, "ENROOT_DATA_PATH": "/scratch/$EUID/data", "https_proxy": "http://p:3128"}
-    text = conf.settings({**values, "ENROOT_MOUNT_HOME": False, "ENROOT_MAX_CONNECTIONS": 4})
+    text = enroot_config.settings({**values, "ENROOT_MOUNT_HOME": False, "ENROOT_MAX_CONNECTIONS": 4})
     assert text == (
-        f"{conf.HEAD}ENROOT_DATA_PATH /scratch/$EUID/data\nENROOT_MAX_CONNECTIONS 4\nENROOT_MOUNT_HOME no\n"
+        f"{enroot_config.HEAD}ENROOT_DATA_PATH /scratch/$EUID/data\nENROOT_MAX_CONNECTIONS 4\nENROOT_MOUNT_HOME no\n"
         "ENROOT_ROOTFS_WRITABLE yes\nhttps_proxy http://p:3128\n"
     )
     assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
-    assert conf.settings({}) is None
+    assert enroot_config.settings({}) is None
 
 
 @pytest.mark.parametrize(
@@ -42,35 +41,35 @@ def test_settings_are_lines_that_enroot_reads() -> None:
     ],
 )
 def test_settings_that_would_be_lost_or_stop_every_container_are_refused(values: t.Any, said: str) -> None:
-    with pytest.raises(conf.ConfError, match=said):
-        conf.settings(values)
+    with pytest.raises(enroot_config.ConfError, match=said):
+        enroot_config.settings(values)
 
 
 def test_environment_and_mounts() -> None:
-    assert conf.environment({"B": 2, "A": "x y"}) == f"{conf.HEAD}A=x y\nB=2\n"
-    assert conf.mounts(["/a /b none bind", "/c /d"]) == f"{conf.HEAD}/a /b none bind\n/c /d\n"
-    assert conf.environment({}) is None
-    assert conf.mounts([]) is None
+    assert enroot_config.environment({"B": 2, "A": "x y"}) == f"{enroot_config.HEAD}A=x y\nB=2\n"
+    assert enroot_config.mounts(["/a /b none bind", "/c /d"]) == f"{enroot_config.HEAD}/a /b none bind\n/c /d\n"
+    assert enroot_config.environment({}) is None
+    assert enroot_config.mounts([]) is None
     for call in (
-        lambda: conf.environment({"1A": 1}),
-        lambda: conf.environment({"A": "x\ny"}),
-        lambda: conf.mounts(["/a"]),
+        lambda: enroot_config.environment({"1A": 1}),
+        lambda: enroot_config.environment({"A": "x\ny"}),
+        lambda: enroot_config.mounts(["/a"]),
     ):
-        with pytest.raises(conf.ConfError):
+        with pytest.raises(enroot_config.ConfError):
             call()
 
 
 def test_hooks_are_links_of_our_own_name() -> None:
-    assert conf.hooks(["slurm-pmi", "sharp"], CARRIED) == {
+    assert enroot_config.hooks(["slurm-pmi", "sharp"], CARRIED) == {
         "/etc/enroot/hooks.d/50-hpcai-slurm-pmi.sh": "/usr/share/enroot/hooks.d/50-slurm-pmi.sh",
         "/etc/enroot/hooks.d/50-hpcai-sharp.sh": "/usr/share/enroot/hooks.d/50-sharp.sh",
     }
-    assert conf.is_ours("50-hpcai-sharp.sh")
-    assert not conf.is_ours("50-sharp.sh")
+    assert enroot_config.is_ours("50-hpcai-sharp.sh")
+    assert not enroot_config.is_ours("50-sharp.sh")
     with pytest.raises(
-        conf.ConfError, match=r"carries no hook pmi in .*, but mig-config, sharp, slurm-pmi, slurm-pytorch"
+        enroot_config.ConfError, match=r"carries no hook pmi in .*, but mig-config, sharp, slurm-pmi, slurm-pytorch"
     ):
-        conf.hooks(["pmi"], CARRIED)
+        enroot_config.hooks(["pmi"], CARRIED)
 
 
 def test_links_come_and_go_and_others_stay(tmp_path: Path) -> None:
@@ -81,17 +80,17 @@ def test_links_come_and_go_and_others_stay(tmp_path: Path) -> None:
         (extra / name).touch()
     (place / "50-sharp.sh").symlink_to("/elsewhere")
     (place / "50-hpcai-sharp.sh").symlink_to("/usr/share/enroot/hooks.d/50-sharp.sh")
-    changes = links.plan(["slurm-pmi"], present=True, root=str(tmp_path))
+    changes = enroot_config.plan(["slurm-pmi"], present=True, root=str(tmp_path))
     assert [(one.path, bool(one.after)) for one in changes] == [
         ("/etc/enroot/hooks.d/50-hpcai-sharp.sh", False),
         ("/etc/enroot/hooks.d/50-hpcai-slurm-pmi.sh", True),
     ]
-    links.apply([one._replace(path=str(tmp_path) + one.path) for one in changes])
-    assert links.plan(["slurm-pmi"], present=True, root=str(tmp_path)) == []
+    enroot_config.apply([one._replace(path=str(tmp_path) + one.path) for one in changes])
+    assert enroot_config.plan(["slurm-pmi"], present=True, root=str(tmp_path)) == []
     assert os.readlink(place / "50-sharp.sh") == "/elsewhere"
-    assert [one.before for one in links.plan([], present=False, root=str(tmp_path))] == [changes[1].after]
-    assert links.differences(changes)[1]["after"] == "-> /usr/share/enroot/hooks.d/50-slurm-pmi.sh\n"
-    assert links.told({"a": "1"}) == [{"before_header": "a", "after_header": "a", "before": "", "after": "1\n"}]
+    assert [one.before for one in enroot_config.plan([], present=False, root=str(tmp_path))] == [changes[1].after]
+    assert enroot_config.differences(changes)[1]["after"] == "-> /usr/share/enroot/hooks.d/50-slurm-pmi.sh\n"
+    assert enroot_config.told({"a": "1"}) == [{"before_header": "a", "after_header": "a", "before": "", "after": "1\n"}]
 
 
 OPEN = {"user.max_user_namespaces": "96364", "user.max_mnt_namespaces": "96364"}
@@ -108,8 +107,8 @@ OPEN = {"user.max_user_namespaces": "96364", "user.max_mnt_namespaces": "96364"}
     ],
 )
 def test_only_what_is_closed_is_opened(now: dict[str, str], noted: str, lines: list[str] | None) -> None:
-    text = conf.sysctls(now, noted, 10000)
-    assert text == (lines and conf.HEAD + "".join(f"{line}\n" for line in lines))
+    text = enroot_config.sysctls(now, noted, 10000)
+    assert text == (lines and enroot_config.HEAD + "".join(f"{line}\n" for line in lines))
 
 
 def machine(root: Path, **files: str) -> str:
@@ -162,10 +161,10 @@ def answering(monkeypatch: pytest.MonkeyPatch, **answers: tuple[int, str]) -> li
     """Let programs answer; return what was asked."""
     asked: list[list[str]] = []
 
-    def run(argv: t.Sequence[str], *dummy: t.Any, **dummies: t.Any) -> _command.Outcome:
+    def run(argv: t.Sequence[str], *dummy: t.Any, **dummies: t.Any) -> _process.Outcome:
         asked.append(list(argv))
         rc, text = answers.get(argv[0], (0, ""))
-        return _command.Outcome(rc, text if rc == 0 else "", "" if rc == 0 else text, 0.0)
+        return _process.Outcome(rc, text if rc == 0 else "", "" if rc == 0 else text, 0.0)
 
     monkeypatch.setattr(host, "run", run)
     return asked

@@ -9,15 +9,15 @@ import getpass
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_credentials as credentials
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.enroot_credentials import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_config as credentials
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.enroot_config import (
+    CredentialEntry,
     CredentialsError,
-    Entry,
 )
 
 OWN = "machine own.example login me password mine\n"
-NGC = Entry("trainer", "nvcr.io", "$oauthtoken", "key")
+NGC = CredentialEntry("trainer", "nvcr.io", "$oauthtoken", "key")
 
 
 def test_a_line_comes_changes_and_goes_and_others_stay() -> None:
@@ -55,13 +55,13 @@ def test_files_are_in_homes() -> None:
 def test_they_are_read_and_written_as_the_user_and_over_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def run(argv: list[str], timeout: float, data: str | None = None) -> _command.Outcome:
+    def run(argv: list[str], timeout: float, data: str | None = None) -> _process.Outcome:
         seen.append((argv, data))
         return answers.pop(0)
 
     monkeypatch.setattr(credentials, "run", run)
-    answers = [_command.Outcome(0, f"640\n{OWN}", "", 0.0), _command.Outcome(0, "none\n", "", 0.0)]
-    answers += [_command.Outcome(0, "", "", 0.0), *[_command.Outcome(1, "", "Permission denied", 0.0)] * 2]
+    answers = [_process.Outcome(0, f"640\n{OWN}", "", 0.0), _process.Outcome(0, "none\n", "", 0.0)]
+    answers += [_process.Outcome(0, "", "", 0.0), *[_process.Outcome(1, "", "Permission denied", 0.0)] * 2]
     assert credentials.read("trainer", "/h/c") == ("640", OWN)
     assert credentials.read("trainer", "/h/c") == ("", "")
     credentials.write("trainer", "/h/c", "machine a login b password s3cret\n")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import deb, deb_install, package_store
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.deb_install import File, InstallError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import debian
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.debian import InstallError, PackageFile
 
 FIELDS = {
     "Package": "probe",
@@ -25,8 +25,8 @@ needs_dpkg = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="no dpkg he
 
 
 def test_control_marks_the_lines_of_a_description() -> None:
-    assert deb.control(FIELDS).endswith("Description: A probe\n with more\n .\n to say\n")
-    assert "Depends" not in deb.control({**FIELDS, "Depends": ""})
+    assert debian.control(FIELDS).endswith("Description: A probe\n with more\n .\n to say\n")
+    assert "Depends" not in debian.control({**FIELDS, "Depends": ""})
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_control_marks_the_lines_of_a_description() -> None:
     ],
 )
 def test_control_refuses_what_dpkg_would_not_take(change: dict[str, str], said: str) -> None:
-    with pytest.raises(deb.DebError, match=said):
-        deb.control({**FIELDS, **change})
+    with pytest.raises(debian.DebError, match=said):
+        debian.control({**FIELDS, **change})
 
 
 def tree(place: Path) -> Path:
@@ -58,56 +58,56 @@ def tree(place: Path) -> Path:
 @needs_dpkg
 def test_the_same_files_make_the_same_package(tmp_path: Path) -> None:
     made = [
-        deb.pack(tree(tmp_path / name), FIELDS, {"postinst": "#!/bin/sh\n"}, tmp_path / f"{name}.d") for name in "ab"
+        debian.pack(tree(tmp_path / name), FIELDS, {"postinst": "#!/bin/sh\n"}, tmp_path / f"{name}.d") for name in "ab"
     ]
     assert [path.name for path in made] == ["probe_1.0+hpcai.0123_all.deb"] * 2
     assert made[0].read_bytes() == made[1].read_bytes()
-    assert deb.whole(made[0])
-    assert deb.field(made[0], "Version") == "1.0+hpcai.0123"
-    assert deb.conffiles(tmp_path / "a") == "/etc/probe/probe.conf\n"
+    assert debian.whole(made[0])
+    assert debian.field(made[0], "Version") == "1.0+hpcai.0123"
+    assert debian.conffiles(tmp_path / "a") == "/etc/probe/probe.conf\n"
     assert [path.name for path in (tmp_path / "a.d").iterdir()] == [made[0].name]
 
 
 @needs_dpkg
 def test_a_package_that_was_cut_short_is_none(tmp_path: Path) -> None:
-    path = deb.pack(tree(tmp_path / "tree"), FIELDS, {}, tmp_path)
+    path = debian.pack(tree(tmp_path / "tree"), FIELDS, {}, tmp_path)
     path.write_bytes(path.read_bytes()[:-20])
-    assert not deb.whole(path)
+    assert not debian.whole(path)
     path.write_bytes(b"!<arch>")
-    with pytest.raises(deb.DebError, match="no package"):
-        deb.field(path, "Version")
+    with pytest.raises(debian.DebError, match="no package"):
+        debian.field(path, "Version")
 
 
 @needs_dpkg
 def test_nothing_is_left_of_a_package_that_cannot_be_made(tmp_path: Path) -> None:
-    with pytest.raises(deb.DebError, match="dpkg-deb"):
-        deb.pack(tree(tmp_path / "tree"), {**FIELDS, "Depends": "((("}, {}, tmp_path / "out")
+    with pytest.raises(debian.DebError, match="dpkg-deb"):
+        debian.pack(tree(tmp_path / "tree"), {**FIELDS, "Depends": "((("}, {}, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
-    with pytest.raises(deb.DebError, match="no script config"):
-        deb.pack(tmp_path / "tree", FIELDS, {"config": ""}, tmp_path / "out")
+    with pytest.raises(debian.DebError, match="no script config"):
+        debian.pack(tmp_path / "tree", FIELDS, {"config": ""}, tmp_path / "out")
 
 
 def test_the_digest_of_what_decided_a_package_is_in_its_version(tmp_path: Path) -> None:
     one, other = {"source": "commit:1", "system": "debian 12"}, {"system": "debian 13", "source": "commit:1"}
-    version = package_store.version("4.1.2", one)
-    assert version == package_store.version("4.1.2", dict(reversed(list(one.items()))))
-    assert package_store.is_ours(version, one)
-    assert not package_store.is_ours(version, other)
-    assert package_store.is_ours(version)
-    assert not package_store.is_ours("4.1.2-1")
-    assert not package_store.is_ours("", one)
-    assert package_store.find(tmp_path, "enroot", one) is None
+    version = debian.version("4.1.2", one)
+    assert version == debian.version("4.1.2", dict(reversed(list(one.items()))))
+    assert debian.is_ours(version, one)
+    assert not debian.is_ours(version, other)
+    assert debian.is_ours(version)
+    assert not debian.is_ours("4.1.2-1")
+    assert not debian.is_ours("", one)
+    assert debian.find(tmp_path, "enroot", one) is None
 
 
 @needs_dpkg
 def test_a_kept_package_is_found_by_its_digest(tmp_path: Path) -> None:
     inputs = {"source": "commit:1"}
-    fields = {**FIELDS, "Version": package_store.version("1.0", inputs)}
-    path = deb.pack(tree(tmp_path / "tree"), fields, {}, tmp_path / "cache")
-    assert package_store.find(tmp_path / "cache", "probe", inputs) == path
-    assert package_store.find(tmp_path / "cache", "probe", {"source": "commit:2"}) is None
+    fields = {**FIELDS, "Version": debian.version("1.0", inputs)}
+    path = debian.pack(tree(tmp_path / "tree"), fields, {}, tmp_path / "cache")
+    assert debian.find(tmp_path / "cache", "probe", inputs) == path
+    assert debian.find(tmp_path / "cache", "probe", {"source": "commit:2"}) is None
     path.write_bytes(path.read_bytes()[:100])
-    assert package_store.find(tmp_path / "cache", "probe", inputs) is None
+    assert debian.find(tmp_path / "cache", "probe", inputs) is None
 
 
 def host(**versions: str) -> t.Callable[[str], str]:
@@ -115,7 +115,7 @@ def host(**versions: str) -> t.Callable[[str], str]:
 
 
 KNOWN = {"aa": {"name": "enroot", "version": "4.1.2-1"}, "bb": {"name": "enroot+caps", "version": "4.1.2-1"}}
-PAIR = [File(sha256="aa"), File(sha256="bb")]
+PAIR = [PackageFile(sha256="aa"), PackageFile(sha256="bb")]
 
 
 @pytest.mark.parametrize(
@@ -124,15 +124,17 @@ PAIR = [File(sha256="aa"), File(sha256="bb")]
         (PAIR, host(enroot="4.1.2-1", enroot_caps="4.1.2-1"), []),
         (PAIR, host(enroot="4.1.2-1"), ["bb"]),
         (PAIR, host(enroot="4.1.2+hpcai.1"), ["aa", "bb"]),
-        ([File(sha256="cc")], host(enroot="4.1.2-1"), ["cc"]),
-        ([File("enroot", "4.1.2+hpcai.1")], host(enroot="4.1.2+hpcai.1"), []),
-        ([File("enroot", "4.1.2+hpcai.2")], host(enroot="4.1.2+hpcai.1"), ["enroot=4.1.2+hpcai.2"]),
+        ([PackageFile(sha256="cc")], host(enroot="4.1.2-1"), ["cc"]),
+        ([PackageFile("enroot", "4.1.2+hpcai.1")], host(enroot="4.1.2+hpcai.1"), []),
+        ([PackageFile("enroot", "4.1.2+hpcai.2")], host(enroot="4.1.2+hpcai.1"), ["enroot=4.1.2+hpcai.2"]),
         # The file given by name counts by that, whatever its checksum was once noted for.
-        ([File("enroot", "4.1.2+hpcai.2", "aa")], host(enroot="4.1.2-1"), ["aa"]),
+        ([PackageFile("enroot", "4.1.2+hpcai.2", "aa")], host(enroot="4.1.2-1"), ["aa"]),
     ],
 )
-def test_files_are_needed_for_what_is_not_installed(files: list[File], installed: t.Any, missing: list[str]) -> None:
-    assert deb_install.without_path(deb_install.lacking(files, KNOWN, installed)) == missing
+def test_files_are_needed_for_what_is_not_installed(
+    files: list[PackageFile], installed: t.Any, missing: list[str]
+) -> None:
+    assert debian.without_path(debian.lacking(files, KNOWN, installed)) == missing
 
 
 @pytest.mark.parametrize(
@@ -146,26 +148,28 @@ def test_files_are_needed_for_what_is_not_installed(files: list[File], installed
     ],
 )
 def test_names_are_installed_when_absent_or_of_another_version(names: t.Any, installed: t.Any, wanted: t.Any) -> None:
-    assert deb_install.absent(names, installed) == wanted
+    assert debian.absent(names, installed) == wanted
 
 
 def test_a_name_alone_does_not_say_what_replaces_a_build() -> None:
     with pytest.raises(InstallError, match="enroot=VERSION"):
-        deb_install.absent(["enroot"], host(enroot="4.1.2+hpcai.1"))
+        debian.absent(["enroot"], host(enroot="4.1.2+hpcai.1"))
 
 
-@pytest.mark.parametrize(("files", "names"), [([], []), ([File(sha256="aa")], ["enroot"]), ([File(name="enroot")], [])])
-def test_a_set_that_says_nothing_is_refused(files: list[File], names: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("files", "names"), [([], []), ([PackageFile(sha256="aa")], ["enroot"]), ([PackageFile(name="enroot")], [])]
+)
+def test_a_set_that_says_nothing_is_refused(files: list[PackageFile], names: list[str]) -> None:
     with pytest.raises(InstallError):
-        deb_install.check(files, names)
+        debian.check(files, names)
 
 
 def test_what_is_not_installed_any_more_is_forgotten() -> None:
-    assert deb_install.noted(KNOWN, host(enroot="4.1.2-1")) == {"aa": KNOWN["aa"]}
+    assert debian.noted(KNOWN, host(enroot="4.1.2-1")) == {"aa": KNOWN["aa"]}
 
 
 def test_one_transaction_waits_for_others_and_keeps_changed_files() -> None:
-    argv = deb_install.command(["/a.deb", "/b.deb"])
+    argv = debian.command(["/a.deb", "/b.deb"])
     assert argv[0] == "apt-get"
     assert argv[-3:] == ["install", "/a.deb", "/b.deb"]
     assert {"Dpkg::Options::=--force-confold", "--allow-downgrades", "DPkg::Lock::Timeout=300"} < set(argv)

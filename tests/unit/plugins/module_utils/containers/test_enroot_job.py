@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_dirs as dirs
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_job as job
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_host
 
 ME, GROUP = os.getuid(), os.getgid()
 ALL = ("cache", "data", "run", "tmp")
@@ -24,7 +23,7 @@ ALL = ("cache", "data", "run", "tmp")
 def base(tmp_path: Path) -> Path:
     place = tmp_path / "scratch/enroot"
     place.parent.mkdir()
-    dirs.base(str(place), ME)
+    enroot_host.base(str(place), ME)
     return place
 
 
@@ -33,75 +32,78 @@ def mode(path: Path) -> int:
 
 
 def test_users_get_directories_that_only_they_can_read(base: Path) -> None:
-    dirs.have(str(base), ME, GROUP, ALL)
-    assert [mode(base), mode(base / dirs.TRASH), mode(base / str(ME))] == [0o755, 0o700, 0o700]
+    enroot_host.have(str(base), ME, GROUP, ALL)
+    assert [mode(base), mode(base / enroot_host.TRASH), mode(base / str(ME))] == [0o755, 0o700, 0o700]
     assert sorted(path.name for path in (base / str(ME)).iterdir()) == sorted(ALL)
     assert {mode(path) for path in (base / str(ME)).iterdir()} == {0o700}
     (base / str(ME)).chmod(0o777)
     (base / str(ME) / "run").rmdir()
-    dirs.have(str(base), ME, GROUP, ALL)
+    enroot_host.have(str(base), ME, GROUP, ALL)
     assert mode(base / str(ME)) == 0o700
     assert (base / str(ME) / "run").is_dir()
-    assert dirs.users(str(base)) == [ME]
+    assert enroot_host.users(str(base)) == [ME]
 
 
 def test_what_somebody_put_in_the_place_is_moved_away(tmp_path: Path) -> None:
     place, elsewhere = tmp_path / "enroot", tmp_path / "elsewhere"
     elsewhere.mkdir()
     place.symlink_to(elsewhere)
-    dirs.base(str(place), ME)
+    enroot_host.base(str(place), ME)
     assert not place.is_symlink()
     (place / str(ME)).symlink_to(elsewhere)
-    dirs.have(str(place), ME, GROUP, ALL)
+    enroot_host.have(str(place), ME, GROUP, ALL)
     assert not (place / str(ME)).is_symlink()
     assert list(elsewhere.iterdir()) == []
-    assert len(dirs.trash(str(place))) == 1
+    assert len(enroot_host.trash(str(place))) == 1
 
 
 def test_a_directory_that_others_may_write_to_is_closed(tmp_path: Path) -> None:
     (tmp_path / "enroot").mkdir()
     (tmp_path / "enroot").chmod(0o1777)
-    dirs.base(str(tmp_path / "enroot"), ME)
+    enroot_host.base(str(tmp_path / "enroot"), ME)
     assert mode(tmp_path / "enroot") == 0o755
 
 
 def test_nothing_is_made_where_scratch_is_away(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        dirs.base(str(tmp_path / "scratch/enroot"), ME)
+        enroot_host.base(str(tmp_path / "scratch/enroot"), ME)
 
 
 def test_links_in_a_users_directory_are_not_followed(base: Path, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     (victim / "file").mkdir(parents=True)
-    dirs.have(str(base), ME, GROUP, ALL)
+    enroot_host.have(str(base), ME, GROUP, ALL)
     (base / str(ME) / "data").rmdir()
     (base / str(ME) / "data").symlink_to(victim)
-    dirs.empty(str(base), ME, ALL)
+    enroot_host.empty(str(base), ME, ALL)
     assert (victim / "file").is_dir()
     assert list((base / str(ME)).iterdir()) == []
-    assert len(dirs.trash(str(base))) == len(ALL)
+    assert len(enroot_host.trash(str(base))) == len(ALL)
 
 
 def test_emptying_what_is_not_there_is_no_error(base: Path) -> None:
-    dirs.empty(str(base), 424242, ALL)
-    assert dirs.trash(str(base / "no")) == []
-    assert dirs.users(str(base / "no")) == []
-    assert 0 <= dirs.used(str(base)) <= 100
-    assert dirs.group_of(ME) == GROUP or dirs.group_of(ME) >= 0
-    assert dirs.group_of(3999999999) == 3999999999
+    enroot_host.empty(str(base), 424242, ALL)
+    assert enroot_host.trash(str(base / "no")) == []
+    assert enroot_host.users(str(base / "no")) == []
+    assert 0 <= enroot_host.used(str(base)) <= 100
+    assert enroot_host.group_of(ME) == GROUP or enroot_host.group_of(ME) >= 0
+    assert enroot_host.group_of(3999999999) == 3999999999
 
 
 @pytest.mark.parametrize(
     ("environment", "wanted"),
     [
-        ({"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "2001", "SLURM_JOB_GID": "100"}, job.Job("7", 2001, 100)),
-        ({"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "3999999999"}, job.Job("7", 3999999999, 3999999999)),
+        (
+            {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "2001", "SLURM_JOB_GID": "100"},
+            enroot_host.EnrootProofJob("7", 2001, 100),
+        ),
+        ({"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "3999999999"}, enroot_host.EnrootProofJob("7", 3999999999, 3999999999)),
         ({"SLURM_JOB_ID": "../x", "SLURM_JOB_UID": "2001"}, None),
         ({}, None),
     ],
 )
-def test_slurmd_says_whose_job_it_is(environment: dict[str, str], wanted: job.Job | None) -> None:
-    assert job.asked(environment) == wanted
+def test_slurmd_says_whose_job_it_is(environment: dict[str, str], wanted: enroot_host.EnrootProofJob | None) -> None:
+    assert enroot_host.asked(environment) == wanted
 
 
 @pytest.mark.parametrize(
@@ -114,34 +116,34 @@ def test_slurmd_says_whose_job_it_is(environment: dict[str, str], wanted: job.Jo
     ],
 )
 def test_what_goes_with_the_last_job(keep: bool, full: float, gone: set[str]) -> None:
-    assert set(job.leftovers({"keep_containers": keep, "cache_until": 80}, full)) == gone
+    assert set(enroot_host.leftovers({"keep_containers": keep, "cache_until": 80}, full)) == gone
 
 
 STATUS = "Name:\tbash\nState:\tS (sleeping)\nUid:\t2001\t2001\t2001\t2001\nGid:\t100\n"
 
 
 def test_owners_are_those_of_processes_that_live(tmp_path: Path) -> None:
-    assert job.owner(STATUS) == 2001
-    assert job.owner(STATUS.replace("S (sleeping)", "Z (zombie)")) == -1
-    assert job.owner("") == -1
+    assert enroot_host.owner(STATUS) == 2001
+    assert enroot_host.owner(STATUS.replace("S (sleeping)", "Z (zombie)")) == -1
+    assert enroot_host.owner("") == -1
     (tmp_path / "12").mkdir()
     (tmp_path / "12/status").write_text(STATUS)
     (tmp_path / "13").mkdir()
     (tmp_path / "self").mkdir()
-    assert job.owners(str(tmp_path)) == {2001}
-    assert ME in job.owners()
+    assert enroot_host.owners(str(tmp_path)) == {2001}
+    assert ME in enroot_host.owners()
 
 
 @pytest.fixture
 def node(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[dict[str, t.Any]]:
     """A node where nobody runs anything, and root is whoever runs the tests."""
-    monkeypatch.setattr(job.os, "umask", lambda mask: 0)
-    monkeypatch.setattr(job, "STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(job, "owners", lambda proc="": set())
-    monkeypatch.setattr(dirs, "used", lambda path: 10.0)
-    monkeypatch.setattr(dirs.base, "__defaults__", (ME,))
+    monkeypatch.setattr(enroot_host.os, "umask", lambda mask: 0)
+    monkeypatch.setattr(enroot_host, "STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(enroot_host, "owners", lambda proc="": set())
+    monkeypatch.setattr(enroot_host, "used", lambda path: 10.0)
+    monkeypatch.setattr(enroot_host.base, "__defaults__", (ME,))
     called: list[list[str]] = []
-    monkeypatch.setattr(job.subprocess, "run", lambda argv, **dummy: called.append(argv))
+    monkeypatch.setattr(enroot_host.subprocess, "run", lambda argv, **dummy: called.append(argv))
     settings = tmp_path / "enroot.json"
     settings.write_text(json.dumps({"base": str(base), "keep_containers": False, "cache_until": 80}))
     yield {"base": base, "settings": str(settings), "called": called, "monkeypatch": monkeypatch}
@@ -151,7 +153,7 @@ def event(node: dict[str, t.Any], name: str, number: int) -> list[str]:
     """Let slurmd start a prolog or an epilog; return which directories its user has then."""
     for key, value in (("ID", number), ("UID", ME), ("GID", GROUP)):
         node["monkeypatch"].setenv(f"SLURM_JOB_{key}", str(value))
-    assert job.main([name, node["settings"]]) == 0
+    assert enroot_host.main([name, node["settings"]]) == 0
     return sorted(path.name for path in (node["base"] / str(ME)).iterdir())
 
 
@@ -166,17 +168,17 @@ def test_the_last_job_of_a_user_cleans_up(node: dict[str, t.Any]) -> None:
 
 def test_a_user_with_processes_keeps_what_they_use(node: dict[str, t.Any]) -> None:
     event(node, "prolog", 1)
-    node["monkeypatch"].setattr(job, "owners", lambda proc="": {ME})
+    node["monkeypatch"].setattr(enroot_host, "owners", lambda proc="": {ME})
     assert event(node, "epilog", 1) == sorted(ALL)
 
 
 def test_after_a_power_cut_the_unit_cleans_up(node: dict[str, t.Any]) -> None:
     event(node, "prolog", 1)
-    assert job.main(["clean", node["settings"]]) == 0
+    assert enroot_host.main(["clean", node["settings"]]) == 0
     assert node["called"] == [], "a job is running"
-    (Path(job.STATE) / f"jobs/{ME}/1").unlink()
-    (Path(job.STATE) / f"jobs/{ME}").rmdir()
-    assert job.main(["clean", node["settings"]]) == 0
+    (Path(enroot_host.STATE) / f"jobs/{ME}/1").unlink()
+    (Path(enroot_host.STATE) / f"jobs/{ME}").rmdir()
+    assert enroot_host.main(["clean", node["settings"]]) == 0
     assert [argv[:3] for argv in node["called"]] == [["/bin/rm", "-rf", "--one-file-system"]] * 3
 
 
@@ -184,6 +186,6 @@ def test_after_a_power_cut_the_unit_cleans_up(node: dict[str, t.Any]) -> None:
 def test_it_never_fails_a_job(node: dict[str, t.Any], argv: list[str], capsys: t.Any) -> None:
     node["monkeypatch"].setenv("SLURM_JOB_ID", "1")
     node["monkeypatch"].setenv("SLURM_JOB_UID", str(ME))
-    node["monkeypatch"].setattr(dirs, "base", lambda path: 1 / 0)
-    assert job.main([node["settings"] if word == "SETTINGS" else word for word in argv]) == 0
+    node["monkeypatch"].setattr(enroot_host, "base", lambda path: 1 / 0)
+    assert enroot_host.main([node["settings"] if word == "SETTINGS" else word for word in argv]) == 0
     assert "hpcai-enroot: " in capsys.readouterr().err

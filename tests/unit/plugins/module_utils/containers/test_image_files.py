@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_files as files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_folder as folder
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_node
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.containers.images_made import image, squashfs
 
 
@@ -26,22 +25,22 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_a_directory_of_our_own_is_trusted(home: Path) -> None:
-    assert files.distrust(home) == ""
+    assert image_node.distrust(home) == ""
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
 def test_a_directory_that_others_write_to_is_not(home: Path, mode: int) -> None:
     (home / "images").mkdir()
     (home / "images").chmod(mode)
-    assert f"mode {mode:04o}" in files.distrust(home / "images")
+    assert f"mode {mode:04o}" in image_node.distrust(home / "images")
 
 
 def test_above_it_only_a_sticky_one_is(home: Path) -> None:
     (home / "images").mkdir(mode=0o755)
     home.chmod(0o1777)
-    assert files.distrust(home / "images") == ""
+    assert image_node.distrust(home / "images") == ""
     home.chmod(0o777)
-    assert str(home) in files.distrust(home / "images")
+    assert str(home) in image_node.distrust(home / "images")
 
 
 def test_a_directory_of_somebody_else_is_not(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,30 +48,30 @@ def test_a_directory_of_somebody_else_is_not(home: Path, monkeypatch: pytest.Mon
         os.chown(home, 4321, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 4321)
-    assert "belongs to uid" in files.distrust(home)
+    assert "belongs to uid" in image_node.distrust(home)
 
 
 def test_a_directory_is_made_but_not_what_is_above_it(home: Path) -> None:
     before = os.umask(0o077)
     try:
-        files.have(home / "images")
+        image_node.have(home / "images")
     finally:
         os.umask(before)
     assert (home / "images").stat().st_mode & 0o777 == 0o755
-    files.have(home / "images")
-    with pytest.raises(files.ImageError, match="cannot be made: No such file"):
-        files.have(home / "scratch/images")
+    image_node.have(home / "images")
+    with pytest.raises(image_node.ImageError, match="cannot be made: No such file"):
+        image_node.have(home / "scratch/images")
     (home / "file").touch()
-    with pytest.raises(files.ImageError, match="cannot be made"):
-        files.have(home / "file")
+    with pytest.raises(image_node.ImageError, match="cannot be made"):
+        image_node.have(home / "file")
 
 
 def test_what_is_read_in_pieces_is_hashed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "CHUNK", 7)
+    monkeypatch.setattr(image_node, "CHUNK", 7)
     data, target = os.urandom(1000), io.BytesIO()
-    assert files.transfer(io.BytesIO(data), target) == (hashlib.sha256(data).hexdigest(), 1000)
+    assert image_node.transfer(io.BytesIO(data), target) == (hashlib.sha256(data).hexdigest(), 1000)
     assert target.getvalue() == data
-    assert files.transfer(io.BytesIO(b""), None) == (hashlib.sha256().hexdigest(), 0)
+    assert image_node.transfer(io.BytesIO(b""), None) == (hashlib.sha256().hexdigest(), 0)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_what_is_read_in_pieces_is_hashed_whole(monkeypatch: pytest.MonkeyPatch)
 )
 def test_a_file_is_judged_by_its_superblock(home: Path, data: bytes, problem: str) -> None:
     (home / "x").write_bytes(data)
-    found = files.squashfs_problem(home / "x")
+    found = image_node.squashfs_problem(home / "x")
     assert problem in found
     assert bool(found) == bool(problem)
 
@@ -96,50 +95,52 @@ def test_a_file_is_judged_by_its_superblock(home: Path, data: bytes, problem: st
 def test_a_file_is_read_only_when_it_changed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = image(home)
     path = home / made["file"]
-    known = files.proof(path)
+    known = image_node.proof(path)
     reads: list[Path] = []
-    real = files.sha256
-    monkeypatch.setattr(files, "sha256", lambda path: reads.append(path) or real(path))
-    assert files.damage(path, made, known, verify=False) == ""
+    real = image_node.sha256
+    monkeypatch.setattr(image_node, "sha256", lambda path: reads.append(path) or real(path))
+    assert image_node.damage(path, made, known, verify=False) == ""
     assert reads == []
-    assert files.damage(path, made, known, verify=True) == ""
-    assert files.damage(path, made, None, verify=False) == ""
+    assert image_node.damage(path, made, known, verify=True) == ""
+    assert image_node.damage(path, made, None, verify=False) == ""
     os.utime(path)
-    assert files.damage(path, made, known, verify=False) == ""
+    assert image_node.damage(path, made, known, verify=False) == ""
     assert len(reads) == 3
 
 
 def test_a_file_that_was_written_to_is_found_out(home: Path) -> None:
     made = image(home)
     path = home / made["file"]
-    known = files.proof(path)
+    known = image_node.proof(path)
     times = path.stat()
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(bytes(data))
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert "sha256" in files.damage(path, made, known, verify=False), "ctime tells, whatever mtime says"
+    assert "sha256" in image_node.damage(path, made, known, verify=False), "ctime tells, whatever mtime says"
     path.write_bytes(bytes(data[:-1]))
-    assert files.damage(path, made, known, verify=False) == f"has {made['size'] - 1} bytes instead of {made['size']}"
+    assert (
+        image_node.damage(path, made, known, verify=False) == f"has {made['size'] - 1} bytes instead of {made['size']}"
+    )
     path.unlink()
-    assert files.damage(path, made, known, verify=False) == "is not there"
+    assert image_node.damage(path, made, known, verify=False) == "is not there"
     path.symlink_to("/etc/hostname")
-    assert "no file of uid" in files.damage(path, made, known, verify=False)
+    assert "no file of uid" in image_node.damage(path, made, known, verify=False)
 
 
 def test_only_the_image_itself_is_copied(home: Path) -> None:
     made = image(home / "shared")
     source, aside = home / "shared" / made["file"], home / ".aside"
-    files.copy(source, aside, made)
+    image_node.copy(source, aside, made)
     assert aside.read_bytes() == source.read_bytes()
-    assert files.adopt(aside, home / "x")["size"] == made["size"]
+    assert image_node.adopt(aside, home / "x")["size"] == made["size"]
     assert (home / "x").stat().st_mode & 0o777 == 0o644
     os.truncate(source, 10)
-    with pytest.raises(files.ImageError, match="gave 10 bytes with sha256"):
-        files.copy(source, aside, made)
+    with pytest.raises(image_node.ImageError, match="gave 10 bytes with sha256"):
+        image_node.copy(source, aside, made)
     source.unlink()
-    with pytest.raises(files.ImageError, match="No such file"):
-        files.copy(source, aside, made)
+    with pytest.raises(image_node.ImageError, match="No such file"):
+        image_node.copy(source, aside, made)
     assert not aside.exists()
 
 
@@ -148,22 +149,22 @@ def test_a_copy_that_does_not_fit_leaves_nothing(home: Path, monkeypatch: pytest
         raise OSError(errno.ENOSPC, "No space left on device")
 
     made = image(home / "shared")
-    monkeypatch.setattr(files, "transfer", full)
-    with pytest.raises(files.ImageError, match="No space left"):
-        files.copy(home / "shared" / made["file"], home / ".aside", made)
+    monkeypatch.setattr(image_node, "transfer", full)
+    with pytest.raises(image_node.ImageError, match="No space left"):
+        image_node.copy(home / "shared" / made["file"], home / ".aside", made)
     assert not (home / ".aside").exists()
 
 
 def test_a_link_moves_by_a_rename_and_only_if_it_must(home: Path) -> None:
-    assert folder.point(home / "app.sqsh", "app-1.sqsh")
+    assert image_node.point(home / "app.sqsh", "app-1.sqsh")
     before = (home / "app.sqsh").lstat().st_ino
-    assert not folder.point(home / "app.sqsh", "app-1.sqsh")
+    assert not image_node.point(home / "app.sqsh", "app-1.sqsh")
     assert (home / "app.sqsh").lstat().st_ino == before
-    assert folder.point(home / "app.sqsh", "app-2.sqsh")
-    assert folder.pointed(home / "app.sqsh") == "app-2.sqsh"
+    assert image_node.point(home / "app.sqsh", "app-2.sqsh")
+    assert image_node.pointed(home / "app.sqsh") == "app-2.sqsh"
     (home / "own.sqsh").touch()
-    with pytest.raises(files.ImageError, match="no link"):
-        folder.point(home / "own.sqsh", "app-1.sqsh")
+    with pytest.raises(image_node.ImageError, match="no link"):
+        image_node.point(home / "own.sqsh", "app-1.sqsh")
 
 
 def test_old_versions_are_dropped_and_others_left_alone(home: Path) -> None:
@@ -172,24 +173,24 @@ def test_old_versions_are_dropped_and_others_left_alone(home: Path) -> None:
         os.utime(home / one["file"], (age, age))
     other = image(home, name="app-x")
     current = made[0]["file"]
-    (home / folder.record_name(made[1]["file"])).touch()
-    assert folder.drop(home, "app", current, 1) == [made[2]["file"], made[1]["file"]]
-    assert folder.versions(home, "app") == [made[3]["file"], current]
+    (home / image_node.record_name(made[1]["file"])).touch()
+    assert image_node.drop(home, "app", current, 1) == [made[2]["file"], made[1]["file"]]
+    assert image_node.versions(home, "app") == [made[3]["file"], current]
     assert (home / other["file"]).exists()
-    assert not (home / folder.record_name(made[1]["file"])).exists()
-    assert folder.drop(home, "app", "", 0) == [made[3]["file"], current]
+    assert not (home / image_node.record_name(made[1]["file"])).exists()
+    assert image_node.drop(home, "app", "", 0) == [made[3]["file"], current]
 
 
 def test_what_killed_runs_left_is_swept(home: Path) -> None:
     for name in (".a.1.partial", ".b.broadcast", ".c.broadcast", ".keep.json", "d.partial"):
         (home / name).touch()
-    os.utime(home / ".c.broadcast", (0, time.time() - 2 * folder.OLD))
-    folder.sweep(home)
+    os.utime(home / ".c.broadcast", (0, time.time() - 2 * image_node.OLD))
+    image_node.sweep(home)
     assert sorted(path.name for path in home.iterdir()) == [".b.broadcast", ".keep.json", "d.partial"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])
 def test_a_record_that_cannot_be_read_is_none(home: Path, text: str) -> None:
     (home / "x.json").write_text(text)
-    assert folder.read_json(home / "x.json") is None
-    assert folder.read_json(home / "y.json") is None
+    assert image_node.read_json(home / "x.json") is None
+    assert image_node.read_json(home / "y.json") is None

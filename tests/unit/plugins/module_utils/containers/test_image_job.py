@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_job as job
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_files import ImageError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_plan import Group
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import BusyError, RevokedError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_staging as job
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_node import ImageError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import (
+    BusyError,
+    Group,
+    RevokedError,
+)
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.containers.images_made import image, task
 
 SALLOC = """#!/bin/sh
@@ -151,7 +154,7 @@ def test_nodes_are_given_back_when_something_breaks(home: Path) -> None:
 
 HOLD = """
 import time
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_job as job
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_staging as job
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.containers.test_image_job import GROUP, tools
 from pathlib import Path
 with job.allocation(tools(Path({home!r})), GROUP, 30) as held:

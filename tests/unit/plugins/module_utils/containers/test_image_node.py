@@ -17,10 +17,8 @@ from pathlib import Path
 import pytest
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_folder import BROADCAST
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_job import program
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_node import UNPROVED
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_plan import answers
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_node import BROADCAST, UNPROVED
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import answers, program
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.containers.images_made import (
     Json,
     image,

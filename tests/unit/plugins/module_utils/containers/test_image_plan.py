@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_plan as plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_node import UNPROVED
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_stage import MARK
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.parse import nodes_from_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_staging as plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_node import MARK, UNPROVED
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import nodes_from_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 CAPTURED = Path(__file__).parents[3] / "fixtures/slurm/scontrol-nodes-24.11.txt"
@@ -47,8 +46,8 @@ def test_nodes_out_of_service_stay_planned() -> None:
     assert planned == ["c1", "c2", "c3"]
     assert [group.nodes for group in groups] == [["c1"]]
     assert missing == [
-        plan.Missing("c2", "is down+not_responding: gone"),
-        plan.Missing("c3", "is in no open partition"),
+        plan.MissingImage("c2", "is down+not_responding: gone"),
+        plan.MissingImage("c3", "is in no open partition"),
     ]
 
 
@@ -57,7 +56,7 @@ def test_a_partition_and_nodes_that_are_asked_for() -> None:
     planned, groups, missing = plan.choose(nodes, [LONG, BATCH], ["c1", "c3"], "batch")
     assert planned == ["c1", "c3"]
     assert groups == [plan.Group("batch", ["c1"], ["c2"], 3600)]
-    assert missing == [plan.Missing("c3", "is in no open partition batch")]
+    assert missing == [plan.MissingImage("c3", "is in no open partition batch")]
     assert plan.choose(nodes, [{**BATCH, "state": "DOWN"}], ["c1"], None)[2][0].reason == "is in no open partition"
     with pytest.raises(SlurmError, match="c9"):
         plan.choose(nodes, [BATCH], ["c9"], None)
@@ -87,9 +86,9 @@ def test_nodes_that_did_not_do_it_are_named() -> None:
     good, missing = plan.sort_out(["c1", "c2", "c3", "c4"], said, "srun: error: Node failure on c4")
     assert good == ["c1"]
     assert missing == [
-        plan.Missing("c2", "app: disk full", fault=True),
-        plan.Missing("c3", "no scratch", fault=True),
-        plan.Missing("c4", "gave no answer: srun: error: Node failure on c4", fault=True),
+        plan.MissingImage("c2", "app: disk full", fault=True),
+        plan.MissingImage("c3", "no scratch", fault=True),
+        plan.MissingImage("c4", "gave no answer: srun: error: Node failure on c4", fault=True),
     ]
 
 
@@ -115,7 +114,7 @@ def test_waves(size: int, found: list[int]) -> None:
 
 
 def test_planned_is_staged_and_missing() -> None:
-    found = plan.report(["c1", "c2", "c3"], ["c1", "c2"], [plan.Missing("c2", "broke later", True)])
+    found = plan.report(["c1", "c2", "c3"], ["c1", "c2"], [plan.MissingImage("c2", "broke later", True)])
     assert found["staged"] == ["c1"]
     assert [one["node"] for one in found["missing"]] == ["c2", "c3"]
     assert plan.sentence(found) == "1 of 3 nodes have the images. Missing: c2 broke later; c3 was not reached"

@@ -7,16 +7,16 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_source as source
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_files import ImageError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_store as source
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_node import ImageError
 
 SUM, OTHER = "a" * 64, "b" * 64
 DIGEST, NEWER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
 DOCKER = "docker://nvcr.io#nvidia/pytorch:26.01-py3"
 
 
-def asked(where: str = DOCKER, **more: t.Any) -> source.Asked:
-    return source.Asked(**{"name": "app", "source": where, **more})
+def asked(where: str = DOCKER, **more: t.Any) -> source.ImageReference:
+    return source.ImageReference(**{"name": "app", "source": where, **more})
 
 
 KEPT = source.manifest(asked(), SUM, 100, DIGEST, "4.1.2")

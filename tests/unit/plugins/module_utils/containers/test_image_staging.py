@@ -11,9 +11,13 @@ import typing as t
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_staging as staging
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_files import ImageError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_plan import BUSY, Group
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_request import ARGUMENTS, read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_node import ImageError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import (
+    ARGUMENTS,
+    BUSY,
+    Group,
+    read,
+)
 
 Json = t.Dict[str, t.Any]
 IMAGE = {"name": "app", "file": "app-aaaaaaaaaaaa.sqsh", "sha256": "a" * 64, "size": 10, "path": "/shared/x"}

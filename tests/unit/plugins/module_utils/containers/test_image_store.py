@@ -14,11 +14,10 @@ from urllib.error import URLError
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_origin
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_files import ImageError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_source import Asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_store import Store
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_store
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_node import ImageError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_store import ImageReference, ImageStore
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.containers.images_made import squashfs
 
 ENROOT = """#!/bin/sh
@@ -59,9 +58,9 @@ class World:
 
     def store(
         self, where: str = DOCKER, opened: t.Any = None, keep: int = 1, verify: bool = False, **more: t.Any
-    ) -> Store:
-        asked = Asked(**{"name": "app", "source": where, **more})
-        return Store(self.images, asked, image_origin.Origin(asked, [], 60, opened), keep, verify)
+    ) -> ImageStore:
+        asked = ImageReference(**{"name": "app", "source": where, **more})
+        return ImageStore(self.images, asked, image_store.EnrootOrigin(asked, [], 60, opened), keep, verify)
 
     def have(self, *words: t.Any, dry: bool = False, **more: t.Any) -> dict[str, t.Any]:
         return self.store(*words, **more).ensure(dry)
@@ -278,12 +277,12 @@ def test_an_image_that_is_to_go(world: World) -> None:
     ],
 )
 def test_what_enroot_says_is_told_with_what_to_do(said: str, told: str) -> None:
-    found = image_origin.refusal("it failed", Outcome(1, "", f"[INFO] Fetching\n\x1b[31m{said}\x1b[0m\n", 1.0))
+    found = image_store.refusal("it failed", Outcome(1, "", f"[INFO] Fetching\n\x1b[31m{said}\x1b[0m\n", 1.0))
     assert found.startswith(f"it failed: {said}")
     assert (told in found) if told else not found.endswith(")")
 
 
 def test_an_import_on_a_node() -> None:
-    words = image_origin.on_a_node("/usr/bin/srun", None, {"mem": "8G", "nodes": 4})
+    words = image_store.on_a_node("/usr/bin/srun", None, {"mem": "8G", "nodes": 4})
     assert words[0] == "/usr/bin/srun"
     assert {"--nodes=1", "--ntasks=1", "--mem=8G", "--chdir=/"} <= set(words)

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._build import BuildError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._pinned_source import SourceError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_build as build
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_host as host
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.pyxis_recipe import PyxisError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import BuildError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import SourceError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_fit as host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_package as build
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.pyxis_package import PyxisError
 
 _LACKING = [name for name in ("cc", "make", "dpkg-deb", "dpkg") if not shutil.which(name)]
 pytestmark = pytest.mark.skipif(bool(_LACKING), reason=f"{', '.join(_LACKING)} missing: no package is built here")
@@ -83,7 +83,7 @@ class World:
 
     def params(self, **more: t.Any) -> Json:
         given = {"source": {"archive": "x", "sha256": self.sha256}, "archive": str(self.path / "source.tar")}
-        defaults = {key: option.get("default") for key, option in build.SPEC.items()}
+        defaults = {key: option.get("default") for key, option in build.PACKAGE_SPEC.items()}
         places = {
             "cache_dir": str(self.path / "kept"),
             "build_dir": str(self.path / "tmp"),
@@ -92,7 +92,7 @@ class World:
         return {**defaults, **given, **places, **more}
 
     def run(self, check: bool = False, **more: t.Any) -> Json:
-        return build.Worker(self.params(**more), check).run()
+        return build.PyxisBuilder(self.params(**more), check).run()
 
     @property
     def builds(self) -> int:

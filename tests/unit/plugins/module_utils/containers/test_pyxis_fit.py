@@ -7,8 +7,8 @@ import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.elf import ElfError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.pyxis_fit import (
-    Seen,
-    Slurm,
+    InstalledSlurm,
+    ObservedPyxis,
     from_header,
     from_number,
     from_text,
@@ -19,7 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.pyxis
 )
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.containers.elf_made import library, spank
 
-OLD, NEW, NEWER = Slurm(22, 5, 8), Slurm(24, 11, 5), Slurm(26, 5, 5)
+OLD, NEW, NEWER = InstalledSlurm(22, 5, 8), InstalledSlurm(24, 11, 5), InstalledSlurm(26, 5, 5)
 PATH = "/usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so"
 
 
@@ -28,14 +28,14 @@ PATH = "/usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so"
     [
         ("slurm-wlm 24.11.5\n", NEW),  # Debian 13: slurmd -V
         ("slurm-wlm 22.05.8\n", OLD),  # Debian 12
-        ("slurm 25.11.0-0rc1\n", Slurm(25, 11, 0)),
+        ("slurm 25.11.0-0rc1\n", InstalledSlurm(25, 11, 0)),
         ("SLURM_VERSION           = 24.11.5", NEW),
         ("", None),
         ("srun: fatal: Could not establish a configuration source", None),
         ("slurm 10.0.0.1", None),
     ],
 )
-def test_versions_are_read_from_what_programs_print(text: str, version: Slurm | None) -> None:
+def test_versions_are_read_from_what_programs_print(text: str, version: InstalledSlurm | None) -> None:
     assert from_text(text) == version
 
 
@@ -47,7 +47,7 @@ def test_versions_are_read_from_what_programs_print(text: str, version: Slurm | 
         ("/* #define SLURM_VERSION_NUMBER */\n#define SLURM_VERSION_NUM(a,b,c) (((a) << 16))\n", None),
     ],
 )
-def test_versions_are_read_from_headers(text: str, version: Slurm | None) -> None:
+def test_versions_are_read_from_headers(text: str, version: InstalledSlurm | None) -> None:
     assert from_header(text) == version
 
 
@@ -56,7 +56,7 @@ def test_a_version_reads_as_slurm_writes_it() -> None:
 
 
 def test_only_the_release_counts() -> None:
-    assert NEW.loads(Slurm(24, 11, 0)) and not NEW.loads(Slurm(24, 5, 5)) and not NEW.loads(NEWER)
+    assert NEW.loads(InstalledSlurm(24, 11, 0)) and not NEW.loads(InstalledSlurm(24, 5, 5)) and not NEW.loads(NEWER)
 
 
 def test_a_plugin_says_what_it_is() -> None:
@@ -70,21 +70,21 @@ def test_a_plugin_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     "seen, said",
     [
-        (Seen(), []),
-        (Seen(slurmd=NEW, client=NEW), []),
-        (Seen(plugin=NEW), []),  # slurmd comes later
-        (Seen(plugin=Slurm(24, 11, 1), slurmd=NEW, client=NEW), []),
+        (ObservedPyxis(), []),
+        (ObservedPyxis(slurmd=NEW, client=NEW), []),
+        (ObservedPyxis(plugin=NEW), []),  # slurmd comes later
+        (ObservedPyxis(plugin=InstalledSlurm(24, 11, 1), slurmd=NEW, client=NEW), []),
         (
-            Seen(plugin=OLD, slurmd=NEW, client=NEW),
+            ObservedPyxis(plugin=OLD, slurmd=NEW, client=NEW),
             ["for Slurm 22.05.8", "slurmd here is 24.11.5 and srun here is 24.11.5"],
         ),
         (
-            Seen(plugin=NEW, slurmd=NEW, client=NEWER),
+            ObservedPyxis(plugin=NEW, slurmd=NEW, client=NEWER),
             ["for Slurm 24.11.5", "srun here is 26.05.5", "Build it for 26.05"],
         ),
     ],
 )
-def test_a_misfit_names_both_versions_and_the_way_out(seen: Seen, said: list[str]) -> None:
+def test_a_misfit_names_both_versions_and_the_way_out(seen: ObservedPyxis, said: list[str]) -> None:
     found = misfits(seen, PATH)
     assert len(found) == bool(said)
     assert all(part in found[0] for part in [*said, PATH, "pyxis_state: absent"]) if said else not found
@@ -93,21 +93,21 @@ def test_a_misfit_names_both_versions_and_the_way_out(seen: Seen, said: list[str
 @pytest.mark.parametrize(
     "seen, said",
     [
-        (Seen(NEW, NEW, NEW, NEW, NEW), []),
-        (Seen(NEW, NEW, NEW, OLD, NEW), ["slurmd 22.05.8 runs, but 24.11.5 is installed"]),
-        (Seen(NEW, NEW, NEW, NEW, OLD), ["slurmctld is 22.05.8"]),
-        (Seen(NEW, NEW, NEW, NEW, NEWER), []),  # as it is in the middle of an upgrade
-        (Seen(slurmd=NEW), []),
+        (ObservedPyxis(NEW, NEW, NEW, NEW, NEW), []),
+        (ObservedPyxis(NEW, NEW, NEW, OLD, NEW), ["slurmd 22.05.8 runs, but 24.11.5 is installed"]),
+        (ObservedPyxis(NEW, NEW, NEW, NEW, OLD), ["slurmctld is 22.05.8"]),
+        (ObservedPyxis(NEW, NEW, NEW, NEW, NEWER), []),  # as it is in the middle of an upgrade
+        (ObservedPyxis(slurmd=NEW), []),
     ],
 )
-def test_what_else_does_not_agree_is_remarked(seen: Seen, said: list[str]) -> None:
+def test_what_else_does_not_agree_is_remarked(seen: ObservedPyxis, said: list[str]) -> None:
     found = remarks(seen)
     assert len(found) == len(said) and all(part in text for part, text in zip(said, found))
 
 
 def test_headers_of_another_release_are_refused_with_both_versions() -> None:
     assert headers_problem(None, "/usr/include/slurm", NEW, "it") == ""
-    assert headers_problem(NEW, "/usr/include/slurm", Slurm(24, 11, 0), "it") == ""
+    assert headers_problem(NEW, "/usr/include/slurm", InstalledSlurm(24, 11, 0), "it") == ""
     said = headers_problem(OLD, "/usr/include/slurm", NEW, "the Slurm that runs")
     assert (
         "/usr/include/slurm are of Slurm 22.05.8, the Slurm that runs is 24.11.5" in said

@@ -8,49 +8,48 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_host as host
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_look as looking
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_recipe as recipe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_fit as host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_package
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.elf import ElfError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.pyxis_fit import Slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.pyxis_fit import InstalledSlurm
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.containers.elf_made import spank
 
-NEW = Slurm(24, 11, 5)
-INPUTS = recipe.Inputs("commit:" + "a" * 40, "24.11.5", "b" * 64, "14.2.0", "", "amd64")
+NEW = InstalledSlurm(24, 11, 5)
+INPUTS = pyxis_package.Inputs("commit:" + "a" * 40, "24.11.5", "b" * 64, "14.2.0", "", "amd64")
 
 
 def test_inputs_that_are_unknown_are_taken_as_they_were() -> None:
     built = INPUTS._asdict()
-    assert recipe.same(INPUTS, built)
-    assert recipe.same(INPUTS._replace(compiler=None, headers=None, slurm=None), built)
+    assert pyxis_package.same(INPUTS, built)
+    assert pyxis_package.same(INPUTS._replace(compiler=None, headers=None, slurm=None), built)
     for change in ({"compiler": "12.2.0"}, {"source": "sha256:" + "c" * 64}, {"recipe": 99}, {"home": "/opt/slurm"}):
-        assert not recipe.same(INPUTS._replace(**change), built)
-    assert not recipe.same(INPUTS, {})
+        assert not pyxis_package.same(INPUTS._replace(**change), built)
+    assert not pyxis_package.same(INPUTS, {})
 
 
 @pytest.mark.parametrize("text", ["PYXIS_VER ?= 0.24.0\n", "a := b\nPYXIS_VER = 0.24.0\n"])
 def test_the_version_of_pyxis_is_in_its_makefile(text: str) -> None:
-    assert recipe.version(text) == "0.24.0"
+    assert pyxis_package.version(text) == "0.24.0"
 
 
 @pytest.mark.parametrize("text", ["", "VERSION := 4.1.2\n", "PYXIS_VER ?= $(shell date)\n"])
 def test_another_makefile_is_refused(text: str) -> None:
-    with pytest.raises(recipe.PyxisError, match="not pyxis"):
-        recipe.version(text)
+    with pytest.raises(pyxis_package.PyxisError, match="not pyxis"):
+        pyxis_package.version(text)
 
 
 def test_the_package_breaks_with_other_releases_only() -> None:
-    made = recipe.fields("0.24.0", INPUTS, NEW, "2.41")
-    assert made["Version"] == recipe.full_version("0.24.0", INPUTS)
+    made = pyxis_package.fields("0.24.0", INPUTS, NEW, "2.41")
+    assert made["Version"] == pyxis_package.full_version("0.24.0", INPUTS)
     assert "slurmd (<< 24.11), slurmd (>= 24.12~), slurm-client (<< 24.11)" in made["Breaks"]
-    assert "Breaks" not in recipe.fields("0.24.0", INPUTS._replace(home="/opt/slurm"), NEW, "2.41")
+    assert "Breaks" not in pyxis_package.fields("0.24.0", INPUTS._replace(home="/opt/slurm"), NEW, "2.41")
 
 
 def test_headers_of_a_home_are_given_to_the_compiler() -> None:
-    made = recipe.step("/s", "/t", INPUTS, "aarch64", "/opt/slurm")
+    made = pyxis_package.build_step("/s", "/t", INPUTS, "aarch64", "/opt/slurm")
     assert made.environment["CPPFLAGS"] == "-I/opt/slurm/include"
     assert "libdir=/usr/lib/aarch64-linux-gnu" in made.argv and "DESTDIR=/t" in made.argv
-    assert recipe.step("/s", "/t", INPUTS, "aarch64", "").environment["CPPFLAGS"] == ""
+    assert pyxis_package.build_step("/s", "/t", INPUTS, "aarch64", "").environment["CPPFLAGS"] == ""
 
 
 @pytest.mark.parametrize(
@@ -107,8 +106,8 @@ class Node:
         self.drop_in.write_text(f"# 0.24.0\nrequired {self.plugin} container_scope=job\n")
 
     def look(self, **more: t.Any) -> dict[str, t.Any]:
-        defaults = {key: option.get("default") for key, option in looking.SPEC.items()}
-        return looking.look({**defaults, "slurm_home": str(self.home), "drop_in": str(self.drop_in), **more})
+        defaults = {key: option.get("default") for key, option in pyxis_package.INFO_SPEC.items()}
+        return pyxis_package.look({**defaults, "slurm_home": str(self.home), "drop_in": str(self.drop_in), **more})
 
 
 def test_a_host_with_its_own_pyxis_is_well(tmp_path: Path) -> None:

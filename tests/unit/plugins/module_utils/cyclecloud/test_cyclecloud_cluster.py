@@ -13,17 +13,15 @@ import jinja2
 import pytest
 import yaml
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import (
-    account_task,
-    cluster_task,
-    parameters,
-    ready,
-    template,
-    wish,
+    account,
+    cluster,
+    cluster_request,
+    cluster_state,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import Cli, CliError, Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.waiting import Waiter
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cluster_state import Waiter
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, Json
 
 ROLE = Path(__file__).resolve().parents[5] / "roles/cyclecloud_cluster"
 IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:22.04.2026010100"
@@ -88,31 +86,31 @@ def want(**others: t.Any) -> Json:
 
 def test_shipped_template_reads_only_what_it_declares() -> None:
     text = shipped()
-    declared = template.declared(text)
-    assert template.used(text) <= set(declared)
-    assert set(declared) <= template.used(text)
-    assert template.clusters(text) == ["hpcai-slurm"]
+    declared = cluster_request.declared(text)
+    assert cluster_request.used(text) <= set(declared)
+    assert set(declared) <= cluster_request.used(text)
+    assert cluster_request.clusters(text) == ["hpcai-slurm"]
     assert declared["Region"].required and declared["ndv5Spot"].default == "false"
 
 
 def test_parameters_fit_the_shipped_template() -> None:
-    values = parameters.build(want())
-    declared = template.declared(shipped())
-    assert parameters.unknown(values, declared) == [] and parameters.lacking(values, declared) == []
+    values = cluster_request.build(want())
+    declared = cluster_request.declared(shipped())
+    assert cluster_request.unknown(values, declared) == [] and cluster_request.lacking(values, declared) == []
     assert values["SubnetId"] == "rg/v/c" and values["ndv5Spot"] is True and values["SchedulerImageName"] == IMAGE
 
 
 def test_parameters_fit_the_built_in_template() -> None:
     arrays = [{**ARRAYS[0], "name": "gpu", "zone": "2"}]
-    values = parameters.build(want(builtin="slurm_template_4.0.9", node_arrays=arrays))
-    assert parameters.unknown(values, None) == []
+    values = cluster_request.build(want(builtin="slurm_template_4.0.9", node_arrays=arrays))
+    assert cluster_request.unknown(values, None) == []
     assert values["GPUMachineType"] == "Standard_ND96asr_v4" and values["GPUAvailabilityZone"] == "2"
 
 
 def test_own_project_comes_first_and_only_on_compute_nodes() -> None:
     project = {"name": "hpcai-node", "spec": "node", "version": "1.0.7"}
     specs = [{"project": "site", "version": "1.0.0", "nodes": ["scheduler", "compute"]}]
-    values = parameters.build(want(project=project, specs=specs))
+    values = cluster_request.build(want(project=project, specs=specs))
     assert list(values["ndv4ClusterInitSpecs"]) == ["hpcai-node:node:1.0.7", "site:default:1.0.0"]
     assert list(values["SchedulerClusterInitSpecs"]) == ["site:default:1.0.0"]
     assert values["LoginClusterInitSpecs"] == {}
@@ -135,8 +133,8 @@ def test_own_project_comes_first_and_only_on_compute_nodes() -> None:
     ],
 )
 def test_wrong_wishes(change: Json, text: str) -> None:
-    assert wish.problems(want()) == []
-    assert text in "; ".join(wish.problems(want(**change)))
+    assert cluster_request.problems(want()) == []
+    assert text in "; ".join(cluster_request.problems(want(**change)))
 
 
 @pytest.mark.parametrize(
@@ -144,11 +142,11 @@ def test_wrong_wishes(change: Json, text: str) -> None:
     [(4, "4", True), (True, "true", True), ("", None, True), ({}, None, True), ("A", "a", False), (4, 5, False)],
 )
 def test_exported_values_are_compared_leniently(wanted: t.Any, have: t.Any, same: bool) -> None:
-    assert parameters.same(wanted, have) is same
+    assert cluster_request.same(wanted, have) is same
 
 
 def test_secrets_are_hidden_in_a_diff() -> None:
-    assert parameters.lines({"a": 1, "b": "geheim"}, ["a", "b"], {"b"}) == "a = 1\nb = (hidden)\n"
+    assert cluster_request.lines({"a": 1, "b": "geheim"}, ["a", "b"], {"b"}) == "a = 1\nb = (hidden)\n"
 
 
 def node(name: str, role: str, status: str, **others: t.Any) -> Json:
@@ -158,11 +156,11 @@ def node(name: str, role: str, status: str, **others: t.Any) -> Json:
 
 def test_readiness() -> None:
     heads = [node("scheduler", "scheduler", "Ready"), node("login-1", "login", "Preparing")]
-    seen = ready.look({"nodes": heads}, 2)
+    seen = cluster_state.look({"nodes": heads}, 2)
     assert seen.waiting == ["login-1 is Preparing", "1 of 2 login nodes are there"] and not seen.failed
-    seen = ready.look({"nodes": [node("scheduler", "scheduler", "Failed", StatusMessage="quota")]}, 0)
+    seen = cluster_state.look({"nodes": [node("scheduler", "scheduler", "Failed", StatusMessage="quota")]}, 0)
     assert seen.failed == ["scheduler failed: quota"]
-    assert ready.look({"nodes": []}, 0).waiting == ["there is no scheduler yet"]
+    assert cluster_state.look({"nodes": []}, 0).waiting == ["there is no scheduler yet"]
 
 
 class Fake:
@@ -221,14 +219,14 @@ class Fake:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
-    monkeypatch.setattr(cluster_task.Scheduler, "await_slurm", lambda *dummy: None)
+    monkeypatch.setattr(cluster.Scheduler, "await_slurm", lambda *dummy: None)
     monkeypatch.setattr("time.sleep", lambda dummy: None)
     return Fake()
 
 
 def do(fake: Fake, tmp_path: Path, check: bool = False, **others: t.Any) -> Json:
     wanted = want(state_dir=str(tmp_path), **others)
-    work = cluster_task.absent if wanted["state"] == "absent" else cluster_task.present
+    work = cluster.absent if wanted["state"] == "absent" else cluster.present
     return work(Cli(wanted, fake.run), wanted, t.cast(t.Any, fake), check)
 
 
@@ -265,10 +263,10 @@ def killed(*dummy: t.Any) -> None:
 def test_scale_is_made_good(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scaled: list[int] = []
     do(fake, tmp_path)
-    monkeypatch.setattr(cluster_task.Scheduler, "scale", killed)
+    monkeypatch.setattr(cluster.Scheduler, "scale", killed)
     with pytest.raises(KeyboardInterrupt):
         do(fake, tmp_path, max_scaleset_size=50)
-    monkeypatch.setattr(cluster_task.Scheduler, "scale", lambda dummy: scaled.append(1))
+    monkeypatch.setattr(cluster.Scheduler, "scale", lambda dummy: scaled.append(1))
     assert do(fake, tmp_path, max_scaleset_size=50)["changed"] and scaled == [1]
     assert not do(fake, tmp_path, max_scaleset_size=50)["changed"] and scaled == [1]
     assert fake.calls.count("import_cluster") == 2
@@ -363,7 +361,7 @@ class Locker:
         return ""
 
 
-def task(tmp_path: Path, works: bool) -> tuple[account_task.Task, Locker]:
+def task(tmp_path: Path, works: bool) -> tuple[account.AccountTask, Locker]:
     clock = Clock()
     cli = Locker(clock, works)
     options = {
@@ -385,7 +383,7 @@ def task(tmp_path: Path, works: bool) -> tuple[account_task.Task, Locker]:
         "identity_timeout": 0,
         "state_dir": str(tmp_path),
     }
-    return account_task.Task(t.cast(t.Any, cli), options, clock), cli
+    return account.AccountTask(t.cast(t.Any, cli), options, clock), cli
 
 
 def test_failed_locker_is_tried_again_after_two_minutes(tmp_path: Path) -> None:

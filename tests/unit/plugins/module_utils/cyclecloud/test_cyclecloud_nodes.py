@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import facts, hosts, nodes_task
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.nodes import Plan, plan, progress
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import Client, CycleCloudError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_state, nodes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.nodes import NodesPlan, plan, progress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import CycleClient, CycleCloudError
 
 STATUS = json.loads((Path(__file__).parents[3] / "fixtures/cyclecloud/status.json").read_text())
 Json = t.Dict[str, t.Any]
@@ -40,7 +40,7 @@ def changed(**buckets: Json) -> Json:
 
 
 def test_nodes_in_our_words() -> None:
-    found = {one["name"]: one for one in facts.nodes(STATUS)}
+    found = {one["name"]: one for one in cluster_state.nodes(STATUS)}
     assert list(found) == ["gpu-1", "gpu-2", "gpu-3", "htc-1", "login-1", "scheduler"]
     assert {name: one["role"] for name, one in found.items() if one["role"] != "execute"} == {
         "login-1": "login",
@@ -53,14 +53,16 @@ def test_nodes_in_our_words() -> None:
 
 @pytest.mark.parametrize("name, kept", [("gpu-1.internal", True), ("-oProxyCommand=x", False), ("a b", False)])
 def test_a_host_name_that_ssh_would_take_for_an_option_is_no_address(name: str, kept: bool) -> None:
-    one = facts.node({"Name": "gpu-1", "Template": "gpu", "Status": "Ready", "Hostname": name})
-    found = hosts.to_hosts([one], "c1", ["Ready"], "")
+    one = cluster_state.node({"Name": "gpu-1", "Template": "gpu", "Status": "Ready", "Hostname": name})
+    found = cluster_state.to_hosts([one], "c1", ["Ready"], "")
     assert [host.remote["ansible_host"] for host in found] == ([name] if kept else [])
 
 
 def test_roles_without_configuration_follow_the_template() -> None:
     names = ("scheduler", "login", "gpu", "other")
-    roles = [facts.node({"Template": name}, {"name": name} if name == "gpu" else None)["role"] for name in names]
+    roles = [
+        cluster_state.node({"Template": name}, {"name": name} if name == "gpu" else None)["role"] for name in names
+    ]
     assert roles == ["scheduler", "login", "execute", ""]
 
 
@@ -83,24 +85,27 @@ def test_the_lowest_limit_counts(bucket: Json, spot: bool, available: int, limit
         if one["name"] == "gpu"
     )
     array["buckets"][0]["familyConsumedCoreCount"] = 288
-    assert facts.available_now(array, array["buckets"][0], spot) == (available, limit)
-    assert facts.maximum(array, array["buckets"][0], spot) == most
+    assert cluster_state.available_now(array, array["buckets"][0], spot) == (available, limit)
+    assert cluster_state.maximum(array, array["buckets"][0], spot) == most
 
 
 def test_gpus_that_cyclecloud_does_not_see() -> None:
-    assert facts.gpu_problems(STATUS, {"gpu": 8}) == []
+    assert cluster_state.gpu_problems(STATUS, {"gpu": 8}) == []
     blind = changed(gpu={"virtualMachine": {"vcpuCount": 96, "gpuCount": 0}})
-    assert "sees 0 GPUs in Standard_ND96asr_v4 of node array gpu, not 8" in facts.gpu_problems(blind, {"gpu": 8})[0]
-    assert "no node array gqu" in facts.gpu_problems(STATUS, {"gqu": 8})[0]
+    assert (
+        "sees 0 GPUs in Standard_ND96asr_v4 of node array gpu, not 8"
+        in cluster_state.gpu_problems(blind, {"gpu": 8})[0]
+    )
+    assert "no node array gqu" in cluster_state.gpu_problems(STATUS, {"gqu": 8})[0]
 
 
 def test_ready_means_started_and_scheduler_ready() -> None:
-    assert facts.ready(STATUS) == (True, [])
-    assert facts.ready({**STATUS, "targetState": "Off"})[0] is False
+    assert cluster_state.ready(STATUS) == (True, [])
+    assert cluster_state.ready({**STATUS, "targetState": "Off"})[0] is False
     failed = copy.deepcopy(STATUS)
     failed["nodes"][0].update(Status="Failed", StatusMessage="AllocationFailed")
-    assert facts.ready(failed) == (False, ["scheduler is Failed: AllocationFailed"])
-    assert facts.ready({}) == (False, [])
+    assert cluster_state.ready(failed) == (False, ["scheduler is Failed: AllocationFailed"])
+    assert cluster_state.ready({}) == (False, [])
 
 
 NOTHING = ("", [], [])
@@ -185,7 +190,7 @@ def test_partial_takes_what_there_is() -> None:
 
 
 def test_progress_tells_failures_from_waiting() -> None:
-    nodes = facts.nodes(STATUS)
+    nodes = cluster_state.nodes(STATUS)
     assert progress(nodes, ["gpu-1", "gpu-3"], {"Ready"}) == (["gpu-3"], [])
     waiting, failed = progress(nodes, ["htc-1", "lost-1"], {"Ready"})
     assert waiting == [] and "9443" in failed[0] and failed[1] == "lost-1 is gone"
@@ -217,7 +222,7 @@ class Server:
         self.now += seconds
 
     def run(self, check: bool = False, **given: t.Any) -> Json:
-        task = nodes_task.Task(t.cast(Client, self), wish(**given), lambda: self.now)
+        task = nodes.NodesTask(t.cast(CycleClient, self), wish(**given), lambda: self.now)
         return task.run(check)
 
 
@@ -258,4 +263,4 @@ def test_check_mode_asks_nothing_and_foresees() -> None:
 
 
 def test_a_plan_without_change_has_no_route() -> None:
-    assert plan(STATUS, wish(state="absent", names=["x-1"])) == Plan("", [], [], [], {"Off", "Terminated"})
+    assert plan(STATUS, wish(state="absent", names=["x-1"])) == NodesPlan("", [], [], [], {"Off", "Terminated"})

@@ -12,14 +12,13 @@ import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import (
     account,
-    cli,
     package,
     project,
-    records,
     server,
-    settings,
+    server_cli,
+    site,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import CliError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import CliError
 
 DPKG = """cyclecloud8 8.9.3-3500 hold installed
 openjdk-8-jre-headless 8u432 install installed
@@ -31,12 +30,12 @@ cyclecloud8 | 8.9.3-3500 | file:/srv/repository bookworm/main amd64 Packages
 cyclecloud8 | 8.10.0-4000 | file:/srv/repository bookworm/main amd64 Packages
 """
 OFFERED = ["8.9.4-3600", "8.9.3-3500", "8.10.0-4000"]
-HERE = package.Package("8.9.3-3500", True, True)
+HERE = package.ServerPackage("8.9.3-3500", True, True)
 
 
 def test_a_diff_of_settings_shows_no_password() -> None:
     text = "webServerPort=8080\nwebServerKeystorePass = geheim\n# a password = b\n"
-    assert settings.shown(text) == "webServerPort=8080\nwebServerKeystorePass = (hidden)\n# a password = b\n"
+    assert server.shown(text) == "webServerPort=8080\nwebServerKeystorePass = (hidden)\n# a password = b\n"
 
 
 def test_dpkg_and_apt_are_read() -> None:
@@ -57,7 +56,7 @@ def test_dpkg_and_apt_are_read() -> None:
         ("8.9.4", HERE, "8.9.4-3600"),
     ],
 )
-def test_version_is_chosen(wanted: str, here: package.Package | None, version: str) -> None:
+def test_version_is_chosen(wanted: str, here: package.ServerPackage | None, version: str) -> None:
     assert package.choose("cyclecloud8", wanted, here, OFFERED) == version
 
 
@@ -71,9 +70,9 @@ def test_package_plan() -> None:
     nothing = package.plan("cyclecloud8", "8.9.3", ["openjdk-8-jre-headless"], package.installed(DPKG), OFFERED)
     assert not nothing.changed
     upgrade = package.plan("cyclecloud8", "8.9.4", [], package.installed(DPKG), OFFERED)
-    assert upgrade == package.Plan("8.9.4-3600", ["cyclecloud8=8.9.4-3600"], True, True, False)
+    assert upgrade == package.PackagePlan("8.9.4-3600", ["cyclecloud8=8.9.4-3600"], True, True, False)
     fresh = package.plan("cyclecloud8", "8.9.3", ["java"], {}, OFFERED)
-    assert fresh == package.Plan("8.9.3-3500", ["java", "cyclecloud8=8.9.3-3500"], False, True, False)
+    assert fresh == package.PackagePlan("8.9.3-3500", ["java", "cyclecloud8=8.9.3-3500"], False, True, False)
     assert package.plan("half", "1", [], package.installed(DPKG), ["1.0"]).repair
 
 
@@ -81,23 +80,21 @@ PROPERTIES = "# webServerPort=1\nwebServerPort=8080\nother = x\nwebServerPort=80
 
 
 def test_properties_keep_everything_else() -> None:
-    assert settings.properties(PROPERTIES) == {"webServerPort": "80", "other": "x"}
-    after = settings.with_properties(PROPERTIES, {"webServerPort": 8443, "webServerEnableHttps": True})
+    assert server.properties(PROPERTIES) == {"webServerPort": "80", "other": "x"}
+    after = server.with_properties(PROPERTIES, {"webServerPort": 8443, "webServerEnableHttps": True})
     assert after == "# webServerPort=1\nwebServerPort=8080\nother = x\nwebServerPort=8443\nwebServerEnableHttps=true\n"
-    assert settings.with_properties(after, {"webServerPort": 8443, "webServerEnableHttps": True}) == after
+    assert server.with_properties(after, {"webServerPort": 8443, "webServerEnableHttps": True}) == after
 
 
 def test_section_keeps_other_sections() -> None:
     before = "[cyclecloud]\nurl = a\npassword = old\nmine = 1\n\n[pogo azure]\ntype = az\n"
-    after = settings.with_section(
-        before, "cyclecloud", {"url": "a", "password": "new = x", "verify_certificates": True}
-    )
+    after = server.with_section(before, "cyclecloud", {"url": "a", "password": "new = x", "verify_certificates": True})
     assert after == (
         "[cyclecloud]\nurl = a\npassword = new = x\nmine = 1\nverify_certificates = true\n\n[pogo azure]\ntype = az\n"
     )
-    assert settings.with_section("", "cyclecloud", {"url": "a"}) == "[cyclecloud]\nurl = a\n"
+    assert server.with_section("", "cyclecloud", {"url": "a"}) == "[cyclecloud]\nurl = a\n"
     again = {"url": "a", "password": "new = x", "verify_certificates": True}
-    assert settings.with_section(after, "cyclecloud", again) == after
+    assert server.with_section(after, "cyclecloud", again) == after
 
 
 @pytest.mark.parametrize(
@@ -105,19 +102,19 @@ def test_section_keeps_other_sections() -> None:
     [("", []), ("[]\n", []), ('{"Name": "a"}', [{"Name": "a"}]), ('note\n[{"Name": "a"}]', [{"Name": "a"}])],
 )
 def test_records_are_read(text: str, rows: list[t.Any]) -> None:
-    assert cli.records(text) == rows
+    assert server_cli.records(text) == rows
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[1]", "{"])
 def test_other_answers_are_refused(text: str) -> None:
     with pytest.raises(CliError):
-        cli.records(text)
+        server_cli.records(text)
 
 
 @pytest.mark.parametrize("value", ['a" || true', "a\nb", "", "a'b", "a;b"])
 def test_a_value_cannot_leave_its_quotes(value: str) -> None:
     with pytest.raises(CliError, match="cannot stand in a query"):
-        cli.quoted(value)
+        server_cli.quoted(value)
 
 
 @pytest.mark.parametrize(
@@ -125,11 +122,11 @@ def test_a_value_cannot_leave_its_quotes(value: str) -> None:
     [("Sesam-0effne", True), ("short-A1", True), ("Aa1-", False), ("alllowercase", False), ("With%percent1", False)],
 )
 def test_passwords(password: str, good: bool) -> None:
-    assert (records.password_problems(password) == []) is good
+    assert (site.password_problems(password) == []) is good
 
 
 def test_only_missing_records_are_dropped() -> None:
-    wanted = records.wanted("admin", "Secret-123", "ssh-ed25519 AAAA x\n")
+    wanted = site.site_records("admin", "Secret-123", "ssh-ed25519 AAAA x\n")
     assert [one["AdType"] for one in wanted[3:]] == ["AuthenticatedUser", "Credential"]
     have = {
         "cycleserver.installation.initial_user": [{"Value": "admin"}],
@@ -137,7 +134,7 @@ def test_only_missing_records_are_dropped() -> None:
         "admin": [{"Name": "admin"}],
         "admin/public": [{"PublicKey": "ssh-ed25519 other"}],
     }
-    found = records.missing(wanted, lambda dummy, name: have.get(name, []))
+    found = site.missing(wanted, lambda dummy, name: have.get(name, []))
     assert [one["Name"] for one in found] == ["distribution_method", "admin/public"]
 
 
@@ -243,8 +240,8 @@ def test_what_is_no_project_is_refused(tmp_path: Path) -> None:
 def test_login_is_read_and_refused(tmp_path: Path) -> None:
     path = tmp_path / "config.ini"
     path.write_text("[cyclecloud]\nurl = https://localhost:8443\nusername = u\npassword = p%x\n")
-    assert cli.login(str(path)) == cli.Login("https://localhost:8443", "u", "p%x", True)
+    assert server_cli.login(str(path)) == server_cli.Login("https://localhost:8443", "u", "p%x", True)
     path.write_text("[other]\npassword = topsecret\n")
     with pytest.raises(CliError) as info:
-        cli.login(str(path))
+        server_cli.login(str(path))
     assert "topsecret" not in str(info.value)

@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import rest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import (
-    Client,
+    CycleClient,
     CycleCloudError,
     UnknownOutcome,
 )
@@ -42,8 +42,8 @@ class Server:
             raise urllib.error.HTTPError(request.full_url, answer, "", headers, io.BytesIO(b"never read"))
         return io.BytesIO(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
-    def client(self) -> Client:
-        return Client(URL, "admin", "s3cret-Word", open=self, sleep=self.pauses.append)
+    def client(self) -> CycleClient:
+        return CycleClient(URL, "admin", "s3cret-Word", open=self, sleep=self.pauses.append)
 
 
 def test_a_request_has_what_the_reference_asks_for() -> None:

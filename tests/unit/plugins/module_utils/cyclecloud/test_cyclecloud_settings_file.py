@@ -10,12 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import settings_file
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.settings_file import (
-    Access,
-    SettingsFile,
-    needed,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import server
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server import Access, SettingsFile, needed
 
 SERVER = (500, 600)
 
@@ -40,7 +36,7 @@ def test_the_server_reads_it_and_nobody_else(now: Access, wanted: Access) -> Non
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsFile:
-    monkeypatch.setattr(settings_file, "server_ids", lambda: (os.getuid(), os.getgid()))
+    monkeypatch.setattr(server, "server_ids", lambda: (os.getuid(), os.getgid()))
     return SettingsFile(tmp_path / "cycle_server.properties")
 
 

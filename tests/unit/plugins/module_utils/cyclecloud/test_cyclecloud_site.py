@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import site
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cli import Cli, CliError, Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.package import Apt, Plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.records import Drop
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.package import PackagePlan, ServerApt
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.site import Drop
 
 PASSWORD = "Sesam-0effne"
 # Answers queries with nothing until the records were taken in, and notes what it was called with.
@@ -119,9 +119,9 @@ def test_records_that_are_not_taken_leave_nothing(home: Path, suffix: str, text:
 
 
 def test_upgrade_stops_moves_and_starts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    apt = Apt(Cli(params(home)), {"name": "cyclecloud8", "timeout": 5, "check": False})
+    apt = ServerApt(Cli(params(home)), {"name": "cyclecloud8", "timeout": 5, "check": False})
     monkeypatch.setattr(apt, "_do", lambda argv: (home / "calls").open("a").write(f"{argv[0]} {argv[-1]}\n"))
-    apt.carry_out(Plan("8.9.4-1", ["cyclecloud8=8.9.4-1"], True, True, False), 60)
+    apt.carry_out(PackagePlan("8.9.4-1", ["cyclecloud8=8.9.4-1"], True, True, False), 60)
     calls = (home / "calls").read_text().splitlines()
     wanted = ["stop", "apt-get cyclecloud8=8.9.4-1", "apt-mark cyclecloud8", "start --wait", "await_startup"]
     assert calls == wanted

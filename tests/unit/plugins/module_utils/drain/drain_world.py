@@ -12,10 +12,10 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import reconcile
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import Settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import DrainSettings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 
@@ -103,10 +103,10 @@ class World:
         for name in self.nodes:
             self.say(name)
 
-    def settings(self, **change: t.Any) -> Settings:
-        return Settings(str(self.mailbox), str(self.state))._replace(**change)
+    def settings(self, **change: t.Any) -> DrainSettings:
+        return DrainSettings(str(self.mailbox), str(self.state))._replace(**change)
 
-    def reconcile(self, dry_run: bool = False, **change: t.Any) -> reconcile.Outcome:
+    def reconcile(self, dry_run: bool = False, **change: t.Any) -> reconcile.PassOutcome:
         return reconcile.perform(self.settings(**change), dry_run, self, self.now)
 
     def reasons(self) -> dict[str, str]:

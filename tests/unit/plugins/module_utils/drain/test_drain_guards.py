@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import metric
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import metric
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import mailbox, reconcile
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.slurm import leaves_from_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.reconcile import leaves_from_text
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.drain.drain_world import (
     NOW,
     Node,
@@ -33,7 +33,7 @@ def cluster(folder: Path, count: int, leaf: int = 0) -> World:
     return world
 
 
-def causes(outcome: reconcile.Outcome) -> list[str]:
+def causes(outcome: reconcile.PassOutcome) -> list[str]:
     return [item["text"] for item in outcome.findings if item["kind"] == "common_cause"]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import command, latches, mailbox, report, request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import latches, mailbox, reconcile, request
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.drain.drain_world import NOW, World, fault
 
 GOOD = {"schema": 1, "mailbox": "/shared/.hpcai/health"}
@@ -54,7 +54,7 @@ def test_a_thousand_broken_letters_drain_nobody(tmp_path: Path, seed: int) -> No
             {"schema": 1, "node": "n1", "time": NOW, "records": [record], "physical_host": rng.choice(WORDS)}
         )
         cut = text[: rng.randrange(len(text))] if rng.random() < 0.3 else text
-        found = report.read("n1", cut, NOW)
+        found = request.read("n1", cut, NOW)
         world_faults = [item for item in found.records if item["verdict"] == "fail" and item["class"] == "hardware"]
         assert world_faults == []
 
@@ -151,26 +151,26 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     world.say("n3", fault())
     config = tmp_path / "reconcile.json"
     config.write_text(json.dumps({"schema": 1, "mailbox": str(world.mailbox), "state_dir": str(world.state)}))
-    done = command.reconcile.perform
-    monkeypatch.setattr(command.reconcile, "perform", lambda settings, dry: done(settings, dry, world, NOW))
+    done = reconcile.perform
+    monkeypatch.setattr(reconcile, "perform", lambda settings, dry: done(settings, dry, world, NOW))
     options = ["--config", str(config)]
-    assert (command.main([*options, "--dry-run"]), capsys.readouterr().out) == (
+    assert (reconcile.main([*options, "--dry-run"]), capsys.readouterr().out) == (
         0,
         "would drain n3: hpcai:xid:xid is bad\n",
     )
-    assert (command.main(options), world.reasons()) == (0, {"n3": "hpcai:xid:xid is bad"})
+    assert (reconcile.main(options), world.reasons()) == (0, {"n3": "hpcai:xid:xid is bad"})
     assert capsys.readouterr().out.startswith("drained n3: hpcai:xid:xid is bad\n")
-    assert (command.main(options), capsys.readouterr().out) == (0, "")  # what the journal knows is not told again
-    assert command.main([*options, "--json"]) == 0
+    assert (reconcile.main(options), capsys.readouterr().out) == (0, "")  # what the journal knows is not told again
+    assert reconcile.main([*options, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["drained"] == {}
-    assert command.main([*options, "--release", "n[3-4]"]) == 0
+    assert reconcile.main([*options, "--release", "n[3-4]"]) == 0
     assert capsys.readouterr().out == "released: node:n3|xid\n"
-    assert command.main([*options, "--release", "n[3"]) == 2
-    assert command.main(["--config", str(tmp_path / "none")]) == 2
+    assert reconcile.main([*options, "--release", "n[3"]) == 2
+    assert reconcile.main(["--config", str(tmp_path / "none")]) == 2
     assert "nothing was done: configuration" in capsys.readouterr().err
     world.answer = lambda argv: mailbox.run(["false"], 5) if argv[1] == "update" else None
     world.say("n5", fault("ecc"))
     world.resume("n3")
     world.say("n3")
-    assert command.main(options) == 2
+    assert reconcile.main(options) == 2
     assert "nodename=n5 state=drain" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import mailbox, reconcile, state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import DrainError
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.drain.drain_world import (
@@ -42,7 +42,7 @@ def world(tmp_path: Path) -> World:
     return found
 
 
-def kinds(outcome: reconcile.Outcome) -> list[str]:
+def kinds(outcome: reconcile.PassOutcome) -> list[str]:
     return [item["kind"] for item in outcome.findings]
 
 

@@ -10,23 +10,19 @@ from pathlib import Path
 import pytest
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth_argv as argv
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth_check as check
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth_run as runner
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth import Gpu, Listed
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_read import Reading, read
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.srun_busy import busy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, NotFound
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth, bandwidth_command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth import BandwidthReading, read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_command import Listed, MeasuredGpu
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import Method
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import from_facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.numa import Method
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 ALL = ["h2d", "d2h", "d2d"]
 NUMACTL = Method("numactl", "/usr/bin/numactl")
-GPU2 = Gpu(2, "GPU-aa", "00000003:00:00.0", 0, "0-23")
+GPU2 = MeasuredGpu(2, "GPU-aa", "00000003:00:00.0", 0, "0-23")
 FACTS = {
     "gpus": [
         {"index": 0, "bus_id": "00000001:00:00.0", "numa_node": 1, "cpus": "24-47"},
@@ -56,17 +52,17 @@ def fixture(tool: str, name: str) -> str:
     ],
 )
 def test_gpus_is_a_count_or_a_list(value: t.Any, want: list[int] | None) -> None:
-    assert asked.wanted(value) == want
+    assert bandwidth_command.wanted(value) == want
 
 
 @pytest.mark.parametrize("value", [True, "all", [1, 1], [-1], {"a": 1}, "1,x", 5000, [None]])
 def test_other_gpus_are_refused(value: t.Any) -> None:
-    with pytest.raises(asked.BandwidthError):
-        asked.wanted(value)
+    with pytest.raises(bandwidth_command.GpuBandwidthError):
+        bandwidth_command.wanted(value)
 
 
 def test_plan_joins_topology_and_nvidia_smi() -> None:
-    got = asked.plan(None, from_facts(FACTS), LISTED)
+    got = bandwidth_command.plan(None, from_facts(FACTS), LISTED)
     assert [(gpu.index, gpu.uuid, gpu.numa_node, gpu.cpus, gpu.problem) for gpu in got] == [
         (0, "GPU-0", 1, "24-47", ""),
         (1, "GPU-1", 1, "24-47", ""),
@@ -76,16 +72,16 @@ def test_plan_joins_topology_and_nvidia_smi() -> None:
 
 
 def test_plan_without_nvidia_smi_or_topology() -> None:
-    assert asked.plan([0, 5], None, None) == [Gpu(0), Gpu(5)]
-    assert Gpu(5).visible == "5"
-    assert [gpu.uuid for gpu in asked.plan(None, None, LISTED)] == ["GPU-0", "GPU-1", "GPU-2"]
-    assert asked.plan(None, None, None) == []
+    assert bandwidth_command.plan([0, 5], None, None) == [MeasuredGpu(0), MeasuredGpu(5)]
+    assert MeasuredGpu(5).visible == "5"
+    assert [gpu.uuid for gpu in bandwidth_command.plan(None, None, LISTED)] == ["GPU-0", "GPU-1", "GPU-2"]
+    assert bandwidth_command.plan(None, None, None) == []
 
 
 def test_a_planned_gpu_that_is_not_there_is_named_and_no_other_takes_its_place() -> None:
     # The second of three is lost: nvidia-smi then gives its index to the third.
     left = [LISTED[0], Listed(1, "GPU-2", "00000003:00:00.0")]
-    got = asked.plan([0, 1, 2], from_facts(FACTS), left)
+    got = bandwidth_command.plan([0, 1, 2], from_facts(FACTS), left)
     assert [(gpu.uuid, gpu.problem) for gpu in got] == [
         ("GPU-0", ""),
         (None, "nvidia-smi does not list GPU 1 at 00000002:00:00.0; it lists 2"),
@@ -93,14 +89,14 @@ def test_a_planned_gpu_that_is_not_there_is_named_and_no_other_takes_its_place()
     ]
     gone = "; which one is gone says gpu_count of gpu_info"
     told = f"nvidia-smi does not list GPU 7; it lists 2{gone}"
-    assert [gpu.problem for gpu in asked.plan([0, 7], None, left)] == ["", told]
-    assert [gpu.surplus for gpu in asked.plan([0, 7], None, left)] == [False, True]
+    assert [gpu.problem for gpu in bandwidth_command.plan([0, 7], None, left)] == ["", told]
+    assert [gpu.surplus for gpu in bandwidth_command.plan([0, 7], None, left)] == [False, True]
     gap = [LISTED[0], Listed(2, "GPU-2", "00000003:00:00.0")]
-    assert [(gpu.problem, gpu.surplus) for gpu in asked.plan([1], None, gap)] == [
+    assert [(gpu.problem, gpu.surplus) for gpu in bandwidth_command.plan([1], None, gap)] == [
         ("nvidia-smi does not list GPU 1; it lists 2", False)
     ]
     told = f"the topology has 3 GPUs and no GPU 7{gone}"
-    assert [gpu.problem for gpu in asked.plan([0, 7], from_facts(FACTS), None)] == ["", told]
+    assert [gpu.problem for gpu in bandwidth_command.plan([0, 7], from_facts(FACTS), None)] == ["", told]
 
 
 @pytest.mark.parametrize(
@@ -124,11 +120,11 @@ def test_a_planned_gpu_that_is_not_there_is_named_and_no_other_takes_its_place()
 )
 def test_nonsense_is_refused(change: dict[str, t.Any]) -> None:
     params = {"directions": ALL, "size": None, "timeout": 9, "cpu_masks": [], "visible_devices": [], "expect": []}
-    asked.validate(params, Launch())
+    bandwidth_command.validate(params, Launch())
     with pytest.raises(ValueError):
-        asked.validate({**params, **change}, Launch())
+        bandwidth_command.validate({**params, **change}, Launch())
     with pytest.raises(ValueError, match="8 ranks"):
-        asked.validate(params, Launch(kind="srun", ranks_per_node=8))
+        bandwidth_command.validate(params, Launch(kind="srun", ranks_per_node=8))
 
 
 def finder(*there: str) -> t.Callable[..., str]:
@@ -165,7 +161,7 @@ SRUN, INSIDE = Launch(kind="srun"), Launch(kind="srun", container_image="x")
 def test_bandwidthtest_where_it_exists_and_nvbandwidth_where_not(
     tool: str, path: str | None, launch: Launch, there: list[str], want: tuple[str, str]
 ) -> None:
-    assert tuple(argv.choose(tool, path, launch, finder(*there))) == want
+    assert tuple(bandwidth_command.choose(tool, path, launch, finder(*there))) == want
 
 
 @pytest.mark.parametrize(
@@ -173,39 +169,39 @@ def test_bandwidthtest_where_it_exists_and_nvbandwidth_where_not(
 )
 def test_a_missing_program_names_both_and_all_places(tool: str, path: str | None, launch: Launch) -> None:
     with pytest.raises(NotFound, match=r"bandwidthTest not in .*; nvbandwidth not in ") as caught:
-        argv.choose(tool, path, launch, finder())
+        bandwidth_command.choose(tool, path, launch, finder())
     assert path or "/opt/gpu_test_tools/bin" in str(caught.value)
 
 
 def test_arguments() -> None:
-    assert " ".join(argv.arguments("bandwidthTest", ["h2d", "d2h"], None, ["--wc"])) == (
+    assert " ".join(bandwidth_command.arguments("bandwidthTest", ["h2d", "d2h"], None, ["--wc"])) == (
         "--device=0 --memory=pinned --mode=range --start=256000000 --end=256000000 --increment=256000000"
         " --htod --dtoh --wc"
     )
-    assert " ".join(argv.arguments("nvbandwidth", ["d2d", "h2d"], 1 << 30, ["-m"])) == (
+    assert " ".join(bandwidth_command.arguments("nvbandwidth", ["d2d", "h2d"], 1 << 30, ["-m"])) == (
         "--bufferSize 1024 -m -t host_to_device_memcpy_ce device_local_copy"
     )
 
 
 def test_a_local_process_sees_one_gpu_and_runs_on_its_numa_node() -> None:
-    got = argv.command(Launch(environment={"A": "1"}), ["/x/nvbandwidth", "-t", "y"], GPU2, NUMACTL)
+    got = bandwidth_command.command(Launch(environment={"A": "1"}), ["/x/nvbandwidth", "-t", "y"], GPU2, NUMACTL)
     assert " ".join(got.argv) == "/usr/bin/numactl --physcpubind=0-23 --membind=0 /x/nvbandwidth -t y"
     assert got.environment == {"A": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "GPU-aa"}
-    assert argv.command(Launch(), ["/x"], GPU2, None).argv == ["/x"]
+    assert bandwidth_command.command(Launch(), ["/x"], GPU2, None).argv == ["/x"]
 
 
 def test_a_step_sets_the_variables_inside_where_slurm_cannot_replace_them() -> None:
     srun = Launch(kind="srun", path="/usr/bin/srun", hosts=["n1"], environment={"A": "1"})
-    got = argv.command(srun, ["/x/nvbandwidth"], Gpu(4, numa_node=3, cpus="72-95"), NUMACTL)
+    got = bandwidth_command.command(srun, ["/x/nvbandwidth"], MeasuredGpu(4, numa_node=3, cpus="72-95"), NUMACTL)
     assert got.argv[-4:] == ["env", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=4", "/x/nvbandwidth"]
     assert "--cpu-bind=mask_cpu:0xffffff000000000000000000" in got.argv
     assert got.environment == {"A": "1"}
-    assert not any("cpu-bind" in word for word in argv.command(srun, ["/x"], Gpu(4), NUMACTL).argv)
+    assert not any("cpu-bind" in word for word in bandwidth_command.command(srun, ["/x"], MeasuredGpu(4), NUMACTL).argv)
 
 
 def test_mpirun_starts_what_binds_itself() -> None:
     mpirun = Launch(kind="mpirun", path="/usr/bin/mpirun", hosts=["n1"])
-    got = argv.command(mpirun, ["/x"], GPU2, NUMACTL)
+    got = bandwidth_command.command(mpirun, ["/x"], GPU2, NUMACTL)
     front = ["/usr/bin/numactl", "--physcpubind=0-23", "--membind=0", "env", "CUDA_DEVICE_ORDER=PCI_BUS_ID"]
     assert got.argv[-7:] == [*front, "CUDA_VISIBLE_DEVICES=GPU-aa", "/x"]
 
@@ -214,15 +210,15 @@ def test_mpirun_starts_what_binds_itself() -> None:
     "launch, gpu, how, want",
     [
         (Launch(), GPU2, NUMACTL, "numactl"),
-        (Launch(), Gpu(0, numa_node=1), NUMACTL, "numactl"),
-        (Launch(), Gpu(0, numa_node=1), Method("taskset", "x"), "none"),
-        (Launch(), Gpu(0), NUMACTL, "none"),
+        (Launch(), MeasuredGpu(0, numa_node=1), NUMACTL, "numactl"),
+        (Launch(), MeasuredGpu(0, numa_node=1), Method("taskset", "x"), "none"),
+        (Launch(), MeasuredGpu(0), NUMACTL, "none"),
         (Launch(), GPU2, None, "none"),
         (SRUN, GPU2, NUMACTL, "srun"),
     ],
 )
-def test_binding_is_told(launch: Launch, gpu: Gpu, how: Method | None, want: str) -> None:
-    assert argv.binding(launch, gpu, how) == want
+def test_binding_is_told(launch: Launch, gpu: MeasuredGpu, how: Method | None, want: str) -> None:
+    assert bandwidth_command.binding(launch, gpu, how) == want
 
 
 def outcome(out: str = "", rc: int | None = 0, err: str = "") -> Outcome:
@@ -237,7 +233,7 @@ def test_both_programs_are_read_the_same() -> None:
         "NVIDIA A100-SXM4-40GB",
     )
     text = fixture("nvbandwidth", "text-v0.8-one-gpu.txt")
-    got = read("nvbandwidth", outcome(text), Gpu(0, bus_id="00000001:00:00.0"), ALL)
+    got = read("nvbandwidth", outcome(text), MeasuredGpu(0, bus_id="00000001:00:00.0"), ALL)
     assert (got.values, got.problem, got.version) == ({"h2d": 26.14, "d2h": 26.31, "d2d": 1174.92}, "", "v0.8")
 
 
@@ -284,7 +280,7 @@ def test_both_programs_are_read_the_same() -> None:
     ],
 )
 def test_what_is_not_believed(tool: str, file: str, rc: int | None, err: str, problem: str, kind: str) -> None:
-    gpu = GPU2 if "not that at" in problem else Gpu(0, bus_id="00000001:00:00.0")
+    gpu = GPU2 if "not that at" in problem else MeasuredGpu(0, bus_id="00000001:00:00.0")
     folder = "nvbandwidth" if tool == "nvbandwidth" else "bandwidth_test"
     got = read(tool, outcome(fixture(folder, file) if file else "", rc, err), gpu, ALL)
     assert got.problem.startswith(problem)
@@ -299,7 +295,7 @@ def test_what_was_measured_before_a_failure_is_kept() -> None:
     )
     assert got.values == {"h2d": 24.6, "d2h": 26.2, "d2d": None}
     assert (got.problem, got.kind) == ("x did not end within 60 s", "infra")
-    got = read("nvbandwidth", outcome(fixture("nvbandwidth", "text-v0.8-data-check.txt"), 1), Gpu(0), ALL)
+    got = read("nvbandwidth", outcome(fixture("nvbandwidth", "text-v0.8-data-check.txt"), 1), MeasuredGpu(0), ALL)
     assert got.values == {"h2d": 26.12, "d2h": None, "d2d": None}
 
 
@@ -310,7 +306,7 @@ def test_a_complete_table_with_a_bad_exit_status_has_a_problem() -> None:
 
 def test_an_old_nvbandwidth_that_lacks_a_test_is_no_fault_of_the_gpu() -> None:
     text = fixture("nvbandwidth", "text-v0.4-waived.txt")
-    got = read("nvbandwidth", outcome(text), Gpu(0), ["h2d", "d2d"])
+    got = read("nvbandwidth", outcome(text), MeasuredGpu(0), ["h2d", "d2d"])
     assert (got.values, got.problem, got.lacks) == ({"h2d": 24.59, "d2d": None}, "", ["d2d"])
     record = judge([measured(0, got)], directions=["h2d", "d2d"])
     assert (record["verdict"], [m["name"] for m in record["metrics"]]) == ("unjudged", ["h2d"])
@@ -318,18 +314,20 @@ def test_an_old_nvbandwidth_that_lacks_a_test_is_no_fault_of_the_gpu() -> None:
     assert judge([measured(0, got)], [wants], ["h2d", "d2d"])["verdict"] == "error"
 
 
-def measured(index: int, reading: Reading) -> check.Measured:
-    return check.Measured(Gpu(index), reading, outcome("said"), ["x"], {})
+def measured(index: int, reading: BandwidthReading) -> bandwidth.MeasuredBandwidth:
+    return bandwidth.MeasuredBandwidth(MeasuredGpu(index), reading, outcome("said"), ["x"], {})
 
 
-def good(value: float) -> Reading:
-    return Reading({"h2d": value, "d2h": 26.0})
+def good(value: float) -> BandwidthReading:
+    return BandwidthReading({"h2d": value, "d2h": 26.0})
 
 
 def judge(
-    found: t.Sequence[check.Measured], expect: t.Sequence[t.Any] = (), directions: t.Sequence[str] = ("h2d", "d2h")
+    found: t.Sequence[bandwidth.MeasuredBandwidth],
+    expect: t.Sequence[t.Any] = (),
+    directions: t.Sequence[str] = ("h2d", "d2h"),
 ) -> dict[str, t.Any]:
-    return check.judged(found, directions, expect, {"node": "n1", "time": 1.0, "seconds": 3.0, "context": {}})
+    return bandwidth.judged(found, directions, expect, {"node": "n1", "time": 1.0, "seconds": 3.0, "context": {}})
 
 
 def test_one_record_with_metrics_of_every_gpu() -> None:
@@ -358,7 +356,7 @@ def test_a_slow_gpu_fails_and_is_named() -> None:
 
 @pytest.mark.parametrize("expect", [[], [LIMIT]])
 def test_a_gpu_without_a_number_is_an_error_whether_expected_or_not(expect: list[t.Any]) -> None:
-    found = [measured(0, good(25.0)), measured(3, Reading({}, "x did not end within 60 s"))]
+    found = [measured(0, good(25.0)), measured(3, BandwidthReading({}, "x did not end within 60 s"))]
     record = judge(found, expect)
     assert (record["verdict"], record["class"], record["scope"]) == ("error", "infra", {"gpu": [3]})
     assert record["reason"] == "GPU 3: x did not end within 60 s"
@@ -367,18 +365,20 @@ def test_a_gpu_without_a_number_is_an_error_whether_expected_or_not(expect: list
 
 
 def test_a_slow_gpu_outranks_one_that_was_not_measured_and_both_are_named() -> None:
-    record = judge([measured(1, good(9.0)), measured(2, Reading({}, "gone"))], [LIMIT])
+    record = judge([measured(1, good(9.0)), measured(2, BandwidthReading({}, "gone"))], [LIMIT])
     assert (record["verdict"], record["scope"]) == ("fail", {"gpu": [1, 2]})
     assert record["reason"] == "GPU 2: gone; h2d (gpu=1): 9 GB/s, expected > 20"
 
 
 def test_what_all_gpus_suffer_from_is_said_once() -> None:
-    record = judge([measured(n, Reading({}, "no driver")) for n in range(3)])
+    record = judge([measured(n, BandwidthReading({}, "no driver")) for n in range(3)])
     assert (record["reason"], record["scope"]) == ("GPU 0, 1, 2: no driver", {"gpu": [0, 1, 2]})
 
 
 def test_a_hardware_failure_is_a_fail_without_any_number() -> None:
-    record = judge([measured(0, good(25.0)), measured(6, Reading({}, "uncorrectable ECC error", "hardware"))], [LIMIT])
+    record = judge(
+        [measured(0, good(25.0)), measured(6, BandwidthReading({}, "uncorrectable ECC error", "hardware"))], [LIMIT]
+    )
     assert (record["verdict"], record["class"], record["scope"]) == ("fail", "hardware", {"gpu": [6]})
 
 
@@ -399,10 +399,10 @@ def test_side_by_side_all_start_at_once_and_one_by_one_none_does(mode: str, monk
         running.pop()
         return outcome(fixture("bandwidth_test", "quick-12.8.txt"))
 
-    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(bandwidth, "run", run)
     params = {"bind": False, "mode": mode, "directions": ALL, "size": None, "arguments": [], "timeout": 5}
-    program = argv.Program("bandwidthTest", "/x/bandwidthTest")
-    got = runner._measure(params, Launch(), program, [Gpu(n) for n in range(4)])
+    program = bandwidth_command.Program("bandwidthTest", "/x/bandwidthTest")
+    got = bandwidth._measure(params, Launch(), program, [MeasuredGpu(n) for n in range(4)])
     assert [one.reading.values["h2d"] for one in got] == [24.6] * 4
     assert max(most) == (4 if mode == "parallel" else 1)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError, Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_record import Record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_smi import FIELDS
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_task import Options, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CheckError, Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks import FIELDS
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_apply import Record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_module import ClocksOptions, perform
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
 
 FAKE = """\
@@ -126,7 +126,7 @@ class Node:
 
     def ask(self, dry: bool = False, **options: t.Any) -> Json:
         given = {"program": str(self.program), "record": str(self.record), "settle": 0.1, "timeout": 20, "name": "n1"}
-        return perform(Options(**{**given, **options}), dry)
+        return perform(ClocksOptions(**{**given, **options}), dry)
 
     def sent(self) -> list[str]:
         """Return what was sent since the last look, without the queries."""

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import clocks_host as host
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import clocks_boot as host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks import ClocksRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program import files
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -63,7 +63,7 @@ class Host:
         self.variables["__gpu_clocks_program"] = str(self.program)
         options = {"library": self.library, "program": str(self.program), "function": "main"}
         options.update(interpreter=sys.executable, arguments=[self.settings])
-        for file in files("gpu.clocks_host", options):
+        for file in files("gpu.clocks_boot", options):
             path = Path(file["path"])
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(file["content"])
@@ -209,7 +209,7 @@ def test_the_unit_has_its_place_in_the_boot(machine: Host) -> None:
 def test_what_jobs_ask_for(feature: str, environment: dict[str, str], wanted: bool) -> None:
     assert host.opted_in(feature, environment) is wanted
     settings: Json = {"when": "job", "state": "maximum", "graphics": 0, "memory": 0, "feature": feature}
-    assert host.asked(settings, "prolog", environment) == (Request() if wanted else None)
+    assert host.asked(settings, "prolog", environment) == (ClocksRequest() if wanted else None)
 
 
 def test_slurm_counts_device_files(tmp_path: Path) -> None:

@@ -10,20 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info, request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import expected
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.read import Reading, read
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.seen import Options, listing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import (
+    GpuCheckOptions,
+    SmiReading,
+    expected,
+    listing,
+    read,
+)
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi.machines import A100_R470, Card
 
 IDS = machines.bus_ids(machines.NDV4_DOMAINS)
 PLACES = expected(machines.NDV4_PROFILE)
 NICS = [f"mlx5_ib{index}" for index in range(8)]
-FULL = Options("n1", 8, "A100-SXM4-40GB", PLACES)
-NOTHING = Options("n1")
+FULL = GpuCheckOptions("n1", 8, "A100-SXM4-40GB", PLACES)
+NOTHING = GpuCheckOptions("n1")
 DRIVER_GONE = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
     "Make sure that the latest NVIDIA driver is installed and running.\n"
@@ -45,7 +49,7 @@ class Smi:
             return Outcome(None, "", f"{argv[0]} did not end within {timeout:g} s", timeout)
         return Outcome(self.rc, out, "", 0.1)
 
-    def read(self) -> Reading:
+    def read(self) -> SmiReading:
         return read(None, 5, None, self, lambda *words, **options: "/usr/bin/nvidia-smi")
 
 
@@ -66,14 +70,14 @@ def sysfs(tmp_path: Path) -> str:
 
 
 def judged(
-    smi: Smi | Reading,
+    smi: Smi | SmiReading,
     root: str,
-    options: Options = FULL,
+    options: GpuCheckOptions = FULL,
     users: t.Any = None,
     proc: str = "/nowhere",
     split: bool = False,
 ) -> dict[str, t.Any]:
-    reading = smi if isinstance(smi, Reading) else smi.read()
+    reading = smi if isinstance(smi, SmiReading) else smi.read()
     seen = info.see(reading, options, root, users, proc)
     found = info.result(seen, options, list(info.CHECKS), 1.0, 2.0, split)
     json.dumps(found, allow_nan=False)
@@ -280,7 +284,7 @@ def test_a_complaint_that_gives_only_an_index(sysfs: str) -> None:
 
 
 def test_what_is_missing_may_be_unknown(tmp_path: Path) -> None:
-    found = judged(ndv4(lost=[4, 5], attached=6), str(tmp_path), Options("n1", 8))
+    found = judged(ndv4(lost=[4, 5], attached=6), str(tmp_path), GpuCheckOptions("n1", 8))
     assert [gone["index"] for gone in found["missing"]] == [None, None]
     check = found["checks"]["gpu_count"]
     assert (check["verdict"], check["scope"]) == ("fail", {})
@@ -289,7 +293,7 @@ def test_what_is_missing_may_be_unknown(tmp_path: Path) -> None:
 
 def test_a_part_of_the_hosts_gpus_in_a_container_is_all_there_is(sysfs: str) -> None:
     smi = ndv4(lost=[2, 3, 4, 5, 6, 7], attached=2)
-    for options in (Options("n1", 2), NOTHING):
+    for options in (GpuCheckOptions("n1", 2), NOTHING):
         found = judged(smi, sysfs, options)
         assert found["missing"] == []
         assert found["checks"]["gpu_count"]["verdict"] == ("pass" if options.gpus else "unjudged")
@@ -304,7 +308,7 @@ def test_another_machine_type_is_not_eight_missing_gpus(sysfs: str) -> None:
 
 
 def test_more_gpus_than_expected(sysfs: str) -> None:
-    check = judged(ndv4(), sysfs, Options("n1", 4))["checks"]["gpu_count"]
+    check = judged(ndv4(), sysfs, GpuCheckOptions("n1", 4))["checks"]["gpu_count"]
     assert (check["verdict"], check["class"]) == ("fail", "config")
 
 
@@ -329,10 +333,12 @@ def test_no_gpu_where_none_is_expected_is_skipped(tmp_path: Path, said: str) -> 
 
 
 @pytest.mark.parametrize(
-    "options", [FULL, Options("n1", 8), NOTHING._replace(expect=[limit("gpu_count", "gpus", "==", 8, "GPUs")])]
+    "options", [FULL, GpuCheckOptions("n1", 8), NOTHING._replace(expect=[limit("gpu_count", "gpus", "==", 8, "GPUs")])]
 )
 @pytest.mark.parametrize("said, kind", [("No devices were found\n", "hardware"), (DRIVER_GONE, "software")])
-def test_no_gpu_where_some_are_expected_is_a_fail(tmp_path: Path, options: Options, said: str, kind: str) -> None:
+def test_no_gpu_where_some_are_expected_is_a_fail(
+    tmp_path: Path, options: GpuCheckOptions, said: str, kind: str
+) -> None:
     found = judged(Smi(said, rc=9), str(tmp_path), options)
     count = found["checks"].pop("gpu_count")
     assert (count["verdict"], count["class"]) == ("fail", kind)
@@ -347,13 +353,13 @@ def test_gpus_on_the_bus_without_a_driver_are_not_skipped(sysfs: str) -> None:
 
 
 def nowhere(*words: t.Any, **options: t.Any) -> str:
-    raise _find.NotFound("nvidia-smi was not found in PATH (/usr/bin)")
+    raise _launch.NotFound("nvidia-smi was not found in PATH (/usr/bin)")
 
 
 def test_without_nvidia_smi(tmp_path: Path, sysfs: str) -> None:
     reading = read(None, 5, None, ndv4(), nowhere)
     assert verdicts(judged(reading, str(tmp_path / "empty"), NOTHING)) == {("skipped", None)}
-    for root, options in ((str(tmp_path / "empty"), Options("n1", 8)), (sysfs, NOTHING)):
+    for root, options in ((str(tmp_path / "empty"), GpuCheckOptions("n1", 8)), (sysfs, NOTHING)):
         found = judged(reading, root, options)
         assert found["argv"] == [] and found["missing"] == []
         assert found["checks"]["gpu_ecc"]["verdict"] == "error"
@@ -483,8 +489,8 @@ def test_a_gpu_on_another_numa_node_than_the_profile_says(tmp_path: Path) -> Non
 
 
 def test_without_the_profiles_topology_places_are_not_judged(sysfs: str) -> None:
-    options = Options("n1", 8, expect=[limit("gpu_topology", "misplaced", "==", 0, "GPUs")])
-    assert judged(ndv4(), sysfs, Options("n1", 8))["checks"]["gpu_topology"]["verdict"] == "unjudged"
+    options = GpuCheckOptions("n1", 8, expect=[limit("gpu_topology", "misplaced", "==", 0, "GPUs")])
+    assert judged(ndv4(), sysfs, GpuCheckOptions("n1", 8))["checks"]["gpu_topology"]["verdict"] == "unjudged"
     check = judged(ndv4(), sysfs, options)["checks"]["gpu_topology"]
     assert (check["verdict"], check["reason"]) == ("error", "the profile's topology was not given")
 
@@ -555,15 +561,15 @@ def test_pinning_of_a_real_process(tmp_path: Path) -> None:
 
 
 def params(**changes: t.Any) -> dict[str, t.Any]:
-    defaults = {name: option.get("default") for name, option in request.spec(info.CHECKS).items()}
+    defaults = {name: option.get("default") for name, option in info.spec(info.CHECKS).items()}
     return {**defaults, **changes}
 
 
 def test_options() -> None:
-    found = request.options(params(gpus=8, topology=machines.NDV4_PROFILE, name="c1", profile="p"), "host")
+    found = info.options(params(gpus=8, topology=machines.NDV4_PROFILE, name="c1", profile="p"), "host")
     assert (found.node, found.gpus, found.profile) == ("c1", 8, "p")
     assert [place.pci_domain for place in found.places] == list(machines.NDV4_DOMAINS)
-    assert request.options(params(), "host").node == "host"
+    assert info.options(params(), "host").node == "host"
 
 
 @pytest.mark.parametrize(
@@ -581,20 +587,20 @@ def test_options() -> None:
 )
 def test_options_that_make_no_sense(change: dict[str, t.Any]) -> None:
     with pytest.raises(ValueError):
-        request.options(params(**change), "host")
+        info.options(params(**change), "host")
 
 
 @pytest.mark.parametrize(
     "given, want", [(None, None), ({}, {}), ({"7": 0, 8: [1, 2]}, {7: [0], 8: [1, 2]}), ({"7": "3"}, {7: [3]})]
 )
 def test_given_processes(given: t.Any, want: t.Any) -> None:
-    assert request.users(given) == want
+    assert info.users(given) == want
 
 
 @pytest.mark.parametrize("given", [{"a": 0}, {7: "x"}, {7: None}, {7: [[1]]}])
 def test_given_processes_that_make_no_sense(given: t.Any) -> None:
     with pytest.raises(ValueError):
-        request.users(given)
+        info.users(given)
 
 
 @pytest.mark.parametrize("numbers, text", [([3], "GPU 3"), ([5, 3], "GPUs 3 and 5"), ([1, 5, 3, 3], "GPUs 1, 3 and 5")])

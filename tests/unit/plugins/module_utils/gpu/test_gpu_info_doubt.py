@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import Expected, nodes_of
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.read import read
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.seen import Options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import (
+    Expected,
+    GpuCheckOptions,
+    nodes_of,
+    read,
+)
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 
 # A board of eight on bare metal: one PCI domain, the GPUs of socket 0 first.
@@ -24,7 +27,7 @@ PLACES = [Expected(0, node) for node in NODES]
 UNCORRECTED = {"check": "gpu_ecc", "metric": "volatile_uncorrected", "op": "==", "value": 0, "unit": "errors"}
 
 
-def judged(text: str, root: Path, options: Options, ids: t.Sequence[str] = BARE) -> dict[str, t.Any]:
+def judged(text: str, root: Path, options: GpuCheckOptions, ids: t.Sequence[str] = BARE) -> dict[str, t.Any]:
     """Return the records for a machine that prints a document; its bus has the GPUs of ``ids``."""
     places = [(f"{bus_id[4:].lower()}", node) for bus_id, node in zip(ids, NODES)]
     sysfs = machines.sysfs(root, ["0-47", "48-95"], places, [], True)
@@ -45,7 +48,7 @@ def test_an_output_that_breaks_off_takes_no_gpu_away(tmp_path: Path) -> None:
     """The five that were not printed are on the bus; nothing says that the driver hides them."""
     text = sound()
     cut = text[: [place for place in range(len(text)) if text.startswith("</gpu>", place)][2] + len("</gpu>")]
-    record = judged(cut, tmp_path, Options("n1", 8))["gpu_count"]
+    record = judged(cut, tmp_path, GpuCheckOptions("n1", 8))["gpu_count"]
     assert (record["verdict"], record["class"], record["scope"]) == ("error", "infra", {})
     assert "its output ends in the middle" in record["reason"]
 
@@ -60,14 +63,14 @@ def test_an_output_that_breaks_off_takes_no_gpu_away(tmp_path: Path) -> None:
 def test_a_gpu_that_asks_for_a_reset_is_not_sound(
     tmp_path: Path, card: machines.Card, change: dict[str, str], words: str
 ) -> None:
-    record = judged(sound({2: change}, card=card), tmp_path, Options("n1", 8))["gpu_count"]
+    record = judged(sound({2: change}, card=card), tmp_path, GpuCheckOptions("n1", 8))["gpu_count"]
     assert (record["verdict"], record["class"], record["scope"]) == ("fail", "hardware", {"gpu": [2]})
     assert record["reason"] == f"GPU 2 answers and {words}"
-    assert judged(sound(card=card), tmp_path / "sound", Options("n1", 8))["gpu_count"]["verdict"] == "pass"
+    assert judged(sound(card=card), tmp_path / "sound", GpuCheckOptions("n1", 8))["gpu_count"]["verdict"] == "pass"
 
 
 def test_a_gpu_in_parts_is_not_the_gpu_that_is_expected(tmp_path: Path) -> None:
-    record = judged(sound({1: {"current_mig": "Enabled"}}), tmp_path, Options("n1", 8, "H100"))["gpu_model"]
+    record = judged(sound({1: {"current_mig": "Enabled"}}), tmp_path, GpuCheckOptions("n1", 8, "H100"))["gpu_model"]
     assert (record["verdict"], record["class"], record["scope"]) == ("warn", "config", {"gpu": [1]})
     assert record["reason"].startswith("MIG mode is on on GPU 1, ")
 
@@ -76,24 +79,26 @@ def test_what_no_gpu_of_the_machine_has_is_skipped_unless_expected(tmp_path: Pat
     """A workstation GPU: ECC off, no remapped rows, no retired pages. Nobody expects any of it."""
     off = {"current_ecc": "Disabled", "remapped_rows": "N/A", "ecc_errors": ""}
     text = sound(dict.fromkeys(range(8), off))
-    found = judged(text, tmp_path, Options("n1", 8))
+    found = judged(text, tmp_path, GpuCheckOptions("n1", 8))
     assert [found[name]["verdict"] for name in ("gpu_ecc", "gpu_remap")] == ["skipped", "skipped"]
     assert found["gpu_ecc"]["reason"] == "nvidia-smi shows no such value of these GPUs"
-    record = judged(text, tmp_path / "asked", Options("n1", 8, expect=[{**UNCORRECTED, "source": "test"}]))["gpu_ecc"]
+    record = judged(text, tmp_path / "asked", GpuCheckOptions("n1", 8, expect=[{**UNCORRECTED, "source": "test"}]))[
+        "gpu_ecc"
+    ]
     assert (record["verdict"], record["class"]) == ("fail", "config")
     assert "nvidia-smi -e 1 and a reset" in record["reason"]
 
 
 def test_gpus_of_one_domain_are_compared_along_the_bus(tmp_path: Path) -> None:
-    record = judged(sound(), tmp_path, Options("n1", 8, places=PLACES))["gpu_topology"]
+    record = judged(sound(), tmp_path, GpuCheckOptions("n1", 8, places=PLACES))["gpu_topology"]
     assert record["verdict"] == "pass", record["reason"]
     other = [*PLACES[4:], *PLACES[:4]]
-    record = judged(sound(), tmp_path / "other", Options("n1", 8, places=other))["gpu_topology"]
+    record = judged(sound(), tmp_path / "other", GpuCheckOptions("n1", 8, places=other))["gpu_topology"]
     assert (record["verdict"], record["scope"]) == ("fail", {"gpu": list(range(8))})
 
 
 def test_with_one_missing_in_a_shared_domain_the_others_are_not_blamed(tmp_path: Path) -> None:
-    found = judged(sound(lost=[3]), tmp_path, Options("n1", 8, places=PLACES))
+    found = judged(sound(lost=[3]), tmp_path, GpuCheckOptions("n1", 8, places=PLACES))
     assert (found["gpu_topology"]["verdict"], found["gpu_topology"]["scope"]) == ("error", {})
     assert "cannot be told" in found["gpu_topology"]["reason"]
     assert found["gpu_count"]["scope"] == {"gpu": [3]} and "NUMA node 0" in found["gpu_count"]["reason"]

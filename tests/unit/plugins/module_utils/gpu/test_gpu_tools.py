@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import tools
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import tools_host as host
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import tools_proof as proof
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import test_tools
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import test_tools_recipe as host
 
 NO_GPU = "gpu001: Test CUDA failure util.cu:674 'no CUDA-capable device is detected'"
 PROGRAM = """#!/bin/sh
@@ -76,7 +75,7 @@ class Site:
         (root / "build").mkdir()
         self.nccl("2", "29", "2")
         (root / "nccl/lib/libnccl.so.2").touch()
-        self.params: dict[str, t.Any] = {name: option.get("default") for name, option in tools.SPEC.items()}
+        self.params: dict[str, t.Any] = {name: option.get("default") for name, option in test_tools.SPEC.items()}
         self.params.update(
             prefix=str(root / "prefix"),
             tools=["nccl_tests"],
@@ -100,8 +99,8 @@ class Site:
         self.params["archives"] = {"nccl_tests": str(archive)}
         self.params["sources"] = {"nccl_tests": {"archive": "source.tar.gz", "sha256": digest}}
 
-    def run(self, check: bool = False, **changed: t.Any) -> tools.Json:
-        return tools.Worker({**self.params, **changed}, check).run()
+    def run(self, check: bool = False, **changed: t.Any) -> test_tools.Json:
+        return test_tools.TestToolsBuilder({**self.params, **changed}, check).run()
 
     @property
     def versions(self) -> list[str]:
@@ -284,7 +283,7 @@ def test_an_image_s_build_of_the_other_kind_is_not_taken(
     site: Site, tool: str, mpi: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(site.root / "opt/all_reduce_perf", PROGRAM.format(said=NO_GPU))
-    monkeypatch.setattr(proof, "links_mpi", lambda program: mpi)
+    monkeypatch.setattr(test_tools, "links_mpi", lambda program: mpi)
     with pytest.raises(ValueError, match="the image carries no usable all_reduce_perf with"):
         site.run(tools=[tool], origins=["image"], image_dirs=[str(site.root / "opt")])
 

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import tools_host as host
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import tools_proof as proof
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import tools_recipe as recipe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import test_tools as proof
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import test_tools_recipe
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 
-CUDA = host.Need("nvcc", "", home="/usr/local/cuda", version="13.0.88")
-NCCL = host.Need("NCCL", "", home="/usr", version="2.29.2", library="/usr/lib/x86_64-linux-gnu")
-WHEEL = host.Need("NCCL", "", home="/x/nccl", version="2.29.2", library="/x/nccl/lib", linked=False)
-HPCX = host.Need("MPI", "", home="/opt/hpcx/ompi", version="4.1.7", library="/opt/hpcx/ompi/lib")
+CUDA = test_tools_recipe.Need("nvcc", "", home="/usr/local/cuda", version="13.0.88")
+NCCL = test_tools_recipe.Need("NCCL", "", home="/usr", version="2.29.2", library="/usr/lib/x86_64-linux-gnu")
+WHEEL = test_tools_recipe.Need("NCCL", "", home="/x/nccl", version="2.29.2", library="/x/nccl/lib", linked=False)
+HPCX = test_tools_recipe.Need("MPI", "", home="/opt/hpcx/ompi", version="4.1.7", library="/opt/hpcx/ompi/lib")
 
 
 @pytest.mark.parametrize(
@@ -31,11 +30,13 @@ HPCX = host.Need("MPI", "", home="/opt/hpcx/ompi", version="4.1.7", library="/op
     ],
 )
 def test_architectures(asked: list[t.Any], want: list[str]) -> None:
-    assert recipe.architectures(asked) == want
+    assert test_tools_recipe.architectures(asked) == want
 
 
 def test_nccl_tests_without_mpi_from_the_system_s_nccl() -> None:
-    [step] = recipe.steps(recipe.TOOLS["nccl_tests"], ["80", "90"], {"cuda": CUDA, "nccl": NCCL}, "/s", "/b", 8)
+    [step] = test_tools_recipe.steps(
+        test_tools_recipe.TOOLS["nccl_tests"], ["80", "90"], {"cuda": CUDA, "nccl": NCCL}, "/s", "/b", 8
+    )
     assert step.argv == [
         *("make", "-j8", "-C", "/s", "BUILDDIR=/b", "CUDA_HOME=/usr/local/cuda", "NCCL_HOME=/usr"),
         "CUDARTLIB=cudart_static",
@@ -47,7 +48,7 @@ def test_nccl_tests_without_mpi_from_the_system_s_nccl() -> None:
 
 def test_nccl_tests_with_mpi_finds_libraries_where_they_are() -> None:
     needs = {"cuda": CUDA, "nccl": WHEEL, "mpi": HPCX}
-    [step] = recipe.steps(recipe.TOOLS["nccl_tests_mpi"], ["90"], needs, "/s", "/b", 1)
+    [step] = test_tools_recipe.steps(test_tools_recipe.TOOLS["nccl_tests_mpi"], ["90"], needs, "/s", "/b", 1)
     assert step.argv[-2:] == ["MPI=1", "MPI_HOME=/opt/hpcx/ompi"]
     flags = step.environment["NVCC_APPEND_FLAGS"]
     assert "-L/b.names -L/x/nccl/lib -Xlinker -rpath=/x/nccl/lib" in flags
@@ -55,7 +56,9 @@ def test_nccl_tests_with_mpi_finds_libraries_where_they_are() -> None:
 
 
 def test_nvbandwidth_is_configured_then_built() -> None:
-    configure, make = recipe.steps(recipe.TOOLS["nvbandwidth"], ["80", "90"], {"cuda": CUDA}, "/w/s", "/w/b", 4)
+    configure, make = test_tools_recipe.steps(
+        test_tools_recipe.TOOLS["nvbandwidth"], ["80", "90"], {"cuda": CUDA}, "/w/s", "/w/b", 4
+    )
     assert configure.argv[:5] == ["cmake", "-S", "/w/s", "-B", "/w/b"]
     assert "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real" in configure.argv
     assert make.argv == ["cmake", "--build", "/w/b", "-j4"]
@@ -80,22 +83,24 @@ def test_nccl_of_a_python_package_is_found_and_known_not_to_link_by_name(tmp_pat
         include__nccl_DOT_h="#define NCCL_MAJOR 2\n#define NCCL_MINOR 29\n#define NCCL_PATCH 2\n",
         lib__libnccl_DOT_so_DOT_2="",
     )
-    found = host.nccl(str(tmp_path), "")
+    found = test_tools_recipe.nccl(str(tmp_path), "")
     assert (found.version, found.library, found.linked) == ("2.29.2", f"{tmp_path}/lib", False)
     (tmp_path / "lib/libnccl.so").touch()
-    assert host.nccl(str(tmp_path), "").linked
+    assert test_tools_recipe.nccl(str(tmp_path), "").linked
 
 
 def test_nccl_of_the_distribution_lies_in_a_directory_of_its_architecture(tmp_path: Path) -> None:
     headers(tmp_path, include__nccl_DOT_h="#define NCCL_MAJOR 2\n")
     (tmp_path / "lib/x86_64-linux-gnu").mkdir(parents=True)
     (tmp_path / "lib/x86_64-linux-gnu/libnccl.so").touch()
-    assert host.nccl("", "", [str(tmp_path)]).library == f"{tmp_path}/lib/x86_64-linux-gnu"
+    assert test_tools_recipe.nccl("", "", [str(tmp_path)]).library == f"{tmp_path}/lib/x86_64-linux-gnu"
 
 
 def test_a_header_without_a_library_is_no_nccl(tmp_path: Path) -> None:
     headers(tmp_path, include__nccl_DOT_h="#define NCCL_MAJOR 2\n")
-    assert host.nccl(str(tmp_path), "") == host.Need("NCCL's header and library", "libnccl-dev", looked=str(tmp_path))
+    assert test_tools_recipe.nccl(str(tmp_path), "") == test_tools_recipe.Need(
+        "NCCL's header and library", "libnccl-dev", looked=str(tmp_path)
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,20 +112,23 @@ def test_a_header_without_a_library_is_no_nccl(tmp_path: Path) -> None:
 )
 def test_mpi_by_its_home(tmp_path: Path, header: str, want: str) -> None:
     headers(tmp_path, include__mpi_DOT_h=header, lib__libmpi_DOT_so="")
-    assert (host.mpi(str(tmp_path)).home, host.mpi(str(tmp_path)).version) == (str(tmp_path), want)
+    assert (test_tools_recipe.mpi(str(tmp_path)).home, test_tools_recipe.mpi(str(tmp_path)).version) == (
+        str(tmp_path),
+        want,
+    )
 
 
 def test_stubs_need_the_header_and_both_libraries(tmp_path: Path) -> None:
     home = str(tmp_path)
     headers(tmp_path, include__nvml_DOT_h="", lib64__stubs__libcuda_DOT_so="")
-    assert not host.driver_stubs(home, []).home
+    assert not test_tools_recipe.driver_stubs(home, []).home
     headers(tmp_path, **{"lib64__stubs__libnvidia-ml_DOT_so": ""})
-    assert host.driver_stubs(home, []).library == f"{home}/lib64/stubs"
+    assert test_tools_recipe.driver_stubs(home, []).library == f"{home}/lib64/stubs"
 
 
 def test_stubs_without_a_header_are_not_enough(tmp_path: Path) -> None:
     headers(tmp_path, **{"lib64__stubs__libcuda_DOT_so": "", "lib64__stubs__libnvidia-ml_DOT_so": ""})
-    assert not host.driver_stubs(str(tmp_path), []).home
+    assert not test_tools_recipe.driver_stubs(str(tmp_path), []).home
 
 
 @pytest.mark.parametrize(
@@ -129,16 +137,16 @@ def test_stubs_without_a_header_are_not_enough(tmp_path: Path) -> None:
 def test_cmake_must_be_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, found: bool) -> None:
     script(tmp_path / "cmake", f"echo 'cmake version {version}'")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert bool(host.cmake().home) is found
-    assert found or version in host.cmake().looked
+    assert bool(test_tools_recipe.cmake().home) is found
+    assert found or version in test_tools_recipe.cmake().looked
 
 
 def test_device_files_tell_of_a_gpu(tmp_path: Path) -> None:
     for name in ("nvidiactl", "nvidia-uvm", "nvidia-caps"):
         (tmp_path / name).touch()
-    assert not host.has_gpu(str(tmp_path))
+    assert not test_tools_recipe.has_gpu(str(tmp_path))
     (tmp_path / "nvidia0").touch()
-    assert host.has_gpu(str(tmp_path))
+    assert test_tools_recipe.has_gpu(str(tmp_path))
 
 
 LDD = """\tlinux-vdso.so.1 (0x00007fd0b6965000)
@@ -170,8 +178,8 @@ class Program:
         script(self.directory / "nvbandwidth", body)
 
     def proved(self, gpu: bool, stubs: bool = True) -> proof.Proof:
-        place = proof.Place(gpu, {}, str(self.stubs) if stubs else "")
-        return proof.prove(recipe.TOOLS["nvbandwidth"], str(self.directory), place)
+        place = proof.ProofPlace(gpu, {}, str(self.stubs) if stubs else "")
+        return proof.prove(test_tools_recipe.TOOLS["nvbandwidth"], str(self.directory), place)
 
 
 @pytest.fixture
@@ -186,21 +194,21 @@ def test_a_build_host_without_a_driver_loads_the_program_with_stubs(program: Pro
     )
     assert program.proved(gpu=False).state == "loads"
     program.answers("exit 127")
-    with pytest.raises(recipe.ToolError, match="did not print its usage: exit status 127"):
+    with pytest.raises(test_tools_recipe.ToolError, match="did not print its usage: exit status 127"):
         program.proved(gpu=False)
     assert "not run" in program.proved(gpu=False, stubs=False).said
 
 
 def test_a_gpu_host_without_the_driver_s_libraries_cannot_run_it(program: Program) -> None:
     program.libraries.write_text(LDD)
-    with pytest.raises(recipe.ToolError, match=r"does not find libcuda\.so\.1, libnvidia-ml\.so\.1"):
+    with pytest.raises(test_tools_recipe.ToolError, match=r"does not find libcuda\.so\.1, libnvidia-ml\.so\.1"):
         program.proved(gpu=True)
 
 
 @pytest.mark.parametrize("gpu", [False, True])
 def test_a_missing_library_is_named(program: Program, gpu: bool) -> None:
     program.libraries.write_text("\tlibboost_program_options.so.1.74.0 => not found\n")
-    with pytest.raises(recipe.ToolError, match=r"does not find libboost_program_options\.so\.1\.74\.0"):
+    with pytest.raises(test_tools_recipe.ToolError, match=r"does not find libboost_program_options\.so\.1\.74\.0"):
         program.proved(gpu)
 
 
@@ -208,7 +216,7 @@ def test_a_missing_library_is_named(program: Program, gpu: bool) -> None:
 def test_a_program_that_cannot_print_its_usage_is_refused(program: Program, body: str) -> None:
     program.libraries.write_text("")
     program.answers(body)
-    with pytest.raises(recipe.ToolError, match="did not print its usage"):
+    with pytest.raises(test_tools_recipe.ToolError, match="did not print its usage"):
         program.proved(gpu=False)
 
 
@@ -252,7 +260,7 @@ def test_what_is_neither_a_result_nor_the_lack_of_a_gpu(program: str, outcome: O
     if gpu:
         assert proof.judge(trial, [f"/x/{program}"], outcome, gpu).state == "failed"
         return
-    with pytest.raises(recipe.ToolError, match="should only miss a GPU"):
+    with pytest.raises(test_tools_recipe.ToolError, match="should only miss a GPU"):
         proof.judge(trial, [f"/x/{program}"], outcome, gpu)
 
 
@@ -265,7 +273,7 @@ def test_what_is_neither_a_result_nor_the_lack_of_a_gpu(program: str, outcome: O
 )
 def test_on_a_gpu_a_wrong_build_is_refused(text: str, want: str) -> None:
     outcome = Outcome(2, f"gpu001: Test CUDA failure common.cu:9 '{text}'\n", "", 1.0)
-    with pytest.raises(recipe.ToolError, match=want):
+    with pytest.raises(test_tools_recipe.ToolError, match=want):
         proof.judge(proof._TRIALS["all_reduce_perf"], ["/x/all_reduce_perf"], outcome, gpu=True)
 
 
@@ -276,8 +284,9 @@ def test_a_busy_gpu_is_no_fault_of_the_build() -> None:
 
 
 def test_every_tool_that_can_be_built_is_proved_somehow() -> None:
-    assert {tool.proof for tool in recipe.TOOLS.values()} == set(proof._TRIALS)
+    assert {tool.proof for tool in test_tools_recipe.TOOLS.values()} == set(proof._TRIALS)
     assert all(
-        set(tool.needs) <= set(host.read({"cuda_home": "/n", "nccl_home": "/n", "mpi_home": "/n"}, tool.needs))
-        for tool in recipe.TOOLS.values()
+        set(tool.needs)
+        <= set(test_tools_recipe.read({"cuda_home": "/n", "nccl_home": "/n", "mpi_home": "/n"}, tool.needs))
+        for tool in test_tools_recipe.TOOLS.values()
     )

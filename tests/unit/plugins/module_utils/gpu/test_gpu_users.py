@@ -7,8 +7,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
 
 # Of two nodes, as Open MPI prints it with --tag-output, with the same index on both.
@@ -88,6 +88,6 @@ def test_who_does_not_answer_is_not_asked_again(monkeypatch: pytest.MonkeyPatch)
         return Outcome(None, "", "late", 30.0)
 
     monkeypatch.setattr(users, "run", run)
-    watch = users.Watch(Launch(), {"timeout": 60, "share_gpus": False}, None)
+    watch = users.UserWatch(Launch(), {"timeout": 60, "share_gpus": False}, None)
     limits: list[t.Any] = [{"check": "hpl"}]
     assert (watch.refusal, watch.limits(limits), len(calls)) == ("", limits, 1)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import check
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run as runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl.problem import Problem
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import hpl
 
@@ -35,13 +34,13 @@ def read(name: str) -> str:
     return (FIXTURES / name).read_text()
 
 
-def found(text: str, wanted: Problem | None = None, rc: int | None = 0, err: str = "") -> check.Finding:
-    return check.read(hpl.parse(f"{text}\n{err}"), Outcome(rc, text, err, 1.0), wanted)
+def found(text: str, wanted: Problem | None = None, rc: int | None = 0, err: str = "") -> run.HplFinding:
+    return run.read(hpl.parse(f"{text}\n{err}"), Outcome(rc, text, err, 1.0), wanted)
 
 
 def judge(text: str, expect: t.Sequence[t.Any] = (), gpus: int | None = 8, nodes: int = 1) -> dict[str, t.Any]:
     common = {"node": "n1", "time": 1.0, "context": {}}
-    return check.judged(found(text), gpus, nodes, expect, common)
+    return run.judged(found(text), gpus, nodes, expect, common)
 
 
 @pytest.mark.parametrize(
@@ -151,12 +150,12 @@ def test_nonsense_is_refused(change: dict[str, t.Any], launch: Launch) -> None:
 
 
 def test_command_lines() -> None:
-    assert runner.arguments("/workspace/hpl.sh", "/s/HPL-8.dat", ["--gpu-affinity", "0"]) == (
+    assert run.arguments("/workspace/hpl.sh", "/s/HPL-8.dat", ["--gpu-affinity", "0"]) == (
         ["/workspace/hpl.sh", "--dat", "/s/HPL-8.dat", "--gpu-affinity", "0"]
     )
-    assert runner.arguments("/opt/xhpl", "/s/HPL.dat", []) == ["sh", "-c", 'cd "$0" && exec "$@"', "/s", "/opt/xhpl"]
+    assert run.arguments("/opt/xhpl", "/s/HPL.dat", []) == ["sh", "-c", 'cd "$0" && exec "$@"', "/s", "/opt/xhpl"]
     with pytest.raises(asked.HplError, match="of the name HPL"):
-        runner.arguments("/opt/xhpl", "/s/HPL-8.dat", [])
+        run.arguments("/opt/xhpl", "/s/HPL-8.dat", [])
 
 
 def test_a_good_run_passes() -> None:
@@ -232,7 +231,7 @@ def test_without_gpus_there_is_no_speed_of_one() -> None:
 def test_what_is_not_believed(text: str, rc: int | None, err: str, problem: str) -> None:
     got = found(text, None, rc, err)
     assert got.row is None and got.problem.startswith(problem)
-    record = check.judged(got, 8, 1, [FLOOR], {"node": "n1", "time": 1.0, "context": {}})
+    record = run.judged(got, 8, 1, [FLOOR], {"node": "n1", "time": 1.0, "context": {}})
     assert (record["verdict"], record["class"]) == ("error", "infra")
     assert record["reason"].startswith(problem)
     assert record["metrics"][0]["value"] is None

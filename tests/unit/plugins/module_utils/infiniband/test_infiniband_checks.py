@@ -9,9 +9,8 @@ import typing as t
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import checks, payload, place
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import request as asked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import bandwidth, payload
 
 LIMIT = {
     "check": "infiniband_bandwidth",
@@ -73,7 +72,7 @@ def result(
 ) -> t.Any:
     plan = more.pop("plan", None)
     outcome = Outcome(rc, printed(*found, plan=plan), err, 9.0)
-    return checks.result(outcome, {**ASKED, **more}, expect, ABOUT)
+    return bandwidth.result(outcome, {**ASKED, **more}, expect, ABOUT)
 
 
 def check(*found: dict[str, t.Any], **more: t.Any) -> t.Any:
@@ -161,13 +160,13 @@ def test_planned_ports_that_were_not_reached_have_their_metric() -> None:
 
 
 def test_nothing_came_back() -> None:
-    record = checks.result(Outcome(1, "", "srun: error: Unable to create step", 1.0), ASKED, [], ABOUT)["checks"][0]
+    record = bandwidth.result(Outcome(1, "", "srun: error: Unable to create step", 1.0), ASKED, [], ABOUT)["checks"][0]
     assert (record["verdict"], "Unable to create step" in record["reason"]) == ("error", True)
 
 
 def test_busy_nodes_are_skipped() -> None:
     err = "srun: error: Unable to allocate resources: Requested nodes are busy\n"
-    record = checks.result(Outcome(1, "", err, 60.0), ASKED, [LIMIT], ABOUT)["checks"][0]
+    record = bandwidth.result(Outcome(1, "", err, 60.0), ASKED, [LIMIT], ABOUT)["checks"][0]
     assert (record["verdict"], "nodes are busy" in record["reason"]) == ("skipped", True)
 
 
@@ -188,12 +187,12 @@ def test_two_nodes_are_a_pair() -> None:
 
 def test_lines_with_numbers_of_tasks_and_noise() -> None:
     text = "0: hello\n" + printed(client()).replace(payload.MARK, f"1: {payload.MARK}") + f"{payload.MARK}{{broken\n"
-    planned, found = checks.reports(text)
+    planned, found = bandwidth.reports(text)
     assert (planned, len(found)) == (["mlx5_ib0"], 1)
 
 
 def params(**changes: t.Any) -> dict[str, t.Any]:
-    spec = {**_launch.SPEC, **asked.SPEC}
+    spec = {**_launch.SPEC, **bandwidth.SPEC}
     return {**{name: option.get("default") for name, option in spec.items()}, **changes}
 
 
@@ -222,12 +221,12 @@ def launch(**changes: t.Any) -> _launch.Launch:
     ],
 )
 def test_nonsense_is_refused(change: dict[str, t.Any], says: str) -> None:
-    with pytest.raises(asked.BandwidthError, match=says):
-        asked.validate(params(**change), launch(**change))
+    with pytest.raises(bandwidth.InfinibandBandwidthError, match=says):
+        bandwidth.validate(params(**change), launch(**change))
 
 
 def test_ordinary_options_are_accepted() -> None:
-    asked.validate(
+    bandwidth.validate(
         params(devices=["mlx5_ib0", "mlx5_0:2"], arguments=["--perform_warm_up", "-x", "3", "-q", "4"]), launch()
     )
 
@@ -256,7 +255,7 @@ def test_ordinary_options_are_accepted() -> None:
     ],
 )
 def test_the_gpu_of_each_port(changes: dict[str, t.Any], want: dict[str, int]) -> None:
-    assert asked.gpus(params(**changes)) == want
+    assert bandwidth.gpus(params(**changes)) == want
 
 
 @pytest.mark.parametrize(
@@ -270,8 +269,8 @@ def test_the_gpu_of_each_port(changes: dict[str, t.Any], want: dict[str, int]) -
     ],
 )
 def test_gpus_that_are_not_known_are_refused(changes: dict[str, t.Any]) -> None:
-    with pytest.raises(asked.BandwidthError):
-        asked.gpus(params(use_cuda=True, **changes))
+    with pytest.raises(bandwidth.InfinibandBandwidthError):
+        bandwidth.gpus(params(use_cuda=True, **changes))
 
 
 @pytest.mark.parametrize(
@@ -283,24 +282,26 @@ def test_gpus_that_are_not_known_are_refused(changes: dict[str, t.Any]) -> None:
     ],
 )
 def test_program(path: str | None, want: str) -> None:
-    assert asked.program(path, "ib_write_bw") == want
+    assert bandwidth.program(path, "ib_write_bw") == want
 
 
 def test_command_lines_of_server_and_client() -> None:
-    task = asked.task(params(use_cuda=True, gpus={"mlx5_0:2": 1}, devices=["mlx5_0:2"], arguments=["-q", "4"]), 1)
+    task = bandwidth.payload_task(
+        params(use_cuda=True, gpus={"mlx5_0:2": 1}, devices=["mlx5_0:2"], arguments=["-q", "4"]), 1
+    )
     common = "ib_write_bw -d mlx5_0 -i 2 -p 7 -s 8388608 -D 5 -f 1 -F --report_gbits -q 4 --use_cuda=1"
     assert " ".join(payload.arguments(task, "mlx5_0:2", 7)) == common
     assert " ".join(payload.arguments(task, "mlx5_0:2", 7, "gpu-001")) == f"{common} gpu-001"
 
 
 def test_runs_at_the_same_time_use_other_ports() -> None:
-    ports = {asked.task(params(), 2)["port"] for dummy in range(40)}
+    ports = {bandwidth.payload_task(params(), 2)["port"] for dummy in range(40)}
     assert len(ports) > 20
     assert all(61000 <= port < port + 16 <= 65536 for port in ports)
 
 
 def test_the_program_travels_as_text() -> None:
-    text = asked.source()
+    text = bandwidth.source()
     assert "ansible_collections" not in text
     names: dict[str, t.Any] = {"__name__": "travelled"}
     exec(compile(text, "payload", "exec"), names)
@@ -317,7 +318,7 @@ def test_first_host(hostlist: str, want: str) -> None:
 
 @pytest.mark.parametrize("cpus, want", [("", set()), ("0-2", {0, 1, 2}), ("1,3-4", {1, 3, 4})])
 def test_cpu_lists(cpus: str, want: set[int]) -> None:
-    assert place.numbers(cpus) == want
+    assert payload.numbers(cpus) == want
 
 
 def test_long_output_keeps_both_ends() -> None:

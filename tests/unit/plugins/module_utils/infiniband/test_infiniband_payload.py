@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import payload, place
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import payload
 
 # A client that finds its server at the third attempt.
 LATE = """\
@@ -61,7 +61,7 @@ def test_the_client_gives_up_in_the_end(tmp_path: Path) -> None:
 
 def test_the_client_does_not_wait_for_a_server_that_has_ended(tmp_path: Path) -> None:
     program = script(tmp_path / "late", LATE.format(file=str(tmp_path / "count"), ready=-1))
-    server = payload.Process(["true"], "")
+    server = payload.PayloadProcess(["true"], "")
     server.wait(patience(5))
     payload.client(task(program, window=60), "mlx5_ib0", "", free_port(), "localhost", server)
     assert (tmp_path / "count").read_text() == "x"
@@ -106,7 +106,7 @@ def test_a_node_that_refuses_does_not_keep_the_other_waiting() -> None:
 
 def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
     stubborn = script(tmp_path / "x", "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(600)\n")
-    process = payload.Process([stubborn], "")
+    process = payload.PayloadProcess([stubborn], "")
     begin = time.monotonic()
     assert process.wait(1)["rc"] is None
     process.child.wait(patience(5))
@@ -115,11 +115,11 @@ def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
 
 def test_programs_run_on_the_cpus_of_their_port() -> None:
     code = "import os; print(sorted(os.sched_getaffinity(0)))"
-    before = place.numbers("0-4095") & os.sched_getaffinity(0)
+    before = payload.numbers("0-4095") & os.sched_getaffinity(0)
     one = min(before)
-    assert payload.Process([sys.executable, "-c", code], f"{one},4000").wait(20)["out"] == f"[{one}]\n"
+    assert payload.PayloadProcess([sys.executable, "-c", code], f"{one},4000").wait(20)["out"] == f"[{one}]\n"
     # CPUs that this process may not use bind nothing.
-    assert payload.Process([sys.executable, "-c", code], "4000").wait(20)["out"] == f"{sorted(before)}\n"
+    assert payload.PayloadProcess([sys.executable, "-c", code], "4000").wait(20)["out"] == f"{sorted(before)}\n"
 
 
 @pytest.mark.parametrize("devices, want", [([], ["mlx5_ib2", "mlx5_ib10"]), (["x"], ["x"])])
@@ -134,4 +134,4 @@ def test_plan(tmp_path: Path, devices: list[str], want: list[str]) -> None:
         port.mkdir(parents=True)
         (port / "link_layer").write_text(layer)
         (port / "state").write_text(state)
-    assert place.plan(task(sysfs=str(tmp_path), devices=devices)) == want
+    assert payload.plan(task(sysfs=str(tmp_path), devices=devices)) == want

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import ports, read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CheckError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import info
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.infiniband import Port
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import infiniband_info
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import documented
@@ -35,7 +35,7 @@ ETHERNET = Port("mlx5_an0", 1, "Active", "LinkUp", 100.0, "100 Gb/sec (4X EDR)",
 def result(
     listed: t.Sequence[Port], *expect: t.Any, wanted: int = 0, devices: t.Sequence[str] = (), **more: t.Any
 ) -> t.Any:
-    return ports.result(ports.Found(listed, "sysfs", **more), wanted, devices, expect, ABOUT)
+    return info.result(info.ObservedPorts(listed, "sysfs", **more), wanted, devices, expect, ABOUT)
 
 
 def check(listed: t.Sequence[Port], *expect: t.Any, **more: t.Any) -> t.Any:
@@ -165,7 +165,7 @@ def sysfs(root: Path, *listed: Port, adapters: int = 0) -> str:
 
 
 def params(**changes: t.Any) -> dict[str, t.Any]:
-    return {**{name: spec.get("default") for name, spec in read.SPEC.items()}, "name": "gpu-001", **changes}
+    return {**{name: spec.get("default") for name, spec in info.SPEC.items()}, "name": "gpu-001", **changes}
 
 
 def no_program(argv: t.Sequence[str], timeout: float) -> Outcome:
@@ -173,15 +173,15 @@ def no_program(argv: t.Sequence[str], timeout: float) -> Outcome:
 
 
 def test_sysfs_comes_first(tmp_path: Path) -> None:
-    found = read.perform(params(sysfs=sysfs(tmp_path, nic(0), ETHERNET)), no_program)
+    found = info.perform(params(sysfs=sysfs(tmp_path, nic(0), ETHERNET)), no_program)
     assert (found["source"], found["argv"], len(found["ports"]), len(found["others"])) == ("sysfs", [], 1, 1)
     assert (found["checks"][0]["node"], found["checks"][0]["context"]["tool"]) == ("gpu-001", "sysfs")
 
 
 def test_adapters_without_driver(tmp_path: Path) -> None:
     root = sysfs(tmp_path, adapters=2)
-    assert read.pci_adapters(root) == 2
-    record = read.perform(params(sysfs=root, ports=2), no_program)["checks"][0]
+    assert info.pci_adapters(root) == 2
+    record = info.perform(params(sysfs=root, ports=2), no_program)["checks"][0]
     assert (record["verdict"], record["class"]) == ("fail", "software")
 
 
@@ -194,7 +194,7 @@ def ibstat(tmp_path: Path, outcome: Outcome, **changes: t.Any) -> t.Any:
         assert (list(argv), timeout) == ([str(program)], 20)
         return outcome
 
-    return read.perform(params(sysfs=str(tmp_path), ibstat=str(program), **changes), runner)
+    return info.perform(params(sysfs=str(tmp_path), ibstat=str(program), **changes), runner)
 
 
 def test_ibstat_is_asked_where_sysfs_knows_nothing(tmp_path: Path) -> None:
@@ -225,17 +225,17 @@ def test_what_ibstat_cannot_tell(tmp_path: Path, outcome: Outcome, verdict: str,
 
 
 def test_another_machine_is_never_answered_for_by_this_one(tmp_path: Path) -> None:
-    assert read.read(str(tmp_path), None, 1, no_program).source is None
+    assert info.read(str(tmp_path), None, 1, no_program).source is None
 
 
 def test_options_that_make_no_sense() -> None:
     with pytest.raises(CheckError, match="ports is -1"):
-        read.perform(params(ports=-1), no_program)
+        info.perform(params(ports=-1), no_program)
     with pytest.raises(CheckError, match="lacks"):
-        read.perform(params(expect=[{"check": "infiniband_ports"}]), no_program)
+        info.perform(params(expect=[{"check": "infiniband_ports"}]), no_program)
 
 
 def test_documentation_and_spec_agree() -> None:
-    assert documented(infiniband_info) == read.SPEC
+    assert documented(infiniband_info) == info.SPEC
     returned = {"checks", "ports", "others", "source", "argv", "environment"}
     assert returned == set(yaml.safe_load(infiniband_info.RETURN)) == set(result([nic(0)]))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp, ddp_facts, ddp_runs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp, ddp_facts
 
 NODE: dict[str, t.Any] = {
     "torch": "2.9.0",
@@ -89,7 +89,7 @@ def test_what_cannot_be_started_is_refused(change: dict[str, t.Any]) -> None:
 
 def test_the_unit_belongs_to_the_user_and_leaves_nothing() -> None:
     name = ddp.unit("/shared/x")
-    argv = ddp.start("/bin/systemd-run", name, "trainer", SPEC, "/shared/x/run-1", "c2")
+    argv = ddp.start_command("/bin/systemd-run", name, "trainer", SPEC, "/shared/x/run-1", "c2")
     assert argv[:3] == ["/bin/systemd-run", f"--unit={name}", "--uid=trainer"]
     assert "--property=KillMode=control-group" in argv
     assert argv[-4:] == ["/shared/x/run-1/ddp_node.py", "node", "/shared/x/run-1", "c2"]
@@ -97,31 +97,31 @@ def test_the_unit_belongs_to_the_user_and_leaves_nothing() -> None:
 
 def test_what_the_user_wrote_is_no_option_for_root() -> None:
     spec = {**SPEC, "python": "--uid=root"}
-    argv = ddp.start("/bin/systemd-run", "x", "trainer", spec, "/shared/x/run-1", "c2")
+    argv = ddp.start_command("/bin/systemd-run", "x", "trainer", spec, "/shared/x/run-1", "c2")
     assert argv.index("--") < argv.index("--uid=root")
 
 
 def test_runs_are_counted_and_completed_ones_stay(tmp_path: Path) -> None:
     programs = {"train.py": "print()"}
     texts = {**SPEC, "processes": str(SPEC["processes"]), "timeout": str(SPEC["timeout"])}
-    assert ddp_runs.prepare(tmp_path / "none", texts, programs, False, True) == (True, "run-1")
-    assert ddp_runs.prepare(tmp_path, SPEC, programs, False, True) == (True, "run-1")
+    assert ddp.prepare(tmp_path / "none", texts, programs, False, True) == (True, "run-1")
+    assert ddp.prepare(tmp_path, SPEC, programs, False, True) == (True, "run-1")
     assert list(tmp_path.iterdir()) == []
-    assert ddp_runs.prepare(tmp_path, SPEC, programs, False, False) == (True, "run-1")
+    assert ddp.prepare(tmp_path, SPEC, programs, False, False) == (True, "run-1")
     assert json.loads((tmp_path / "run-1/spec.json").read_text())["environment"] == {"OMP_NUM_THREADS": "1"}
     # Somebody else's converge of the same training joins it, another training is refused.
-    assert ddp_runs.prepare(tmp_path, SPEC, programs, False, False) == (True, "run-1")
+    assert ddp.prepare(tmp_path, SPEC, programs, False, False) == (True, "run-1")
     with pytest.raises(ddp.DdpError, match="is going on with other settings"):
-        ddp_runs.prepare(tmp_path, {**SPEC, "processes": 2}, programs, False, False)
+        ddp.prepare(tmp_path, {**SPEC, "processes": 2}, programs, False, False)
     _end(tmp_path / "run-1")
-    found = ddp_runs.wait(tmp_path, "run-1", 5)
+    found = ddp.wait(tmp_path, "run-1", 5)
     assert (found["state"], found["world_size"], found["seconds"]) == ("completed", 2, 4.0)
     assert found["ranks"][1]["output"] == str(tmp_path / "run-1/ranks/rank-1.txt")
-    assert ddp_runs.prepare(tmp_path, SPEC, programs, False, False) == (False, "run-1")
-    assert ddp_runs.prepare(tmp_path, SPEC, programs, True, False) == (True, "run-2")
+    assert ddp.prepare(tmp_path, SPEC, programs, False, False) == (False, "run-1")
+    assert ddp.prepare(tmp_path, SPEC, programs, True, False) == (True, "run-2")
     _end(tmp_path / "run-2", rc=1)
-    assert ddp_runs.wait(tmp_path, "run-2", 5)["state"] == "failed"
-    assert ddp_runs.prepare(tmp_path, SPEC, programs, False, False) == (True, "run-3")
+    assert ddp.wait(tmp_path, "run-2", 5)["state"] == "failed"
+    assert ddp.prepare(tmp_path, SPEC, programs, False, False) == (True, "run-3")
 
 
 def _end(run: Path, rc: int = 0) -> None:
@@ -131,27 +131,27 @@ def _end(run: Path, rc: int = 0) -> None:
 
 
 def test_a_failure_names_the_first_rank_and_its_last_lines(tmp_path: Path) -> None:
-    ddp_runs.prepare(tmp_path, SPEC, {}, False, False)
+    ddp.prepare(tmp_path, SPEC, {}, False, False)
     run = tmp_path / "run-1"
     _end(run, rc=1)
     (run / "ranks/rank-1.txt").write_text("".join(f"line {number}\n" for number in range(100)))
     (run / "failed.json").write_text(json.dumps({"node": "c2", "rank": 1, "why": "was killed by SIGKILL", "time": 1}))
-    found = ddp_runs.wait(tmp_path, "run-1", 5)
-    text = ddp.report(found, ddp_runs.last_words(found))
+    found = ddp.wait(tmp_path, "run-1", 5)
+    text = ddp.report(found, ddp.last_words(found))
     assert text.startswith("run-1 failed: rank 1 on c2 was killed by SIGKILL. Its last lines:\nline 70\n")
     assert text.endswith("line 99")
 
 
 def test_a_node_that_never_ends_is_named(tmp_path: Path) -> None:
-    ddp_runs.prepare(tmp_path, SPEC, {}, False, False)
+    ddp.prepare(tmp_path, SPEC, {}, False, False)
     times = iter([0.0, 1000.0])
-    found = ddp_runs.wait(tmp_path, "run-1", 5, poll=0, clock=lambda: next(times))
+    found = ddp.wait(tmp_path, "run-1", 5, poll=0, clock=lambda: next(times))
     assert "never told how they ended: c1, c2" in ddp.report(found, "")
 
 
 def test_a_directory_that_is_not_shared_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(ddp.DdpError, match="do all nodes see the same directory"):
-        ddp_runs.read(tmp_path / "run-9")
+        ddp.read(tmp_path / "run-9")
 
 
 @pytest.mark.parametrize(
@@ -188,10 +188,10 @@ def test_facts_are_read_past_what_torch_prints() -> None:
 
 
 def test_a_rank_that_failed_for_a_lost_node_is_not_all_that_is_told(tmp_path: Path) -> None:
-    ddp_runs.prepare(tmp_path, SPEC, {}, False, False)
+    ddp.prepare(tmp_path, SPEC, {}, False, False)
     _end(tmp_path / "run-1", rc=1)
     (tmp_path / "run-1/nodes/c2.json").unlink()
     (tmp_path / "run-1/failed.json").write_text(json.dumps({"node": "c1", "rank": 0, "why": "ended with 1"}))
     times = iter([0.0, 1.0, 2.0, 1000.0, 1001.0])
-    found = ddp_runs.wait(tmp_path, "run-1", 5, poll=0, clock=lambda: next(times))
+    found = ddp.wait(tmp_path, "run-1", 5, poll=0, clock=lambda: next(times))
     assert ddp.report(found, "").endswith("ended with 1. c2 never told how it ended and may be what was lost.")

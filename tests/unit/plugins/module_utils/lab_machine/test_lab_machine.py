@@ -18,18 +18,15 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine import accelerator, argv, process, seed
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine import disks as disk_files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine import machine as machines
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine import spec as specs
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine import system as systems
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.lab import Lab
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.machine import Machine
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.plan import Action, Known, plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.plugs import Plugs
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.program import main
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.qmp import Qmp
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.system import System
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine import machine as lab_machine_machine
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.lab import (
+    Known,
+    Lab,
+    MachineAction,
+    main,
+    plan,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.machine import Machine, Plugs, Qmp, System
 
 DISKS = [{"name": f"disk{n}", "size": 1 << 20, "serial": f"HPCAI-c1-{n}"} for n in (1, 2, 3)]
 DATA: dict[str, t.Any] = {
@@ -47,11 +44,11 @@ DATA: dict[str, t.Any] = {
     "kernel_options": ["a=b"],
     "options": ["-s"],
 }
-SPEC = specs.read(DATA)
+SPEC = lab_machine_machine.read(DATA)
 
 
-def words(disks: t.Sequence[specs.Disk] = SPEC.disks, **other: t.Any) -> list[str]:
-    return argv.qemu(SPEC._replace(**other), "/lab/machines/c1", disks, "/lab/machines/c1/initrd")
+def words(disks: t.Sequence[lab_machine_machine.MachineDisk] = SPEC.disks, **other: t.Any) -> list[str]:
+    return lab_machine_machine.qemu(SPEC._replace(**other), "/lab/machines/c1", disks, "/lab/machines/c1/initrd")
 
 
 def after(option: str, command: t.Sequence[str]) -> list[str]:
@@ -60,7 +57,7 @@ def after(option: str, command: t.Sequence[str]) -> list[str]:
 
 class TestSpec:
     def test_is_the_same_after_json(self) -> None:
-        assert specs.read(json.loads(json.dumps(specs.plain(SPEC)))) == SPEC
+        assert lab_machine_machine.read(json.loads(json.dumps(lab_machine_machine.plain(SPEC)))) == SPEC
 
     @pytest.mark.parametrize(
         "wrong, named",
@@ -84,23 +81,23 @@ class TestSpec:
     def test_refuses_what_qemu_would_not_take_or_take_for_something_else(
         self, wrong: dict[str, t.Any], named: str
     ) -> None:
-        with pytest.raises(specs.MachineError, match=named.replace("(", "[(]").replace("../", "[.][.]/")):
-            specs.read({**DATA, **wrong})
+        with pytest.raises(lab_machine_machine.MachineError, match=named.replace("(", "[(]").replace("../", "[.][.]/")):
+            lab_machine_machine.read({**DATA, **wrong})
 
     def test_refuses_a_description_that_lacks_something(self) -> None:
-        with pytest.raises(specs.MachineError, match="memory"):
-            specs.read({name: value for name, value in DATA.items() if name != "memory"})
+        with pytest.raises(lab_machine_machine.MachineError, match="memory"):
+            lab_machine_machine.read({name: value for name, value in DATA.items() if name != "memory"})
 
     def test_two_labs_have_two_networks(self) -> None:
-        assert specs.group("/a") == specs.group("/a") != specs.group("/b")
-        assert 224 <= int(specs.group("/a").split(".", maxsplit=1)[0]) <= 239
+        assert lab_machine_machine.group("/a") == lab_machine_machine.group("/a") != lab_machine_machine.group("/b")
+        assert 224 <= int(lab_machine_machine.group("/a").split(".", maxsplit=1)[0]) <= 239
 
     def test_port_is_stable_free_and_not_taken_twice(self) -> None:
-        first = specs.port("/a", (), lambda number: True)
-        assert specs.port("/a", (), lambda number: True) == first
-        assert specs.port("/a", {first}, lambda number: number != first + 1) not in (first, first + 1)
-        with pytest.raises(specs.MachineError, match="no free port"):
-            specs.port("/a", (), lambda number: False)
+        first = lab_machine_machine.port("/a", (), lambda number: True)
+        assert lab_machine_machine.port("/a", (), lambda number: True) == first
+        assert lab_machine_machine.port("/a", {first}, lambda number: number != first + 1) not in (first, first + 1)
+        with pytest.raises(lab_machine_machine.MachineError, match="no free port"):
+            lab_machine_machine.port("/a", (), lambda number: False)
 
 
 class TestCommandLine:
@@ -138,7 +135,7 @@ class TestCommandLine:
         assert "tsc=reliable" not in after("-append", words(accelerator="kvm"))[0]
 
     def test_hot_plugged_disk_is_the_one_of_the_command_line(self) -> None:
-        given = argv.device(SPEC, SPEC.disks[1])
+        given = lab_machine_machine.device(SPEC, SPEC.disks[1])
         assert given == {
             "driver": "nvme",
             "id": "disk2",
@@ -146,7 +143,7 @@ class TestCommandLine:
             "drive": "disk2-content",
             "serial": "HPCAI-c1-2",
         }
-        assert json.dumps(argv.block_node("/lab/machines/c1", SPEC.disks[1])) in words()
+        assert json.dumps(lab_machine_machine.block_node("/lab/machines/c1", SPEC.disks[1])) in words()
 
 
 @pytest.mark.parametrize(
@@ -161,13 +158,13 @@ class TestCommandLine:
         ({"c1": Known(SPEC, True)}, {}, ["remove"]),
     ],
 )
-def test_plan(known: dict[str, Known], wanted: dict[str, specs.Spec], expected: list[str]) -> None:
+def test_plan(known: dict[str, Known], wanted: dict[str, lab_machine_machine.MachineSpec], expected: list[str]) -> None:
     assert [action.kind for action in plan(known, wanted)] == expected
 
 
 def test_plan_removes_before_it_makes_and_says_why() -> None:
     todo = plan({"c1": Known(SPEC._replace(memory=1, cpus=1), True), "c2": Known(SPEC, True)}, {"c1": SPEC})
-    assert todo[0] == Action("remove", "c2", "not wanted any more")
+    assert todo[0] == MachineAction("remove", "c2", "not wanted any more")
     assert todo[1].reason == "other memory, cpus"
 
 
@@ -181,41 +178,45 @@ class TestPlugs:
         assert Plugs(path, SPEC.disks).present() == list(SPEC.disks)
 
     def test_a_replaced_disk_has_another_serial_of_legal_length(self, tmp_path: Path) -> None:
-        disk = specs.Disk("disk1", 1 << 20, "S" * 20)
+        disk = lab_machine_machine.MachineDisk("disk1", 1 << 20, "S" * 20)
         plugs = Plugs(tmp_path / "plugs.json", [disk])
         for dummy in range(2):
             plugs.replace(disk)
         assert plugs.all()[0].serial == "S" * 17 + "-R2"
 
     def test_refuses_an_unknown_disk(self, tmp_path: Path) -> None:
-        with pytest.raises(specs.MachineError, match="no disk disk9; there are disk1, disk2, disk3"):
+        with pytest.raises(lab_machine_machine.MachineError, match="no disk disk9; there are disk1, disk2, disk3"):
             Plugs(tmp_path / "plugs.json", SPEC.disks).chosen(["disk9"])
 
 
 class TestDisks:
     def test_new_disks_are_empty_and_take_no_room(self, tmp_path: Path) -> None:
-        disk_files.make(tmp_path, SPEC.disks)
-        assert disk_files.digest(tmp_path, SPEC.disks[0]) == hashlib.sha256(bytes(1 << 20)).hexdigest()
+        lab_machine_machine.make(tmp_path, SPEC.disks)
+        assert lab_machine_machine.digest(tmp_path, SPEC.disks[0]) == hashlib.sha256(bytes(1 << 20)).hexdigest()
         assert (tmp_path / "disk1.raw").stat().st_blocks == 0
 
     def test_making_again_keeps_and_blanking_empties(self, tmp_path: Path) -> None:
-        disk_files.make(tmp_path, SPEC.disks)
-        empty = disk_files.digest(tmp_path, SPEC.disks[1])
+        lab_machine_machine.make(tmp_path, SPEC.disks)
+        empty = lab_machine_machine.digest(tmp_path, SPEC.disks[1])
         with (tmp_path / "disk2.raw").open("r+b") as handle:
             handle.seek(1 << 19)
             handle.write(b"data")
-        written = disk_files.digest(tmp_path, SPEC.disks[1])
-        disk_files.make(tmp_path, SPEC.disks)
-        assert disk_files.digest(tmp_path, SPEC.disks[1]) == written != empty
-        disk_files.blank(tmp_path, SPEC.disks[1:2])
-        assert disk_files.digest(tmp_path, SPEC.disks[1]) == empty
+        written = lab_machine_machine.digest(tmp_path, SPEC.disks[1])
+        lab_machine_machine.make(tmp_path, SPEC.disks)
+        assert lab_machine_machine.digest(tmp_path, SPEC.disks[1]) == written != empty
+        lab_machine_machine.blank(tmp_path, SPEC.disks[1:2])
+        assert lab_machine_machine.digest(tmp_path, SPEC.disks[1]) == empty
 
 
 def test_seed_is_an_archive_that_cpio_reads(tmp_path: Path) -> None:
-    files = [seed.File("hosts", b"127.0.0.1 localhost\n"), seed.File("key", b"x", 0o600), seed.File("empty", b"")]
-    text = seed.append(b"base", files)
+    files = [
+        lab_machine_machine.SeedFile("hosts", b"127.0.0.1 localhost\n"),
+        lab_machine_machine.SeedFile("key", b"x", 0o600),
+        lab_machine_machine.SeedFile("empty", b""),
+    ]
+    text = lab_machine_machine.append(b"base", files)
     assert text.startswith(b"base") and len(text) % 512 == 0
-    (tmp_path / "a.cpio").write_bytes(seed.archive(files))
+    (tmp_path / "a.cpio").write_bytes(lab_machine_machine.archive(files))
     with (tmp_path / "a.cpio").open("rb") as archive:
         done = subprocess.run(
             ["cpio", "-idm", "--quiet"], stdin=archive, cwd=tmp_path, capture_output=True, check=False
@@ -229,17 +230,17 @@ def test_seed_is_an_archive_that_cpio_reads(tmp_path: Path) -> None:
 class TestProcess:
     def test_only_our_own_machine_is_taken_for_it(self, tmp_path: Path) -> None:
         own = [b"qemu-system-x86_64", b"-pidfile", os.fsencode(tmp_path / "pid"), b""]
-        assert process.is_machine(own, tmp_path)
-        assert not process.is_machine(own, tmp_path / "other")
+        assert lab_machine_machine.is_machine(own, tmp_path)
+        assert not lab_machine_machine.is_machine(own, tmp_path / "other")
         (tmp_path / "link").symlink_to(tmp_path)
-        assert process.is_machine(own, tmp_path / "link"), "by whatever name the lab is reached"
-        assert not process.is_machine([b"vim", b"-pidfile", os.fsencode(tmp_path / "pid")], tmp_path)
-        assert not process.is_machine([b""], tmp_path)
+        assert lab_machine_machine.is_machine(own, tmp_path / "link"), "by whatever name the lab is reached"
+        assert not lab_machine_machine.is_machine([b"vim", b"-pidfile", os.fsencode(tmp_path / "pid")], tmp_path)
+        assert not lab_machine_machine.is_machine([b""], tmp_path)
 
     def test_kill_spares_a_process_that_got_the_number(self, tmp_path: Path) -> None:
         with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as innocent:
             (tmp_path / "pid").write_text(f"{innocent.pid}\n")
-            process.kill(tmp_path)
+            lab_machine_machine.kill(tmp_path)
             assert innocent.poll() is None
             innocent.kill()
 
@@ -247,15 +248,15 @@ class TestProcess:
         sleep = [sys.executable, "-c", "import time; time.sleep(600)", "-pidfile", str(tmp_path / "pid")]
         with subprocess.Popen(["qemu-system-test", *sleep[1:]], executable=sys.executable) as machine:
             (tmp_path / "pid").write_text(f"{machine.pid}\n")
-            while process.pid_of(tmp_path) is None and machine.poll() is None:
+            while lab_machine_machine.pid_of(tmp_path) is None and machine.poll() is None:
                 pass
             threading.Thread(target=machine.wait, daemon=True).start()
-            process.kill(tmp_path)
-            assert process.pid_of(tmp_path) is None
+            lab_machine_machine.kill(tmp_path)
+            assert lab_machine_machine.pid_of(tmp_path) is None
 
     def test_a_program_that_cannot_be_started_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(specs.MachineError, match="/no/qemu cannot be started"):
-            process.start(["/no/qemu"], tmp_path)
+        with pytest.raises(lab_machine_machine.MachineError, match="/no/qemu cannot be started"):
+            lab_machine_machine.start(["/no/qemu"], tmp_path)
 
 
 class Monitor:
@@ -300,34 +301,34 @@ class TestMonitor:
     def test_silence_ends(self, tmp_path: Path) -> None:
         Monitor(tmp_path / "qmp", '{"event": "STOP"}', "{}")
         with Qmp(str(tmp_path / "qmp"), timeout=0.2) as qmp, pytest.raises(
-            specs.MachineError, match=r"stop on .* within"
+            lab_machine_machine.MachineError, match=r"stop on .* within"
         ):
             qmp.ask("stop")
 
     def test_refusals_say_what_was_asked(self, tmp_path: Path) -> None:
         Monitor(tmp_path / "qmp", '{"error": {"class": "X", "desc": "Device \'disk9\' not found"}}')
         with Qmp(str(tmp_path / "qmp")) as qmp, pytest.raises(
-            specs.MachineError, match=r"device_del.*disk9.*not found"
+            lab_machine_machine.MachineError, match=r"device_del.*disk9.*not found"
         ):
             qmp.ask("device_del", {"id": "disk9"})
 
     def test_a_dead_monitor_is_an_error_not_a_wait(self, tmp_path: Path) -> None:
-        with pytest.raises(specs.MachineError, match="does not answer"):
+        with pytest.raises(lab_machine_machine.MachineError, match="does not answer"):
             Qmp(str(tmp_path / "qmp"))
         Monitor(tmp_path / "qmp")
         with Qmp(str(tmp_path / "qmp")) as qmp, pytest.raises(
-            specs.MachineError, match=r"ended|broke off|did not take"
+            lab_machine_machine.MachineError, match=r"ended|broke off|did not take"
         ):
             qmp.ask("query-status")
 
 
 class TestSystem:
     def test_a_machine_that_went_off_is_not_waited_for(self, tmp_path: Path) -> None:
-        with pytest.raises(specs.MachineError, match="went off"):
+        with pytest.raises(lab_machine_machine.MachineError, match="went off"):
             System(1, tmp_path).await_boot(60, lambda: None)
 
     def test_waiting_ends(self, tmp_path: Path) -> None:
-        with pytest.raises(specs.MachineError, match=r"not booted after 0.5 s: SSH does not answer"):
+        with pytest.raises(lab_machine_machine.MachineError, match=r"not booted after 0.5 s: SSH does not answer"):
             System(1, tmp_path).await_boot(0.5, lambda: True)
 
     def test_host_keys_are_checked(self, tmp_path: Path) -> None:
@@ -341,11 +342,11 @@ class TestSystem:
 
     def test_who_waits_for_a_boot_hangs_up_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[list[str]] = []
-        monkeypatch.setattr(systems, "run", lambda argv, *dummy: asked.append(argv))
+        monkeypatch.setattr(lab_machine_machine, "run", lambda argv, *dummy: asked.append(argv))
         System(1, tmp_path).hang_up()
         assert asked == [], "there is no connection"
         (tmp_path / "ssh-1").touch()
-        with pytest.raises(specs.MachineError, match="went off"):
+        with pytest.raises(lab_machine_machine.MachineError, match="went off"):
             System(1, tmp_path).await_boot(60, lambda: None)
         assert asked == [["ssh", "-O", "exit", "-o", f"ControlPath={tmp_path}/ssh-1", "127.0.0.1"]]
         assert not (tmp_path / "ssh-1").exists()
@@ -357,7 +358,7 @@ def lab(tmp_path: Path) -> Lab:
     directory = tmp_path / "machines/c1"
     directory.mkdir(parents=True)
     (directory / "machine.json").write_text(json.dumps(DATA))
-    disk_files.make(directory, SPEC.disks)
+    lab_machine_machine.make(directory, SPEC.disks)
     return Lab(tmp_path)
 
 
@@ -388,14 +389,14 @@ class TestMachine:
             def ask(self, command: str, arguments: dict[str, t.Any]) -> None:
                 asked.append((command, arguments.get("id") or arguments["node-name"]))
                 if (command, arguments.get("id")) in {("device_del", "disk2"), ("device_add", "disk1")}:
-                    raise specs.MachineError("refused")
+                    raise lab_machine_machine.MachineError("refused")
 
-        monkeypatch.setattr(machines, "Qmp", Refusing)
+        monkeypatch.setattr(lab_machine_machine, "Qmp", Refusing)
         monkeypatch.setattr(Machine, "pid", 1)
-        with pytest.raises(specs.MachineError, match="refused"):
+        with pytest.raises(lab_machine_machine.MachineError, match="refused"):
             lab.machine("c1").remove(["disk1", "disk2"])
         assert [disk.name for disk in lab.machine("c1").plugs.present()] == ["disk2", "disk3"]
-        with pytest.raises(specs.MachineError, match="refused"):
+        with pytest.raises(lab_machine_machine.MachineError, match="refused"):
             lab.machine("c1").add([])
         assert asked[-1] == ("blockdev-del", "disk1-content"), "or the next attempt finds it there"
         assert [disk.name for disk in lab.machine("c1").plugs.present()] == ["disk2", "disk3"]
@@ -411,19 +412,19 @@ class TestMachine:
     def test_a_disk_in_a_running_machine_is_not_emptied(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
         machine = lab.machine("c1")
         monkeypatch.setattr(Machine, "pid", 1)
-        with pytest.raises(specs.MachineError, match="disk1 is plugged into c1, which runs"):
+        with pytest.raises(lab_machine_machine.MachineError, match="disk1 is plugged into c1, which runs"):
             machine.blank(["disk1"])
         machine.plugs.pull(machine.plugs.chosen(["disk1"]))
         machine.blank(["disk1"])
 
     def test_what_is_off_cannot_be_reset_and_need_not_be_stopped(self, lab: Lab) -> None:
-        with pytest.raises(specs.MachineError, match="c1 is off"):
+        with pytest.raises(lab_machine_machine.MachineError, match="c1 is off"):
             lab.machine("c1").reset()
         assert not lab.machine("c1").stop()
         assert not lab.machine("c1").kill()
 
     def test_an_unknown_machine_is_named(self, lab: Lab) -> None:
-        with pytest.raises(specs.MachineError, match="no machine c9"):
+        with pytest.raises(lab_machine_machine.MachineError, match="no machine c9"):
             lab.machine("c9")
 
 
@@ -432,7 +433,7 @@ class TestLab:
         asked = {name: value for name, value in DATA.items() if name not in ("port", "network")}
         wanted = lab.wanted([asked, {**asked, "name": "c2"}])
         assert wanted["c1"].port == DATA["port"] != wanted["c2"].port
-        assert wanted["c1"].network == wanted["c2"].network == specs.group(str(lab.state_dir))
+        assert wanted["c1"].network == wanted["c2"].network == lab_machine_machine.group(str(lab.state_dir))
 
     def test_check_changes_nothing(self, lab: Lab) -> None:
         assert [action.kind for action in lab.apply({}, check=True)] == ["remove"]
@@ -457,26 +458,26 @@ class TestProgram:
 class TestAccelerator:
     @pytest.fixture
     def image(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        monkeypatch.setattr(accelerator.os, "access", lambda *dummy: True)
+        monkeypatch.setattr(lab_machine_machine.os, "access", lambda *dummy: True)
         (tmp_path / "vmlinuz").touch()
         return tmp_path
 
-    @pytest.mark.parametrize("says, chosen", [(accelerator.MARK, "kvm"), ("Booting from ROM...", "tcg")])
+    @pytest.mark.parametrize("says, chosen", [(lab_machine_machine.MARK, "kvm"), ("Booting from ROM...", "tcg")])
     def test_what_boots_is_used_and_remembered(
         self, image: Path, monkeypatch: pytest.MonkeyPatch, says: str, chosen: str
     ) -> None:
-        monkeypatch.setattr(accelerator, "probe", lambda dummy: ["echo", says])
-        first = accelerator.choose(image, image / "memory.json")
+        monkeypatch.setattr(lab_machine_machine, "probe", lambda dummy: ["echo", says])
+        first = lab_machine_machine.choose(image, image / "memory.json")
         assert first.accelerator == chosen and "earlier" not in first.reason
-        assert "found out earlier" in accelerator.choose(image, image / "memory.json").reason
+        assert "found out earlier" in lab_machine_machine.choose(image, image / "memory.json").reason
 
     def test_a_kernel_that_hangs_is_not_waited_for(self, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(accelerator, "LIMIT", 0.3)
-        monkeypatch.setattr(accelerator, "probe", lambda dummy: ["sleep", "60"])
-        answer = accelerator.choose(image, image / "memory.json")
+        monkeypatch.setattr(lab_machine_machine, "LIMIT", 0.3)
+        monkeypatch.setattr(lab_machine_machine, "probe", lambda dummy: ["sleep", "60"])
+        answer = lab_machine_machine.choose(image, image / "memory.json")
         assert answer.accelerator == "tcg" and "did not end within 0.3 s" in answer.reason
 
     def test_without_the_device_nothing_is_tried(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(accelerator.os, "access", lambda *dummy: False)
-        assert accelerator.choose(tmp_path, tmp_path / "memory.json").accelerator == "tcg"
+        monkeypatch.setattr(lab_machine_machine.os, "access", lambda *dummy: False)
+        assert lab_machine_machine.choose(tmp_path, tmp_path / "memory.json").accelerator == "tcg"
         assert not (tmp_path / "memory.json").exists()

@@ -16,10 +16,13 @@ from hypothesis import strategies as st
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import checks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.network import Network
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.trust import Measured, bus_factor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import command as asked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import result
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.result import (
+    MeasuredCollective,
+    Network,
+    bus_factor,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nccl_tests
 
 FAKE = Path(__file__).parents[3] / "fixtures" / "nccl_fake" / "perf.py"
@@ -31,7 +34,7 @@ GIB8 = 8 * 2**30
 BLANK: dict[str, t.Any] = {name: option.get("default") for name, option in {**_launch.SPEC, **asked.SPEC}.items()}
 TWO = Launch("srun", "srun", nodes=2, ranks_per_node=8)
 ONE = Launch("local")
-REQUEST = asked.Request(TWO, infiniband=True)
+REQUEST = asked.NcclTestsRequest(TWO, infiniband=True)
 COMMON: dict[str, t.Any] = {"node": None, "time": 1.0, "run": "r", "context": {}}
 
 
@@ -43,14 +46,14 @@ def limit(value: float = 185, **more: t.Any) -> dict[str, t.Any]:
 def check(
     text: str,
     rc: int | None = 0,
-    request: asked.Request = REQUEST,
+    request: asked.NcclTestsRequest = REQUEST,
     expect: t.Sequence[t.Any] = (),
     problem: str | None = None,
     collective: str = "all_reduce",
 ) -> dict[str, t.Any]:
     said = ("" if rc == 0 else f"exit status {rc}: x") if problem is None else problem
-    measured = Measured(rc, said, nccl_tests.parse(text), Network().read(io.StringIO(text)))
-    got = checks.check(measured, request, collective, expect, COMMON)
+    measured = MeasuredCollective(rc, said, nccl_tests.parse(text), Network().read(io.StringIO(text)))
+    got = result.check(measured, request, collective, expect, COMMON)
     json.dumps(got, allow_nan=False)
     return got
 
@@ -65,16 +68,16 @@ def test_sizes_are_read_as_nccl_tests_does(text: str, want: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "8GB", "8.5G", "G", "-8", "1T", "8 G", "0x8"])
 def test_other_sizes_are_refused(text: str) -> None:
-    with pytest.raises(asked.NcclError):
+    with pytest.raises(asked.NcclTestsError):
         asked.to_bytes(text)
 
 
 def test_sizes_of_a_complete_table() -> None:
-    assert asked.Request(ONE, min_size="8", max_size="100", factor=3).sizes == [8, 24, 72]
+    assert asked.NcclTestsRequest(ONE, min_size="8", max_size="100", factor=3).sizes == [8, 24, 72]
     assert (len(REQUEST.sizes), REQUEST.sizes[-1]) == (31, GIB8)
 
 
-def read(**params: t.Any) -> asked.Request:
+def read(**params: t.Any) -> asked.NcclTestsRequest:
     return asked.read({**BLANK, **params}, _launch.read)
 
 
@@ -233,7 +236,7 @@ def test_a_slow_run_fails() -> None:
     got = check(fake.render(peak=170.0), expect=[limit()])
     assert (got["verdict"], got["class"]) == ("fail", "fabric")
     assert "busbw" in got["reason"]
-    single = asked.Request(ONE, gpus_per_rank=8)
+    single = asked.NcclTestsRequest(ONE, gpus_per_rank=8)
     got = check(fake.render(hosts=("a",)), request=single, expect=[limit(228)])
     assert (got["verdict"], got["class"], got["scope"]) == ("fail", "hardware", {})
 
@@ -373,7 +376,7 @@ def test_debug_builds_name_who_is_wrong() -> None:
     assert got["reason"].endswith("wrong values: rank 11 on gpu-002 device 3")
     assert {m["name"]: m["verdict"] for m in got["metrics"]}["wrong"] == "fail"
 
-    single = asked.Request(ONE, gpus_per_rank=8)
+    single = asked.NcclTestsRequest(ONE, gpus_per_rank=8)
     one = fake.render(hosts=("a",), wrong=3, extra=("rank=2 #wrong=1", "rank=5 #wrong=3"))
     assert check(one, 1, request=single)["scope"] == {"gpu": [2, 5]}
     reordered = single._replace(launch=ONE._replace(environment={"CUDA_VISIBLE_DEVICES": "2,3,0,1,6,7,4,5"}))
@@ -436,7 +439,7 @@ def test_alltoall_counts_no_wrong_values_in_place() -> None:
 def test_sockets_are_fine_where_no_infiniband_is_expected() -> None:
     text = fake.render(network="Socket", peak=3.2)
     assert check(text, request=REQUEST._replace(infiniband=False), expect=[limit(3)])["verdict"] == "pass"
-    single = asked.Request(ONE, gpus_per_rank=8, infiniband=True)
+    single = asked.NcclTestsRequest(ONE, gpus_per_rank=8, infiniband=True)
     assert check(fake.render(hosts=("a",), network="Socket"), request=single, expect=[limit(3)])["verdict"] == "pass"
 
 
@@ -452,7 +455,7 @@ def test_repeated_sizes_are_judged_by_the_slowest() -> None:
 
 def test_facts_of_tables_that_prove_nothing() -> None:
     text = fake.render(hosts=("a",), per_host=1) * 2
-    measured = Measured(0, "", nccl_tests.parse(text), Network())
-    got = checks.result({"all_reduce": measured}, REQUEST, [], {"all_reduce": COMMON})
+    measured = MeasuredCollective(0, "", nccl_tests.parse(text), Network())
+    got = result.result({"all_reduce": measured}, REQUEST, [], {"all_reduce": COMMON})
     assert (got["rows"], got["peak"], got["runs"][0]["tables"]) == ([], {"all_reduce": None}, 2)
     json.dumps(got, allow_nan=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import conf
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import config
 
 OURS = {"NCCL_IGNORE_CPU_AFFINITY": "1", "NCCL_TOPO_FILE": "/opt/topo.xml"}
 BLOCK = "NCCL_IGNORE_CPU_AFFINITY=1\nNCCL_TOPO_FILE=/opt/topo.xml\n# END hpcai.gpu_cluster\n"
@@ -39,7 +39,7 @@ def nccl_reads(text: str) -> dict[str, str]:
     ],
 )
 def test_the_file_is_read_as_nccl_reads_it(text: str) -> None:
-    assert conf.effective(text) == nccl_reads(text)
+    assert config.effective(text) == nccl_reads(text)
 
 
 @pytest.mark.parametrize(
@@ -55,17 +55,17 @@ def test_the_file_is_read_as_nccl_reads_it(text: str) -> None:
     ],
 )
 def test_our_lines_come_last_and_leave_no_trace(text: str | None, start: str) -> None:
-    merged, ours, findings = conf.merge(text, OURS)
+    merged, ours, findings = config.merge(text, OURS)
     assert merged == start + BLOCK
     assert (ours, findings) == (OURS, [])
-    assert conf.merge(merged, OURS)[0] == merged, "a second run changes nothing"
-    assert conf.merge(merged, {})[0] == text
+    assert config.merge(merged, OURS)[0] == merged, "a second run changes nothing"
+    assert config.merge(merged, {})[0] == text
     assert nccl_reads(merged) == {**nccl_reads(text or ""), **OURS}
 
 
 def test_what_somebody_else_wrote_stays_wins_and_is_reported() -> None:
     text = "NCCL_TOPO_FILE=/site/topo.xml\n"
-    merged, ours, findings = conf.merge(text, OURS)
+    merged, ours, findings = config.merge(text, OURS)
     assert merged is not None
     assert nccl_reads(merged)["NCCL_TOPO_FILE"] == "/site/topo.xml"
     assert ours == {"NCCL_IGNORE_CPU_AFFINITY": "1"}
@@ -74,7 +74,7 @@ def test_what_somebody_else_wrote_stays_wins_and_is_reported() -> None:
 
 
 def test_a_line_that_says_the_same_is_no_finding() -> None:
-    assert conf.merge("NCCL_IGNORE_CPU_AFFINITY=1\n", {"NCCL_IGNORE_CPU_AFFINITY": "1"}) == (
+    assert config.merge("NCCL_IGNORE_CPU_AFFINITY=1\n", {"NCCL_IGNORE_CPU_AFFINITY": "1"}) == (
         "NCCL_IGNORE_CPU_AFFINITY=1\n",
         {},
         [],
@@ -83,22 +83,22 @@ def test_a_line_that_says_the_same_is_no_finding() -> None:
 
 def test_another_name_of_the_same_file_is_no_finding() -> None:
     """Azure's script writes the path of a link to the file."""
-    merged = conf.merge(
+    merged = config.merge(
         "NCCL_TOPO_FILE=/opt/link.xml\n", OURS, lambda one, other: {one, other} <= {"/opt/link.xml", "/opt/topo.xml"}
     )
     assert merged[2] == []
-    other = conf.merge("NCCL_IGNORE_CPU_AFFINITY=0\n", OURS, lambda one, other: True)
+    other = config.merge("NCCL_IGNORE_CPU_AFFINITY=0\n", OURS, lambda one, other: True)
     assert [one.about for one in other[2]] == ["NCCL_IGNORE_CPU_AFFINITY"], "only of files"
 
 
 def test_a_line_added_by_hand_later_takes_ours_out() -> None:
-    merged = conf.merge(None, OURS)[0]
+    merged = config.merge(None, OURS)[0]
     edited = f"{merged}NCCL_IGNORE_CPU_AFFINITY=0\n"
-    again, dummy, findings = conf.merge(edited, OURS)
+    again, dummy, findings = config.merge(edited, OURS)
     assert again is not None
     assert nccl_reads(again)["NCCL_IGNORE_CPU_AFFINITY"] == "0"
     assert len(findings) == 1
-    assert conf.merge(again, {})[0] == "NCCL_IGNORE_CPU_AFFINITY=0\n", "the file stays: it is somebody's now"
+    assert config.merge(again, {})[0] == "NCCL_IGNORE_CPU_AFFINITY=0\n", "the file stays: it is somebody's now"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_line_added_by_hand_later_takes_ours_out() -> None:
     ],
 )
 def test_lines_that_do_something_else_than_they_seem_to(text: str, about: str, says: str) -> None:
-    (finding,) = conf.merge(text, {})[2]
+    (finding,) = config.merge(text, {})[2]
     assert (finding.level, finding.about) == ("warn", about)
     assert says in finding.text
 
@@ -119,14 +119,14 @@ def test_lines_that_do_something_else_than_they_seem_to(text: str, about: str, s
     "variables", [{"NCCL DEBUG": "1"}, {"A=B": "1"}, {"": "1"}, {"A": "1\nB=2"}, {"A": "x" * 1024}]
 )
 def test_variables_that_nccl_would_read_as_something_else_are_refused(variables: dict[str, str]) -> None:
-    with pytest.raises(conf.NcclError):
-        conf.merge(None, variables)
+    with pytest.raises(config.NcclConfError):
+        config.merge(None, variables)
 
 
 def test_azure_s_service_gets_our_lines_behind_its_own() -> None:
     """Its script has written the file anew; of two lines NCCL takes the first, so what is appended takes nothing."""
     image = "NCCL_TOPO_FILE=/opt/microsoft/ndv4/topo.xml\n"
-    after_boot = image + conf.block({"NCCL_DEBUG": "WARN"})
-    assert conf.merge(after_boot, {"NCCL_DEBUG": "WARN"})[0] == after_boot
-    assert conf.others(after_boot) == image
-    assert "cat /etc/hpcai/nccl.conf >>/etc/nccl.conf" in conf.dropin("/etc/hpcai/nccl.conf")
+    after_boot = image + config.block({"NCCL_DEBUG": "WARN"})
+    assert config.merge(after_boot, {"NCCL_DEBUG": "WARN"})[0] == after_boot
+    assert config.others(after_boot) == image
+    assert "cat /etc/hpcai/nccl.conf >>/etc/nccl.conf" in config.dropin("/etc/hpcai/nccl.conf")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _managed_file as managed
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import config_task as task
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files as managed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import config as task
 
 
 class Module:
@@ -24,7 +24,7 @@ class Module:
 @pytest.fixture
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, t.Any]:
     monkeypatch.setattr(managed, "_known", lambda owner: False)
-    monkeypatch.setattr(task.conf, "PATH", str(tmp_path / "nccl.conf"))
+    monkeypatch.setattr(task, "PATH", str(tmp_path / "nccl.conf"))
     for name in ("MOUNTS", "COPY", "DROPIN"):
         monkeypatch.setattr(task, name, str(tmp_path / "etc" / name))
     given = {"state": "present", "topology_file": None, "machine": {}, "containers": False}

@@ -92,13 +92,13 @@ def test_a_profile_that_does_not_say_enough_is_named(missing: str) -> None:
     profile: dict[str, t.Any] = copy.deepcopy(load("nd96asr_v4"))
     above, dot, key = missing.rpartition(".")
     del (profile[above] if dot else profile)[key]
-    with pytest.raises(topology.TopologyError, match=re.escape(f"no {missing}")):
+    with pytest.raises(topology.NcclTopologyError, match=re.escape(f"no {missing}")):
         topology.generate(profile)
 
 
 def test_an_adapter_of_unknown_place_is_named() -> None:
     profile = {**load("nd96asr_v4"), "infiniband": {"devices": ["mlx5_ib0"]}}
-    with pytest.raises(topology.TopologyError, match=r"infiniband\.pci_domains"):
+    with pytest.raises(topology.NcclTopologyError, match=r"infiniband\.pci_domains"):
         topology.generate(profile)
 
 
@@ -106,5 +106,5 @@ def test_an_adapter_of_unknown_place_is_named() -> None:
 def test_half_a_description_is_named(part: str, key: str) -> None:
     profile: dict[str, t.Any] = copy.deepcopy(load("nd96asr_v4"))
     del profile["topology"][part][key]
-    with pytest.raises(topology.TopologyError, match=rf"no topology\.{part}\.{key}"):
+    with pytest.raises(topology.NcclTopologyError, match=rf"no topology\.{part}\.{key}"):
         topology.generate(profile)

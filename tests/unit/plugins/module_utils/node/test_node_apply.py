@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import apply, result
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.host import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import apply
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.apply import NodeHost
 
 DIGEST = "ab" * 32
 
@@ -29,7 +29,7 @@ class Node:
         for folder in ("etc/systemd/system", "var/log", "opt/cycle/jetpack/bin"):
             (root / folder).mkdir(parents=True)
         (root / "etc/machine-id").write_text("m1\n")
-        self.host = Host(str(root), self.command)
+        self.host = NodeHost(str(root), self.command)
         self.bundle = root / "tmp/hpcai-node-x"
         (self.bundle / "site").mkdir(parents=True)
         (self.bundle / "manifest.json").write_text('{"budget": 50}')
@@ -49,7 +49,7 @@ class Node:
         return apply.main([str(self.bundle), DIGEST, *words], self.host)
 
     def result(self) -> dict[str, t.Any]:
-        return result.load(self.host.result)
+        return apply.load(self.host.result)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def playbook(monkeypatch: pytest.MonkeyPatch, node: Node) -> t.Callable[..., lis
                 node.host.gate.touch()  # as node.yml does
             return Outcome(rc, said, "", seconds)
 
-        monkeypatch.setattr(apply._command, "run_to_file", run)
+        monkeypatch.setattr(apply._process, "run_to_file", run)
         return given
 
     return prepare
@@ -206,7 +206,7 @@ def test_the_next_bundle_replaces_the_last(node: Node, playbook: t.Any) -> None:
     ],
 )
 def test_judge(late: bool, rc: int | None, progress: dict[str, t.Any], status: str) -> None:
-    told = result.judge(late, rc, "", progress)
+    told = apply.judge(late, rc, "", progress)
     assert told["status"] == status
     assert status == "ok" or told["message"]
 
@@ -214,5 +214,5 @@ def test_judge(late: bool, rc: int | None, progress: dict[str, t.Any], status: s
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])
 def test_a_result_that_is_no_document_says_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "r").write_text(text)
-    assert result.load(tmp_path / "r") == {}
-    assert not result.applied({}, "d", "m")
+    assert apply.load(tmp_path / "r") == {}
+    assert not apply.applied({}, "d", "m")

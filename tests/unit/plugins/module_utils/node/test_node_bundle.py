@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import content, make, others, pack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import bundle as node_bundle
 
 ROOT = Path(__file__).resolve().parents[5]
 GIVEN: dict[str, t.Any] = {"cluster_name": "lab", "cluster_sku": "lab", "slurm_controller_hosts": ["ctl"]}
@@ -37,7 +37,7 @@ def wheels(tmp_path: Path) -> list[str]:
     return [str(one), str(wheel(tmp_path / "py312", "a-1-cp312.whl", two))]
 
 
-def wish(dest: Path, wheels: list[str], **changes: t.Any) -> make.Wish:
+def wish(dest: Path, wheels: list[str], **changes: t.Any) -> node_bundle.BundleRequest:
     wanted: dict[str, t.Any] = {
         "dest": str(dest),
         "collection": str(ROOT),
@@ -49,11 +49,11 @@ def wish(dest: Path, wheels: list[str], **changes: t.Any) -> make.Wish:
         "places": [],
         "budget": 900,
     }
-    return make.Wish(**{**wanted, **changes})
+    return node_bundle.BundleRequest(**{**wanted, **changes})
 
 
 def test_what_the_playbook_calls_is_there_and_nothing_of_the_clouds() -> None:
-    found, roles = content.collection(ROOT)
+    found, roles = node_bundle.collection(ROOT)
     assert {"nvme_scratch", "node_tuning", "gpu_clocks", "boot_order", "node_health_check", "slurm_compute"} <= {*roles}
     assert {"munge", "shared_storage", "slurm"} <= {*roles}  # by dependencies as well
     assert {"plugins/modules/nvme_scratch.py", "plugins/lookup/sku_profile.py", "plugins/filter/health_suites.py"} <= {
@@ -71,19 +71,19 @@ def test_what_the_playbook_calls_is_there_and_nothing_of_the_clouds() -> None:
 
 
 def test_every_import_of_the_collection_is_there(tmp_path: Path) -> None:
-    found, dummy = content.collection(ROOT)
+    found, dummy = node_bundle.collection(ROOT)
     for path, file in found.items():
         if path.endswith(".py"):
             missing = [
                 one
-                for one in content.imported(ROOT, file.data.decode())
+                for one in node_bundle.imported(ROOT, file.data.decode())
                 if one.relative_to(ROOT).as_posix() not in found
             ]
             assert not missing, path
 
 
 def test_the_node_s_part_runs_from_the_bundle_alone(tmp_path: Path) -> None:
-    for path, file in content.collection(ROOT)[0].items():
+    for path, file in node_bundle.collection(ROOT)[0].items():
         place = tmp_path / "ansible_collections/hpcai/gpu_cluster" / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(file.data)
@@ -97,12 +97,12 @@ def test_the_node_s_part_runs_from_the_bundle_alone(tmp_path: Path) -> None:
 
 
 def test_the_same_inputs_make_the_same_bytes(tmp_path: Path, wheels: list[str]) -> None:
-    changed, first = make.keep(wish(tmp_path / "a", wheels), False)
+    changed, first = node_bundle.keep(wish(tmp_path / "a", wheels), False)
     assert changed
-    again, second = make.keep(wish(tmp_path / "a", wheels), False)
+    again, second = node_bundle.keep(wish(tmp_path / "a", wheels), False)
     assert not again
     assert second == first
-    dummy, third = make.keep(wish(tmp_path / "b", wheels), False)
+    dummy, third = node_bundle.keep(wish(tmp_path / "b", wheels), False)
     assert Path(third["path"]).read_bytes() == Path(first["path"]).read_bytes()
     assert first["name"] == f"hpcai-node-{first['digest'][:12]}.tar.gz"
     assert first["version"] == f"1.0.{int(first['digest'][:8], 16)}"
@@ -110,34 +110,34 @@ def test_the_same_inputs_make_the_same_bytes(tmp_path: Path, wheels: list[str]) 
 
 def test_other_variables_make_another_bundle(tmp_path: Path, wheels: list[str]) -> None:
     digests = {
-        make.keep(wish(tmp_path, wheels, variables={**GIVEN, "cluster_user": user}), False)[1]["digest"]
+        node_bundle.keep(wish(tmp_path, wheels, variables={**GIVEN, "cluster_user": user}), False)[1]["digest"]
         for user in "ab"
     }
     assert len(digests) == 2
 
 
 def test_a_bundle_that_was_cut_off_is_written_again(tmp_path: Path, wheels: list[str]) -> None:
-    dummy, bundle = make.keep(wish(tmp_path, wheels), False)
+    dummy, bundle = node_bundle.keep(wish(tmp_path, wheels), False)
     path = Path(bundle["path"])
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    changed, dummy = make.keep(wish(tmp_path, wheels), False)
+    changed, dummy = node_bundle.keep(wish(tmp_path, wheels), False)
     assert changed
     assert path.read_bytes() == whole
 
 
 def test_check_mode_writes_nothing_and_may_lack_wheels(tmp_path: Path, wheels: list[str]) -> None:
-    changed, told = make.keep(wish(tmp_path / "a", wheels), True)
+    changed, told = node_bundle.keep(wish(tmp_path / "a", wheels), True)
     assert changed
-    assert told["digest"] == make.keep(wish(tmp_path / "b", wheels), False)[1]["digest"]
-    assert make.keep(wish(tmp_path / "a", ["/nowhere"]), True)[0]
+    assert told["digest"] == node_bundle.keep(wish(tmp_path / "b", wheels), False)[1]["digest"]
+    assert node_bundle.keep(wish(tmp_path / "a", ["/nowhere"]), True)[0]
     assert not (tmp_path / "a").exists()
-    with pytest.raises(make.BundleError, match="no wheels in /nowhere"):
-        make.keep(wish(tmp_path / "a", ["/nowhere"]), False)
+    with pytest.raises(node_bundle.BundleError, match="no wheels in /nowhere"):
+        node_bundle.keep(wish(tmp_path / "a", ["/nowhere"]), False)
 
 
 def test_the_archive_holds_what_it_says(tmp_path: Path, wheels: list[str]) -> None:
-    dummy, bundle = make.keep(wish(tmp_path, wheels, groups=["slurm_compute", "gpu"]), False)
+    dummy, bundle = node_bundle.keep(wish(tmp_path, wheels, groups=["slurm_compute", "gpu"]), False)
     with tarfile.open(bundle["path"]) as archive:
         archive.extractall(tmp_path, filter="data")
         assert {entry.mtime for entry in archive} == {0}
@@ -155,8 +155,8 @@ def test_the_archive_holds_what_it_says(tmp_path: Path, wheels: list[str]) -> No
 
 def test_wheels_for_two_pythons_have_to_agree(tmp_path: Path) -> None:
     folders = [wheel(tmp_path / name, "a.whl", {"a.py": name}) for name in ("one", "two")]
-    with pytest.raises(content.BundleError, match=r"another a\.py"):
-        others.site(folders)
+    with pytest.raises(node_bundle.BundleError, match=r"another a\.py"):
+        node_bundle.site(folders)
 
 
 def test_another_collection_comes_from_the_first_place_that_has_it(tmp_path: Path) -> None:
@@ -166,15 +166,17 @@ def test_another_collection_comes_from_the_first_place_that_has_it(tmp_path: Pat
         (home / "tests/x.py").touch()
         (home / "plugins").mkdir()
         (home / "plugins/p.py").write_text(place)
-    assert others.whole("a.b", [str(tmp_path / "one"), str(tmp_path / "two")]) == {"plugins/p.py": content.File(b"one")}
-    with pytest.raises(content.BundleError, match=r"no collection a\.c"):
-        others.whole("a.c", [str(tmp_path)])
+    assert node_bundle.whole("a.b", [str(tmp_path / "one"), str(tmp_path / "two")]) == {
+        "plugins/p.py": node_bundle.BundleFile(b"one")
+    }
+    with pytest.raises(node_bundle.BundleError, match=r"no collection a\.c"):
+        node_bundle.whole("a.c", [str(tmp_path)])
 
 
 def test_all_that_is_wrong_is_said_at_once(tmp_path: Path, wheels: list[str]) -> None:
     bad = {"cluster_slurm": "ours", "shared_storage_mounts": [{"password": "x"}], "munge_key": "y"}
-    with pytest.raises(make.BundleError) as caught:
-        make.keep(wish(tmp_path, wheels, variables=bad, groups=["gpu"], budget=0), False)
+    with pytest.raises(node_bundle.BundleError) as caught:
+        node_bundle.keep(wish(tmp_path, wheels, variables=bad, groups=["gpu"], budget=0), False)
     said = str(caught.value)
     for word in (
         "shared_storage_mounts[0].password",
@@ -185,12 +187,12 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path, wheels: list[str]) ->
         "0 seconds",
     ):
         assert word in said
-    with pytest.raises(make.BundleError, match="accepted: ours, cyclecloud"):
-        make.keep(wish(tmp_path, wheels, variables={**GIVEN, "cluster_slurm": "theirs"}), False)
+    with pytest.raises(node_bundle.BundleError, match="accepted: ours, cyclecloud"):
+        node_bundle.keep(wish(tmp_path, wheels, variables={**GIVEN, "cluster_slurm": "theirs"}), False)
 
 
 def test_cyclecloud_s_slurm_needs_no_controller(tmp_path: Path, wheels: list[str]) -> None:
-    make.keep(wish(tmp_path, wheels, variables={"cluster_slurm": "cyclecloud", "cluster_sku": "lab"}), False)
+    node_bundle.keep(wish(tmp_path, wheels, variables={"cluster_slurm": "cyclecloud", "cluster_sku": "lab"}), False)
 
 
 @pytest.mark.parametrize(
@@ -202,9 +204,9 @@ def test_cyclecloud_s_slurm_needs_no_controller(tmp_path: Path, wheels: list[str
     ],
 )
 def test_secrets_are_known_by_their_names(value: t.Any, found: list[str]) -> None:
-    assert pack.secrets(value) == found
+    assert node_bundle.secrets(value) == found
 
 
 def test_names_that_sha256sum_would_escape_are_refused() -> None:
-    with pytest.raises(content.BundleError):
-        pack.sums({"a\nb": content.File(b"")})
+    with pytest.raises(node_bundle.BundleError):
+        node_bundle.sums({"a\nb": node_bundle.BundleFile(b"")})

@@ -7,10 +7,15 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError, Node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import CHECKS, Options, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import checks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import (
+    CHECKS,
+    BrokenError,
+    NodeAccess,
+    NodeCheckOptions,
+    perform,
+)
 
 MEMINFO = (
     "MemTotal:       24000000 kB\nMemFree:         1000000 kB\nMemAvailable:   20000000 kB\nHugePages_Total:       0\n"
@@ -26,7 +31,7 @@ NODE = (
 UNMUNGE = "STATUS:           Success (0)\nENCODE_HOST:      c1 (10.0.0.1)\nUID:              root (0)\n"
 
 
-class Bench(Node):
+class Bench(NodeAccess):
     """A node that answers from a table; what is not in it is not installed."""
 
     def __init__(self, answers: dict[str, t.Any]) -> None:
@@ -59,7 +64,7 @@ class Bench(Node):
 
 
 def check(name: str, answers: dict[str, t.Any] | None = None, **options: t.Any) -> dict[str, t.Any]:
-    (found,) = perform([name], Options("c1", **options), Bench(answers or {}))
+    (found,) = perform([name], NodeCheckOptions("c1", **options), Bench(answers or {}))
     return found
 
 
@@ -69,25 +74,25 @@ def expect(name: str, metric: str, op: str, value: float, unit: str, **labels: t
 
 @pytest.mark.parametrize("text, want", [("0-3\n", 4), ("0", 1), ("0-3,8,10-11", 7)])
 def test_cpus(text: str, want: int) -> None:
-    assert facts.cpus(text) == want
+    assert checks.cpus(text) == want
 
 
-@pytest.mark.parametrize("read", [facts.cpus, facts.memory, facts.disk, facts.node_state, facts.credential])
+@pytest.mark.parametrize("read", [checks.cpus, checks.meminfo, checks.disk, checks.node_state, checks.munge_status])
 @pytest.mark.parametrize("text", ["", "nonsense"])
 def test_nonsense_is_refused(read: t.Callable[[str], t.Any], text: str) -> None:
-    with pytest.raises(facts.FactError):
+    with pytest.raises(checks.FactError):
         read(text)
 
 
 def test_memory_in_bytes() -> None:
-    assert facts.memory(MEMINFO) == {"total": 24_576_000_000, "available": 20_480_000_000}
+    assert checks.meminfo(MEMINFO) == {"total": 24_576_000_000, "available": 20_480_000_000}
 
 
 @pytest.mark.parametrize(
     "line", [DF.splitlines()[1], "tmpfs 270553174016 0 216398950400 - /run", "a b 270553174016 1 216398950400 1% /x"]
 )
 def test_disk(line: str) -> None:
-    assert facts.disk(f"Filesystem\n{line}\n") == {"size": 270553174016, "free": 216398950400}
+    assert checks.disk(f"Filesystem\n{line}\n") == {"size": 270553174016, "free": 216398950400}
 
 
 @pytest.mark.parametrize(
@@ -104,9 +109,9 @@ def test_disk(line: str) -> None:
     ],
 )
 def test_node_state(state: str, rest: str, reason: str, verdict: str) -> None:
-    got = facts.node_state(NODE.format(state, rest))
+    got = checks.node_state(NODE.format(state, rest))
     assert got == {"state": state, "reason": reason}
-    assert facts.usable(got["state"]) == verdict
+    assert checks.usable(got["state"]) == verdict
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -182,7 +187,7 @@ def test_a_skipped_check_says_why() -> None:
 
 def test_a_real_node_refuses_tools_that_are_not_there() -> None:
     with pytest.raises(BrokenError, match="no-such-tool is not installed"):
-        Node(1.0).ask(["no-such-tool"])
+        NodeAccess(1.0).ask(["no-such-tool"])
 
 
 @pytest.mark.parametrize(
@@ -195,7 +200,7 @@ def test_a_credential_of_another_host(status: str, verdict: str, blamed: str) ->
             bad = argv[0] == "unmunge" and data == "MUNGE:foreign:"
             return Outcome(1, f"STATUS:  {status}\n", "", 0.1) if bad else super().ask(argv, data)
 
-    (got,) = perform(["munge"], Options("c1", credential="MUNGE:foreign:"), Foreign({}))
+    (got,) = perform(["munge"], NodeCheckOptions("c1", credential="MUNGE:foreign:"), Foreign({}))
     assert (got["verdict"], got["class"]) == (verdict, blamed)
     assert ("key" in got["reason"]) == (verdict == "fail")
 

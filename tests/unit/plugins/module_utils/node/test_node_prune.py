@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import prune
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import bundle as node_bundle
 
 DAY = 86400.0
 NOW = 1000 * DAY
@@ -41,8 +41,8 @@ def days(**ages: float) -> dict[str, float]:
     ],
 )
 def test_what_may_go(ages: dict[str, float], current: str, keep: int, named: str, gone: str) -> None:
-    wish = prune.Wish(bundle(current), keep, DAY, {bundle(letter) for letter in named})
-    assert prune.plan(days(**ages), wish, NOW) == [bundle(letter) for letter in gone]
+    wish = node_bundle.PruneRequest(bundle(current), keep, DAY, {bundle(letter) for letter in named})
+    assert node_bundle.plan(days(**ages), wish, NOW) == [bundle(letter) for letter in gone]
 
 
 @pytest.fixture
@@ -59,7 +59,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def bring(folder: Path, current: str, check: bool = False, **more: t.Any) -> tuple[bool, list[str]]:
-    changed, gone, dummy = prune.bring(folder, prune.Wish(bundle(current), 0, DAY, **more), NOW, check)
+    changed, gone, dummy = node_bundle.bring(
+        folder, node_bundle.PruneRequest(bundle(current), 0, DAY, **more), NOW, check
+    )
     return changed, gone
 
 
@@ -76,13 +78,13 @@ def test_old_ones_go_once_and_nothing_else(folder: Path) -> None:
 def test_an_old_one_that_is_used_again_is_the_newest(folder: Path) -> None:
     assert bring(folder, "a") == (True, [bundle("b")])
     assert bring(folder, "a") == (False, [])  # c was replaced this moment
-    assert prune.found(folder)[bundle("a")] == NOW
+    assert node_bundle.found(folder)[bundle("a")] == NOW
 
 
 def test_what_user_data_names_stays(folder: Path) -> None:
     script = folder / "user-data-1"
     script.write_text(f'cp /shared/{bundle("a")} "$work"/{bundle("a")}\n')
-    told = prune.named([script, folder / "user-data-2"])
+    told = node_bundle.named([script, folder / "user-data-2"])
     assert told == {bundle("a")}
     assert bring(folder, "c", named=told) == (True, [bundle("b")])
 

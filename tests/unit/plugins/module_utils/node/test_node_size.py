@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import size
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import apply
 
 
 def machine(root: Path, tag: str) -> Path:
@@ -24,23 +24,23 @@ def never() -> str:
 
 
 def test_azure_says_what_the_machine_is(tmp_path: Path) -> None:
-    assert size.size(machine(tmp_path, size.AZURE), lambda: "Standard_ND96isr_H100_v5") == "ND96isr_H100_v5"
+    assert apply.size(machine(tmp_path, apply.AZURE), lambda: "Standard_ND96isr_H100_v5") == "ND96isr_H100_v5"
 
 
 @pytest.mark.parametrize("tag", ["", "Google Compute Engine", "No Asset Tag"])
 def test_nobody_else_is_asked(tmp_path: Path, tag: str) -> None:
-    assert size.size(machine(tmp_path, tag), never) == ""
+    assert apply.size(machine(tmp_path, tag), never) == ""
 
 
 def test_a_machine_without_a_tag(tmp_path: Path) -> None:
-    assert size.size(tmp_path, never) == ""
+    assert apply.size(tmp_path, never) == ""
 
 
 @pytest.mark.parametrize(
     "said", ["", "<html>proxy</html>", "Standard_x; rm -rf /", "Basic_A1", "{{ 7*7 }}", "Standard_" + "x" * 99]
 )
 def test_an_answer_that_is_no_size_is_none(tmp_path: Path, said: str) -> None:
-    assert size.size(machine(tmp_path, size.AZURE), lambda: said) == ""
+    assert apply.size(machine(tmp_path, apply.AZURE), lambda: said) == ""
 
 
 def test_silence_is_asked_again_and_then_taken_for_no_answer(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_silence_is_asked_again_and_then_taken_for_no_answer(tmp_path: Path) -> 
         asked.append(1)
         raise TimeoutError
 
-    assert size.size(machine(tmp_path, size.AZURE), fetch) == ""
+    assert apply.size(machine(tmp_path, apply.AZURE), fetch) == ""
     assert len(asked) == 3
 
 
@@ -63,4 +63,4 @@ def test_one_answer_is_enough(tmp_path: Path) -> None:
             raise answer
         return str(answer)
 
-    assert size.size(machine(tmp_path, size.AZURE), fetch) == "ND96asr_v4"
+    assert apply.size(machine(tmp_path, apply.AZURE), fetch) == "ND96asr_v4"

@@ -19,7 +19,7 @@ def read(name: str) -> str:
     return (FIXTURES / name).read_text()
 
 
-def one(text: str) -> bandwidth_test.Run:
+def one(text: str) -> bandwidth_test.BandwidthTestRun:
     (run,) = bandwidth_test.parse(text).runs
     return run
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CLASSES
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import _failures_table as table
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CLASSES
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import failures as table
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, find
 
 FAILURES = [
@@ -242,13 +242,13 @@ RULES = [*table.FAILURES, *table.CONSEQUENCES, *table.HINTS]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.literal)
-def test_no_rule_is_passed_over(rule: table.Rule) -> None:
+def test_no_rule_is_passed_over(rule: table.FailureRule) -> None:
     """The search that comes before all rules must let every line pass that a rule could know."""
     assert table.SUSPECT.search(rule.literal)
     assert rule.kind in (*CLASSES, "?")
 
 
 @pytest.mark.parametrize("rule", [*table.FAILURES, *table.CONSEQUENCES], ids=lambda rule: rule.literal)
-def test_every_rule_is_needed(rule: table.Rule) -> None:
+def test_every_rule_is_needed(rule: table.FailureRule) -> None:
     lines = [line for line, dummy in (*FAILURES, *CONSEQUENCES)]
     assert any(rule.literal in line and (not rule.pattern or rule.pattern.search(line)) for line in lines)

@@ -19,7 +19,7 @@ def read(name: str) -> str:
     return (FIXTURES / name).read_text()
 
 
-def one(text: str) -> fio.Run:
+def one(text: str) -> fio.FioRun:
     (run,) = fio.parse(text).runs
     return run
 

@@ -26,12 +26,12 @@ def read(name: str) -> str:
     return (FIXTURES / name).read_text()
 
 
-def one(text: str) -> hpl.Run:
+def one(text: str) -> hpl.HplRun:
     (run,) = hpl.parse(text).runs
     return run
 
 
-def counts(run: hpl.Run) -> tuple[int | None, ...]:
+def counts(run: hpl.HplRun) -> tuple[int | None, ...]:
     return run.tests, run.passed, run.failed, run.skipped
 
 

@@ -9,8 +9,7 @@ import importlib
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import parsers
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log, log_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, Log, log_of
 
 CAUSE, LATER = Cause("NCCL WARN", "fabric"), Cause("exit 1", "software")
 

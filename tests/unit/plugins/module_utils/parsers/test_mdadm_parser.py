@@ -18,14 +18,14 @@ def read(name: str) -> str:
     return (FIXTURES / name).read_text()
 
 
-def one(name: str) -> mdadm.Array:
+def one(name: str) -> mdadm.MdadmArray:
     log = mdadm.parse(read(f"captured-{name}.txt"))
     assert (log.ok, log.cause) == (True, None)
     (array,) = log.arrays
     return array
 
 
-def stated(state: str) -> mdadm.Array:
+def stated(state: str) -> mdadm.MdadmArray:
     text = read("captured-raid0.txt")
     return mdadm.parse(text.replace("State : clean \n", f"State : {state} \n")).arrays[0]
 

@@ -28,7 +28,7 @@ def test_benchmark() -> None:
     log = metaseq.parse(read("benchmark-125m"))
     (run,) = log.runs
     assert (log.ok, run.complete, run.seconds, run.torn, len(run.rows)) == (True, True, 148.3, 0, 10)
-    assert run.rows[0] == metaseq.Row(5, 0, 524288, 12.0)
+    assert run.rows[0] == metaseq.MetaseqRow(5, 0, 524288, 12.0)
     assert run.words_per_second == 207000 and run.loss == 11.1
 
 

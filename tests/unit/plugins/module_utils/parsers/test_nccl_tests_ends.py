@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nccl_tests
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests import Cause, Run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests_table import NcclTestsRun
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "nccl_tests"
 GOOD = sorted(
@@ -25,7 +25,7 @@ def said_by(name: str) -> str:
     return (FIXTURES / name).read_text()
 
 
-def parse_captured(name: str) -> Log[Run]:
+def parse_captured(name: str) -> Log[NcclTestsRun]:
     """Read what came through one pipe: stdout, then stderr, as a batch system would write them."""
     error = FIXTURES / f"captured-{name}.stderr.txt"
     output = FIXTURES / f"captured-{name}.txt"

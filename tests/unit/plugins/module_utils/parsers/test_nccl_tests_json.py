@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import _json, nccl_tests
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests import Cause, Device, Row, Timing
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests_frame import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import json_text, nccl_tests
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests_table import (
+    NcclTestsDevice,
+    NcclTestsRow,
+    Timing,
     collective,
     ranks_of_rows,
 )
@@ -22,12 +25,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tes
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "nccl_tests"
 
 
-def row(algbw: float, busbw: float | None) -> Row:
+def row(algbw: float, busbw: float | None) -> NcclTestsRow:
     """Return a row as nccl-tests would round it."""
-    return Row(8, 2, "float", None, None, Timing(1.0, algbw, busbw, 0, None), None)
+    return NcclTestsRow(8, 2, "float", None, None, Timing(1.0, algbw, busbw, 0, None), None)
 
 
-def printed(factor: float, speeds: t.Sequence[float]) -> list[Row]:
+def printed(factor: float, speeds: t.Sequence[float]) -> list[NcclTestsRow]:
     return [row(round(speed, 2), round(speed * factor, 2)) for speed in speeds]
 
 
@@ -66,7 +69,7 @@ def test_ranks_are_read_from_the_bandwidths(name: str | None, ranks: int) -> Non
         ([], "all_reduce", None),
     ],
 )
-def test_ranks_that_bandwidths_do_not_tell(rows: list[Row], name: str | None, ranks: int | None) -> None:
+def test_ranks_that_bandwidths_do_not_tell(rows: list[NcclTestsRow], name: str | None, ranks: int | None) -> None:
     assert ranks_of_rows(rows, name) == ranks
 
 
@@ -101,7 +104,7 @@ def test_json() -> None:
     assert (run.program, run.collective, run.layout) == ("all_reduce_perf", "all_reduce", "json")
     assert (run.version, run.nccl_version, run.ranks, run.nodes) == (None, "2.27.3", 16, 2)
     assert (run.validated, run.correct, run.out_of_bounds, run.average_busbw) == (True, True, 0, 71.858777)
-    assert run.devices[9] == Device(9, 0, 21701, "ndv4-0002", 1, "0002:00:00", "NVIDIA A100-SXM4-40GB")
+    assert run.devices[9] == NcclTestsDevice(9, 0, 21701, "ndv4-0002", 1, "0002:00:00", "NVIDIA A100-SXM4-40GB")
     assert (len(run.rows), run.rows[0].root, run.rows[0].redop) == (31, None, "sum")
     assert run.rows[-1].size == 1 << 33
     assert run.peak_busbw == pytest.approx(187.289391)
@@ -112,7 +115,7 @@ def test_json_with_less() -> None:
     (run,) = nccl_tests.parse_json(said_by("authored-cputime-per-iteration.json")).runs
     assert (run.ok, run.ranks, len(run.devices), run.validated, run.correct) == (True, 8, 1, False, None)
     assert run.notes == ["the times are those of the CPU"]
-    assert run.rows[0] == Row(0, 0, "float", None, None, *[Timing(0.25, 0.0, 0.0, None, None)] * 2)
+    assert run.rows[0] == NcclTestsRow(0, 0, "float", None, None, *[Timing(0.25, 0.0, 0.0, None, None)] * 2)
     (run,) = nccl_tests.parse_json(said_by("authored-in-place.json")).runs
     assert (run.ok, run.complete, run.rows[0].out_of_place) == (True, True, None)
     assert run.rows[0].in_place is not None
@@ -125,7 +128,7 @@ def test_json_of_wrong_results() -> None:
     assert run.notes == ["error: NET/IB : Got completion from peer"]
 
 
-def edited(name: str, change: t.Callable[[dict[str, t.Any]], None]) -> nccl_tests.Run:
+def edited(name: str, change: t.Callable[[dict[str, t.Any]], None]) -> nccl_tests.NcclTestsRun:
     data = json.loads(said_by(name))
     change(data)
     return nccl_tests.parse_json(json.dumps(data)).runs[0]
@@ -174,7 +177,7 @@ def test_json_with_results_that_cannot_be(broken: t.Any) -> None:
 
     run = edited("authored-mpi.json", change)
     timings = [Timing(1.5, 2.0, 3.5, 0.0, None), Timing(1.5, 2.0, None, 0.0, None)]
-    assert (run.rows, run.complete) == ([Row(8, 2, "float", "sum", 0, *timings)], False)
+    assert (run.rows, run.complete) == ([NcclTestsRow(8, 2, "float", "sum", 0, *timings)], False)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +189,7 @@ def test_json_with_devices_that_cannot_be(broken: t.Any) -> None:
         data["config"]["devices"] = [broken, DEVICE]
 
     run = edited("authored-mpi.json", change)
-    assert (run.devices, run.ranks) == ([Device(0, 0, 7, "a", 0, "0", "")], 1)
+    assert (run.devices, run.ranks) == ([NcclTestsDevice(0, 0, 7, "a", 0, "0", "")], 1)
 
 
 def test_json_without_devices() -> None:
@@ -272,4 +275,4 @@ def test_a_file_with_json() -> None:
     ],
 )
 def test_mended(text: str, data: t.Any, whole: bool) -> None:
-    assert _json.read(text) == _json.Read(data, whole)
+    assert json_text.read(text) == json_text.Read(data, whole)

@@ -13,24 +13,23 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nccl_tests, text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.log import Log
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests import (
-    Cause,
-    Device,
-    Row,
-    Run,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests_table import (
+    NcclTestsDevice,
+    NcclTestsRow,
+    NcclTestsRun,
     Timing,
 )
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "nccl_tests"
 
 
-def log_of(name: str) -> Log[Run]:
+def log_of(name: str) -> Log[NcclTestsRun]:
     with text.opened(FIXTURES / name) as file:
         return nccl_tests.parse(file)
 
 
-def run_of(name: str) -> Run:
+def run_of(name: str) -> NcclTestsRun:
     (run,) = log_of(name).runs
     return run
 
@@ -96,60 +95,68 @@ def new(time: float, algbw: float, busbw: float, wrong: float | None = None) -> 
 
 
 ROWS = {
-    "1.0-all_reduce": Row(
+    "1.0-all_reduce": NcclTestsRow(
         1 << 27, 1 << 25, "float", "sum", None, old(3954, 33.94, 59.40, 1e-6), old(3943, 34.04, 59.57, 1e-6)
     ),
-    "1.0-broadcast": Row(1 << 24, 1 << 22, "float", None, 0, old(964, 17.41, 17.41, 0), None),
-    "1.0-reduce": Row(1 << 22, 1 << 20, "float", "sum", 0, old(264, 15.91, 15.91, 0), old(262, 15.98, 15.98, 0)),
-    "2.0-all_reduce": Row(
+    "1.0-broadcast": NcclTestsRow(1 << 24, 1 << 22, "float", None, 0, old(964, 17.41, 17.41, 0), None),
+    "1.0-reduce": NcclTestsRow(
+        1 << 22, 1 << 20, "float", "sum", 0, old(264, 15.91, 15.91, 0), old(262, 15.98, 15.98, 0)
+    ),
+    "2.0-all_reduce": NcclTestsRow(
         1 << 30, 1 << 28, "float", "sum", None, old(14680, 73.14, 128.0, 4e-7), old(14715, 72.97, 127.7, 4e-7)
     ),
-    "2.9-alltoall": Row(
+    "2.9-alltoall": NcclTestsRow(
         1 << 28, 1 << 23, "float", None, None, old(2176.8, 123.32, 107.9, 0), old(2176.0, 123.36, 107.94, 1)
     ),
-    "2.11-all_gather": Row(
+    "2.11-all_gather": NcclTestsRow(
         1 << 26, 1 << 21, "float", None, None, old(521.1, 128.77, 112.68, 0), old(527.4, 127.24, 111.33, 0)
     ),
-    "2.11-broadcast": Row(
+    "2.11-broadcast": NcclTestsRow(
         1 << 33, 1 << 31, "float", None, 0, old(68865, 124.74, 124.74, 0), old(68545, 125.32, 125.32, 0)
     ),
-    "2.11-reduce": Row(1 << 33, 1 << 31, "float", "sum", 0, old(68865, 124.74, 124.74), old(68545, 125.32, 125.32)),
-    "2.13-all_reduce": Row(
+    "2.11-reduce": NcclTestsRow(
+        1 << 33, 1 << 31, "float", "sum", 0, old(68865, 124.74, 124.74), old(68545, 125.32, 125.32)
+    ),
+    "2.13-all_reduce": NcclTestsRow(
         1 << 33, 1 << 31, "float", "sum", None, new(85982, 99.9, 187.32, 0), new(86183, 99.67, 186.88, 0)
     ),
-    "2.13-alltoall": Row(1 << 30, 1 << 24, "float", None, None, new(22512, 47.7, 44.72, 0), new(22415, 47.9, 44.91)),
-    "2.13-hypercube": Row(
+    "2.13-alltoall": NcclTestsRow(
+        1 << 30, 1 << 24, "float", None, None, new(22512, 47.7, 44.72, 0), new(22415, 47.9, 44.91)
+    ),
+    "2.13-hypercube": NcclTestsRow(
         1 << 26, 1 << 21, "float", None, None, new(429.1, 156.41, 136.86, 0), new(433.0, 154.97, 135.6, 0)
     ),
-    "2.16.7-broadcast": Row(
+    "2.16.7-broadcast": NcclTestsRow(
         1 << 30, 1 << 28, "float", None, 0, new(4685.3, 229.17, 229.17, 0), new(4677.7, 229.54, 229.54, 0)
     ),
-    "2.17.6-timestamps": Row(
+    "2.17.6-timestamps": NcclTestsRow(
         1 << 34, 1 << 32, "float", "sum", None, new(62931.8, 272.99, 477.74, 0), new(62925.9, 273.02, 477.78, 0)
     ),
-    "2.18.2-sendrecv": Row(
+    "2.18.2-sendrecv": NcclTestsRow(
         1 << 28, 1 << 26, "float", None, None, new(760.38, 353.03, 353.03, 0), new(759.93, 353.23, 353.23)
     ),
-    "2.19.2-per-iteration": Row(
+    "2.19.2-per-iteration": NcclTestsRow(
         1 << 26, 1 << 24, "float", "sum", None, new(276.41, 242.79, 424.88, 0), new(275.97, 243.18, 425.56, 0)
     ),
-    "iterations-column": Row(
+    "iterations-column": NcclTestsRow(
         1 << 26, 1 << 21, "float", None, None, new(194.84, 344.43, 301.37, 0), new(195.72, 342.88, 300.02, 0)
     ),
-    "cputime": Row(
+    "cputime": NcclTestsRow(
         1 << 24, 1 << 22, "float", "sum", None, new(90.02, 186.36, 326.14, 0), new(91.43, 183.49, 321.11, 0)
     ),
-    "one-rank": Row(1 << 26, 1 << 24, "float", "sum", None, new(48.6, 1380.71, 0, 0), new(48.37, 1387.35, 0, 0)),
+    "one-rank": NcclTestsRow(
+        1 << 26, 1 << 24, "float", "sum", None, new(48.6, 1380.71, 0, 0), new(48.37, 1387.35, 0, 0)
+    ),
 }
 
 
 @pytest.mark.parametrize("name, row", ROWS.items(), ids=ROWS)
-def test_last_row(name: str, row: Row) -> None:
+def test_last_row(name: str, row: NcclTestsRow) -> None:
     assert run_of(f"authored-{name}.txt").rows[-1] == row
 
 
 @pytest.mark.parametrize("name, row", ROWS.items(), ids=ROWS)
-def test_rows_without_their_header(name: str, row: Row) -> None:
+def test_rows_without_their_header(name: str, row: NcclTestsRow) -> None:
     """Somebody took the # lines out: the shape of a row tells nearly everything."""
     lines = (FIXTURES / f"authored-{name}.txt").read_text().splitlines()
     bare = [line for line in lines if line.lstrip()[:1].isdigit()]
@@ -171,14 +178,14 @@ def test_reflowed_rows(name: str) -> None:
 
 def test_devices() -> None:
     devices = run_of("authored-2.13-all_reduce.txt").devices
-    assert devices[9] == Device(9, 0, 21701, "ndv4-0002", 1, "0x0f", "NVIDIA A100-SXM4-40GB")
+    assert devices[9] == NcclTestsDevice(9, 0, 21701, "ndv4-0002", 1, "0x0f", "NVIDIA A100-SXM4-40GB")
     devices = run_of("authored-2.0-all_reduce.txt").devices
-    assert devices[0] == Device(0, None, 21000, "nd40-a", 0, "0x07", "Tesla V100-SXM2-32GB")
-    assert run_of("authored-1.0-reduce.txt").devices[3] == Device(
+    assert devices[0] == NcclTestsDevice(0, None, 21000, "nd40-a", 0, "0x07", "Tesla V100-SXM2-32GB")
+    assert run_of("authored-1.0-reduce.txt").devices[3] == NcclTestsDevice(
         3, None, None, "dgx1", 3, "0x08", "Tesla P100-SXM2-16GB"
     )
     devices = run_of("authored-128-ranks.txt").devices
-    assert devices[127] == Device(127, 0, 31507, "ndv5-0016", 7, "000e:00:00", "NVIDIA H100 80GB HBM3")
+    assert devices[127] == NcclTestsDevice(127, 0, 31507, "ndv5-0016", 7, "000e:00:00", "NVIDIA H100 80GB HBM3")
 
 
 def test_sizes() -> None:
@@ -270,7 +277,9 @@ def test_what_is_no_number(word: str) -> None:
     lines[23] = f"{first}    108.5    9.66    9.06    N/A"
     lines[-2] = f"# Avg bus bandwidth    : {word} "
     run = nccl_tests.parse(lines).runs[0]
-    assert run.rows[0] == Row(1 << 20, 16384, "float", None, None, new(0, None, None, 0), new(108.5, 9.66, 9.06))
+    assert run.rows[0] == NcclTestsRow(
+        1 << 20, 16384, "float", None, None, new(0, None, None, 0), new(108.5, 9.66, 9.06)
+    )
     assert (len(run.rows), run.average_busbw, run.complete) == (11, None, True)
     json.dumps(dataclasses.asdict(run), allow_nan=False)
 
@@ -306,7 +315,7 @@ def test_replayed_traces_are_measured_in_place_only() -> None:
     for said in (lines, broken):
         (run,) = nccl_tests.parse("\n".join(said) + "\n").runs
         assert (run.complete, len(run.rows)) == (True, 5)
-        assert run.rows[0] == Row(1 << 20, 1 << 18, "float", "sum", None, None, new(31.67, 33.11, 57.94, 0))
+        assert run.rows[0] == NcclTestsRow(1 << 20, 1 << 18, "float", "sum", None, None, new(31.67, 33.11, 57.94, 0))
 
 
 @pytest.mark.parametrize("old, absurd", [("Rank  3", "Rank 99999999999"), ("Pid  21003", "Pid 210030000000")])

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nccl_tests
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests import Cause, Run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests_table import NcclTestsRun
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "nccl_tests"
 GOOD = sorted(
@@ -38,7 +39,7 @@ def said_by(name: str) -> list[str]:
     return (FIXTURES / name).read_text().splitlines()
 
 
-def run_of(lines: t.Iterable[str]) -> Run:
+def run_of(lines: t.Iterable[str]) -> NcclTestsRun:
     (run,) = nccl_tests.parse("\n".join(lines) + "\n").runs
     return run
 

@@ -20,12 +20,12 @@ def read(name: str) -> str:
     return (FIXTURES / name).read_text()
 
 
-def one(name: str) -> nvbandwidth.Run:
+def one(name: str) -> nvbandwidth.NvbandwidthRun:
     (run,) = nvbandwidth.parse(read(name)).runs
     return run
 
 
-def named(run: nvbandwidth.Run, name: str) -> nvbandwidth.Test:
+def named(run: nvbandwidth.NvbandwidthRun, name: str) -> nvbandwidth.NvbandwidthTest:
     found = run.test(name)
     assert found
     return found

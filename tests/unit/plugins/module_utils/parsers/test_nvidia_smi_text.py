@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi, nvidia_smi_values
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_topo import Device
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_topo import TopologyDevice
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 
 FIXTURES = Path(machines.__file__).parent
@@ -170,8 +170,8 @@ def test_matrix_with_tabs_and_ansi_codes() -> None:
     text = machines.matrix({}, [("24-47", "1", "N/A"), ("0-23", "0", "N/A")], ["mlx5_ib0"], lambda gpu, nic: "NODE")
     log = nvidia_smi.parse_topo(text)
     assert log.ok and log.runs[0].nics == ["mlx5_ib0"]
-    assert log.runs[0].gpus[1] == Device("GPU1", {"GPU0": "NV12", "mlx5_ib0": "NODE"}, "0-23", "0", None)
-    assert log.runs[0].devices[2] == Device("mlx5_ib0", {"GPU0": "NODE", "GPU1": "NODE"}, None, None, None)
+    assert log.runs[0].gpus[1] == TopologyDevice("GPU1", {"GPU0": "NV12", "mlx5_ib0": "NODE"}, "0-23", "0", None)
+    assert log.runs[0].devices[2] == TopologyDevice("mlx5_ib0", {"GPU0": "NODE", "GPU1": "NODE"}, None, None, None)
     json.dumps(dataclasses.asdict(log))
 
 

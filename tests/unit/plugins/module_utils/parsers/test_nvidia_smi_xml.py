@@ -13,8 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi import parse_xml
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_gpu import Clocks, Gpu, Process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_xml import (
+    Gpu,
+    GpuClocks,
+    GpuProcess,
+    parse_xml,
+)
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi.machines import (
     A100_R470,
@@ -46,8 +50,8 @@ def test_every_version_gives_the_same_facts(card: Card) -> None:
     assert [gpu.bus_id for gpu in run.gpus] == ["00000001:00:00.0", "0000000B:00:00.0"]
     gpu = run.gpus[1]
     assert (gpu.name, gpu.memory_total_mib, gpu.minor) == (card.name, card.memory, 1)
-    assert gpu.clocks == Clocks(210, 210, card.memory_max)
-    assert gpu.max_clocks == Clocks(card.graphics_max, card.graphics_max, card.memory_max)
+    assert gpu.clocks == GpuClocks(210, 210, card.memory_max)
+    assert gpu.max_clocks == GpuClocks(card.graphics_max, card.graphics_max, card.memory_max)
     assert (gpu.pcie.generation, gpu.pcie.generation_max, gpu.pcie.width) == (1, card.generation, 16)
     assert (gpu.throttle_mask, gpu.throttle) == (1, ["gpu_idle"])
     assert (gpu.ecc.enabled, gpu.ecc.volatile_uncorrected, gpu.ecc.aggregate_corrected) == (True, 0, 0)
@@ -89,7 +93,7 @@ def test_every_version_gives_the_same_facts(card: Card) -> None:
         (A100_R470, {"total": "inf MiB"}, "memory_total_mib", None),
         (A100_R535, {"reset_required": "Yes"}, "reset_required", True),
         (GB200_R580, {"gpu_recovery_action": "Reset"}, "recovery_action", "Reset"),
-        (GB200_R580, {}, "application_clocks", Clocks(None, None, None)),
+        (GB200_R580, {}, "application_clocks", GpuClocks(None, None, None)),
         (GB200_R580, {"instant_power_draw": "N/A"}, "power_w", 171.55),
         (GB200_R580, {"clusterUuid": "N/A"}, "fabric.cluster_uuid", None),
         (GB200_R580, {"summary": "Unhealthy"}, "fabric.health", "Unhealthy"),
@@ -130,7 +134,7 @@ def test_throttle_reasons_under_both_names(card: Card, word: str, name: str, bit
 
 def test_processes() -> None:
     gpu = one(A100_R470, processes=machines.process_xml(11, 12))
-    assert gpu.processes == [Process(pid, "C", "/opt/train,v2/python3", 1024) for pid in (11, 12)]
+    assert gpu.processes == [GpuProcess(pid, "C", "/opt/train,v2/python3", 1024) for pid in (11, 12)]
 
 
 @pytest.mark.parametrize("name", ["sh -c a && b < c", "a&amp;b", "x\x01\x07y", "café", "<b>"])

@@ -26,7 +26,7 @@ def read(name: str) -> str:
     return (FIXTURES / f"captured-{name}").read_text()
 
 
-def one(text: str, unit: str | None = None) -> perftest.Run:
+def one(text: str, unit: str | None = None) -> perftest.PerftestRun:
     (run,) = perftest.parse(text, unit).runs
     return run
 

@@ -14,13 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power import config, decide, program
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.actions import Actions
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import Node, PowerError, Provider
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power import program
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.program import Actions
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import (
+    CloudNode,
+    PowerError,
+    PowerSlurm,
+    Provider,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.providers.lab import Lab
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.slurm import Slurm
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.parse import nodes_from_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import nodes_from_text
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _node_program
 
 NOW = time.mktime((2026, 11, 22, 1, 0, 0, 0, 0, -1))
@@ -38,7 +42,7 @@ class Cloud(Provider):
         self.refused: dict[str, str] = {}
         self.broken = ""
 
-    def create(self, nodes: t.Sequence[Node]) -> dict[str, str]:
+    def create(self, nodes: t.Sequence[CloudNode]) -> dict[str, str]:
         if self.broken:
             raise PowerError(self.broken)
         self.there.update({node.name: "starting" for node in nodes if node.name not in self.refused})
@@ -83,8 +87,8 @@ def cloud() -> Cloud:
 
 def actions(cloud: Cloud, ctld: Ctld, state: Path = Path("/x")) -> tuple[Actions, list[str]]:
     said: list[str] = []
-    settings = config.read(document(state_dir=str(state)), "p", Cloud)
-    return Actions(settings, cloud, Slurm(ctld), said.append), said
+    settings = program.read(document(state_dir=str(state)), "p", Cloud)
+    return Actions(settings, cloud, PowerSlurm(ctld), said.append), said
 
 
 def test_what_is_created_is_created(cloud: Cloud) -> None:
@@ -160,7 +164,7 @@ CASES = [
 @pytest.mark.parametrize(("slurm", "instance", "wanted"), CASES)
 def test_what_differs_is_put_right(slurm: str, instance: str, wanted: str) -> None:
     nodes = [{**node, "retry": _retry(node)} for node in nodes_from_text(f"NodeName=e1 State={slurm}")]
-    found = decide.decide(nodes, {"e1": instance} if instance else {}, {"e1"}, NOW)
+    found = program.decide(nodes, {"e1": instance} if instance else {}, {"e1"}, NOW)
     assert {key for key, names in found._asdict().items() if "e1" in names} == ({wanted} if wanted else set())
 
 
@@ -171,16 +175,16 @@ def _retry(node: t.Mapping[str, t.Any]) -> float:
 
 def test_a_static_node_is_never_touched() -> None:
     nodes = nodes_from_text("NodeName=c1 State=DOWN Reason=hpcai:power:x [slurm@2026-11-22T00:10:00]")
-    assert not any(decide.decide(nodes, {}, {"e1"}, NOW))
+    assert not any(program.decide(nodes, {}, {"e1"}, NOW))
 
 
 def test_an_instance_that_no_node_stands_for_is_a_stray() -> None:
-    assert decide.decide([], {"e9": "running"}, {"e1"}, NOW).stray == ["e9"]
+    assert program.decide([], {"e9": "running"}, {"e1"}, NOW).stray == ["e9"]
 
 
 def test_a_node_that_left_the_configuration_keeps_its_job() -> None:
     nodes = nodes_from_text("NodeName=e9 State=ALLOCATED+CLOUD")
-    assert decide.decide(nodes, {"e9": "running"}, {"e1"}, NOW).stray == []
+    assert program.decide(nodes, {"e9": "running"}, {"e1"}, NOW).stray == []
 
 
 def test_one_wrong_answer_of_a_cloud_costs_no_job(cloud: Cloud, tmp_path: Path) -> None:
@@ -210,7 +214,7 @@ def test_a_cloud_that_does_not_answer_changes_nothing_in_a_sweep(cloud: Cloud, t
 
 
 def test_a_reason_is_one_short_line_that_slurm_can_show() -> None:
-    text = decide.worded("not created: a\nb [x] 'q' " + "y" * 300)
+    text = program.worded("not created: a\nb [x] 'q' " + "y" * 300)
     assert text.startswith("hpcai:power:not created: a b x q yyy") and len(text) <= 180 and text.endswith("...")
 
 
@@ -229,7 +233,7 @@ def test_a_reason_is_one_short_line_that_slurm_can_show() -> None:
 )
 def test_a_configuration_that_cannot_work_is_refused(more: dict[str, t.Any], said: str) -> None:
     with pytest.raises(PowerError, match="p: ") as caught:
-        config.read(document(**more), "p", Cloud)
+        program.read(document(**more), "p", Cloud)
     assert said in str(caught.value)
 
 

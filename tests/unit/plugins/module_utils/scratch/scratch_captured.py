@@ -10,14 +10,14 @@ import json
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.read_place import Place
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.block_device import MachineRoot
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures/nvme_scratch"
 EMPTY = '{"signatures": []}'
 
 
-class Captured(Place):
+class Captured(MachineRoot):
     """``said`` answers programs other than wipefs, by their names; ``calls`` are the commands that were run."""
 
     def __init__(self, root: Path, name: str = "") -> None:

@@ -15,52 +15,51 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import apply_files as files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import apply_run as runs
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import boot, task
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.apply import Executor
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.apply_files import ApplyError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.machine import (
-    Array,
-    Disk,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import apply, boot, module
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.apply import ApplyError, Executor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
+    ArrayMember,
     FstabLine,
-    Machine,
-    Member,
-    Mount,
+    ScratchAction,
+    ScratchArray,
+    ScratchDisk,
+    ScratchMachine,
+    ScratchMount,
+    ScratchPlan,
+    ScratchRequest,
     Signature,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import Action, Plan, Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.module import RecordInputs, conclude
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.read import (
     FSTAB,
     MARKER,
     in_container,
     read_machine,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.record import Told, conclude
 
 sys.path.insert(0, str(Path(__file__).parent))
 from scratch_captured import Captured, blank
 
 UUID = "68706361:692e6e76:00000000:00000001"
-REQUEST = Request(models=("QEMU NVMe Ctrl",))
-TOLD = Told("n1")
+REQUEST = ScratchRequest(models=("QEMU NVMe Ctrl",))
+TOLD = RecordInputs("n1")
 
 
-def wipe(number: int = 0) -> Action:
+def wipe(number: int = 0) -> ScratchAction:
     path = f"/dev/nvme{number}n1"
-    return Action("wipe", ("wipefs", "--all", path), path, (f"SERIAL-{number}",))
+    return ScratchAction("wipe", ("wipefs", "--all", path), path, (f"SERIAL-{number}",))
 
 
-def create() -> Action:
-    return Action("create", ("mdadm", "--create"), "/dev/md/scratch", ("SERIAL-0", "SERIAL-1"), UUID)
+def create() -> ScratchAction:
+    return ScratchAction("create", ("mdadm", "--create"), "/dev/md/scratch", ("SERIAL-0", "SERIAL-1"), UUID)
 
 
-def planned(*actions: Action) -> Plan:
-    return Plan("pass", "", "", actions=actions, array=UUID)
+def planned(*actions: ScratchAction) -> ScratchPlan:
+    return ScratchPlan("pass", "", "", actions=actions, array=UUID)
 
 
-def execute(place: Captured, saw: Machine, *actions: Action) -> Executor:
+def execute(place: Captured, saw: ScratchMachine, *actions: ScratchAction) -> Executor:
     executor = Executor(place, lambda: read_machine(place, REQUEST), 0.2)
     executor.execute(planned(*actions), saw)
     return executor
@@ -127,7 +126,7 @@ def test_a_wipe_makes_a_disk_blank_and_leaves_its_neighbour(tmp_path: Path) -> N
 def test_the_first_failing_step_is_the_last_and_says_what_came_back(tmp_path: Path) -> None:
     place = blank(tmp_path)
     place.said["mdadm"] = Outcome(1, "", "mdadm: no luck\n", 0.1)
-    mkfs = Action("mkfs", ("mkfs.xfs",), "/dev/md/scratch", uuid=UUID)
+    mkfs = ScratchAction("mkfs", ("mkfs.xfs",), "/dev/md/scratch", uuid=UUID)
     executor = Executor(place, lambda: read_machine(place, REQUEST), 0.2)
     with pytest.raises(ApplyError, match=r"mdadm --create said: exit status 1: mdadm: no luck"):
         executor.execute(planned(create(), mkfs), read_machine(place, REQUEST))
@@ -137,7 +136,7 @@ def test_the_first_failing_step_is_the_last_and_says_what_came_back(tmp_path: Pa
 def test_a_missing_tool_stops_before_the_first_step(tmp_path: Path) -> None:
     place = blank(tmp_path)
     place.absent = {"mkfs.xfs"}
-    mkfs = Action("mkfs", ("mkfs.xfs",), "/dev/md/scratch", uuid=UUID)
+    mkfs = ScratchAction("mkfs", ("mkfs.xfs",), "/dev/md/scratch", uuid=UUID)
     with pytest.raises(ApplyError, match=r"mkfs.xfs cannot be found"):
         execute(place, read_machine(place, REQUEST), create(), mkfs)
     assert programs(place) == []
@@ -149,27 +148,35 @@ def test_an_array_whose_device_never_appears_is_not_waited_for_for_ever(tmp_path
         execute(place, read_machine(place, REQUEST), create())
 
 
-ARRAY = Array("/dev/md127", UUID, "scratch", "raid0", "clean", 2, ("/dev/nvme0n1", "/dev/nvme1n1"), 1 << 30)
+ARRAY = ScratchArray("/dev/md127", UUID, "scratch", "raid0", "clean", 2, ("/dev/nvme0n1", "/dev/nvme1n1"), 1 << 30)
 XFS = (Signature("/dev/md127", "xfs", "someone"),)
-MKFS = Action("mkfs", ("mkfs.xfs",), "/dev/md/scratch", uuid=UUID)
+MKFS = ScratchAction("mkfs", ("mkfs.xfs",), "/dev/md/scratch", uuid=UUID)
 
 
 @pytest.mark.parametrize(
     ("before", "now", "words"),
     [
-        (Machine(), Machine(arrays=(ARRAY,)), ""),
-        (Machine(), Machine(), "0 times"),
-        (Machine(), Machine(arrays=(ARRAY, ARRAY)), "2 times"),
-        (Machine(), Machine(arrays=(replace(ARRAY, content=XFS),)), "already holds xfs"),
-        (Machine(arrays=(ARRAY,)), Machine(arrays=(replace(ARRAY, content=XFS),)), "already holds xfs"),
-        (Machine(building=UUID), Machine(arrays=(replace(ARRAY, content=XFS),)), ""),
-        (Machine(arrays=(replace(ARRAY, content=XFS),)), Machine(arrays=(replace(ARRAY, content=XFS),)), ""),
-        (Machine(), Machine(arrays=(replace(ARRAY, holders=("/dev/dm-0",)),)), "came into use"),
-        (Machine(), Machine(arrays=(ARRAY,), mounts=(Mount("/x", "/dev/md127", "9:127", "xfs"),)), "came into use"),
+        (ScratchMachine(), ScratchMachine(arrays=(ARRAY,)), ""),
+        (ScratchMachine(), ScratchMachine(), "0 times"),
+        (ScratchMachine(), ScratchMachine(arrays=(ARRAY, ARRAY)), "2 times"),
+        (ScratchMachine(), ScratchMachine(arrays=(replace(ARRAY, content=XFS),)), "already holds xfs"),
+        (ScratchMachine(arrays=(ARRAY,)), ScratchMachine(arrays=(replace(ARRAY, content=XFS),)), "already holds xfs"),
+        (ScratchMachine(building=UUID), ScratchMachine(arrays=(replace(ARRAY, content=XFS),)), ""),
+        (
+            ScratchMachine(arrays=(replace(ARRAY, content=XFS),)),
+            ScratchMachine(arrays=(replace(ARRAY, content=XFS),)),
+            "",
+        ),
+        (ScratchMachine(), ScratchMachine(arrays=(replace(ARRAY, holders=("/dev/dm-0",)),)), "came into use"),
+        (
+            ScratchMachine(),
+            ScratchMachine(arrays=(ARRAY,), mounts=(ScratchMount("/x", "/dev/md127", "9:127", "xfs"),)),
+            "came into use",
+        ),
     ],
 )
 def test_a_filesystem_is_made_where_the_plan_saw_none_of_others(
-    tmp_path: Path, before: Machine, now: Machine, words: str
+    tmp_path: Path, before: ScratchMachine, now: ScratchMachine, words: str
 ) -> None:
     place = blank(tmp_path)
     link(place, "md127")
@@ -188,11 +195,11 @@ def test_fstab_lines_are_commented_out_in_place(tmp_path: Path) -> None:
     place.write(FSTAB, "/dev/a / ext4\nUUID=x /scratch xfs\n/dev/b /b xfs\n")
     place.at(FSTAB).chmod(0o640)
     line = FstabLine(2, "UUID=x /scratch xfs", "UUID=x", "/scratch", "xfs")
-    files.comment_out(place, Action("fstab", lines=(2,), text="# ours: "), [line])
+    apply.comment_out(place, ScratchAction("fstab", lines=(2,), text="# ours: "), [line])
     assert place.at(FSTAB).read_text() == "/dev/a / ext4\n# ours: UUID=x /scratch xfs\n/dev/b /b xfs\n"
     assert stat.S_IMODE(place.at(FSTAB).stat().st_mode) == 0o640
     with pytest.raises(ApplyError, match="not what it was"):
-        files.comment_out(place, Action("fstab", lines=(2,), text="# ours: "), [line])
+        apply.comment_out(place, ScratchAction("fstab", lines=(2,), text="# ours: "), [line])
 
 
 @pytest.mark.parametrize("text", ["\n\nUUID=x /s xfs nofail 0 0\n", "# \xe9\nUUID=x /s/ xfs nofail 0 0 \r\n\n"])
@@ -201,36 +208,36 @@ def test_lines_of_fstab_are_counted_as_they_stand(tmp_path: Path, text: str) -> 
     place.at(FSTAB).parent.mkdir(parents=True, exist_ok=True)
     place.at(FSTAB).write_bytes(text.encode("latin-1"))
     lines = read_machine(place, replace(REQUEST, mount="/s")).fstab
-    files.comment_out(place, Action("fstab", lines=tuple(line.number for line in lines), text="# "), lines)
+    apply.comment_out(place, ScratchAction("fstab", lines=tuple(line.number for line in lines), text="# "), lines)
     assert b"# UUID=x /s" in place.at(FSTAB).read_bytes()
 
 
 def test_the_marker_comes_and_goes(tmp_path: Path) -> None:
     place = Captured(tmp_path)
-    files.mark(place, UUID)
+    apply.mark(place, UUID)
     assert read_machine(blank(tmp_path), REQUEST).building == UUID
-    files.unmark(place)
-    files.unmark(place)
+    apply.unmark(place)
+    apply.unmark(place)
     assert not place.at(MARKER).exists()
 
 
-def directory(path: str, mode: str = "1777") -> Action:
-    return Action("directory", path=path, owner="root", group="root", mode=mode)
+def directory(path: str, mode: str = "1777") -> ScratchAction:
+    return ScratchAction("directory", path=path, owner="root", group="root", mode=mode)
 
 
 def test_an_account_that_went_away_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     place = blank(tmp_path)
     with pytest.raises(ApplyError, match="no-such-user"):
-        execute(place, Machine(), replace(directory("/s"), owner="no-such-user"))
+        execute(place, ScratchMachine(), replace(directory("/s"), owner="no-such-user"))
 
 
 def test_directories_are_made_with_what_is_above_them(tmp_path: Path) -> None:
     place = Captured(tmp_path)
-    files.have_directory(place, directory("/mnt/scratch/a/b", "1770"))
+    apply.have_directory(place, directory("/mnt/scratch/a/b", "1770"))
     assert stat.S_IMODE(place.at("/mnt/scratch/a/b").stat().st_mode) == 0o1770
     assert stat.S_IMODE(place.at("/mnt/scratch/a").stat().st_mode) & 0o777 == 0o755
-    files.have_directory(place, directory("/mnt/scratch/a/b", "0700"))
+    apply.have_directory(place, directory("/mnt/scratch/a/b", "0700"))
     assert stat.S_IMODE(place.at("/mnt/scratch/a/b").stat().st_mode) == 0o700
 
 
@@ -242,7 +249,7 @@ def test_no_link_leads_a_directory_elsewhere(tmp_path: Path, link: str) -> None:
     place.at(link).parent.mkdir(parents=True)
     place.at(link).symlink_to(victim)
     with pytest.raises(ApplyError, match="cannot be a directory"):
-        files.have_directory(place, directory("/mnt/scratch/tmp"))
+        apply.have_directory(place, directory("/mnt/scratch/tmp"))
     assert stat.S_IMODE(victim.stat().st_mode) == 0o700 and not list(victim.iterdir())
 
 
@@ -252,14 +259,16 @@ def link(place: Captured, name: str) -> None:
     place.at("/dev/md/scratch").symlink_to(f"../{name}")
 
 
-OTHER = Array("/dev/md126", "", "", "raid1", "clean", 2, ("/dev/sda", "/dev/sdb"), 1 << 30)
+OTHER = ScratchArray("/dev/md126", "", "", "raid1", "clean", 2, ("/dev/sda", "/dev/sdb"), 1 << 30)
 
 
-@pytest.mark.parametrize("action", [MKFS, Action("mount", ("mount", "/dev/md/scratch", "/s"), "/dev/md/scratch")])
-def test_a_name_below_dev_md_may_be_that_of_another_array(tmp_path: Path, action: Action) -> None:
+@pytest.mark.parametrize(
+    "action", [MKFS, ScratchAction("mount", ("mount", "/dev/md/scratch", "/s"), "/dev/md/scratch")]
+)
+def test_a_name_below_dev_md_may_be_that_of_another_array(tmp_path: Path, action: ScratchAction) -> None:
     place = blank(tmp_path)
     link(place, "md126")
-    now = Machine(arrays=(ARRAY, OTHER))
+    now = ScratchMachine(arrays=(ARRAY, OTHER))
     with pytest.raises(ApplyError, match="/dev/md/scratch is /dev/md126"):
         Executor(place, lambda: now).execute(planned(action), now)
     assert programs(place) == []
@@ -267,20 +276,20 @@ def test_a_name_below_dev_md_may_be_that_of_another_array(tmp_path: Path, action
 
 def test_an_array_that_took_the_place_of_ours_is_not_stopped(tmp_path: Path) -> None:
     place = blank(tmp_path)
-    stop = Action("stop", ("mdadm", "--stop", "/dev/md127"), "/dev/md127")
-    now = Machine(arrays=(replace(OTHER, device="/dev/md127"),))
+    stop = ScratchAction("stop", ("mdadm", "--stop", "/dev/md127"), "/dev/md127")
+    now = ScratchMachine(arrays=(replace(OTHER, device="/dev/md127"),))
     with pytest.raises(ApplyError, match="another array"):
-        Executor(place, lambda: now).execute(planned(stop), Machine(arrays=(ARRAY,)))
+        Executor(place, lambda: now).execute(planned(stop), ScratchMachine(arrays=(ARRAY,)))
     assert programs(place) == []
 
 
 def test_a_mount_that_came_on_top_is_not_unmounted(tmp_path: Path) -> None:
     place = blank(tmp_path)
-    ours, other = Mount("/s", "/dev/md127", "9:127", "xfs"), Mount("/s", "server:/x", "0:50", "nfs4")
-    umount = Action("umount", ("umount", "/s"), path="/s")
-    saw = Machine(mounts=(ours,))
+    ours, other = ScratchMount("/s", "/dev/md127", "9:127", "xfs"), ScratchMount("/s", "server:/x", "0:50", "nfs4")
+    umount = ScratchAction("umount", ("umount", "/s"), path="/s")
+    saw = ScratchMachine(mounts=(ours,))
     with pytest.raises(ApplyError, match="something else"):
-        Executor(place, lambda: Machine(mounts=(ours, other))).execute(planned(umount), saw)
+        Executor(place, lambda: ScratchMachine(mounts=(ours, other))).execute(planned(umount), saw)
     assert programs(place) == []
     Executor(place, lambda: saw).execute(planned(umount), saw)
     assert programs(place) == ["umount"]
@@ -289,22 +298,22 @@ def test_a_mount_that_came_on_top_is_not_unmounted(tmp_path: Path) -> None:
 class Script:
     """A planner that answers one plan after the other, the last one for ever."""
 
-    def __init__(self, *plans: Plan) -> None:
+    def __init__(self, *plans: ScratchPlan) -> None:
         self.plans = list(plans)
         self.unmountable: list[str] = []
 
-    def __call__(self, machine: Machine, request: Request, told: bool) -> Plan:
+    def __call__(self, machine: ScratchMachine, request: ScratchRequest, told: bool) -> ScratchPlan:
         self.unmountable.append(machine.unmountable)
         return self.plans.pop(0) if len(self.plans) > 1 else self.plans[0]
 
 
-MOUNT = planned(Action("mount", ("mount", "/dev/md127", "/s"), "/dev/md127", path="/s"))
+MOUNT = planned(ScratchAction("mount", ("mount", "/dev/md127", "/s"), "/dev/md127", path="/s"))
 REST = planned()
 
 
-def run(place: Captured, *plans: Plan) -> tuple[runs.Done, Script]:
+def run(place: Captured, *plans: ScratchPlan) -> tuple[apply.StepResult, Script]:
     script = Script(*plans)
-    return runs.Run(REQUEST, place=place, planner=script).bring(), script
+    return apply.ScratchRun(REQUEST, place=place, planner=script).bring(), script
 
 
 def test_a_run_ends_when_nothing_is_left_to_do(tmp_path: Path) -> None:
@@ -334,18 +343,18 @@ def test_a_mount_that_does_not_end_is_no_reason_to_make_a_filesystem(tmp_path: P
 
 
 def test_a_boot_waits_for_members_of_an_array_of_unknown_size(tmp_path: Path) -> None:
-    about = Member(UUID, "scratch", "raid0", 2, 0)
-    disks = [Disk(f"/dev/nvme{n}n1", f"S{n}", (), "", "pcie", 1, 1, replace(about, role=n)) for n in range(2)]
-    found = Plan("pass", "", "", disks=("S0",))
-    assert runs.incomplete(Machine(tuple(disks[:1])), found)
-    assert not runs.incomplete(Machine(tuple(disks)), found)
-    assert not runs.incomplete(Machine(tuple(disks[:1])), Plan("pass", "", "")), "not chosen"
+    about = ArrayMember(UUID, "scratch", "raid0", 2, 0)
+    disks = [ScratchDisk(f"/dev/nvme{n}n1", f"S{n}", (), "", "pcie", 1, 1, replace(about, role=n)) for n in range(2)]
+    found = ScratchPlan("pass", "", "", disks=("S0",))
+    assert apply.incomplete(ScratchMachine(tuple(disks[:1])), found)
+    assert not apply.incomplete(ScratchMachine(tuple(disks)), found)
+    assert not apply.incomplete(ScratchMachine(tuple(disks[:1])), ScratchPlan("pass", "", "")), "not chosen"
 
 
 def test_a_filesystem_that_the_planner_gives_up_is_its_verdict(tmp_path: Path) -> None:
     place = blank(tmp_path)
     place.said["mount"] = Outcome(32, "", "mount: bad superblock\n", 0.1)
-    done, dummy = run(place, MOUNT, Plan("fail", "hardware", "it is broken"))
+    done, dummy = run(place, MOUNT, ScratchPlan("fail", "hardware", "it is broken"))
     assert done.problem is None
     check = conclude(done.last, done.problem, TOLD, 0.0)
     assert (check["verdict"], check["class"], check["reason"]) == ("fail", "hardware", "it is broken")
@@ -354,7 +363,7 @@ def test_a_filesystem_that_the_planner_gives_up_is_its_verdict(tmp_path: Path) -
 def test_in_a_container_no_disk_is_looked_at(tmp_path: Path) -> None:
     place = blank(tmp_path)
     place.write("/run/systemd/container", "podman\n")
-    done = runs.Run(REQUEST, place=place).bring()
+    done = apply.ScratchRun(REQUEST, place=place).bring()
     assert done.last.verdict == "skipped" and not done.commands and not place.calls
 
 
@@ -368,16 +377,16 @@ def test_a_pid_namespace_of_its_own_is_a_container(tmp_path: Path, number: int, 
 
 def test_check_mode_runs_nothing_that_writes(tmp_path: Path) -> None:
     place = blank(tmp_path)
-    done = runs.Run(REQUEST, place=place).dry()
+    done = apply.ScratchRun(REQUEST, place=place).dry()
     assert done.last.verdict == "pass" and "mdadm" in {command[0] for command in done.commands}
-    assert programs(place) == [] and not place.at(MARKER).exists() and not place.at(runs.LOCK).exists()
+    assert programs(place) == [] and not place.at(MARKER).exists() and not place.at(apply.LOCK).exists()
 
 
 def test_two_runs_do_not_work_at_the_same_time(tmp_path: Path) -> None:
     place = blank(tmp_path)
-    with runs.alone(place), pytest.raises(ApplyError, match="another run holds"), runs.alone(place, 0.3):
+    with apply.alone(place), pytest.raises(ApplyError, match="another run holds"), apply.alone(place, 0.3):
         pass
-    with runs.alone(place, 0.3):
+    with apply.alone(place, 0.3):
         pass
 
 
@@ -402,17 +411,17 @@ def test_the_record_of_a_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
 
 
 def test_the_settings_of_the_boot_are_a_request_without_wipe() -> None:
-    params = {name: option.get("default") for name, option in task.SPEC.items()}
+    params = {name: option.get("default") for name, option in module.SPEC.items()}
     params.update(wipe=["SERIAL-1"], count=2, directories=[{"path": "a"}])
-    request = task.parse({name: params[name] for name in ("wipe", "count", "directories", "models")})
-    settings = json.loads(json.dumps(task.boot_settings(params, request, "adopted")))
-    again = task.parse(settings["request"])
+    request = module.parse({name: params[name] for name in ("wipe", "count", "directories", "models")})
+    settings = json.loads(json.dumps(module.boot_settings(params, request, "adopted")))
+    again = module.parse(settings["request"])
     assert again == replace(request, wipe=()) and settings["adopted"] is True
 
 
 def test_the_boot_comes_after_the_mounts_that_scratch_lies_on() -> None:
-    request = Request(mount="/mnt/my-disk/x y/scratch", adopt=("/nvme", "/.a"), fallback="")
-    assert task.mount_units(request) == [
+    request = ScratchRequest(mount="/mnt/my-disk/x y/scratch", adopt=("/nvme", "/.a"), fallback="")
+    assert module.mount_units(request) == [
         "mnt-my\\x2ddisk-x\\x20y.mount",
         "mnt-my\\x2ddisk.mount",
         "mnt.mount",
@@ -427,13 +436,13 @@ def test_the_boot_comes_after_the_mounts_that_scratch_lies_on() -> None:
 )
 def test_a_profile_may_expect_more_than_the_planner(value: int, verdict: str) -> None:
     expect = {"check": "nvme_scratch", "metric": "disks", "op": ">=", "value": value, "unit": "disks", "source": "x"}
-    plan = Plan("pass", "", "fine", disks=("a", "b"), members=2, size=1)
-    check = conclude(plan, None, Told("n1", [expect]), 0.0)
+    plan = ScratchPlan("pass", "", "fine", disks=("a", "b"), members=2, size=1)
+    check = conclude(plan, None, RecordInputs("n1", [expect]), 0.0)
     assert check["verdict"] == verdict and ("disks: 2" in check["reason"]) is (verdict == "fail")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give directories away")
 def test_a_directory_gets_its_owner(tmp_path: Path) -> None:
     place = Captured(tmp_path)
-    files.have_directory(place, Action("directory", path="/d", owner="daemon", group="daemon", mode="0700"))
+    apply.have_directory(place, ScratchAction("directory", path="/d", owner="daemon", group="daemon", mode="0700"))
     assert place.at("/d").stat().st_uid != 0

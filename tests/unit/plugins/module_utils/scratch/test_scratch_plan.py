@@ -13,50 +13,52 @@ from pathlib import Path as File
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.ids import array_uuid, filesystem_uuid
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.machine import (
-    Array,
-    Disk,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
+    Directory,
     FstabLine,
-    Machine,
-    Mount,
     Path,
+    ScratchArray,
+    ScratchDisk,
+    ScratchMachine,
+    ScratchMount,
+    ScratchPlan,
+    ScratchRequest,
     Signature,
+    array_uuid,
+    filesystem_uuid,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import Directory, Plan, Request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.plan import plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.remove import remove
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.plan import plan, remove
 
 sys.path.insert(0, str(File(__file__).parent))
 from scratch_world import MODEL, ROOT, Refused, World, blank, built, cleared, disk, member, settle
 
-REQUEST = Request(models=(MODEL,), count=8)
+REQUEST = ScratchRequest(models=(MODEL,), count=8)
 MOUNT = REQUEST.mount
 UUID = array_uuid("scratch", [f"S{n:02d}" for n in range(8)])
 FRESH = ["mark", "create", "mkfs", "unmark", "directory", "mount", "directory"]
 AGAIN = ["assemble", "directory", "mount", "directory"]
 
 
-def kinds(found: Plan) -> list[str]:
+def kinds(found: ScratchPlan) -> list[str]:
     return [action.kind for action in found.actions]
 
 
-def codes(found: Plan) -> list[str]:
+def codes(found: ScratchPlan) -> list[str]:
     return [finding.code for finding in found.findings if finding.level != "note"]
 
 
-def changed(machine: Machine, number: int, **other: t.Any) -> Machine:
+def changed(machine: ScratchMachine, number: int, **other: t.Any) -> ScratchMachine:
     """Return the machine with the disk of this serial changed."""
     name = f"S{number:02d}"
     return replace(machine, disks=tuple(replace(d, **other) if d.id == name else d for d in machine.disks))
 
 
-def holding(machine: Machine, number: int, kind: str, part: str = "", **other: t.Any) -> Machine:
+def holding(machine: ScratchMachine, number: int, kind: str, part: str = "", **other: t.Any) -> ScratchMachine:
     one = next(d for d in machine.disks if d.id == f"S{number:02d}")
     return changed(machine, number, signatures=(Signature(one.path + part, kind, "u-1", "data"),), blank=False, **other)
 
 
-def without(machine: Machine, number: int) -> Machine:
+def without(machine: ScratchMachine, number: int) -> ScratchMachine:
     return replace(machine, disks=tuple(d for d in machine.disks if d.id != f"S{number:02d}"))
 
 
@@ -96,7 +98,7 @@ def test_commands_of_a_creation():
 
 def test_commands_for_ext4_on_disks_that_take_small_requests():
     request = replace(REQUEST, filesystem="ext4", options=(), count=2)
-    machine = Machine((disk(0, max_io=200), disk(1, max_io=4096)), mounts=(ROOT,))
+    machine = ScratchMachine((disk(0, max_io=200), disk(1, max_io=4096)), mounts=(ROOT,))
     actions = {action.kind: action.argv for action in plan(machine, request).actions}
     assert "--chunk=128" in actions["create"]
     assert actions["mkfs"][-3:] == ("-E", "nodiscard,stride=32,stripe_width=64", "/dev/md/scratch")
@@ -167,7 +169,7 @@ def test_an_array_that_was_started_in_part_is_stopped_first(state: str, members:
 
 
 # What may stand on a disk, and how a refusal names it.
-FOREIGN: list[tuple[str, t.Callable[[Machine], Machine], str, str]] = [
+FOREIGN: list[tuple[str, t.Callable[[ScratchMachine], ScratchMachine], str, str]] = [
     ("filesystem", lambda m: holding(m, 3, "ext4"), "foreign", "a filesystem (ext4) [data]"),
     ("LVM", lambda m: holding(m, 3, "LVM2_member"), "foreign", "an LVM physical volume [data]"),
     ("partition table", lambda m: holding(m, 3, "gpt"), "foreign", "a partition table (gpt)"),
@@ -187,14 +189,14 @@ FOREIGN: list[tuple[str, t.Callable[[Machine], Machine], str, str]] = [
 ]  # fmt: skip
 
 
-def foreign_member(machine: Machine, number: int) -> Machine:
+def foreign_member(machine: ScratchMachine, number: int) -> ScratchMachine:
     one = next(d for d in machine.disks if d.id == f"S{number:02d}")
     made = member(one, "1:2:3:4", 2, 0, "home")
     return changed(machine, number, member=made.member, signatures=made.signatures, blank=False)
 
 
-def in_foreign_array(machine: Machine, number: int) -> Machine:
-    array = Array("/dev/md5", "1:2:3:4", "home", "raid1", "active", 2, ("/dev/nvme2n1",))
+def in_foreign_array(machine: ScratchMachine, number: int) -> ScratchMachine:
+    array = ScratchArray("/dev/md5", "1:2:3:4", "home", "raid1", "active", 2, ("/dev/nvme2n1",))
     held = replace(foreign_member(machine, number), arrays=(array,))
     return changed(held, number, holders=("/dev/md5",), busy=True)
 
@@ -288,14 +290,16 @@ NO_DISK = [(None, "refuse", "skipped"), (0, "refuse", "skipped"), (8, "refuse", 
 
 @pytest.mark.parametrize("count, fewer, verdict", NO_DISK)
 def test_no_disk_at_all(count: int | None, fewer: str, verdict: str):
-    found = plan(Machine(mounts=(ROOT,)), replace(REQUEST, count=count, fewer=fewer))
+    found = plan(ScratchMachine(mounts=(ROOT,)), replace(REQUEST, count=count, fewer=fewer))
     assert (found.verdict, found.actions, found.path, found.source) == (verdict, (), "", "")
 
 
 def test_without_disks_a_directory_stands_in():
     request = replace(REQUEST, count=0, fallback="/mnt/resource", directories=(Directory("tmp"),))
-    resource = Mount("/mnt/resource", "/dev/sdb1", "8:17", "ext4")
-    machine = Machine(mounts=(ROOT, resource), paths=(Path("/mnt/resource", "directory", "root", "root", "0755"),))
+    resource = ScratchMount("/mnt/resource", "/dev/sdb1", "8:17", "ext4")
+    machine = ScratchMachine(
+        mounts=(ROOT, resource), paths=(Path("/mnt/resource", "directory", "root", "root", "0755"),)
+    )
     world = World(machine, request)
     first = plan(machine, request)
     assert kinds(first) == ["directory", "directory", "bind", "directory"]
@@ -309,17 +313,19 @@ def test_without_disks_a_directory_stands_in():
 
 def test_a_stand_in_on_the_system_disk_is_refused():
     request = replace(REQUEST, count=0, fallback="/var/tmp/x")
-    machine = Machine(mounts=(ROOT,), paths=(Path("/var/tmp/x", "directory", "root", "root", "0755"),))
+    machine = ScratchMachine(mounts=(ROOT,), paths=(Path("/var/tmp/x", "directory", "root", "root", "0755"),))
     assert codes(settle(World(machine, request))) == ["system_disk"]
     found = plan(machine, request)
     assert (found.verdict, found.path, found.actions) == ("fail", "", ())
-    assert plan(Machine(mounts=(ROOT,)), request).actions == ()
+    assert plan(ScratchMachine(mounts=(ROOT,)), request).actions == ()
 
 
 def test_disks_that_come_later_replace_the_stand_in():
     request = replace(REQUEST, count=None, fallback="/mnt/resource")
-    resource = Mount("/mnt/resource", "/dev/sdb1", "8:17", "ext4")
-    machine = Machine(mounts=(ROOT, resource), paths=(Path("/mnt/resource", "directory", "root", "root", "0755"),))
+    resource = ScratchMount("/mnt/resource", "/dev/sdb1", "8:17", "ext4")
+    machine = ScratchMachine(
+        mounts=(ROOT, resource), paths=(Path("/mnt/resource", "directory", "root", "root", "0755"),)
+    )
     world = World(machine, request)
     settle(world)
     world.tell(disks=blank().disks)
@@ -329,14 +335,14 @@ def test_disks_that_come_later_replace_the_stand_in():
     assert (second.verdict, second.source, second.before) == ("pass", "array", first.after)
 
 
-def adopted(path: str = "/nvme") -> Machine:
-    array = Array("/dev/md0", "1:2:3:4", "nvme", "raid0", "clean", 8, tuple(d.path for d in blank().disks))
+def adopted(path: str = "/nvme") -> ScratchMachine:
+    array = ScratchArray("/dev/md0", "1:2:3:4", "nvme", "raid0", "clean", 8, tuple(d.path for d in blank().disks))
     disks = tuple(
         replace(member(d, "1:2:3:4", 8, n, "nvme"), holders=("/dev/md0",), mounts=(path,), busy=True)
         for n, d in enumerate(blank().disks)
     )
     there = Path(path, "directory", "root", "root", "0755")
-    return Machine(disks, (array,), (ROOT, Mount(path, "/dev/md0", "9:0", "xfs")), paths=(there,))
+    return ScratchMachine(disks, (array,), (ROOT, ScratchMount(path, "/dev/md0", "9:0", "xfs")), paths=(there,))
 
 
 def test_disks_that_somebody_else_mounted_are_adopted():
@@ -526,7 +532,7 @@ def test_scratch_mounted_elsewhere_stays_there():
 
 
 def test_a_mount_point_that_is_taken():
-    taken = Mount(MOUNT, "/dev/sdb1", "8:17", "ext4")
+    taken = ScratchMount(MOUNT, "/dev/sdb1", "8:17", "ext4")
     machine = replace(blank(), mounts=(ROOT, taken))
     found = plan(machine, REQUEST)
     assert (found.verdict, found.actions, codes(found)) == ("fail", (), ["mount_taken"])
@@ -638,7 +644,7 @@ def test_beside_a_whole_array_a_foreign_disk_only_warns():
 def test_members_of_two_arrays_of_ours():
     one, two = array_uuid("scratch", ["a"]), array_uuid("scratch", ["b"])
     disks = [member(disk(n), one if n < 2 else two, 2, n % 2) for n in range(4)]
-    machine, request = Machine(tuple(disks), mounts=(ROOT,)), replace(REQUEST, count=None)
+    machine, request = ScratchMachine(tuple(disks), mounts=(ROOT,)), replace(REQUEST, count=None)
     found = plan(machine, request)
     assert (found.verdict, found.actions, codes(found)) == ("fail", (), ["several"])
     assert plan(machine, replace(request, rebuild=True), boot=True).actions == ()
@@ -648,7 +654,7 @@ def test_members_of_two_arrays_of_ours():
 
 
 def test_another_array_of_the_same_name_is_not_disturbed():
-    array = Array("/dev/md5", "1:2:3:4", "scratch", "raid1", "active", 2, ("/dev/sda1",))
+    array = ScratchArray("/dev/md5", "1:2:3:4", "scratch", "raid1", "active", 2, ("/dev/sda1",))
     found = plan(replace(blank(), arrays=(array,)), REQUEST)
     assert (found.verdict, found.actions, codes(found)) == ("fail", (), ["name_taken"])
 
@@ -656,7 +662,7 @@ def test_another_array_of_the_same_name_is_not_disturbed():
 def test_a_cloned_member_makes_no_whole_array():
     world = stopped()
     clone = next(d for d in world.machine.disks if d.id == "S01")
-    disks: list[Disk] = [replace(clone, path="/dev/nvme99n1", id="S99", ids=("S99",)), *world.machine.disks]
+    disks: list[ScratchDisk] = [replace(clone, path="/dev/nvme99n1", id="S99", ids=("S99",)), *world.machine.disks]
     assert codes(plan(replace(world.machine, disks=tuple(disks)), replace(REQUEST, count=None))) == ["damaged"]
 
 
@@ -689,7 +695,7 @@ def test_destroy_leaves_a_disk_that_somebody_used_after_us():
 def test_absent_unmounts_nothing_that_stands_on_top_of_scratch():
     world = built(REQUEST)
     assert [action.kind for action in remove(world.machine, REQUEST).actions] == ["umount", "stop"]
-    world.tell(mounts=(*world.machine.mounts, Mount(REQUEST.mount, "server:/x", "0:50", "nfs4")))
+    world.tell(mounts=(*world.machine.mounts, ScratchMount(REQUEST.mount, "server:/x", "0:50", "nfs4")))
     found = remove(world.machine, REQUEST, destroy=True)
     assert found.verdict == "fail" and not found.actions and "server:/x" in found.reason
 

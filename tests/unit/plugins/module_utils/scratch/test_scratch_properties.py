@@ -14,29 +14,32 @@ from pathlib import Path as File
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.ids import MAGIC
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.machine import (
-    Array,
-    Disk,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
+    MAGIC,
+    Directory,
     FstabLine,
-    Machine,
-    Mount,
     Path,
+    ScratchAction,
+    ScratchArray,
+    ScratchDisk,
+    ScratchMachine,
+    ScratchMount,
+    ScratchPlan,
+    ScratchRequest,
     Signature,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import Action, Directory, Plan, Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.plan import plan
 
 sys.path.insert(0, str(File(__file__).parent))
 from scratch_world import MODEL, ROOT, Refused, World, cleared, disk, member, settle
 
 OURS = f"{MAGIC}:00000001:00000002"
-RESOURCE = Mount("/mnt/resource", "/dev/sdb1", "8:17", "ext4")
+RESOURCE = ScratchMount("/mnt/resource", "/dev/sdb1", "8:17", "ext4")
 WRITES = ("wipe", "create", "mkfs")
 
 
-def _signed(kind: str, **other: t.Any) -> t.Callable[[Disk], Disk]:
-    def spoil(one: Disk) -> Disk:
+def _signed(kind: str, **other: t.Any) -> t.Callable[[ScratchDisk], ScratchDisk]:
+    def spoil(one: ScratchDisk) -> ScratchDisk:
         bare = cleared(one)
         return replace(bare, signatures=(Signature(one.path, kind, "u"),), blank=False, **other)
 
@@ -44,7 +47,7 @@ def _signed(kind: str, **other: t.Any) -> t.Callable[[Disk], Disk]:
 
 
 # What may become of a disk when nobody looks.
-FATES: dict[str, t.Callable[[Disk], Disk]] = {
+FATES: dict[str, t.Callable[[ScratchDisk], ScratchDisk]] = {
     "nothing": lambda one: one,
     "blank": cleared,
     "filesystem": _signed("ext4"),
@@ -67,10 +70,10 @@ FATES: dict[str, t.Callable[[Disk], Disk]] = {
 
 
 @st.composite
-def requests(draw: st.DrawFn, count: int) -> Request:
+def requests(draw: st.DrawFn, count: int) -> ScratchRequest:
     names = [f"S{n:02d}" for n in range(count)]
     some = st.lists(st.sampled_from([*names, "gone"]), max_size=count, unique=True).map(tuple)
-    return Request(
+    return ScratchRequest(
         models=draw(st.sampled_from([(MODEL,), (), (MODEL, "Samsung")])),
         ids=draw(st.one_of(st.just(()), some)),
         unused=draw(st.booleans()),
@@ -92,9 +95,9 @@ def worlds(draw: st.DrawFn) -> World:
     count = draw(st.integers(0, 4))
     request = draw(requests(count))
     there = tuple(Path(path, "directory", "root", "root", "0755") for path in ("/mnt/resource", "/data"))
-    machine = Machine(tuple(disk(n) for n in range(count)), mounts=(ROOT, RESOURCE), paths=there)
+    machine = ScratchMachine(tuple(disk(n) for n in range(count)), mounts=(ROOT, RESOURCE), paths=there)
     world = World(machine, request)
-    past = Request(models=(MODEL,))
+    past = ScratchRequest(models=(MODEL,))
     actions = plan(machine, past).actions
     world.run(actions[: draw(st.integers(0, len(actions)))])
     if draw(st.booleans()):
@@ -125,24 +128,24 @@ def _happen(draw: st.DrawFn, world: World) -> None:
         for a in world.machine.arrays
     )
     mounted = [path for one in left for path in one.mounts if path == "/data"]
-    data = (Mount("/data", "/dev/nvme3n1", "259:0", "ext4"),) if mounted else ()
+    data = (ScratchMount("/data", "/dev/nvme3n1", "259:0", "ext4"),) if mounted else ()
     world.tell(disks=tuple(left), arrays=arrays, mounts=(*world.machine.mounts, *data))
 
 
-def mine(one: Disk) -> bool:
+def mine(one: ScratchDisk) -> bool:
     """An own opinion on what we may write to without being told: not the planner's."""
     ours = one.member is not None and one.member.uuid.startswith(MAGIC)
     return ours and [s.type for s in one.signatures] == ["linux_raid_member"] and not one.partitions and not one.error
 
 
-def idle(one: Disk, arrays: t.Sequence[Array]) -> bool:
+def idle(one: ScratchDisk, arrays: t.Sequence[ScratchArray]) -> bool:
     known = {array.device for array in arrays if array.uuid.startswith(MAGIC)}
     if set(one.holders) - known or one.swaps or one.error or "/data" in one.mounts:
         return False
     return bool(one.holders) or not (one.busy or one.mounts)
 
 
-def check_touched(machine: Machine, request: Request, found: Plan, boot: bool) -> None:
+def check_touched(machine: ScratchMachine, request: ScratchRequest, found: ScratchPlan, boot: bool) -> None:
     disks = {one.id: one for one in machine.disks}
     for action in found.actions:
         for name in action.disks if action.kind in WRITES else ():
@@ -156,7 +159,7 @@ def check_touched(machine: Machine, request: Request, found: Plan, boot: bool) -
             assert one.model == MODEL or name in request.ids or request.unused or "Samsung" in request.models
 
 
-def check_kept(machine: Machine, request: Request, found: Plan, boot: bool) -> None:
+def check_kept(machine: ScratchMachine, request: ScratchRequest, found: ScratchPlan, boot: bool) -> None:
     """A member of ours is erased only when told to rebuild, or where a creation was cut off."""
     erased = {action.device for action in found.actions if action.kind == "wipe"}
     for one in machine.disks:
@@ -172,7 +175,7 @@ def check_kept(machine: Machine, request: Request, found: Plan, boot: bool) -> N
         assert not (remade and array.content and not machine.unmountable)
 
 
-def fits(found: Plan, world: World) -> None:
+def fits(found: ScratchPlan, world: World) -> None:
     """A pass says that scratch is there, with everything that belongs to it."""
     if found.verdict != "pass":
         return
@@ -218,7 +221,7 @@ def test_after_a_plan_nothing_is_left_to_do_and_it_is_as_predicted(world: World,
         assert (second.verdict, second.before) == (first.verdict, first.after)
 
 
-def _foreseen(first: Plan, hidden: t.Mapping[str, tuple[Signature, ...]], request: Request) -> bool:
+def _foreseen(first: ScratchPlan, hidden: t.Mapping[str, tuple[Signature, ...]], request: ScratchRequest) -> bool:
     """What is on an array that does not run is known only once it runs."""
     types = {signature.type for content in hidden.values() for signature in content}
     started = any(action.kind == "assemble" for action in first.actions)
@@ -248,7 +251,7 @@ def test_a_plan_that_is_cut_off_is_finished_or_reported(world: World, boot: bool
     assert (last.verdict, last.array) == (end.verdict, end.array) or last.verdict in ("fail", "warn") or not last.disks
 
 
-def _until(world: World, actions: t.Sequence[Action], cut: int, data: st.DataObject) -> None:
+def _until(world: World, actions: t.Sequence[ScratchAction], cut: int, data: st.DataObject) -> None:
     """Do some of the steps, and perhaps a part of the next one."""
     try:
         world.run(actions[:cut])

@@ -17,8 +17,18 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from scratch_captured import FIXTURES, Captured, blank
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import read_superblock as superblock
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import Directory, Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import block_device as superblock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.block_device import (
+    MIB,
+    MachineRoot,
+    ScratchReadError,
+    is_blank,
+    natural,
+    parse_mountinfo,
+    parse_wipefs,
+    spots,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import Directory, ScratchRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.read import (
     FSTAB,
     MARKER,
@@ -26,13 +36,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.read imp
     read_machine,
     read_marker,
     read_path,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.read_content import MIB, is_blank, spots
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.read_place import Place, natural
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.read_text import (
-    ReadError,
-    parse_mountinfo,
-    parse_wipefs,
 )
 
 OURS = "68706361:692e6e76:b31f608c:108bda20"
@@ -78,7 +81,7 @@ def test_a_cut_superblock_is_none(length: int) -> None:
 
 
 def test_a_whole_array_of_ours(tmp_path: Path) -> None:
-    machine = read_machine(Captured(tmp_path, "array"), Request())
+    machine = read_machine(Captured(tmp_path, "array"), ScratchRequest())
     assert [disk.id for disk in machine.disks] == ["SERIAL-1", "SERIAL-2", "SERIAL-3"]
     for role, disk in enumerate(machine.disks):
         assert (disk.model, disk.transport, disk.size, disk.max_io) == ("QEMU NVMe Ctrl", "pcie", 1 << 30, 512)
@@ -99,7 +102,7 @@ def test_a_whole_array_of_ours(tmp_path: Path) -> None:
 
 
 def test_what_is_not_ours_is_named_with_its_use(tmp_path: Path) -> None:
-    machine = read_machine(Captured(tmp_path, "foreign"), Request())
+    machine = read_machine(Captured(tmp_path, "foreign"), ScratchRequest())
     table, volume, mirror = machine.disks
     assert table.partitions == ("/dev/nvme0n1p1", "/dev/nvme0n1p2")
     assert table.mounts == ("/data one",) and table.swaps == ("/dev/nvme0n1p1",)
@@ -115,7 +118,7 @@ def test_what_is_not_ours_is_named_with_its_use(tmp_path: Path) -> None:
 
 
 def test_an_array_that_lost_a_disk(tmp_path: Path) -> None:
-    machine = read_machine(Captured(tmp_path, "broken"), Request())
+    machine = read_machine(Captured(tmp_path, "broken"), ScratchRequest())
     (array,) = machine.arrays
     assert len(machine.disks) == 6 and array.devices == 7
     assert array.state == "broken" and not array.content and not array.blank
@@ -125,7 +128,7 @@ def test_an_array_that_lost_a_disk(tmp_path: Path) -> None:
 def test_blank_disks_need_neither_mdadm_nor_mkfs(tmp_path: Path) -> None:
     place = blank(tmp_path)
     place.absent = {"mdadm", "mkfs.xfs"}
-    machine = read_machine(place, Request(directories=(Directory("x", "nobody-here"),)))
+    machine = read_machine(place, ScratchRequest(directories=(Directory("x", "nobody-here"),)))
     assert [(disk.blank, disk.error, disk.busy) for disk in machine.disks] == [(True, "", False)] * 2
     assert machine.missing_tools == ("mdadm", "mkfs.xfs") and machine.unknown_names == ("nobody-here",)
     assert [call[0] for call in place.calls] == ["wipefs"], "one process for all disks, and nothing that writes"
@@ -137,14 +140,14 @@ def test_a_disk_with_anything_in_a_telling_place_is_not_blank(tmp_path: Path, of
     with place.at("/dev/nvme0n1").open("r+b") as handle:
         handle.seek(offset)
         handle.write(b"\1")
-    (disk,) = read_machine(place, Request()).disks
+    (disk,) = read_machine(place, ScratchRequest()).disks
     assert not disk.blank and not disk.signatures
 
 
 def test_a_disk_shorter_than_its_size_is_an_error_of_that_disk(tmp_path: Path) -> None:
     place = blank(tmp_path)
     place.at("/dev/nvme0n1").write_bytes(bytes(4096))
-    one, other = read_machine(place, Request()).disks
+    one, other = read_machine(place, ScratchRequest()).disks
     assert "ends at byte" in one.error and not one.blank and not other.error
 
 
@@ -155,21 +158,21 @@ def test_a_disk_that_wipefs_cannot_read_does_not_hide_the_others(tmp_path: Path)
         "out": "",
         "err": "wipefs: error: /dev/nvme0n1: Input/output error",
     }
-    one, other = read_machine(place, Request()).disks
+    one, other = read_machine(place, ScratchRequest()).disks
     assert "Input/output error" in one.error and other.blank
 
 
 def test_a_lost_controller_leaves_a_disk_without_size(tmp_path: Path) -> None:
     place = blank(tmp_path, 1)
     place.write("/sys/block/nvme0n1/size", "0\n")
-    assert "lost it" in read_machine(place, Request()).disks[0].error
+    assert "lost it" in read_machine(place, ScratchRequest()).disks[0].error
 
 
 def test_namespaces_that_share_a_serial_go_by_their_wwid(tmp_path: Path) -> None:
     place = blank(tmp_path)
     for number in range(2):
         place.write(f"/sys/block/nvme{number}n1/device/serial", "SAME\n")
-    found = read_machine(place, Request()).disks
+    found = read_machine(place, ScratchRequest()).disks
     assert [disk.id for disk in found] == ["eui.0", "eui.1"] and not any("SAME" in disk.ids for disk in found)
 
 
@@ -177,7 +180,7 @@ def test_native_multipath_puts_a_subsystem_in_between(tmp_path: Path) -> None:
     place = blank(tmp_path, 1)
     place.at("/sys/block/nvme0n1/device/transport").unlink()
     place.write("/sys/block/nvme0n1/device/nvme3/transport", "tcp\n")
-    assert read_machine(place, Request()).disks[0].transport == "tcp"
+    assert read_machine(place, ScratchRequest()).disks[0].transport == "tcp"
 
 
 def test_spots_of_a_small_disk_stay_inside_it() -> None:
@@ -193,7 +196,7 @@ def test_blankness_is_about_every_spot(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{}", "no", '{"signatures": [{"offset": "0x0"}]}', '{"signatures": null}'])
 def test_wipefs_has_to_be_understood(text: str) -> None:
-    with pytest.raises(ReadError):
+    with pytest.raises(ScratchReadError):
         parse_wipefs(text)
 
 
@@ -202,7 +205,7 @@ def test_wipefs_may_say_nothing() -> None:
 
 
 def test_mountinfo_has_to_be_understood() -> None:
-    with pytest.raises(ReadError):
+    with pytest.raises(ScratchReadError):
         parse_mountinfo("1 2 3")
 
 
@@ -222,7 +225,7 @@ def test_the_marker(tmp_path: Path) -> None:
     place.write(MARKER, f'{{"building": "{OURS}"}}')
     assert read_marker(place) == OURS
     place.write(MARKER, "half")
-    with pytest.raises(ReadError, match="read and remove it"):
+    with pytest.raises(ScratchReadError, match="read and remove it"):
         read_marker(place)
 
 
@@ -252,4 +255,4 @@ def test_a_file_system_without_its_disks_does_not_end_the_look(tmp_path: Path, m
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Path, "lstat", gone)
-    assert read_path(Place(tmp_path), "/scratch").kind == "other"
+    assert read_path(MachineRoot(tmp_path), "/scratch").kind == "other"

@@ -13,17 +13,20 @@ from pathlib import Path as File
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.directories import wanted_paths
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.ids import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.disks import REMOTE, select
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.layout import wanted_paths
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
+    Directory,
+    ScratchDisk,
+    ScratchMachine,
+    ScratchRequest,
+    Signature,
     array_uuid,
     filesystem_uuid,
     kernel_name,
     ours,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.machine import Disk, Machine, Signature
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import Directory, Request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.request import RequestError, parse
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.select import REMOTE, select
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.module import ScratchRequestError, parse
 
 sys.path.insert(0, str(File(__file__).parent))
 from scratch_world import MODEL, cleared, disk, member
@@ -81,13 +84,13 @@ WRONG: list[tuple[dict[str, t.Any], str]] = [
 
 @pytest.mark.parametrize("settings, words", WRONG, ids=[str(case[0])[:40] for case in WRONG])
 def test_what_makes_no_sense_is_refused_by_name(settings: dict[str, t.Any], words: str):
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(ScratchRequestError) as caught:
         parse(settings)
     assert words in str(caught.value)
 
 
 def test_what_is_left_out_has_its_default():
-    assert parse({}) == parse({"count": None, "chunk": None, "models": None}) == Request()
+    assert parse({}) == parse({"count": None, "chunk": None, "models": None}) == ScratchRequest()
 
 
 @pytest.mark.parametrize("settings", [{"count": 0}, {"chunk": 4}, {"chunk": 65536}, {"name": "x" * 24}])
@@ -135,12 +138,12 @@ def test_ids(text: str):
     assert not kernel_name(text)
 
 
-def chosen(disks: t.Sequence[Disk], boot: bool = False, **request: t.Any) -> list[str]:
-    return [d.id for d in select(Machine(tuple(disks)), Request(**request), boot).disks]
+def chosen(disks: t.Sequence[ScratchDisk], boot: bool = False, **request: t.Any) -> list[str]:
+    return [d.id for d in select(ScratchMachine(tuple(disks)), ScratchRequest(**request), boot).disks]
 
 
-def found(disks: t.Sequence[Disk], **request: t.Any) -> list[tuple[str, str]]:
-    return [(f.level, f.code) for f in select(Machine(tuple(disks)), Request(**request), False).findings]
+def found(disks: t.Sequence[ScratchDisk], **request: t.Any) -> list[tuple[str, str]]:
+    return [(f.level, f.code) for f in select(ScratchMachine(tuple(disks)), ScratchRequest(**request), False).findings]
 
 
 def test_models_choose_exactly():
@@ -169,7 +172,10 @@ def test_ids_choose_alone_and_by_any_name():
     disks = [disk(n) for n in range(4)]
     assert chosen(disks, models=(MODEL,), unused=True, ids=("S02", "nvme-S01")) == ["S01", "S02"]
     assert found(disks, ids=("S02", "gone"))[-1] == ("fail", "missing")
-    assert "Not found: gone." in select(Machine(tuple(disks)), Request(ids=("S02", "gone")), False).findings[-1].text
+    assert (
+        "Not found: gone."
+        in select(ScratchMachine(tuple(disks)), ScratchRequest(ids=("S02", "gone")), False).findings[-1].text
+    )
     assert found(disks, ids=("S02",)) == [("note", "left_alone")] * 3
     assert found(disks, ids=("S02", "S03"), count=1)[-1] == ("warn", "more")
 
@@ -196,7 +202,7 @@ def test_unused_takes_what_is_blank_and_idle_and_what_is_ours():
 def test_an_id_that_fits_two_disks_names_none():
     twins = [disk(0, ids=("S", "eui.1")), disk(1, ids=("S", "eui.2"))]
     assert chosen(twins, ids=("S",)) == []
-    told = select(Machine(tuple(twins)), Request(ids=("S",)), False).findings[0]
+    told = select(ScratchMachine(tuple(twins)), ScratchRequest(ids=("S",)), False).findings[0]
     assert (told.level, told.code) == ("fail", "ambiguous") and "eui.1" in told.advice
 
 

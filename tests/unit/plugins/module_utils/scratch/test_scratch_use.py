@@ -9,8 +9,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import metric, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.use import use
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import metric, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.boot import use
 
 MOUNT = "/mnt/resource_nvme"
 

@@ -10,14 +10,14 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.accounting import (
     AccountingError,
     Rows,
-    Wanted,
+    WantedAccounting,
     normal,
     plan,
-    queries,
     rows,
+    show_commands,
 )
 
-WANTED = Wanted(
+WANTED = WantedAccounting(
     "lab",
     [{"name": "long", "description": "Long jobs", "settings": {"MaxWall": "7-00:00:00", "Priority": 10}}],
     [
@@ -40,10 +40,10 @@ DONE = {
 
 
 def state(texts: dict[str, str]) -> dict[str, Rows]:
-    return {kind: rows(texts.get(kind, ""), query) for kind, query in queries(WANTED).items()}
+    return {kind: rows(texts.get(kind, ""), query) for kind, query in show_commands(WANTED).items()}
 
 
-def calls(wanted: Wanted, texts: dict[str, str]) -> list[str]:
+def calls(wanted: WantedAccounting, texts: dict[str, str]) -> list[str]:
     return [" ".join(step.argv) for step in plan(wanted, state(texts))]
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import accounting as acct
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.accounting_client import read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.accounting import read
 
-WANTED = acct.Wanted("lab", [], [], [])
+WANTED = acct.WantedAccounting("lab", [], [], [])
 ANSWERS = """#!/bin/sh
 case "$3" in
   cluster) echo lab ;;
@@ -31,7 +31,7 @@ def sacctmgr(place: Path, text: str) -> str:
 
 def test_everything_is_asked(tmp_path: Path) -> None:
     now = read(sacctmgr(tmp_path, ANSWERS), {}, WANTED, 10, forgiving=False)
-    assert list(now) == list(acct.queries(WANTED))
+    assert list(now) == list(acct.show_commands(WANTED))
     assert now["cluster"] == [{"cluster": "lab"}]
     assert now["user"] == [{"user": "root", "defaultaccount": "root", "adminlevel": "Administrator"}]
 
@@ -40,7 +40,7 @@ def test_silence_is_an_error_but_for_check_mode(tmp_path: Path) -> None:
     program = sacctmgr(tmp_path, "#!/bin/sh\necho refused >&2; exit 1\n")
     with pytest.raises(acct.AccountingError, match=r"is slurmdbd running.*refused"):
         read(program, {}, WANTED, 0.5, forgiving=False)
-    assert set(read(program, {}, WANTED, 0.5, forgiving=True)) == set(acct.queries(WANTED))
+    assert set(read(program, {}, WANTED, 0.5, forgiving=True)) == set(acct.show_commands(WANTED))
 
 
 def test_the_first_question_waits(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import elastic
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import node_lines as slurm_node_lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.node_lines import (
     NodeError,
     memory_per_cpu,
@@ -29,7 +29,7 @@ POWER = {
 
 
 def test_elastic_nodes_get_a_line_of_their_own() -> None:
-    nodes = [STATIC, *elastic.elastic([{**ENTRY, "gres": "gpu:v100:1", "features": ["v100"]}])]
+    nodes = [STATIC, *slurm_node_lines.elastic([{**ENTRY, "gres": "gpu:v100:1", "features": ["v100"]}])]
     assert node_lines(nodes) == [
         "NodeName=c1 Sockets=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=1000 State=UNKNOWN",
         "NodeName=e[1-2] Sockets=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=500 Gres=gpu:v100:1"
@@ -41,18 +41,18 @@ def test_elastic_nodes_get_a_line_of_their_own() -> None:
 def test_all_that_is_wrong_is_said_at_once() -> None:
     wrong = [{**ENTRY, "names": "", "cores": 2}, {**ENTRY, "real_memory": 0}, {**ENTRY, "names": "e[1"}]
     with pytest.raises(NodeError) as caught:
-        elastic.elastic(wrong)
+        slurm_node_lines.elastic(wrong)
     for words in ("entry 1 (without names) has cores", "names no node", "entry 2", "real_memory", "entry 3 (e[1)"):
         assert words in str(caught.value)
 
 
 def test_a_node_is_described_once() -> None:
     with pytest.raises(NodeError, match="e2 is described more than once"):
-        elastic.elastic([ENTRY, {**ENTRY, "names": "e[2-3]"}])
+        slurm_node_lines.elastic([ENTRY, {**ENTRY, "names": "e[2-3]"}])
 
 
 def test_without_elastic_nodes_there_is_no_power_saving() -> None:
-    assert elastic.settings([STATIC], POWER) == {}
+    assert slurm_node_lines.power_settings([STATIC], POWER) == {}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_without_elastic_nodes_there_is_no_power_saving() -> None:
     ],
 )
 def test_a_release_is_told_what_it_knows(version: str, some: dict[str, str], others: tuple[str, ...]) -> None:
-    found = elastic.settings([STATIC, *elastic.elastic([ENTRY])], POWER, version, "a")
+    found = slurm_node_lines.power_settings([STATIC, *slurm_node_lines.elastic([ENTRY])], POWER, version, "a")
     assert found.items() >= {"ResumeProgram": "/r", "SuspendTime": "300", "ResumeRate": "0", **some}.items()
     assert not set(others) & set(found)
 
@@ -73,4 +73,4 @@ def test_a_release_is_told_what_it_knows(version: str, some: dict[str, str], oth
 @pytest.mark.parametrize("wrong", [{"resume_program": "hpcai-power"}, {"suspend_time": "soon"}])
 def test_senseless_settings_are_refused(wrong: dict[str, t.Any]) -> None:
     with pytest.raises(NodeError, match=next(iter(wrong))):
-        elastic.settings(elastic.elastic([ENTRY]), {**POWER, **wrong})
+        slurm_node_lines.power_settings(slurm_node_lines.elastic([ENTRY]), {**POWER, **wrong})

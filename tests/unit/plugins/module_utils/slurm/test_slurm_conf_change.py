@@ -5,11 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.conf_change import (
-    digest,
-    lost,
-    state_left_behind,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.conf import digest, lost, state_left_behind
 
 GOOD = """# comment
 ClusterName=lab

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.health import saves_power, settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.node_lines import health_settings, saves_power
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 PROGRAM = "/usr/local/sbin/hpcai-node-health"
@@ -16,7 +16,7 @@ POWER = {"suspendprogram": "/opt/azurehpc/slurm/suspend", "SuspendTime": 300}
 
 @pytest.mark.parametrize("version", ["", "22.05.8", "24.11.5", "26.05.0"])
 def test_every_release_gets_the_default(version: str) -> None:
-    found = settings(PROGRAM, 300, ["ANY", "cycle"], ["DOWN", "DRAIN"], version)
+    found = health_settings(PROGRAM, 300, ["ANY", "cycle"], ["DOWN", "DRAIN"], version)
     assert found == {
         "HealthCheckProgram": PROGRAM,
         "HealthCheckInterval": "300",
@@ -35,8 +35,8 @@ def test_every_release_gets_the_default(version: str) -> None:
 def test_a_state_comes_with_its_release(state: str, too_old: str, enough: str) -> None:
     for version in (too_old, ""):
         with pytest.raises(SlurmError, match=rf"{state} needs Slurm"):
-            settings(PROGRAM, 300, [state], [], version)
-    assert settings(PROGRAM, 300, [state], [], enough)["HealthCheckNodeState"] == state
+            health_settings(PROGRAM, 300, [state], [], version)
+    assert health_settings(PROGRAM, 300, [state], [], enough)["HealthCheckNodeState"] == state
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_state_comes_with_its_release(state: str, too_old: str, enough: str) -
 )
 def test_what_slurm_would_ignore_is_refused(program: str, interval: int, states: list[str], says: str) -> None:
     with pytest.raises(SlurmError, match=says):
-        settings(program, interval, states, [], "26.05.0")
+        health_settings(program, interval, states, [], "26.05.0")
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_what_slurm_would_ignore_is_refused(program: str, interval: int, states:
     ],
 )
 def test_a_drained_node_outlives_power_saving(version: str, extra: dict[str, object], written: bool) -> None:
-    found = settings("", 300, ["ANY"], ["DOWN", "DRAIN"], version, extra)
+    found = health_settings("", 300, ["ANY"], ["DOWN", "DRAIN"], version, extra)
     assert found == ({"SuspendExcStates": "DOWN,DRAIN"} if written else {})
     assert saves_power(extra) == bool(extra and any(extra.values()))
 
 
 def test_a_state_of_power_saving_is_checked() -> None:
     with pytest.raises(SlurmError, match="TIRED"):
-        settings("", 300, [], ["TIRED"], "26.05.0", POWER)
+        health_settings("", 300, [], ["TIRED"], "26.05.0", POWER)

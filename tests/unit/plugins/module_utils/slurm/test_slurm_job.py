@@ -9,21 +9,20 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import job
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import job_state as state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SEPARATOR, SlurmError
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "slurm"
 DOWN_OR_RESERVED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
-SPEC = job.Spec("train", "#!/bin/bash\nsrun hostname\n", [], {}, {}, None, None, None)
+SPEC = job.JobSpec("train", "#!/bin/bash\nsrun hostname\n", [], {}, {}, None, None, None)
 
 
-def live(release: str) -> list[state.Job]:
+def live(release: str) -> list[job.JobState]:
     lines = (FIXTURES / f"scontrol-jobs-{release}.txt").read_text(encoding="utf-8").splitlines()
-    return [state.from_scontrol(line) for line in lines if line.strip()]
+    return [job.from_scontrol(line) for line in lines if line.strip()]
 
 
-def accounted(release: str, job_id: int) -> state.Job | None:
-    return state.from_sacct((FIXTURES / f"sacct-{release}.txt").read_text(encoding="utf-8"), job_id)
+def accounted(release: str, job_id: int) -> job.JobState | None:
+    return job.from_sacct((FIXTURES / f"sacct-{release}.txt").read_text(encoding="utf-8"), job_id)
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
@@ -67,12 +66,12 @@ def test_jobs_that_wait_or_run(release: str, states: list[str], reasons: list[st
 )
 def test_accounting_writes_states_in_its_own_way(shown: str, expected: str, code: str) -> None:
     row = SEPARATOR.join(["9", shown, code, "c[1-2]", "61", "Unknown", "Unknown", "Unknown", "None", f"a{SEPARATOR}b"])
-    found = state.from_sacct(f"{row}\n", 9)
+    found = job.from_sacct(f"{row}\n", 9)
     assert found is not None
     assert (found.state, found.final, found.nodes, found.elapsed) == (expected, True, ("c1", "c2"), 61)
     assert f"{found.exit_code}:{found.signal}" == code
     assert found.name == f"a{SEPARATOR}b"
-    assert state.from_sacct(f"{row}\n", 8) is None
+    assert job.from_sacct(f"{row}\n", 8) is None
 
 
 @pytest.mark.parametrize(
@@ -87,7 +86,7 @@ def test_accounting_writes_states_in_its_own_way(shown: str, expected: str, code
     ],
 )
 def test_output_path(pattern: str | None, path: str | None) -> None:
-    assert state.output_path(pattern, 7, "train", "anna", ["c1", "c2"]) == path
+    assert job.output_path(pattern, 7, "train", "anna", ["c1", "c2"]) == path
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ def test_output_path(pattern: str | None, path: str | None) -> None:
 )
 def test_what_is_no_job_is_refused(text: str) -> None:
     with pytest.raises(SlurmError):
-        state.from_scontrol(text)
+        job.from_scontrol(text)
 
 
 @pytest.mark.parametrize(

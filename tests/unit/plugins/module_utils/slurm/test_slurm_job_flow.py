@@ -9,15 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job import Spec, dump_record, tag
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job_client import (
-    Client,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job import (
+    JobClient,
     JobLostError,
+    JobSpec,
+    JobState,
     JobTimeoutError,
+    JobWanted,
+    dump_record,
+    ensure,
+    from_scontrol,
+    remove,
+    report,
+    tag,
     tail,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job_flow import Wish, ensure, remove, report
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job_state import Job, from_scontrol
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SEPARATOR, SlurmError
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "slurm"
@@ -60,8 +66,8 @@ class Slurm:
     def pause(self, seconds: float) -> None:
         self.time += seconds
 
-    def client(self) -> Client:
-        return Client(self, clock=lambda: self.time, sleep=self.pause)
+    def client(self) -> JobClient:
+        return JobClient(self, clock=lambda: self.time, sleep=self.pause)
 
 
 def write(text: str, path: str | None) -> str:
@@ -70,12 +76,12 @@ def write(text: str, path: str | None) -> str:
     return path or "/tmp/script"
 
 
-def wanted(record: Path | None = None) -> Spec:
-    return Spec(NAME, "#!/bin/sh\n", [], {}, {}, None, None, str(record) if record else None)
+def wanted(record: Path | None = None) -> JobSpec:
+    return JobSpec(NAME, "#!/bin/sh\n", [], {}, {}, None, None, str(record) if record else None)
 
 
-def wish(state: str = "completed", dry: bool = False, timeout: float = 600) -> Wish:
-    return Wish(state, timeout, 5, dry)
+def wish(state: str = "completed", dry: bool = False, timeout: float = 600) -> JobWanted:
+    return JobWanted(state, timeout, 5, dry)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +147,7 @@ def test_a_refusal_tells_what_was_tried() -> None:
         ensure(Slurm(PENDING, sbatch=DENIED).client(), wanted(), wish(), write)
 
 
-def left_behind(state: str | None, spec: Spec, **change: t.Any) -> None:
+def left_behind(state: str | None, spec: JobSpec, **change: t.Any) -> None:
     """Write the record that an earlier run of this job left in a state, or of a job with other inputs."""
     if state and spec.record:
         job = from_scontrol(shown(state)[1])._replace(comment=tag(spec))
@@ -258,7 +264,7 @@ def test_cancelling_what_just_ended_is_no_error(error: str, fails: bool) -> None
 def test_report_shows_how_it_ended_and_what_it_printed_last(tmp_path: Path) -> None:
     output = tmp_path / "out.txt"
     output.write_text("".join(f"line {number}\n" for number in range(100)), encoding="utf-8")
-    job = Job(7, "train", "FAILED", exit_code=3, signal=0, nodes=("c1",), output=str(output))
+    job = JobState(7, "train", "FAILED", exit_code=3, signal=0, nodes=("c1",), output=str(output))
     assert tail(job.output, lines=2) == "line 98\nline 99"
     assert "is FAILED on c1, exit code 3, signal 0" in report(job, tail(job.output))
     assert report(job, tail(job.output)).endswith("line 99")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import nodes
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.parse import nodes_from_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import nodes_from_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 CAPTURED = Path(__file__).parents[3] / "fixtures" / "slurm" / "scontrol-nodes-24.11.txt"

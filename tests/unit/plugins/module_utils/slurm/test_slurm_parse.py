@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import parse, text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import state, text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "slurm"
 NODES_JSON = {
@@ -39,8 +39,8 @@ def _in_utc(monkeypatch: pytest.MonkeyPatch) -> t.Iterator[None]:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_json_and_text_say_the_same_of_nodes(release: str) -> None:
-    found = parse.nodes_from_json(captured(NODES_JSON[release]))
-    assert found == parse.nodes_from_text(captured(f"scontrol-nodes-{release}.txt"))
+    found = state.nodes_from_json(captured(NODES_JSON[release]))
+    assert found == state.nodes_from_text(captured(f"scontrol-nodes-{release}.txt"))
     assert [(n["name"], n["flags"], n["available"], n["reason"], n["reason_user"]) for n in found] == [
         ("c1", [], True, "", None),
         ("c2", ["DRAIN"], False, "ops: cable swap", "root"),
@@ -67,7 +67,7 @@ def test_json_and_text_say_the_same_of_nodes(release: str) -> None:
     ],
 )
 def test_states_of_all_releases(states: list[str], base: str, flags: list[str], available: bool) -> None:
-    found = parse.nodes_from_json(json.dumps({"nodes": [{"name": "c1", "state": states}]}))[0]
+    found = state.nodes_from_json(json.dumps({"nodes": [{"name": "c1", "state": states}]}))[0]
     assert (found["state"], found["flags"], found["available"]) == (base, flags, available)
 
 
@@ -80,7 +80,7 @@ def test_states_of_all_releases(states: list[str], base: str, flags: list[str], 
     ],
 )
 def test_jobs(release: str, states: list[str], nodes: list[list[str]]) -> None:
-    found = parse.jobs_from_json(captured(f"squeue-{release}.json"))
+    found = state.jobs_from_json(captured(f"squeue-{release}.json"))
     assert ([job["state"] for job in found], [job["nodes"] for job in found]) == (states, nodes)
     assert found[-1]["name"] == "wide one"
     assert (found[-1]["node_count"], found[-1]["start"], found[-1]["account"]) == (2, None, "research")
@@ -88,7 +88,7 @@ def test_jobs(release: str, states: list[str], nodes: list[list[str]]) -> None:
 
 def test_jobs_as_rows_keep_any_name() -> None:
     row = ["7", "anna", "lab", "main", "RUNNING", "None", "c[1-2]", "2", "2026-01-05T10:00:00", "N/A", "a|b, c"]
-    found = parse.jobs_from_text(text.SEPARATOR.join(row) + "\nslurm_load_jobs: what else is printed\n")
+    found = state.jobs_from_text(text.SEPARATOR.join(row) + "\nslurm_load_jobs: what else is printed\n")
     assert [(job["job_id"], job["name"], job["nodes"], job["reason"]) for job in found] == [
         (7, "a|b, c", ["c1", "c2"], None)
     ]
@@ -96,7 +96,7 @@ def test_jobs_as_rows_keep_any_name() -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_partitions(release: str) -> None:
-    found = parse.partitions(captured(f"scontrol-partitions-{release}.txt"))
+    found = state.partitions(captured(f"scontrol-partitions-{release}.txt"))
     assert [(p["name"], p["default"], p["max_time"]) for p in found] == [("main", True, 86400), ("debug", False, 1800)]
     assert [p["nodes"] for p in found] == [["c1", "c2", "c3"], ["c1", "far1"]]
 
@@ -111,7 +111,7 @@ def test_partitions(release: str) -> None:
     ],
 )
 def test_ping(printed: str, up: list[bool]) -> None:
-    assert [controller["up"] for controller in parse.controllers(printed)] == up
+    assert [controller["up"] for controller in state.controllers(printed)] == up
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_ping(printed: str, up: list[bool]) -> None:
     [("slurm-wlm 22.05.8\n", "22.05.8", (22, 5)), ("slurm 25.11.0-0rc1", "25.11.0-0rc1", (25, 11))],
 )
 def test_versions(printed: str, version: str, release: tuple[int, int]) -> None:
-    assert (parse.version(printed), parse.release(version)) == (version, release)
+    assert (state.version(printed), state.release(version)) == (version, release)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_seconds(value: str, seconds: int | None) -> None:
 @pytest.mark.parametrize("printed", ["", "[]", "{}", '{"nodes": [1]}', '{"nodes": [], "errors": [{"error": "away"}]}'])
 def test_what_is_no_answer_is_refused(printed: str) -> None:
     with pytest.raises(text.SlurmError):
-        parse.nodes_from_json(printed)
+        state.nodes_from_json(printed)
 
 
 class Fake:
@@ -171,21 +171,21 @@ NEW = {"scontrol --version": (0, "slurm 24.11.5\n", "")}
     ids=["22.05 JSON", "22.05 text", "24.11 JSON", "24.11 text"],
 )
 def test_reader_finds_a_way_to_the_nodes(answers: dict[str, tuple[int, str, str]]) -> None:
-    assert [node["name"] for node in Reader(Fake(answers)).nodes()] == ["c1", "c2", "c3", "far1"]
+    assert [node["name"] for node in SlurmReader(Fake(answers)).nodes()] == ["c1", "c2", "c3", "far1"]
 
 
 @pytest.mark.parametrize(("release", "ids"), [("22.05", [3, 4]), ("24.11", [3, 4])])
 def test_reader_returns_only_jobs_that_wait_or_run(release: str, ids: list[int]) -> None:
-    reader = Reader(Fake({"squeue": (0, captured(f"squeue-{release}.json"), "")}))
+    reader = SlurmReader(Fake({"squeue": (0, captured(f"squeue-{release}.json"), "")}))
     assert [job["job_id"] for job in reader.jobs()] == ids
 
 
 def test_reader_takes_a_controller_that_is_down_for_an_answer() -> None:
-    down = Reader(Fake({"scontrol ping": (1, "Slurmctld(primary) at ctl is DOWN\n", "")}))
+    down = SlurmReader(Fake({"scontrol ping": (1, "Slurmctld(primary) at ctl is DOWN\n", "")}))
     assert down.controllers() == [{"role": "primary", "host": "ctl", "up": False}]
 
 
 @pytest.mark.parametrize("ask", ["version", "controllers", "nodes", "partitions", "jobs"])
 def test_reader_says_what_came_back(ask: str) -> None:
     with pytest.raises(text.SlurmError, match="Unable to contact"):
-        getattr(Reader(Fake({} if ask != "nodes" else NEW)), ask)()
+        getattr(SlurmReader(Fake({} if ask != "nodes" else NEW)), ask)()

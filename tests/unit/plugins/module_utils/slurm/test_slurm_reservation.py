@@ -9,7 +9,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import reservation as own
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import nodes as own
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 # Captured from 22.05.8; 24.11.5 prints the same without Watts.

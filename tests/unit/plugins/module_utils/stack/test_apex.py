@@ -21,9 +21,9 @@ from pathlib import Path
 import pytest
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._pinned_source import SourceError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import SourceError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import apex
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_release import ApexError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recipe import ApexError
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "apex" / "probe-torch-2.11.0-cu130.txt"
 PYTHON = """#!{python}
@@ -100,7 +100,7 @@ class World(t.NamedTuple):
         return self._replace(archive=str(archive), digest=hashlib.sha256(archive.read_bytes()).hexdigest())
 
     def run(self, check: bool = False, **changed: t.Any) -> dict[str, t.Any]:
-        return apex.Worker(self.params(**changed), check).run()
+        return apex.ApexBuilder(self.params(**changed), check).run()
 
     def calls(self) -> list[t.Any]:
         return [json.loads(line) for line in (self.root / "bin/calls").read_text().splitlines()]

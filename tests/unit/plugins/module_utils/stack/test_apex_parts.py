@@ -16,16 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import (
-    apex_checks,
-    apex_facts,
-    apex_proof,
-    apex_recipe,
-    apex_release,
-    apex_tools,
-    apex_verdict,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_release import ApexError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import apex, apex_proof, apex_recipe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recipe import ApexError
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "apex"
 # Like the releases up to 25.08: options only, and an extension whose headers come as a submodule.
@@ -77,12 +69,12 @@ if has_flag("--norm", "APEX_NORM"):
 
 
 def facts(name: str = "probe-torch-2.11.0-cu130", **changed: t.Any) -> dict[str, t.Any]:
-    found = apex_facts.parse((FIXTURES / f"{name}.txt").read_text(), "python", "")
+    found = apex_recipe.parse((FIXTURES / f"{name}.txt").read_text(), "python", "")
     return {**found, **changed}
 
 
-def wish(**changed: t.Any) -> apex_checks.Wish:
-    plain = apex_checks.Wish("/opt/env/bin/python", True, ["9.0"], False, True, 2048, "/var/tmp")
+def wish(**changed: t.Any) -> apex_recipe.ApexRequest:
+    plain = apex_recipe.ApexRequest("/opt/env/bin/python", True, ["9.0"], False, True, 2048, "/var/tmp")
     return plain._replace(**changed)
 
 
@@ -102,14 +94,14 @@ def params(**changed: t.Any) -> dict[str, t.Any]:
     return {**found, **changed}
 
 
-def build(text: str = NEW, names: t.Sequence[str] = ("cpp_ext", "cuda_ext"), **changed: t.Any) -> apex_recipe.Build:
-    release = apex_release.read(text)
-    chosen = apex_release.choose(release, names)
-    return apex_recipe.Build(params(**changed), facts(), release, chosen, "/s", "/s/apex", "26.3", "/usr/bin")
+def build(text: str = NEW, names: t.Sequence[str] = ("cpp_ext", "cuda_ext"), **changed: t.Any) -> apex_recipe.ApexBuild:
+    release = apex_recipe.read(text)
+    chosen = apex_recipe.choose(release, names)
+    return apex_recipe.ApexBuild(params(**changed), facts(), release, chosen, "/s", "/s/apex", "26.3", "/usr/bin")
 
 
 def test_an_old_release_tells_its_extensions_and_what_they_make() -> None:
-    release = apex_release.read(OLD)
+    release = apex_recipe.read(OLD)
     assert not release.variables
     assert not release.asks_nvcc
     assert sorted(release.extensions) == ["attention", "cpp_ext", "cuda_ext", "search"]
@@ -121,7 +113,7 @@ def test_an_old_release_tells_its_extensions_and_what_they_make() -> None:
 
 
 def test_a_new_release_tells_its_variables() -> None:
-    release = apex_release.read(NEW)
+    release = apex_recipe.read(NEW)
     assert release.variables == {"cpp_ext": "APEX_CPP_EXT", "cuda_ext": "APEX_CUDA_EXT"}
     assert release.asks_nvcc
     assert release.checks_versions
@@ -131,45 +123,45 @@ def test_a_new_release_tells_its_variables() -> None:
 @pytest.mark.parametrize("text", ["", "print(", "if x:\n  pass", "\0"])
 def test_what_is_no_setup_of_apex_is_refused(text: str) -> None:
     with pytest.raises(ApexError, match=r"its setup\.py"):
-        apex_release.read(text)
+        apex_recipe.read(text)
 
 
 def test_an_extension_that_a_release_has_not_is_refused_with_those_it_has() -> None:
     with pytest.raises(ApexError, match="no extension fmha, pyprof; it has attention, cpp_ext, cuda_ext, search"):
-        apex_release.choose(apex_release.read(OLD), ["pyprof", "cpp_ext", "fmha"])
+        apex_recipe.choose(apex_recipe.read(OLD), ["pyprof", "cpp_ext", "fmha"])
 
 
 @pytest.mark.parametrize("text", [OLD, NEW])
 def test_edited_functions_leave_at_once(text: str) -> None:
     space: dict[str, t.Any] = {}
     head = text.split("\nif ")[0]
-    exec(apex_release.without_toolkit(apex_release.without_version_check(head)), space)
+    exec(apex_recipe.without_toolkit(apex_recipe.without_version_check(head)), space)
     assert space["get_cuda_bare_metal_version"](None) == ("", None)
     assert space["check_cuda_torch_binary_vs_bare_metal"]("/nowhere") is None
 
 
 def test_a_function_that_is_not_there_cannot_be_edited() -> None:
     with pytest.raises(ApexError, match="no function check_cuda_torch_binary_vs_bare_metal"):
-        apex_release.without_version_check("import sys\n")
+        apex_recipe.without_version_check("import sys\n")
 
 
 def test_captured_facts_of_a_host_fit() -> None:
     found = facts()
-    assert apex_facts.nvcc(found) == "13.0.88"
-    assert apex_facts.release(found) == "13.0"
-    assert apex_facts.compiler(found) == ("g++", "12.2.0")
-    assert apex_checks.problems(found, wish()) == []
-    assert apex_facts.missing_tools(found) == []
+    assert apex_recipe.nvcc(found) == "13.0.88"
+    assert apex_recipe.nvcc_release(found) == "13.0"
+    assert apex_recipe.compiler(found) == ("g++", "12.2.0")
+    assert apex_recipe.problems(found, wish()) == []
+    assert apex_recipe.missing_tools(found) == []
 
 
 def test_headers_that_a_toolkit_lacks_come_from_the_wheels_of_pytorch() -> None:
     found = facts()
     assert "cublas_v2.h" not in found["cuda_headers"]
-    assert [Path(one).parent.name for one in apex_facts.includes(found)] == [
+    assert [Path(one).parent.name for one in apex_recipe.includes(found)] == [
         *("cu13", "cudnn", "cusparselt", "nccl", "nvshmem")
     ]
     whole = {**found, "cuda_headers": found["includes"]["/opt/env/lib/python3.11/site-packages/nvidia/cu13/include"]}
-    assert "cu13" not in " ".join(apex_facts.includes(whole))
+    assert "cu13" not in " ".join(apex_recipe.includes(whole))
 
 
 CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any], str]] = {
@@ -208,13 +200,13 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any], str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_does_not_fit_is_named_with_what_can_be_done(name: str) -> None:
     changed, asked, said = CASES[name]
-    found = apex_checks.problems(facts(**changed), wish(**asked))
+    found = apex_recipe.problems(facts(**changed), wish(**asked))
     assert len(found) == 1
     assert re.search(said, found[0]), found
 
 
 def test_all_that_does_not_fit_is_named_at_once() -> None:
-    found = apex_checks.problems(facts(cuda="12.8", compiler_version="16.0.1", free=0), wish(architectures=["7.0"]))
+    found = apex_recipe.problems(facts(cuda="12.8", compiler_version="16.0.1", free=0), wish(architectures=["7.0"]))
     assert len(found) == 5
 
 
@@ -232,13 +224,13 @@ def test_all_that_does_not_fit_is_named_at_once() -> None:
     ],
 )
 def test_what_fits_is_not_refused(changed: dict[str, t.Any], asked: dict[str, t.Any]) -> None:
-    assert apex_checks.problems(facts(**changed), wish(**asked)) == []
+    assert apex_recipe.problems(facts(**changed), wish(**asked)) == []
 
 
 def test_a_node_that_was_not_asked_is_not_judged() -> None:
     found = {key: value for key, value in facts().items() if key in ("torch", "cuda", "tools")}
-    assert apex_checks.problems(found, wish()) == []
-    assert apex_facts.missing_tools(found) == ["ninja"]
+    assert apex_recipe.problems(found, wish()) == []
+    assert apex_recipe.missing_tools(found) == ["ninja"]
 
 
 @pytest.mark.parametrize(
@@ -246,25 +238,25 @@ def test_a_node_that_was_not_asked_is_not_judged() -> None:
 )
 def test_wheel_is_needed_where_setuptools_does_not_pack(setuptools: str | None, missing: list[str]) -> None:
     tools = {"pip": "24.0", "setuptools": setuptools, "wheel": None, "packaging": "26.3"}
-    assert apex_facts.missing_tools({"tools": tools, "ninja": "1.13"}) == missing
+    assert apex_recipe.missing_tools({"tools": tools, "ninja": "1.13"}) == missing
 
 
 @pytest.mark.parametrize("memory, most, jobs", [(32, None, 4), (7, None, 2), (1, None, 1), (32, 3, 3), (7, 8, 2)])
 def test_as_many_compilers_run_as_memory_allows(memory: int, most: int | None, jobs: int) -> None:
-    assert apex_facts.jobs({"memory": memory << 30, "cpus": 4}, 3072, most) == jobs
+    assert apex_recipe.jobs({"memory": memory << 30, "cpus": 4}, 3072, most) == jobs
 
 
 @pytest.mark.parametrize("output", ["", "Traceback", "HPCAI_APEX {", "HPCAI_APEX 3"])
 def test_a_python_that_tells_nothing_is_refused(output: str) -> None:
     with pytest.raises(ApexError, match=r"nothing was changed\. /p cannot tell what it offers: exit status 1"):
-        apex_facts.parse(output, "/p", "exit status 1")
+        apex_recipe.parse(output, "/p", "exit status 1")
 
 
 def test_architectures_are_put_in_order() -> None:
-    assert apex_facts.architectures(["10.0", "9.0a", 9.0, "8.0+PTX", "9.0"]) == ["8.0+PTX", "9.0", "9.0a", "10.0"]
+    assert apex_recipe.architectures(["10.0", "9.0a", 9.0, "8.0+PTX", "9.0"]) == ["8.0+PTX", "9.0", "9.0a", "10.0"]
     for wrong in ("sm_90", "90", "9.0b", "Hopper"):
         with pytest.raises(ApexError, match="no compute capability"):
-            apex_facts.architectures([wrong])
+            apex_recipe.architectures([wrong])
 
 
 def test_the_digest_changes_with_what_decides_and_with_nothing_else() -> None:
@@ -336,8 +328,8 @@ def test_the_c_compiler_belongs_to_the_given_one(given: str, c: str) -> None:
 
 
 def test_setup_is_edited_only_where_it_must_be() -> None:
-    new, old = apex_release.read(NEW), apex_release.read(OLD)
-    cpp, both = [apex_release.choose(new, names) for names in (["cpp_ext"], ["cpp_ext", "cuda_ext"])]
+    new, old = apex_recipe.read(NEW), apex_recipe.read(OLD)
+    cpp, both = [apex_recipe.choose(new, names) for names in (["cpp_ext"], ["cpp_ext", "cuda_ext"])]
     assert apex_recipe.edit(NEW, new, both, False) == (NEW, "")
     assert apex_recipe.edit(OLD, old, cpp, False) == (OLD, "")
     assert apex_recipe.edit(NEW, new, cpp, False)[1] == "setup.py asks no nvcc"
@@ -345,7 +337,7 @@ def test_setup_is_edited_only_where_it_must_be() -> None:
 
 
 def test_an_extension_without_its_submodule_is_refused() -> None:
-    chosen = apex_release.choose(apex_release.read(OLD), ["attention", "cpp_ext"])
+    chosen = apex_recipe.choose(apex_recipe.read(OLD), ["attention", "cpp_ext"])
     assert "attention needs apex/csrc/cutlass: a git submodule" in apex_recipe.missing_sources(chosen, {})
     assert apex_recipe.missing_sources(chosen, {"apex/csrc/cutlass": {}}) == ""
 
@@ -382,21 +374,21 @@ def proved(**changed: t.Any) -> str:
     return f"srun: hello\n{apex_proof.MARK}{json.dumps({**found, **changed})}\n"
 
 
-BOTH = apex_release.choose(apex_release.read(NEW), ["cpp_ext", "cuda_ext"])
+BOTH = apex_recipe.choose(apex_recipe.read(NEW), ["cpp_ext", "cuda_ext"])
 
 
 def test_without_a_gpu_modules_are_only_imported() -> None:
-    found = apex_verdict.judge(proved(computed={"flatten": 0.0}), "", BOTH)
+    found = apex.judge(proved(computed={"flatten": 0.0}), "", BOTH)
     assert found["state"] == "imported"
     assert found["said"] == "apex_C, amp_C imported, not run: no GPU, flatten off by 0 of what is allowed"
     assert found["modules"] == ["apex_C", "amp_C"]
 
 
 def test_on_a_gpu_results_count() -> None:
-    found = apex_verdict.judge(proved(gpu="H100", computed={"FusedAdam": 0.1}), "", BOTH)
+    found = apex.judge(proved(gpu="H100", computed={"FusedAdam": 0.1}), "", BOTH)
     assert found["state"] == "computed"
     assert found["said"].endswith("FusedAdam off by 0.1 of what is allowed (on H100)")
-    only = apex_verdict.judge(proved(computed={"flatten": 0.0}), "", BOTH[:1])
+    only = apex.judge(proved(computed={"flatten": 0.0}), "", BOTH[:1])
     assert only["state"] == "computed"
 
 
@@ -418,12 +410,12 @@ def test_on_a_gpu_results_count() -> None:
 )
 def test_a_bad_wheel_is_refused(changed: dict[str, t.Any], said: str) -> None:
     with pytest.raises(ApexError, match=said):
-        apex_verdict.judge(proved(**changed), "", BOTH)
+        apex.judge(proved(**changed), "", BOTH)
 
 
 def test_a_proof_that_says_nothing_is_none() -> None:
     with pytest.raises(ApexError, match="not proved: exit status 139"):
-        apex_verdict.judge("", "exit status 139", BOTH)
+        apex.judge("", "exit status 139", BOTH)
 
 
 def wheel(path: Path, **files: str) -> Path:
@@ -436,23 +428,23 @@ def wheel(path: Path, **files: str) -> Path:
 def test_tools_are_unpacked_beside_the_build(tmp_path: Path) -> None:
     wheel(tmp_path / "pip-26.3-py3-none-any.whl", **{"pip/__init__.py": ""})
     wheel(tmp_path / "ninja-1.13.2-py3-none-any.whl", **{"ninja-1.13.2.data/scripts/ninja": "#!/bin/sh\n"})
-    assert apex_tools.provide(["pip", "ninja"], str(tmp_path), tmp_path / "tools") == "26.3"
+    assert apex.provide(["pip", "ninja"], str(tmp_path), tmp_path / "tools") == "26.3"
     assert (tmp_path / "tools/bin/ninja").stat().st_mode & 0o111
     assert (tmp_path / "tools/pip/__init__.py").is_file()
-    assert apex_tools.provide([], None, tmp_path / "none") == ""
+    assert apex.provide([], None, tmp_path / "none") == ""
 
 
 def test_a_tool_that_is_not_there_or_no_wheel_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ApexError, match="one wheel of ninja, not 0"):
-        apex_tools.provide(["ninja"], str(tmp_path), tmp_path / "tools")
+        apex.provide(["ninja"], str(tmp_path), tmp_path / "tools")
     (tmp_path / "wheel-0.48.0-py3-none-any.whl").write_text("cut short")
     with pytest.raises(ApexError, match="cannot be unpacked"):
-        apex_tools.provide(["wheel"], str(tmp_path), tmp_path / "more")
+        apex.provide(["wheel"], str(tmp_path), tmp_path / "more")
 
 
 @pytest.mark.parametrize("unpacked, own, version", [("26.3", None, "26.3"), ("", "23.2.1", "23.2.1")])
 def test_the_pip_that_builds_is_known(unpacked: str, own: str | None, version: str) -> None:
-    assert apex_tools.pip_version(unpacked, {"tools": {"pip": own}}) == version
+    assert apex.pip_version(unpacked, {"tools": {"pip": own}}) == version
 
 
 def test_the_programs_that_compare_tell_right_from_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _pinned_source
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import extras_lock, extras_wheel
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.extras_wheel import ExtrasError, Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _sources
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import extras
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.extras import ExtraRequest, ExtrasError
 
 FACTS = {"prefix": "/env", "soabi": "cpython-311", "torch": "2.13.0"}
 SOURCE = {"archive": "https://x/a.tgz", "sha256": "0" * 64}
 
 
-def request(**changes: t.Any) -> Request:
+def request(**changes: t.Any) -> ExtraRequest:
     given: dict[str, t.Any] = {
         "directory": Path("/wheels"),
         "python": sys.executable,
@@ -29,14 +29,14 @@ def request(**changes: t.Any) -> Request:
         "source": SOURCE,
         "tools": ["pip"],
     }
-    return Request(**{**given, **changes})
+    return ExtraRequest(**{**given, **changes})
 
 
 def test_a_wheel_has_a_place_of_its_own() -> None:
-    where = extras_wheel.place(request(), FACTS)
+    where = extras.place(request(), FACTS)
     assert where.parent == Path("/wheels") and where.name.startswith("some-project-")
-    assert extras_wheel.place(request(python="/other"), FACTS) == where
-    assert extras_wheel.place(request(source={**SOURCE, "archive": "/a.tgz"}), FACTS) == where
+    assert extras.place(request(python="/other"), FACTS) == where
+    assert extras.place(request(source={**SOURCE, "archive": "/a.tgz"}), FACTS) == where
     for changes in (
         {"environment": {"A": "1"}},
         {"options": ["--x"]},
@@ -44,13 +44,13 @@ def test_a_wheel_has_a_place_of_its_own() -> None:
         {"tools": []},
         {"source": {**SOURCE, "sha256": "1" * 64}},
     ):
-        assert extras_wheel.place(request(**changes), FACTS) != where
-    assert extras_wheel.place(request(), {**FACTS, "torch": "2.14.0"}) != where
+        assert extras.place(request(**changes), FACTS) != where
+    assert extras.place(request(), {**FACTS, "torch": "2.14.0"}) != where
 
 
 def test_source_that_is_not_pinned() -> None:
     with pytest.raises(ExtrasError, match="source of Some_Project"):
-        extras_wheel.place(request(source={"git": "x", "commit": "main"}), FACTS)
+        extras.place(request(source={"git": "x", "commit": "main"}), FACTS)
 
 
 def wheel(path: Path, text: str, name: str = "p-1.dist-info/METADATA") -> Path:
@@ -61,21 +61,21 @@ def wheel(path: Path, text: str, name: str = "p-1.dist-info/METADATA") -> Path:
 
 def test_metadata(tmp_path: Path) -> None:
     text = "Name: p\nVersion: 1\nRequires-Dist: a>=1\nRequires-Dist: b; extra == 'dev'\nRequires-Dist: c\n\nText\n"
-    assert extras_wheel.metadata(wheel(tmp_path / "w", text)) == {
+    assert extras.metadata(wheel(tmp_path / "w", text)) == {
         "name": "p",
         "version": "1",
         "requires": ["a>=1", "c"],
     }
     with pytest.raises(ExtrasError, match="is no wheel"):
-        extras_wheel.metadata(wheel(tmp_path / "x", text, "other"))
+        extras.metadata(wheel(tmp_path / "x", text, "other"))
     (tmp_path / "y").write_text("")
     with pytest.raises(ExtrasError, match="is no wheel"):
-        extras_wheel.metadata(tmp_path / "y")
+        extras.metadata(tmp_path / "y")
 
 
 def test_environment_without_torch() -> None:
     with pytest.raises(ExtrasError, match=r"no environment with torch|does not say"):
-        extras_wheel.facts_of("/bin/false")
+        extras.facts_of("/bin/false")
 
 
 SETUP = """
@@ -93,17 +93,17 @@ def source(tmp_path: Path) -> dict[str, str]:
     path = tmp_path / "source.tar"
     with tarfile.open(path, "w") as tar:
         tar.add(tmp_path / "setup.py", "project/setup.py")
-    return {"archive": str(path), "sha256": _pinned_source.sha256(path)}
+    return {"archive": str(path), "sha256": _sources.sha256(path)}
 
 
 def test_build_is_kept_and_not_made_again(tmp_path: Path) -> None:
     pinned = source(tmp_path)
     asked = request(directory=tmp_path / "wheels", source=pinned, tools=[], options=["--quick"])
-    made = extras_wheel.build(asked, FACTS, pinned["archive"], "", 60)
-    where = extras_wheel.place(asked, FACTS)
-    assert extras_wheel.kept(where) == made and (where / made["file"]).is_file()
+    made = extras.build(asked, FACTS, pinned["archive"], "", 60)
+    where = extras.place(asked, FACTS)
+    assert extras.kept(where) == made and (where / made["file"]).is_file()
     assert sorted(path.name for path in where.iterdir()) == ["manifest.json", made["file"]]
-    assert extras_wheel.build(asked, FACTS, "/nowhere", "", 60) == made
+    assert extras.build(asked, FACTS, "/nowhere", "", 60) == made
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_build_that_failed_leaves_nothing(tmp_path: Path, changes: t.Any, said: 
     pinned = source(tmp_path)
     given: dict[str, t.Any] = {"directory": tmp_path / "wheels", "source": pinned, "tools": [], "options": ["-q"]}
     with pytest.raises(ExtrasError, match=said):
-        extras_wheel.build(request(**{**given, **changes}), FACTS, pinned["archive"], "", 60)
+        extras.build(request(**{**given, **changes}), FACTS, pinned["archive"], "", 60)
     assert [path for path in (tmp_path / "wheels").iterdir() if not path.name.startswith(".")] == []
 
 
@@ -127,7 +127,7 @@ def test_archive_of_something_else(tmp_path: Path) -> None:
     pinned = source(tmp_path)
     asked = request(directory=tmp_path / "wheels", source={**pinned, "sha256": "0" * 64}, tools=[], options=["-q"])
     with pytest.raises(ExtrasError, match="not the source that was asked for"):
-        extras_wheel.build(asked, FACTS, pinned["archive"], "", 60)
+        extras.build(asked, FACTS, pinned["archive"], "", 60)
 
 
 def test_what_has_to_be_resolved() -> None:
@@ -136,14 +136,14 @@ def test_what_has_to_be_resolved() -> None:
         {"name": "B", "requires": ["C_c>=1", "numpy<3", "Jinja2==3.1.1"], "relax": ["jinja2"]},
         {"name": "c-c", "requires": ["numpy<3", "b"]},
     ]
-    assert extras_lock.inputs(packages, wheels) == ["a==1", "jinja2", "numpy<3"]
-    assert extras_lock.inputs([], []) == []
+    assert extras.inputs(packages, wheels) == ["a==1", "jinja2", "numpy<3"]
+    assert extras.inputs([], []) == []
 
 
 def test_what_is_installed_stays() -> None:
-    assert extras_lock.constraints({"Typing_Extensions": "4", "a": "1+cpu"}) == ["a==1+cpu", "typing-extensions==4"]
+    assert extras.constraints({"Typing_Extensions": "4", "a": "1+cpu"}) == ["a==1+cpu", "typing-extensions==4"]
     lock = "# by uv\na==1 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\nnumpy==2 \\\n    --hash=sha256:3\nz==1\n"
-    assert extras_lock.left(lock, {"NumPy": "2"}) == "a==1 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\nz==1\n"
+    assert extras.left(lock, {"NumPy": "2"}) == "a==1 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\nz==1\n"
 
 
 BASE: dict[str, t.Any] = {"packages": {"torch": "2.13.0+cpu", "numpy": "2"}, "python": "3.11", "machine": "x86_64"}
@@ -160,20 +160,20 @@ def uv(monkeypatch: pytest.MonkeyPatch, *outcomes: tuple[int | None, str]) -> li
         rc, said = answers.pop(0)
         return Outcome(rc, "", said, 1.0)
 
-    monkeypatch.setattr(extras_lock._command, "run", run)
+    monkeypatch.setattr(extras._process, "run", run)
     return seen
 
 
 def test_lock_is_resolved_with_and_without_local_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = uv(monkeypatch, (0, ""), (0, ""))
-    assert extras_lock.compile_lock("uv", ["new"], BASE, 60) == "new==1\n"
+    assert extras.compile_lock("uv", ["new"], BASE, 60) == "new==1\n"
     assert seen[0]["--constraint"] == "numpy==2\ntorch==2.13.0\n" and seen[0]["--override"] == ""
     assert seen[1]["--constraint"] == "numpy==2\n" and seen[1]["--override"] == "torch; python_version < '0'\n"
 
 
 def test_version_that_the_index_lacks_is_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     uv(monkeypatch, (1, "there is no version of torch==2.13.0 and"), (0, ""))
-    assert extras_lock.compile_lock("uv", ["new"], BASE, 60) == "new==1\n"
+    assert extras.compile_lock("uv", ["new"], BASE, 60) == "new==1\n"
 
 
 @pytest.mark.parametrize(
@@ -187,15 +187,15 @@ def test_version_that_the_index_lacks_is_no_conflict(monkeypatch: pytest.MonkeyP
 def test_conflicts_are_named(monkeypatch: pytest.MonkeyPatch, outcomes: t.Any, said: str) -> None:
     uv(monkeypatch, *outcomes)
     with pytest.raises(ExtrasError, match=said):
-        extras_lock.compile_lock("uv", ["new"], BASE, 60)
+        extras.compile_lock("uv", ["new"], BASE, 60)
 
 
 def test_machine_without_a_platform() -> None:
     with pytest.raises(ExtrasError, match="riscv64"):
-        extras_lock.compile_lock("uv", ["new"], {**BASE, "machine": "riscv64"}, 60)
+        extras.compile_lock("uv", ["new"], {**BASE, "machine": "riscv64"}, 60)
 
 
 def test_installed_packages() -> None:
-    assert "pytest" in extras_lock.installed(sys.executable)["packages"]
+    assert "pytest" in extras.installed(sys.executable)["packages"]
     with pytest.raises(ExtrasError, match="does not say what it has"):
-        extras_lock.installed("/bin/false")
+        extras.installed("/bin/false")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_driver as driving
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_driver import (
-    Build,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import cuda_driver as driving
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import (
+    CudaBuild,
     Driver,
     EnvironmentRefused,
 )
@@ -99,7 +99,7 @@ def test_a_build_for_cpus_runs_with_any_driver() -> None:
 
 
 def test_a_lock_file_of_ones_own_is_chosen_whatever_it_is_for() -> None:
-    own = {"mine": Build("mine", "torch==2.0", None)}
+    own = {"mine": CudaBuild("mine", "torch==2.0", None)}
     assert driving.choose(own, "auto", [], "3.9", "ppc64le")[0].name == "mine"
     assert driving.choose(own, "auto", [driver("470.82.01")], "3.9", "x86_64")[0].name == "mine"
 

@@ -11,17 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._build import Step
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_install as install
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_plan as planning
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_proof as proof
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_python as pythons
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_use as using
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import python_env_wheelhouse as wheelhouse
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_driver import Build, EnvironmentRefused
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_plan import Environment, Use, Wheel
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.python_env_python import Interpreter
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import BuildStep, Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import environment_store, installer
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import lock_files as wheelhouse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import CudaBuild, EnvironmentRefused
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment_store import Environment, Use, Wheel
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import Interpreter
 
 MARKERS = {
     "python_version": "3.11",
@@ -31,21 +26,21 @@ MARKERS = {
     "sys_platform": "linux",
 }
 PYTHON = Interpreter("/usr/bin/python3", "/usr/bin/python3.11", "2.36", True, MARKERS)
-CPU = Build("cpu", "torch==2.13.0+cpu\n", "")
+CPU = CudaBuild("cpu", "torch==2.13.0+cpu\n", "")
 DIGEST = "b" * 64
 
 
-def named(build: Build = CPU, python: Interpreter = PYTHON, installer: str = "uv", **other: t.Any) -> str:
-    texts = planning.checked(build, other.get("extra", []), installer)
-    wheels = planning.wheels(other.get("wheels", []))
-    wanted = planning.inputs(build, texts, wheels, installer, python, other.get("indexes", []))
-    return planning.label(build, python, installer, wanted)
+def named(build: CudaBuild = CPU, python: Interpreter = PYTHON, installer: str = "uv", **other: t.Any) -> str:
+    texts = environment_store.checked(build, other.get("extra", []), installer)
+    wheels = environment_store.wheels(other.get("wheels", []))
+    wanted = environment_store.inputs(build, texts, wheels, installer, python, other.get("indexes", []))
+    return environment_store.label(build, python, installer, wanted)
 
 
 def test_what_decides_is_in_the_name() -> None:
     names = [
         named(),
-        named(Build("cpu", "torch==2.14.0+cpu\n", "")),
+        named(CudaBuild("cpu", "torch==2.14.0+cpu\n", "")),
         named(python=PYTHON._replace(path="/opt/python/bin/python3.11")),
         named(python=PYTHON._replace(markers={**MARKERS, "platform_machine": "aarch64"})),
         named(installer="pip"),
@@ -55,11 +50,11 @@ def test_what_decides_is_in_the_name() -> None:
         named(wheels=[{"path": "/x/apex-0.1-py3-none-any.whl", "sha256": "c" * 64}]),
     ]
     assert len(set(names)) == len(names)
-    assert all(planning.NAME.fullmatch(name) and name.startswith("cpu-py3.11-") for name in names)
+    assert all(environment_store.NAME.fullmatch(name) and name.startswith("cpu-py3.11-") for name in names)
 
 
 def test_what_does_not_decide_is_not() -> None:
-    assert named(Build("cpu", "# a word\ntorch==2.13.0+cpu\n\n", "")) == named()
+    assert named(CudaBuild("cpu", "# a word\ntorch==2.13.0+cpu\n\n", "")) == named()
     assert named(python=PYTHON._replace(markers={**MARKERS, "python_full_version": "3.11.9"})) == named()
     wheel = "apex-0.1-py3-none-any.whl"
     here, there = ([{"path": f"{folder}/{wheel}", "sha256": DIGEST}] for folder in ("/a", "/b"))
@@ -70,7 +65,7 @@ def test_what_does_not_decide_is_not() -> None:
 @pytest.mark.parametrize("given", [{"path": "x.whl"}, {"path": "x.tar.gz", "sha256": DIGEST}, {"sha256": DIGEST}])
 def test_wheels_are_pinned(given: dict[str, str]) -> None:
     with pytest.raises(EnvironmentRefused, match="a wheel needs path and sha256"):
-        planning.wheels([given])
+        environment_store.wheels([given])
 
 
 OLD = [
@@ -89,33 +84,38 @@ OLD = [
         (Use(), 3, ["a"]),
         (Use(), 4, []),
         (Use(), 0, []),
-        (Use(oldest=planning.CLOCKS + 25.0), 1, ["b", "a"]),
-        (Use(oldest=planning.CLOCKS + 15.0), 1, ["a"]),
-        (Use(oldest=planning.CLOCKS + 5.0), 1, []),
+        (Use(oldest=environment_store.CLOCKS + 25.0), 1, ["b", "a"]),
+        (Use(oldest=environment_store.CLOCKS + 15.0), 1, ["a"]),
+        (Use(oldest=environment_store.CLOCKS + 5.0), 1, []),
         (Use(unknown="squeue is not there"), 1, []),
         (Use({"b": [7]}), 1, ["a"]),
     ],
 )
 def test_what_may_go(use: Use, keep: int, gone: list[str]) -> None:
-    found, kept = planning.removable(OLD, {"d", "c"}, use, keep)
+    found, kept = environment_store.removable(OLD, {"d", "c"}, use, keep)
     assert found == gone
     assert set(kept) | set(gone) == {"a", "b", "c", "d"}
 
 
 def test_squeue() -> None:
-    assert using.jobs(Outcome(0, "", "", 0)) == (None, "")
-    oldest, unknown = using.jobs(Outcome(0, "2026-01-05T10:00:02\n2026-01-05T09:00:00\n", "", 0))
-    assert (unknown, oldest) == ("", using.time.mktime(using.time.strptime("2026-01-05 09", "%Y-%m-%d %H")))
-    assert using.jobs(Outcome(None, "", "squeue cannot be started: No such file", 0))[1].startswith(
+    assert environment_store.jobs(Outcome(0, "", "", 0)) == (None, "")
+    oldest, unknown = environment_store.jobs(Outcome(0, "2026-01-05T10:00:02\n2026-01-05T09:00:00\n", "", 0))
+    assert (unknown, oldest) == (
+        "",
+        environment_store.time.mktime(environment_store.time.strptime("2026-01-05 09", "%Y-%m-%d %H")),
+    )
+    assert environment_store.jobs(Outcome(None, "", "squeue cannot be started: No such file", 0))[1].startswith(
         "squeue says: squeue"
     )
-    assert "N/A" in using.jobs(Outcome(0, "N/A\n", "", 0))[1]
+    assert "N/A" in environment_store.jobs(Outcome(0, "N/A\n", "", 0))[1]
 
 
 def test_passwords_of_indexes_are_not_told() -> None:
-    step = Step([sys.executable, "-c", "raise SystemExit(1)", "--extra-index-url=https://me:secret@example.org/simple"])
+    step = BuildStep(
+        [sys.executable, "-c", "raise SystemExit(1)", "--extra-index-url=https://me:secret@example.org/simple"]
+    )
     with pytest.raises(EnvironmentRefused, match=r"--extra-index-url=https://example\.org/simple failed"):
-        install.perform([step], {}, 30)
+        installer.perform([step], {}, 30)
 
 
 def test_processes_are_found_by_what_they_run_and_say(tmp_path: Path) -> None:
@@ -130,14 +130,14 @@ def test_processes_are_found_by_what_they_run_and_say(tmp_path: Path) -> None:
     ):
         (tmp_path / "proc" / pid).mkdir(parents=True)
         (tmp_path / "proc" / pid / "cmdline").write_text(said)
-    assert using.processes(envs, ["a-1", "b-2"], f"{tmp_path}/proc") == {"a-1": [11], "b-2": [13]}
+    assert environment_store.processes(envs, ["a-1", "b-2"], f"{tmp_path}/proc") == {"a-1": [11], "b-2": [13]}
 
 
-SOURCE = install.Source(["/w/0"], [])
+SOURCE = installer.Source(["/w/0"], [])
 
 
 def test_pip_asks_no_index_when_it_has_files() -> None:
-    first, second, third, last = install.steps("pip", "", "/usr/bin/python3", "/e", ["/l0", "/l1"], [], SOURCE)
+    first, second, third, last = installer.steps("pip", "", "/usr/bin/python3", "/e", ["/l0", "/l1"], [], SOURCE)
     assert first.argv == ["/usr/bin/python3", "-m", "venv", "/e"]
     assert {"--no-index", "--find-links=/w/0", "--no-deps", "--requirement=/l0"} <= set(second.argv)
     assert "--requirement=/l1" in third.argv
@@ -145,14 +145,14 @@ def test_pip_asks_no_index_when_it_has_files() -> None:
 
 
 def test_pip_asks_indexes_otherwise() -> None:
-    source = install.Source([], ["https://example.org/simple"])
-    argv = install.steps("pip", "", "/usr/bin/python3", "/e", ["/l0"], [], source)[1].argv
+    source = installer.Source([], ["https://example.org/simple"])
+    argv = installer.steps("pip", "", "/usr/bin/python3", "/e", ["/l0"], [], source)[1].argv
     assert "--extra-index-url=https://example.org/simple" in argv
     assert "--no-index" not in argv
 
 
 def test_uv_needs_no_pip() -> None:
-    commands = install.steps("uv", "/u/uv", "/usr/bin/python3", "/e", ["/l0"], ["/w/a.whl"], SOURCE)
+    commands = installer.steps("uv", "/u/uv", "/usr/bin/python3", "/e", ["/l0"], ["/w/a.whl"], SOURCE)
     assert [step.argv[:3] for step in commands] == [
         ["/u/uv", "venv", "--python"],
         ["/u/uv", "pip", "install"],
@@ -163,16 +163,16 @@ def test_uv_needs_no_pip() -> None:
 
 
 def test_conda_reads_nothing_but_the_file() -> None:
-    (step,) = install.steps("conda", "/m/micromamba", "", "/e", ["/l0"], [], SOURCE)
+    (step,) = installer.steps("conda", "/m/micromamba", "", "/e", ["/l0"], [], SOURCE)
     assert step.argv == ["/m/micromamba", "create", "--yes", "--prefix=/e", "--file=/l0", "--offline", "--no-rc"]
-    (step,) = install.steps("conda", "/m/conda", "", "/e", ["/l0"], [], install.Source([], []))
+    (step,) = installer.steps("conda", "/m/conda", "", "/e", ["/l0"], [], installer.Source([], []))
     assert step.argv == ["/m/conda", "create", "--yes", "--prefix=/e", "--file=/l0"]
 
 
 def test_a_uv_that_is_not_the_locked_one_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "uv-1-py3-none-any.whl").write_bytes(b"x")
     with pytest.raises(EnvironmentRefused, match="none of those in uv's lock file"):
-        install.program("uv", "", [str(tmp_path)], [DIGEST], str(tmp_path))
+        installer.program("uv", "", [str(tmp_path)], [DIGEST], str(tmp_path))
 
 
 FACTS: dict[str, t.Any] = {
@@ -206,16 +206,16 @@ WANT: dict[str, t.Any] = {"torch": "2.14.1", "cuda": "13.0", "imports": [], "dri
     ],
 )
 def test_proofs(facts: dict[str, t.Any], want: dict[str, t.Any], said: str) -> None:
-    found = "; ".join(proof.problems({**FACTS, **facts}, {**WANT, **want}, True))
+    found = "; ".join(installer.problems({**FACTS, **facts}, {**WANT, **want}, True))
     assert said in found if said else not found
 
 
 def test_a_proof_without_an_answer_says_what_was_said() -> None:
     with pytest.raises(EnvironmentRefused, match="does not work here: ImportError: libcudart"):
-        proof.read(Outcome(1, "", "ImportError: libcudart.so.13: cannot open shared object file\n", 1.0), "here")
+        installer.read(Outcome(1, "", "ImportError: libcudart.so.13: cannot open shared object file\n", 1.0), "here")
     with pytest.raises(EnvironmentRefused, match="did not end within"):
-        proof.read(Outcome(None, "", "\nsrun did not end within 5 s", 5.0), "here")
-    assert proof.read(Outcome(0, 'noise\n{"torch": "2"}\n', "", 1.0), "here") == {"torch": "2"}
+        installer.read(Outcome(None, "", "\nsrun did not end within 5 s", 5.0), "here")
+    assert installer.read(Outcome(0, 'noise\n{"torch": "2"}\n', "", 1.0), "here") == {"torch": "2"}
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_proof_without_an_answer_says_what_was_said() -> None:
     ],
 )
 def test_recorded_proofs(recorded: dict[str, t.Any], wanted: str, imports: list[str], enough: bool) -> None:
-    assert proof.enough(recorded, wanted, imports) == enough
+    assert installer.enough(recorded, wanted, imports) == enough
 
 
 def looks(path: str) -> Interpreter | None:
@@ -242,21 +242,21 @@ def looks(path: str) -> Interpreter | None:
 
 def test_interpreters() -> None:
     there = ["/usr/bin/python3.11", "/opt/broken/bin/python3.12", "/opt/x/bin/python3.12"]
-    assert pythons.find("", looks, there).command == "/usr/bin/python3"
-    assert pythons.find("/opt/x/bin/python3.12", looks, there).command == "/opt/x/bin/python3.12"
-    assert pythons.find("3.12", looks, there).command == "/opt/x/bin/python3.12"
+    assert installer.find_interpreter("", looks, there).command == "/usr/bin/python3"
+    assert installer.find_interpreter("/opt/x/bin/python3.12", looks, there).command == "/opt/x/bin/python3.12"
+    assert installer.find_interpreter("3.12", looks, there).command == "/opt/x/bin/python3.12"
     with pytest.raises(
         EnvironmentRefused, match=r"no Python 3.13 on this host.*Found: /usr/bin/python3.11, /opt/broken"
     ):
-        pythons.find("3.13", looks, there)
+        installer.find_interpreter("3.13", looks, there)
     with pytest.raises(EnvironmentRefused, match=r"/broken is no interpreter that works here. Found: none"):
-        pythons.find("/broken", looks, [])
+        installer.find_interpreter("/broken", looks, [])
     with pytest.raises(EnvironmentRefused, match="neither a path nor a version"):
-        pythons.find("python3.12", looks, there)
+        installer.find_interpreter("python3.12", looks, there)
 
 
 def test_this_interpreter_tells_its_markers() -> None:
-    found = pythons.ask(sys.executable)
+    found = installer.ask(sys.executable)
     assert found
     assert found.markers["sys_platform"] == "linux"
 
@@ -272,5 +272,5 @@ def test_wheels_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x-1-py3-none-any.whl"
     path.write_bytes(b"cut short")
     with pytest.raises(EnvironmentRefused, match="cannot be read as a wheel"):
-        install.unpacked_size([str(tmp_path)], [])
+        installer.unpacked_size([str(tmp_path)], [])
     assert Wheel(str(path), DIGEST).path == str(path)

@@ -13,10 +13,10 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount import (
     DROP_IN,
     Mounted,
-    MountError,
-    Plan,
-    Seen,
-    Wanted,
+    MountPlan,
+    ObservedMount,
+    SharedMountError,
+    WantedMount,
     fstab_line,
     hidden,
     parse_mountinfo,
@@ -26,12 +26,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount im
     unit_name,
 )
 
-NFS = Wanted("/shared", "ctl:/export/shared", "nfs", "hard,nofail")
+NFS = WantedMount("/shared", "ctl:/export/shared", "nfs", "hard,nofail")
 LINE = "ctl:/export/shared /shared nfs hard,nofail 0 0\n"
 OTHERS = "# /shared is further down\nUUID=1 / ext4 rw 0 1"
 UP = Mounted("ctl:/export/shared", "nfs4", "rw")
 GONE = NFS._replace(present=False)
-NO_SOURCE = Wanted("/shared", "", "none", "defaults")
+NO_SOURCE = WantedMount("/shared", "", "none", "defaults")
 MOUNTINFO = r"""23 28 0:21 / /sys rw,nosuid - sysfs sysfs rw
 30 28 0:30 / /shared rw,relatime shared:1 - autofs systemd-1 rw,fd=50
 31 28 0:31 / /auto rw,relatime shared:2 - autofs systemd-1 rw,fd=51
@@ -79,10 +79,10 @@ def test_mountinfo_names_what_is_on_top(path: str, mounted: Mounted | None) -> N
         (NFS, UP._replace(source="ctl:/export/shared/"), True),
         (NFS, UP._replace(source="other:/export/shared"), False),
         (NFS, Mounted("ctl:/export/shared", "cifs", "rw"), False),
-        (Wanted("/d", "//Files/Data", "cifs", ""), Mounted("//files/data", "cifs", ""), True),
+        (WantedMount("/d", "//Files/Data", "cifs", ""), Mounted("//files/data", "cifs", ""), True),
     ],
 )
-def test_the_kernel_s_name_of_a_source_is_recognised(wanted: Wanted, mounted: Mounted, same: bool) -> None:
+def test_the_kernel_s_name_of_a_source_is_recognised(wanted: WantedMount, mounted: Mounted, same: bool) -> None:
     assert same_source(wanted, mounted) is same
 
 
@@ -96,58 +96,58 @@ def test_the_kernel_s_name_of_a_source_is_recognised(wanted: Wanted, mounted: Mo
     ],
 )
 def test_server_that_is_asked(source: str, fstype: str, options: str, server: tuple[str, int] | None) -> None:
-    assert server_of(Wanted("/x", source, fstype, options)) == server
+    assert server_of(WantedMount("/x", source, fstype, options)) == server
 
 
 @pytest.mark.parametrize(
     ("wanted", "seen", "fstab", "drop_in", "actions"),
     [
-        (NFS, Seen("", ""), LINE, DROP_IN, ["mount"]),
-        (NFS, Seen(OTHERS, ""), f"{OTHERS}\n{LINE}", DROP_IN, ["mount"]),
-        (NFS, Seen(LINE, DROP_IN, UP, True), LINE, DROP_IN, []),
-        (NFS, Seen(LINE, "old", UP, True), LINE, DROP_IN, []),
-        (NFS, Seen(LINE, DROP_IN), LINE, DROP_IN, ["mount"]),
-        (NFS, Seen(LINE.replace(" ", "\t"), DROP_IN, UP, True), LINE.replace(" ", "\t"), DROP_IN, []),
-        (NFS, Seen(LINE.replace("hard", "soft"), DROP_IN, UP, True), LINE, DROP_IN, ["remount"]),
+        (NFS, ObservedMount("", ""), LINE, DROP_IN, ["mount"]),
+        (NFS, ObservedMount(OTHERS, ""), f"{OTHERS}\n{LINE}", DROP_IN, ["mount"]),
+        (NFS, ObservedMount(LINE, DROP_IN, UP, True), LINE, DROP_IN, []),
+        (NFS, ObservedMount(LINE, "old", UP, True), LINE, DROP_IN, []),
+        (NFS, ObservedMount(LINE, DROP_IN), LINE, DROP_IN, ["mount"]),
+        (NFS, ObservedMount(LINE.replace(" ", "\t"), DROP_IN, UP, True), LINE.replace(" ", "\t"), DROP_IN, []),
+        (NFS, ObservedMount(LINE.replace("hard", "soft"), DROP_IN, UP, True), LINE, DROP_IN, ["remount"]),
         (
             NFS,
-            Seen("x:/y /shared/ nfs rw 0 0\n" + OTHERS, DROP_IN, UP, False),
+            ObservedMount("x:/y /shared/ nfs rw 0 0\n" + OTHERS, DROP_IN, UP, False),
             LINE + OTHERS,
             DROP_IN,
             ["unmount", "mount"],
         ),
-        (NFS, Seen(LINE, DROP_IN, UP, True, "Stale file handle"), LINE, DROP_IN, ["detach", "mount"]),
-        (GONE, Seen(LINE + OTHERS, DROP_IN, UP, True), OTHERS, "", ["unmount"]),
-        (GONE, Seen(LINE, DROP_IN, UP, True, "Stale file handle"), "", "", ["detach"]),
-        (GONE, Seen(OTHERS, ""), OTHERS, "", []),
-        (NO_SOURCE, Seen(OTHERS, "", UP), OTHERS, "", []),
+        (NFS, ObservedMount(LINE, DROP_IN, UP, True, "Stale file handle"), LINE, DROP_IN, ["detach", "mount"]),
+        (GONE, ObservedMount(LINE + OTHERS, DROP_IN, UP, True), OTHERS, "", ["unmount"]),
+        (GONE, ObservedMount(LINE, DROP_IN, UP, True, "Stale file handle"), "", "", ["detach"]),
+        (GONE, ObservedMount(OTHERS, ""), OTHERS, "", []),
+        (NO_SOURCE, ObservedMount(OTHERS, "", UP), OTHERS, "", []),
     ],
 )
-def test_plan(wanted: Wanted, seen: Seen, fstab: str, drop_in: str, actions: list[str]) -> None:
+def test_plan(wanted: WantedMount, seen: ObservedMount, fstab: str, drop_in: str, actions: list[str]) -> None:
     todo = plan(wanted, seen)
-    assert todo == Plan(fstab, drop_in, actions)
-    then = Seen(fstab, drop_in, UP if wanted.present else None, True)
-    assert plan(wanted, then) == Plan(fstab, drop_in, []), "a second run changes nothing"
+    assert todo == MountPlan(fstab, drop_in, actions)
+    then = ObservedMount(fstab, drop_in, UP if wanted.present else None, True)
+    assert plan(wanted, then) == MountPlan(fstab, drop_in, []), "a second run changes nothing"
 
 
 @pytest.mark.parametrize(
     ("wanted", "seen", "words"),
     [
-        (NFS, Seen("", "", UP, True, "stat did not end within 15 s"), "does not answer"),
-        (GONE, Seen(LINE, "", UP, True, "Host is down"), "umount -f -l /shared"),
-        (NFS, Seen(LINE + LINE, ""), "2 lines for /shared"),
-        (NO_SOURCE, Seen("", ""), "no mount of its own"),
-        (NO_SOURCE, Seen("", "", UP, False, "Stale file handle"), "Stale file handle"),
+        (NFS, ObservedMount("", "", UP, True, "stat did not end within 15 s"), "does not answer"),
+        (GONE, ObservedMount(LINE, "", UP, True, "Host is down"), "umount -f -l /shared"),
+        (NFS, ObservedMount(LINE + LINE, ""), "2 lines for /shared"),
+        (NO_SOURCE, ObservedMount("", ""), "no mount of its own"),
+        (NO_SOURCE, ObservedMount("", "", UP, False, "Stale file handle"), "Stale file handle"),
     ],
 )
-def test_refusal(wanted: Wanted, seen: Seen, words: str) -> None:
-    with pytest.raises(MountError, match=words):
+def test_refusal(wanted: WantedMount, seen: ObservedMount, words: str) -> None:
+    with pytest.raises(SharedMountError, match=words):
         plan(wanted, seen)
 
 
 def test_white_space_in_names_survives_fstab() -> None:
-    wanted = Wanted("/my data", "//ctl/a#b c", "cifs", "rw")
-    text = plan(wanted, Seen("", "")).fstab
+    wanted = WantedMount("/my data", "//ctl/a#b c", "cifs", "rw")
+    text = plan(wanted, ObservedMount("", "")).fstab
     assert text == "//ctl/a\\043b\\040c /my\\040data cifs rw 0 0\n"
     assert fstab_line(text, "/my data") == text.rstrip()
 
@@ -159,13 +159,13 @@ def test_a_password_in_an_old_line_is_not_shown() -> None:
 
 def test_no_options_are_the_default_ones() -> None:
     """An empty field would make the next one the options."""
-    todo = plan(NFS._replace(options=""), Seen("", ""))
+    todo = plan(NFS._replace(options=""), ObservedMount("", ""))
     assert todo.fstab == "ctl:/export/shared /shared nfs defaults 0 0\n"
 
 
 def test_a_path_that_is_not_absolute_is_refused() -> None:
-    with pytest.raises(MountError, match="no absolute path"):
-        plan(NFS._replace(path="shared"), Seen("", ""))
+    with pytest.raises(SharedMountError, match="no absolute path"):
+        plan(NFS._replace(path="shared"), ObservedMount("", ""))
 
 
 def test_a_password_behind_the_user_name_of_an_old_line_is_hidden() -> None:

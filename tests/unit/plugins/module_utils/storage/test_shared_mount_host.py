@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome, run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import mount_host as host_module
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount import DROP_IN, MountError, Wanted, plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import mount as host_module
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount import (
+    DROP_IN,
+    SharedMountError,
+    WantedMount,
+    plan,
+)
 
 OTHER = "UUID=1 / ext4 rw 0 1\n"
 
@@ -21,7 +26,7 @@ class Played:
     """A host whose commands answer as told; mounting and unmounting show in its mountinfo."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.wanted = Wanted(str(tmp_path / "shared"), "nobody.invalid:/e", "nfs", "hard")
+        self.wanted = WantedMount(str(tmp_path / "shared"), "nobody.invalid:/e", "nfs", "hard")
         self.mountinfo, self.fstab, self.units = tmp_path / "mountinfo", tmp_path / "fstab", tmp_path / "units"
         self.mountinfo.write_text("")
         self.fstab.write_text(OTHER)
@@ -31,7 +36,7 @@ class Played:
         monkeypatch.setattr(host_module, "MOUNTINFO", self.mountinfo)
         monkeypatch.setattr(host_module, "UNITS", self.units)
         monkeypatch.setattr(host_module, "run", self.run)
-        monkeypatch.setattr(host_module, "replace", lambda path, content, *dummy: path.write_bytes(content))
+        monkeypatch.setattr(host_module, "replace_owned", lambda path, content, *dummy: path.write_bytes(content))
 
     def run(self, argv: t.Sequence[str], timeout: float) -> Outcome:
         words = " ".join(argv)
@@ -50,8 +55,8 @@ class Played:
     def mount(self) -> None:
         self.mountinfo.write_text(f"40 30 0:40 / {self.wanted.path} rw shared:3 - nfs4 {self.wanted.source} rw\n")
 
-    def bring(self, **changes: t.Any) -> host_module.Host:
-        host = host_module.Host(self.wanted._replace(**changes), 1, 1)
+    def bring(self, **changes: t.Any) -> host_module.MountHost:
+        host = host_module.MountHost(self.wanted._replace(**changes), 1, 1)
         seen = host.look()
         host.carry_out(seen, plan(host.wanted, seen))
         return host
@@ -77,7 +82,9 @@ def test_failed_mount_names_the_cause_and_the_server_and_stays_wanted(played: Pl
         "systemctl start": Outcome(1, "", "Job failed", 0.0),
         "journalctl": Outcome(0, "Mounting\nmount.nfs: access denied by server\nTriggering\n", "", 0.0),
     }
-    with pytest.raises(MountError, match=r"mount\.nfs: access denied by server\. nobody\.invalid cannot be reached"):
+    with pytest.raises(
+        SharedMountError, match=r"mount\.nfs: access denied by server\. nobody\.invalid cannot be reached"
+    ):
         played.bring()
     assert "nobody.invalid:/e" in played.fstab.read_text()
 
@@ -85,7 +92,7 @@ def test_failed_mount_names_the_cause_and_the_server_and_stays_wanted(played: Pl
 def test_mount_in_use_stays_with_its_old_line(played: Played) -> None:
     played.mount()
     played.answers = {"umount": Outcome(32, "", "umount: target is busy.", 0.0)}
-    with pytest.raises(MountError, match="is in use and stays as it is"):
+    with pytest.raises(SharedMountError, match="is in use and stays as it is"):
         played.bring(source="nobody.invalid:/other")
     assert played.fstab.read_text() == OTHER
 
@@ -103,7 +110,7 @@ def test_stale_mount_is_detached_and_mounted_again(played: Played) -> None:
     played.bring()
     played.ran.clear()
     stale = Outcome(1, "", "stat: cannot read file system information: Stale file handle", 0.0)
-    host = host_module.Host(played.wanted, 1, 1)
+    host = host_module.MountHost(played.wanted, 1, 1)
     played.answers = {"stat --file-system": stale}
     seen = host.look()
     played.answers = {}
@@ -149,7 +156,7 @@ def test_an_administrator_s_drop_in_stays(played: Played) -> None:
 def test_below_a_mount_that_does_not_answer_nothing_waits(played: Played) -> None:
     """Making the mount point is a program that can be left behind, not a system call of ours."""
     played.answers = {"mkdir": Outcome(None, "", "mkdir did not end within 1 s", 0.0)}
-    with pytest.raises(MountError, match="cannot be made: mkdir did not end"):
+    with pytest.raises(SharedMountError, match="cannot be made: mkdir did not end"):
         played.bring()
 
 
@@ -166,7 +173,7 @@ def test_a_link_to_fstab_stays_one(played: Played, tmp_path: Path, monkeypatch: 
     played.fstab.rename(tmp_path / "elsewhere")
     played.fstab.symlink_to(tmp_path / "elsewhere")
     replaced: list[Path] = []
-    monkeypatch.setattr(host_module, "replace", lambda path, *dummy: replaced.append(path))
+    monkeypatch.setattr(host_module, "replace_owned", lambda path, *dummy: replaced.append(path))
     host_module.write_fstab("")
     assert replaced == [tmp_path / "elsewhere"]
 
@@ -175,6 +182,6 @@ def test_a_bind_mount_whose_source_is_gone_stays(played: Played) -> None:
     """Unmounting it would take away what works, for something that cannot be mounted."""
     played.mount()
     played.answers = {"stat --format=%d:%i /gone": Outcome(1, "", "stat: /gone: No such file or directory", 0.0)}
-    with pytest.raises(MountError, match=r"No such file or directory\. What is at .* was left there"):
+    with pytest.raises(SharedMountError, match=r"No such file or directory\. What is at .* was left there"):
         played.bring(source="/gone", fstype="none", options="bind")
     assert not [words for words in played.ran if words.startswith("umount")]

@@ -12,11 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._check import CheckError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth as storage
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import checks, place
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import request as asked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CheckError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "fio"
 WRITTEN = (FIXTURES / "captured-3.33-write.json").read_text()
@@ -25,20 +23,24 @@ ABOUT: dict[str, t.Any] = {"node": "n", "time": 1.0, "run": "r"}
 
 
 def params(**changes: t.Any) -> dict[str, t.Any]:
-    return {**{name: spec.get("default") for name, spec in asked.SPEC.items()}, "paths": ["/scratch"], **changes}
+    return {**{name: spec.get("default") for name, spec in bandwidth.SPEC.items()}, "paths": ["/scratch"], **changes}
 
 
-def request(**changes: t.Any) -> asked.Request:
-    return asked.read(params(**changes))
+def request(**changes: t.Any) -> bandwidth.FioRequest:
+    return bandwidth.read(params(**changes))
 
 
-def measured(out: str = WRITTEN, rc: int | None = 0, err: str = "", operation: str = "write") -> checks.Measured:
-    return checks.measure("/scratch", operation, ["fio"], Outcome(rc, out, err, 1.0))
+def measured(
+    out: str = WRITTEN, rc: int | None = 0, err: str = "", operation: str = "write"
+) -> bandwidth.MeasuredStorage:
+    return bandwidth.measure("/scratch", operation, ["fio"], Outcome(rc, out, err, 1.0))
 
 
-def judged(one: checks.Measured, *expect: dict[str, t.Any], problems: t.Sequence[str] = ()) -> dict[str, t.Any]:
+def judged(
+    one: bandwidth.MeasuredStorage, *expect: dict[str, t.Any], problems: t.Sequence[str] = ()
+) -> dict[str, t.Any]:
     places = {"/scratch": {"type": "xfs", "device": "/dev/md0", "problems": list(problems)}}
-    return checks.result([one], places, expect, {"tool": "fio"}, ABOUT)["checks"][0]
+    return bandwidth.result([one], places, expect, {"tool": "fio"}, ABOUT)["checks"][0]
 
 
 @pytest.mark.parametrize(
@@ -46,13 +48,13 @@ def judged(one: checks.Measured, *expect: dict[str, t.Any], problems: t.Sequence
     [("4G", 4 << 30), ("512k", 512 << 10), ("1MiB", 1 << 20), ("4096", 4096), (" 2t ", 2 << 40), ("1KB", 1024)],
 )
 def test_sizes(text: str, want: int) -> None:
-    assert asked.size("size", text) == want
+    assert bandwidth.size("size", text) == want
 
 
 @pytest.mark.parametrize("text", ["", "0", "4 G", "-1", "1.5G", "many", "0x10", "4X"])
 def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(asked.StorageError, match="size is"):
-        asked.size("size", text)
+    with pytest.raises(bandwidth.StorageError, match="size is"):
+        bandwidth.size("size", text)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_sizes_that_are_none(text: str) -> None:
     ],
 )
 def test_nonsense_is_refused(change: dict[str, t.Any], says: str) -> None:
-    with pytest.raises(asked.StorageError, match=says):
+    with pytest.raises(bandwidth.StorageError, match=says):
         request(**change)
 
 
@@ -83,15 +85,15 @@ def test_a_bad_expectation_is_refused() -> None:
 
 
 def test_command_line() -> None:
-    got = asked.argv("/usr/bin/fio", request(), "read", "/scratch/x", 1 << 20)
+    got = bandwidth.fio_argv("/usr/bin/fio", request(), "read", "/scratch/x", 1 << 20)
     assert " ".join(got) == (
         "/usr/bin/fio --name=hpcai --directory=/scratch/x --rw=read --bs=1048576 --size=1048576 --numjobs=4"
         " --iodepth=255 --direct=1 --ioengine=libaio --runtime=30 --time_based=1 --fallocate=none --eta=never"
         " --output-format=json"
     )
     buffered = request(direct=False)
-    assert "--end_fsync=1" in asked.argv("fio", buffered, "write", "/x", 1)
-    assert "--end_fsync=1" not in asked.argv("fio", buffered, "read", "/x", 1)
+    assert "--end_fsync=1" in bandwidth.fio_argv("fio", buffered, "write", "/x", 1)
+    assert "--end_fsync=1" not in bandwidth.fio_argv("fio", buffered, "read", "/x", 1)
 
 
 @pytest.mark.parametrize(
@@ -112,25 +114,25 @@ def test_what_is_read_was_written_before(operations: list[str], runs: list[str])
     [(1000, 1000, 900, False), (1000, 1000, 901, True), (1000, 100, 1, True), (1000, 101, 1, False), (0, 0, 1, True)],
 )
 def test_a_tenth_of_the_file_system_stays_free(total: int, available: int, needed: int, refused: bool) -> None:
-    said = place.refusal("/scratch", needed, place.Space(total, available))
+    said = bandwidth.refusal("/scratch", needed, bandwidth.Space(total, available))
     assert bool(said) is refused
     assert not said or "less than 10%" in said
 
 
 def test_only_directories_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.check_kind(str(tmp_path))
-    place.check_kind(str(tmp_path / "missing"))  # found out later, and then an error of this machine
+    bandwidth.check_kind(str(tmp_path))
+    bandwidth.check_kind(str(tmp_path / "missing"))  # found out later, and then an error of this machine
     (tmp_path / "file").write_text("")
-    with pytest.raises(asked.StorageError, match="no directory"):
-        place.check_kind(str(tmp_path / "file"))
+    with pytest.raises(bandwidth.StorageError, match="no directory"):
+        bandwidth.check_kind(str(tmp_path / "file"))
     monkeypatch.setattr(Path, "stat", lambda self: SimpleNamespace(st_mode=stat.S_IFBLK | 0o660))
-    with pytest.raises(asked.StorageError, match="/dev/nvme0n1 is a block device"):
-        place.check_kind("/dev/nvme0n1")
+    with pytest.raises(bandwidth.StorageError, match="/dev/nvme0n1 is a block device"):
+        bandwidth.check_kind("/dev/nvme0n1")
 
 
 def test_the_folder_is_ours_and_always_removed(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("precious")
-    with pytest.raises(RuntimeError), place.folder(str(tmp_path)) as own:
+    with pytest.raises(RuntimeError), bandwidth.test_folder(str(tmp_path)) as own:
         assert (Path(own).parent, stat.S_IMODE(Path(own).stat().st_mode)) == (tmp_path, 0o700)
         (Path(own) / "hpcai.0.0").write_text("x")
         raise RuntimeError
@@ -140,7 +142,7 @@ def test_the_folder_is_ours_and_always_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_the_folder_is_removed_when_the_module_is_ended(tmp_path: Path, number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with pytest.raises(SystemExit), place.folder(str(tmp_path)):
+    with pytest.raises(SystemExit), bandwidth.test_folder(str(tmp_path)):
         os.kill(os.getpid(), number)
     assert (list(tmp_path.iterdir()), signal.getsignal(number)) == ([], before)
 
@@ -165,17 +167,17 @@ overlay / overlay rw 0 0
     ],
 )
 def test_mounts(path: str, kind: str, device: str) -> None:
-    assert place.mount(path, MOUNTS) == {"type": kind, "device": device}
+    assert bandwidth.mount(path, MOUNTS) == {"type": kind, "device": device}
 
 
 def test_mounts_of_nothing() -> None:
-    assert place.mount("/scratch", "") == {"type": None, "device": None}
+    assert bandwidth.mount("/scratch", "") == {"type": None, "device": None}
 
 
 def test_all_jobs_together() -> None:
     one = measured()
     assert (one.problem, one.gbs) == ("", pytest.approx(3.284416737))
-    row = checks.sample(one)
+    row = bandwidth.sample(one)
     assert (row["jobs"], row["bytes"], row["seconds"], row["problem"]) == (2, 1547698176 + 1744830464, 1.003, None)
     assert row["percentiles_us"] == {"50": 1351.68, "99": 8224.768, "99.9": 11862.016}
     assert row["latency_us"] == pytest.approx(2714.84, abs=0.01)
@@ -238,4 +240,4 @@ def test_only_what_was_written_is_read(moved: list[int], want: int) -> None:
         for n in moved
     ]
     out = '{\n"fio version" : "fio-3.33",\n"jobs" : ' + str(jobs).replace("'", '"') + "\n}"
-    assert storage.written(measured(out), request(size="8M", jobs=2, iodepth=2)) == want
+    assert bandwidth.written(measured(out), request(size="8M", jobs=2, iodepth=2)) == want

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import numa
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.numa import Method
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import binding
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import Method
 
 NUMACTL, TASKSET, OWN = Method("numactl", "/numactl"), Method("taskset", "/taskset"), Method("own", sys.executable)
 
@@ -27,7 +27,7 @@ NUMACTL, TASKSET, OWN = Method("numactl", "/numactl"), Method("taskset", "/tasks
     ],
 )
 def test_method(have: set[str], works: bool, want: Method) -> None:
-    got = numa.method(lambda name: f"/{name}" if name in have else None, lambda dummy: works)
+    got = binding.method(lambda name: f"/{name}" if name in have else None, lambda dummy: works)
     assert got == want
 
 
@@ -45,12 +45,12 @@ def test_method(have: set[str], works: bool, want: Method) -> None:
     ],
 )
 def test_bind(how: Method, cpus: str, node: int | None, want: str) -> None:
-    assert " ".join(numa.bind(["prog", "x"], cpus, node, how)) == want
+    assert " ".join(binding.bind(["prog", "x"], cpus, node, how)) == want
 
 
 def _ways() -> list[Method]:
     """Every way to bind that works on this machine."""
-    found = [numa.method(), numa.method(works=lambda dummy: False), numa.method(lambda dummy: None)]
+    found = [binding.method(), binding.method(works=lambda dummy: False), binding.method(lambda dummy: None)]
     return list(dict.fromkeys(found))
 
 
@@ -61,6 +61,6 @@ def test_the_program_is_really_bound(how: Method) -> None:
     cpus = f"{allowed[0]},{allowed[-1]}"
     show = "import os; print(sorted(os.sched_getaffinity(0)))"
     out = subprocess.run(
-        numa.bind([sys.executable, "-c", show], cpus, None, how), capture_output=True, text=True, check=True
+        binding.bind([sys.executable, "-c", show], cpus, None, how), capture_output=True, text=True, check=True
     )
     assert out.stdout.strip() == str(sorted({allowed[0], allowed[-1]}))

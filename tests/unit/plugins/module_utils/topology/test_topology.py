@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi import parse_topo
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import cpus as cpulist
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import machine as topology
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_topo import parse_topo
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import machine as topology_machine
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import binding
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import (
     GpuPlace,
@@ -20,8 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine
     NumaNode,
     Topology,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.merge import merge
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import pci_gpus, read_sysfs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import merge, pci_gpus, read_sysfs
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 
 NDV4_MASKS = ["ffffff000000"] * 2 + ["ffffff"] * 2 + ["ffffff000000000000000000"] * 2 + ["ffffff000000000000"] * 2
@@ -52,14 +50,14 @@ NDV4 = machine([f"{24 * node}-{24 * node + 23}" for node in range(4)], machines.
     ],
 )
 def test_cpu_lists(text: str, cpus: list[int], written: str) -> None:
-    assert cpulist.parse(text) == cpus
-    assert cpulist.write(cpus) == written
+    assert topology_machine.parse(text) == cpus
+    assert topology_machine.write(cpus) == written
 
 
 @pytest.mark.parametrize("text", ["a", "1-", "-1", "3-1", "1,,2", "0-999999999", "1-2-3", "0x3", "9" * 40, "1:2"])
 def test_what_is_no_cpu_list(text: str) -> None:
-    with pytest.raises(topology.TopologyError):
-        cpulist.parse(text)
+    with pytest.raises(topology_machine.CpuListError):
+        topology_machine.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +72,7 @@ def test_what_is_no_cpu_list(text: str) -> None:
     ],
 )
 def test_masks_of_any_width(text: str, mask: str) -> None:
-    assert cpulist.mask(cpulist.parse(text)) == mask
+    assert topology_machine.mask(topology_machine.parse(text)) == mask
 
 
 @pytest.mark.parametrize(
@@ -89,8 +87,8 @@ def test_masks_of_any_width(text: str, mask: str) -> None:
     ],
 )
 def test_split_keeps_hardware_threads_together(text: str, parts: int, want: list[str]) -> None:
-    assert cpulist.split(text, parts) == want
-    assert cpulist.write(cpu for part in want for cpu in cpulist.parse(part)) == text
+    assert topology_machine.split(text, parts) == want
+    assert topology_machine.write(cpu for part in want for cpu in topology_machine.parse(part)) == text
 
 
 def test_binding_of_ndv4_is_that_of_the_specification() -> None:
@@ -179,15 +177,15 @@ def test_sysfs_of_ndv4(tmp_path: Path, linked: bool) -> None:
     ],
 )
 def test_addresses(tmp_path: Path, text: str, sysfs: str, written: str) -> None:
-    where = topology.address(text)
-    assert where is not None and topology.bus_id(where) == written
+    where = topology_machine.address(text)
+    assert where is not None and topology_machine.bus_id(where) == written
     machines.sysfs(tmp_path, ["0-1", "2-3"], [(sysfs, 1)])
     assert read_sysfs(str(tmp_path), [text]).gpus[0] == GpuPlace(0, written, 1, "2-3")
 
 
 @pytest.mark.parametrize("text", ["", "N/A", "1:2:3", "0000:00:00.9", "zzzz:00:00.0"])
 def test_what_is_no_address_has_no_place(tmp_path: Path, text: str) -> None:
-    assert topology.address(text) is None
+    assert topology_machine.address(text) is None
     assert read_sysfs(str(tmp_path), [text]).gpus[0].numa_node is None
 
 
@@ -299,7 +297,7 @@ def test_ethernet_counts_where_there_is_no_infiniband() -> None:
 
 def test_facts_are_json_and_come_back(tmp_path: Path) -> None:
     whole = merge(read_sysfs(machines.ndv4_sysfs(tmp_path)), None)
-    facts = json.loads(json.dumps(topology.facts(whole)))
+    facts = json.loads(json.dumps(topology_machine.facts(whole)))
     assert facts["gpus"][0] == {
         "index": 0,
         "bus_id": "00000001:00:00.0",
@@ -307,7 +305,7 @@ def test_facts_are_json_and_come_back(tmp_path: Path) -> None:
         "cpus": "24-47",
         "nics": ["mlx5_ib0"],
     }
-    assert topology.from_facts(facts) == whole
+    assert topology_machine.from_facts(facts) == whole
 
 
 @pytest.mark.parametrize(
@@ -331,5 +329,5 @@ def test_facts_are_json_and_come_back(tmp_path: Path) -> None:
     ],
 )
 def test_facts_that_make_no_sense_are_refused(value: t.Any) -> None:
-    with pytest.raises(topology.TopologyError):
-        topology.from_facts(value)
+    with pytest.raises(topology_machine.CpuListError):
+        topology_machine.from_facts(value)

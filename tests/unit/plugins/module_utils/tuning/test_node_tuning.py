@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning import files, host, task, units, values
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.files import Settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning import module, settings, values
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.settings import TuningSettings
 
-ALL = Settings(
+ALL = TuningSettings(
     limits={"memlock": "unlimited", "nofile": "1048576"},
     sysctl={"vm.zone_reclaim_mode": "1", "net.ipv4.tcp_rmem": "4096 67108864 1073741824"},
     transparent_hugepages="madvise",
@@ -29,17 +29,17 @@ ZONE = "/proc/sys/vm/zone_reclaim_mode"
 
 
 def test_nothing_wanted_is_no_file() -> None:
-    assert set(files.files(Settings()).values()) == {None}
+    assert set(settings.files(TuningSettings()).values()) == {None}
 
 
 def test_limits_reach_logins_and_jobs() -> None:
-    made = files.files(ALL)
-    assert "*  soft  memlock   unlimited\n*  hard  memlock   unlimited\n" in str(made[files.LIMITS])
-    assert "[Service]\nLimitMEMLOCK=infinity\nLimitNOFILE=1048576\n" in str(made[files.SLURMD])
+    made = settings.files(ALL)
+    assert "*  soft  memlock   unlimited\n*  hard  memlock   unlimited\n" in str(made[settings.LIMITS])
+    assert "[Service]\nLimitMEMLOCK=infinity\nLimitNOFILE=1048576\n" in str(made[settings.SLURMD])
 
 
 def test_the_rules_for_adapters_leave_others_to_rdma_core() -> None:
-    lines = str(files.files(ALL)[files.RDMA]).splitlines()
+    lines = str(settings.files(ALL)[settings.RDMA]).splitlines()
     assert [re.search(r'KERNELS=="(\w+):\*".*NAME_FIXED (\w+)"', line).groups() for line in lines[1:3]] == [  # type: ignore[union-attr]
         ("0101", "mlx5_ib0"),
         ("0102", "mlx5_ib1"),
@@ -50,16 +50,16 @@ def test_the_rules_for_adapters_leave_others_to_rdma_core() -> None:
 
 def test_the_rule_for_nfs_comes_after_that_of_nfs_utils_and_keeps_awk_s_dollar() -> None:
     """udev takes a single dollar for a substitution of its own: "$4" is an invalid one."""
-    assert Path(files.READAHEAD).name > "99-nfs.rules"
-    rule = str(files.files(ALL)[files.READAHEAD])
+    assert Path(settings.READAHEAD).name > "99-nfs.rules"
+    rule = str(settings.files(ALL)[settings.READAHEAD])
     assert "$$4 == bdi" in rule
     assert re.findall(r"\$\w+", rule.replace("$$", "")) == ["$kernel"]
 
 
 @pytest.mark.parametrize("limits", [{"cores": "1"}, {"memlock": "unlimited", "rss": "1"}])
 def test_an_unknown_limit_is_refused(limits: dict[str, str]) -> None:
-    with pytest.raises(files.SettingError, match="known are memlock, nofile, nproc, stack"):
-        files.files(Settings(limits=limits))
+    with pytest.raises(settings.SettingError, match="known are memlock, nofile, nproc, stack"):
+        settings.files(TuningSettings(limits=limits))
 
 
 @pytest.mark.parametrize(
@@ -82,18 +82,18 @@ def test_values_as_the_kernel_prints_them(text: str, value: str) -> None:
     assert values.normal(text) == value
 
 
-def follow(plan: values.Plan, now: dict[str, str]) -> dict[str, str]:
+def follow(plan: values.TuningPlan, now: dict[str, str]) -> dict[str, str]:
     return {**now, **{one.path: one.after for one in plan.writes}}
 
 
 def test_a_value_is_set_kept_and_given_back() -> None:
-    wanted, now = values.values(Settings(sysctl={"vm.zone_reclaim_mode": "1"}), []), {ZONE: "0"}
+    wanted, now = values.values(TuningSettings(sysctl={"vm.zone_reclaim_mode": "1"}), []), {ZONE: "0"}
     first = values.plan(wanted, now, {})
     assert [tuple(one) for one in first.writes] == [("vm.zone_reclaim_mode", ZONE, "0", "1")]
     now = follow(first, now)
     second = values.plan(wanted, now, first.record)
     assert (second.writes, second.record) == ([], first.record)
-    changed = values.plan(values.values(Settings(sysctl={"vm.zone_reclaim_mode": "3"}), []), now, first.record)
+    changed = values.plan(values.values(TuningSettings(sysctl={"vm.zone_reclaim_mode": "3"}), []), now, first.record)
     assert changed.record["vm.zone_reclaim_mode"]["before"] == "0", "what was there before us, not before this run"
     now = follow(changed, now)
     back = values.plan([], now, changed.record)
@@ -101,7 +101,7 @@ def test_a_value_is_set_kept_and_given_back() -> None:
 
 
 def test_what_was_so_before_us_is_not_given_back() -> None:
-    plan = values.plan(values.values(Settings(sysctl={"vm.zone_reclaim_mode": "1"}), []), {ZONE: "1"}, {})
+    plan = values.plan(values.values(TuningSettings(sysctl={"vm.zone_reclaim_mode": "1"}), []), {ZONE: "1"}, {})
     assert (plan.writes, plan.record) == ([], {})
 
 
@@ -112,16 +112,18 @@ def test_what_somebody_changed_since_is_theirs() -> None:
 
 
 def test_a_value_that_the_kernel_lacks_is_no_error() -> None:
-    plan = values.plan(values.values(Settings(sunrpc_slots=128), []), {}, {})
+    plan = values.plan(values.values(TuningSettings(sunrpc_slots=128), []), {}, {})
     assert (plan.writes, plan.record) == ([], {})
     assert [one.level for one in plan.findings] == ["info"]
 
 
 def test_every_nfs_mount_gets_the_read_ahead_and_none_is_no_finding() -> None:
     devices = ["/sys/class/bdi/0:41/read_ahead_kb", "/sys/class/bdi/0:42/read_ahead_kb"]
-    plan = values.plan(values.values(Settings(nfs_readahead_kb=15380), devices), dict.fromkeys(devices, "128"), {})
+    plan = values.plan(
+        values.values(TuningSettings(nfs_readahead_kb=15380), devices), dict.fromkeys(devices, "128"), {}
+    )
     assert [one.path for one in plan.writes] == devices
-    assert values.plan(values.values(Settings(nfs_readahead_kb=15380), []), {}, {}).findings == []
+    assert values.plan(values.values(TuningSettings(nfs_readahead_kb=15380), []), {}, {}).findings == []
 
 
 @pytest.mark.parametrize(
@@ -161,7 +163,7 @@ def test_later_files_in_the_order_of_sysctl(tmp_path: Path) -> None:
             "etc/sysctl.conf": "last",
         },
     )
-    assert list(host.later_sysctl(root).values()) == ["vendor", "late", "last"]
+    assert list(values.later_sysctl(root).values()) == ["vendor", "late", "last"]
 
 
 def test_nfs_mounts_by_their_device(tmp_path: Path) -> None:
@@ -170,7 +172,7 @@ def test_nfs_mounts_by_their_device(tmp_path: Path) -> None:
         "200 25 0:41 /sub /n rw - nfs4 127.0.0.1:/e rw\n201 25 0:39 / /proc/fs/nfsd rw shared:85 - nfsd nfsd rw\n"
     )
     root = machine(tmp_path, {"proc/self/mountinfo": mounts})
-    assert host.nfs_devices(root) == ["/sys/class/bdi/0:41/read_ahead_kb"]
+    assert values.nfs_devices(root) == ["/sys/class/bdi/0:41/read_ahead_kb"]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_nfs_mounts_by_their_device(tmp_path: Path) -> None:
     ],
 )
 def test_a_container_is_known(tmp_path: Path, texts: dict[str, str], kind: str) -> None:
-    assert host.container(machine(tmp_path, texts)) == kind
+    assert values.container(machine(tmp_path, texts)) == kind
 
 
 def test_adapters_with_other_names_are_told_and_not_renamed(tmp_path: Path) -> None:
@@ -196,7 +198,7 @@ def test_adapters_with_other_names_are_told_and_not_renamed(tmp_path: Path) -> N
         link = tmp_path / "sys/class/infiniband" / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(place)
-    (finding,) = host.misnamed({"0101": "mlx5_ib0", "0102": "mlx5_ib1"}, str(tmp_path))
+    (finding,) = values.misnamed({"0101": "mlx5_ib0", "0102": "mlx5_ib1"}, str(tmp_path))
     assert finding.about == "mlx5_0"
     assert "mlx5_ib0 from the next boot" in finding.text
 
@@ -209,7 +211,7 @@ def test_a_refused_value_does_not_make_us_forget_the_others(tmp_path: Path, monk
 
     def write(writes: t.Sequence[values.Write]) -> None:
         if writes[0].name == "refused":
-            raise host.ApplyError("refused")
+            raise values.TuningError("refused")
 
     writes = [values.Write(name, "", "", "") for name in ("changed", "back", "refused", "later")]
     new = {"changed": entry("0", "2"), "refused": entry("0", "bad")}
@@ -217,14 +219,16 @@ def test_a_refused_value_does_not_make_us_forget_the_others(tmp_path: Path, monk
         "values": {"changed": entry("0", "1"), "back": entry("0", "1"), "later": entry("0", "1")},
         "enabled": ["fm"],
     }
-    work = task.Work([], values.Plan(writes, new, []), units.Steps([], [], [], ["fm"], [], []), {"values": new}, [])
-    monkeypatch.setattr(task, "survey", lambda params, record: work)
-    monkeypatch.setattr(task.owned, "load", lambda path: earlier)
+    work = module.Work(
+        [], values.TuningPlan(writes, new, []), module.Steps([], [], [], ["fm"], [], []), {"values": new}, []
+    )
+    monkeypatch.setattr(module, "survey", lambda params, record: work)
+    monkeypatch.setattr(module._files, "load", lambda path: earlier)
     saved: list[dict[str, t.Any]] = []
-    monkeypatch.setattr(task.owned, "save", lambda path, record: saved.append(copy.deepcopy(record)))
-    monkeypatch.setattr(task.host, "write", write)
-    with pytest.raises(host.ApplyError):
-        task.perform(Applying(), {"record": str(tmp_path / "record.json")})
+    monkeypatch.setattr(module._files, "save", lambda path, record: saved.append(copy.deepcopy(record)))
+    monkeypatch.setattr(module.values, "write", write)
+    with pytest.raises(values.TuningError):
+        module.perform(Applying(), {"record": str(tmp_path / "record.json")})
     assert saved[-1]["values"] == {
         "changed": entry("0", "2"),
         "later": entry("0", "1"),
@@ -255,22 +259,22 @@ PARAMS: dict[str, t.Any] = {
 
 
 def test_null_and_nothing_take_a_setting_away_and_absent_all() -> None:
-    wanted = task.settings(PARAMS)
+    wanted = module.settings(PARAMS)
     assert (wanted.limits, wanted.sysctl) == ({"memlock": "unlimited"}, {"vm.zone_reclaim_mode": "1"})
-    assert task.settings({**PARAMS, "state": "absent"}) == Settings()
-    with pytest.raises(files.SettingError, match="sunrpc_slots is -1"):
-        task.settings({**PARAMS, "sunrpc_slots": -1})
+    assert module.settings({**PARAMS, "state": "absent"}) == TuningSettings()
+    with pytest.raises(settings.SettingError, match="sunrpc_slots is -1"):
+        module.settings({**PARAMS, "sunrpc_slots": -1})
 
 
 def test_a_container_gets_nothing_that_would_set_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """systemd in a privileged container reads sysctl.d and tmpfiles.d at its boot and writes to the host's kernel."""
     planned: dict[str, str | None] = {}
-    monkeypatch.setattr(task.host, "container", lambda: "podman")
-    monkeypatch.setattr(task.host, "unit_exists", lambda name: False)
-    monkeypatch.setattr(task.owned, "plan", lambda wanted: (planned.update(wanted), ([], []))[1])
-    work = task.survey(PARAMS, {"enabled": ["x"], "values": {"y": {}}})
-    assert {path for path, text in planned.items() if text} == {files.LIMITS, files.SLURMD}
-    assert set(files.KERNEL) == set(files.files(ALL)) - {files.LIMITS, files.SLURMD}
+    monkeypatch.setattr(module.values, "container", lambda: "podman")
+    monkeypatch.setattr(module.values, "unit_exists", lambda name: False)
+    monkeypatch.setattr(module._files, "plan", lambda wanted: (planned.update(wanted), ([], []))[1])
+    work = module.survey(PARAMS, {"enabled": ["x"], "values": {"y": {}}})
+    assert {path for path, text in planned.items() if text} == {settings.LIMITS, settings.SLURMD}
+    assert set(settings.KERNEL) == set(settings.files(ALL)) - {settings.LIMITS, settings.SLURMD}
     assert (work.values.writes, work.units.lines()) == ([], [])
     assert work.record == {"enabled": ["x"], "values": {"y": {}}}, "what is noted belongs to another boot of this disk"
     assert "nvidia-fabricmanager" in work.findings[-1].text
@@ -300,9 +304,11 @@ class Systemd:
         return Outcome(0, "Address already in use", "", 0)
 
 
-def bring(systemd: Systemd, services: list[str], earlier: list[str], retries: int = 2) -> tuple[units.Steps, list[str]]:
-    steps = units.plan(services, [], earlier, runner=systemd, is_loaded=lambda name: True)
-    failed = units.apply(steps, units.Patience(retries, 1), runner=systemd, sleep=lambda seconds: None)
+def bring(
+    systemd: Systemd, services: list[str], earlier: list[str], retries: int = 2
+) -> tuple[module.Steps, list[str]]:
+    steps = module.plan(services, [], earlier, runner=systemd, is_loaded=lambda name: True)
+    failed = module.apply(steps, module.Patience(retries, 1), runner=systemd, sleep=lambda seconds: None)
     return steps, [one.text for one in [*steps.findings, *failed]]
 
 
@@ -318,7 +324,7 @@ def test_a_service_is_enabled_and_started_once() -> None:
 
 
 def test_a_service_that_cannot_be_for_one_run_is_given_back_all_the_same() -> None:
-    assert units.plan(["fm"], [], ["fm"], runner=Systemd({"fm": "masked"})).enabled == ["fm"]
+    assert module.plan(["fm"], [], ["fm"], runner=Systemd({"fm": "masked"})).enabled == ["fm"]
 
 
 def test_an_enabled_service_is_not_ours_to_disable() -> None:
@@ -343,9 +349,9 @@ def test_a_service_that_cannot_be_is_named_with_what_to_do(state: str, says: str
 
 
 def test_a_module_that_does_not_load_is_named() -> None:
-    steps = units.plan([], ["nvidia-peermem"], [], is_loaded=lambda name: False)
+    steps = module.plan([], ["nvidia-peermem"], [], is_loaded=lambda name: False)
     missing = Outcome(1, "", "modprobe: FATAL: Module nvidia-peermem not found", 0)
-    (finding,) = units.apply(steps, units.Patience(), runner=lambda argv: missing)
+    (finding,) = module.apply(steps, module.Patience(), runner=lambda argv: missing)
     assert (finding.level, finding.about) == ("error", "nvidia-peermem")
     assert "FATAL" in finding.text
     assert "only claims to be" in finding.text

@@ -12,15 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import (
-    dump,
-    dump_host,
-    jobs,
-    start_host,
-    state,
-    trial,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import database, plan, state
 
 CONF = """# Ansible managed
 AuthType=auth/munge
@@ -33,27 +26,28 @@ StorageLoc=slurm_acct_db
 
 
 def test_a_password_goes_into_a_file_and_not_on_a_command_line() -> None:
-    conf = dump.settings(CONF)
-    text = dump.client(conf, local=False)
+    conf = database.settings(CONF)
+    text = database.client(conf, local=False)
     assert text == '[client]\nhost=db.example\nport=3307\nuser=slurm\npassword="s3cr=et"\n'
-    assert 'password="a\\\\b\\"c"' in dump.client({"storagepass": 'a\\b"c'}, local=False)
-    cloud = dump.client({**conf, "storageparameters": "SSL_CA=/etc/ssl/ca.pem,SSL_CIPHER=A"}, local=False)
+    assert 'password="a\\\\b\\"c"' in database.client({"storagepass": 'a\\b"c'}, local=False)
+    cloud = database.client({**conf, "storageparameters": "SSL_CA=/etc/ssl/ca.pem,SSL_CIPHER=A"}, local=False)
     assert "ssl-ca=/etc/ssl/ca.pem\nssl-cipher=A\n" in cloud
-    assert dump.client(conf, local=True) == "[client]\nuser=root\n"
-    for argv in (dump.dump_argv("mariadb-dump", "/run/x", "d"), dump.size_argv("mariadb", "/run/x", "d")):
+    assert database.client(conf, local=True) == "[client]\nuser=root\n"
+    for argv in (database.dump_argv("mariadb-dump", "/run/x", "d"), database.size_argv("mariadb", "/run/x", "d")):
         assert "s3cr=et" not in " ".join(argv) and "--defaults-extra-file=/run/x" in argv
 
 
 def test_how_large_a_database_is() -> None:
-    assert dump.sizes("1048576\t524288\t31\n", "d") == (1048576, 524288)
+    assert database.sizes("1048576\t524288\t31\n", "d") == (1048576, 524288)
     for text, words in (("0 0 0", "has no tables"), ("ERROR 1045", "did not tell"), ("", "did not tell")):
-        with pytest.raises(dump.DumpError, match=words):
-            dump.sizes(text, "d")
-    with pytest.raises(dump.DumpError, match="is not the name of a database"):
-        dump.size_argv("mariadb", "/run/x", "d' OR '1'='1")
-    assert dump.room_problem("/var", 10, 10, "x") == ""
+        with pytest.raises(database.DumpError, match=words):
+            database.sizes(text, "d")
+    with pytest.raises(database.DumpError, match="is not the name of a database"):
+        database.size_argv("mariadb", "/run/x", "d' OR '1'='1")
+    assert database.room_problem("/var", 10, 10, "x") == ""
     assert (
-        dump.room_problem("/var", 10**9, 2 * 10**9, "a copy") == "/var has 1.0 GB free, and a copy needs about 2.0 GB"
+        database.room_problem("/var", 10**9, 2 * 10**9, "a copy")
+        == "/var has 1.0 GB free, and a copy needs about 2.0 GB"
     )
 
 
@@ -69,7 +63,7 @@ def test_how_large_a_database_is() -> None:
 def test_whether_a_dump_is_whole(tmp_path: Path, content: bytes, whole: bool) -> None:
     path = tmp_path / "d.sql"
     path.write_bytes(content)
-    assert (dump.whole(path) == "") is whole
+    assert (database.whole(path) == "") is whole
 
 
 EARLY: dict[str, t.Any] = {"target": "26.05.5-1", "time": 100.0}
@@ -89,21 +83,21 @@ OTHER = {"target": "25.11.1-1", "time": 300.0}
     ],
 )
 def test_which_copy_is_good(have: str, since: float | None, found: t.Mapping[str, t.Any] | None) -> None:
-    assert dump.usable([EARLY, LATE, OTHER], have, "26.05.5-1", since) == found
+    assert database.usable([EARLY, LATE, OTHER], have, "26.05.5-1", since) == found
 
 
 def test_how_to_go_back() -> None:
     record = {"database": "slurm_acct_db", "path": "/b/d.sql", "conf": "/b/d.conf"}
-    text = dump.way_back(record, ["slurmdbd=24.11.5-4"])
+    text = database.way_back(record, ["slurmdbd=24.11.5-4"])
     assert "apt-get install --allow-downgrades slurmdbd=24.11.5-4" in text and "mariadb < /b/d.sql" in text
 
 
 def test_a_copy_has_a_name_of_its_own_and_a_digest(tmp_path: Path) -> None:
-    assert dump.name("slurm_acct_db", "1:24.11/5", "26.05.5-1", "X") == "slurm_acct_db-1_24.11_5-before-26.05.5-1-X"
+    assert database.name("slurm_acct_db", "1:24.11/5", "26.05.5-1", "X") == "slurm_acct_db-1_24.11_5-before-26.05.5-1-X"
     path = tmp_path / "x"
     path.write_bytes(b"")
-    assert dump_host.digest(path) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    assert dump_host.digest(tmp_path / "absent") == ""
+    assert database.digest(path) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert database.digest(tmp_path / "absent") == ""
 
 
 def job(number: int, state_: str) -> dict[str, t.Any]:
@@ -113,16 +107,16 @@ def job(number: int, state_: str) -> dict[str, t.Any]:
 def test_jobs_that_were_lost() -> None:
     before = [job(1, "RUNNING"), job(2, "PENDING"), job(3, "RUNNING"), job(4, "RUNNING"), job(5, "RUNNING")]
     now = [job(1, "RUNNING"), job(2, "RUNNING"), job(4, "PENDING")]
-    assert jobs.missing(before, now) == [3, 5]
-    ended = jobs.ends("3|COMPLETED\n5|CANCELLED by 2001\nx|y\n")
+    assert plan.missing(before, now) == [3, 5]
+    ended = plan.ends("3|COMPLETED\n5|CANCELLED by 2001\nx|y\n")
     assert ended == {3: "COMPLETED", 5: "CANCELLED"}
-    assert jobs.problems(before, now, ended) == ["job 4 (train of anna) ran before and is PENDING now"]
-    assert jobs.problems(before[2:3], now, {}) == ["job 3 (train of anna, RUNNING before) is gone"]
-    assert jobs.problems(before[2:3], now, {3: "RUNNING"}) == ["job 3 (train of anna, RUNNING before) is gone"]
-    assert jobs.problems(before[2:3], now, {3: "NODE_FAIL"}) == [
+    assert plan.problems(before, now, ended) == ["job 4 (train of anna) ran before and is PENDING now"]
+    assert plan.problems(before[2:3], now, {}) == ["job 3 (train of anna, RUNNING before) is gone"]
+    assert plan.problems(before[2:3], now, {3: "RUNNING"}) == ["job 3 (train of anna, RUNNING before) is gone"]
+    assert plan.problems(before[2:3], now, {3: "NODE_FAIL"}) == [
         "job 3 (train of anna) ran before and is NODE_FAIL now"
     ]
-    assert jobs.counts(before) == {"PENDING": 1, "RUNNING": 4}
+    assert plan.counts(before) == {"PENDING": 1, "RUNNING": 4}
 
 
 @pytest.mark.parametrize(
@@ -177,10 +171,10 @@ def test_a_dump_leaves_what_a_killed_copy_of_the_state_left(tmp_path: Path, monk
     (tmp_path / "slurmdbd.conf").write_text(CONF)
     (tmp_path / "state-x.partial").mkdir()
     (tmp_path / "slurm_acct_db-x.sql.partial").touch()
-    monkeypatch.setattr(dump_host, "_program", lambda *dummy: "echo")
+    monkeypatch.setattr(database, "_program", lambda *dummy: "echo")
     params = {"directory": tmp_path, "config": tmp_path / "slurmdbd.conf", "have": "1", "target": "2", "timeout": 9}
-    with pytest.raises(dump.DumpError, match="does not end with"):
-        dump_host.Dumper(params)._copy("/run/x")
+    with pytest.raises(database.DumpError, match="does not end with"):
+        database.Dumper(params)._copy("/run/x")
     assert [path.name for path in tmp_path.glob("*.partial")] == ["state-x.partial"]
 
 
@@ -193,11 +187,11 @@ def test_a_slurmdbd_that_answers_is_left_alone(tmp_path: Path, monkeypatch: pyte
         shown = "ActiveState=active\nSubState=running\nNRestarts=3\nResult=success\n"
         return Outcome(0, shown if argv[0] == "systemctl" else "lab\n", "", 0.1)
 
-    monkeypatch.setattr(start_host, "run", run)
-    worker = start_host.Starter({"config": tmp_path / "slurmdbd.conf", "wait": 5, "version": "26.05.5"})
+    monkeypatch.setattr(database, "run", run)
+    worker = database.Starter({"config": tmp_path / "slurmdbd.conf", "wait": 5, "version": "26.05.5"})
     assert worker.run("")["done"] and calls == ["sacctmgr"]
-    monkeypatch.setattr(start_host.Starter, "_answers", lambda dummy: False)
-    with pytest.raises(start_host.StartError, match="slurmdbd ended"):
+    monkeypatch.setattr(database.Starter, "_answers", lambda dummy: False)
+    with pytest.raises(database.StartError, match="slurmdbd ended"):
         worker.run("")
 
 
@@ -235,17 +229,17 @@ NodeName=c1
 
 
 def test_plugins_that_a_configuration_asks_for() -> None:
-    wanted = trial.plugins(SLURM_CONF)
+    wanted = state.plugins(SLURM_CONF)
     names = {"auth_munge", "task_cgroup", "task_affinity", "topology_default", "job_container_tmpfs", "mpi_pmix"}
     assert set(wanted) == names
     there = {"auth_munge", "task_cgroup", "task_affinity", "topology_flat", "mpi_pmi2"}
-    assert trial.lacking(wanted, there) == [
+    assert state.lacking(wanted, there) == [
         "jobcontainertype=job_container/tmpfs: the new packages hold no plugin job_container_tmpfs.so",
         "mpidefault=pmix: the new packages hold no plugin mpi_pmix.so",
     ]
-    assert trial.lost(["mpi_pmix", "data_parser_v0_0_40", "auth_munge"], there) == ["mpi_pmix"]
+    assert state.lost(["mpi_pmix", "data_parser_v0_0_40", "auth_munge"], there) == ["mpi_pmix"]
 
 
 def test_the_trial_loads_its_own_plugins() -> None:
-    text = trial.staged(SLURM_CONF, "/stage/plugins")
+    text = state.staged(SLURM_CONF, "/stage/plugins")
     assert text.endswith("NodeName=c1\nPluginDir=/stage/plugins\n") and "/old" not in text

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._command import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import apt, daemons, packages, packages_task
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.versions import VersionError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import packages, state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.plan import VersionError
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "slurm_upgrade"
 OLD, NEW = "24.11.5-4+deb13u1", "26.05.5-1"
@@ -41,7 +41,7 @@ def test_what_is_installed() -> None:
 def test_a_dpkg_that_was_killed() -> None:
     assert not packages.unfinished("ii \nrc \nun \nhi \n")
     assert all(packages.unfinished(f"ii \n{status}\n") for status in ("iU ", "iF ", "iHR", "iW ", "it ", "iiR"))
-    assert packages.torn("ii |slurmd\niHR|libze1:amd64\niU |slurm-client\n") == ["libze1:amd64"]
+    assert packages.half_installed("ii |slurmd\niHR|libze1:amd64\niU |slurm-client\n") == ["libze1:amd64"]
     plan = packages.host("26.05", [], dict.fromkeys(ALL, NEW), THERE)  # all unpacked, none configured
     assert (plan.version, plan.changes) == (NEW, False)
 
@@ -60,10 +60,10 @@ def test_what_is_torn_may_not_fit_what_is_still_old(monkeypatch: pytest.MonkeyPa
             return Outcome(0, "", "", 0.0)
         return Outcome(100 if argv[0] == "apt-get" else 1, "", "E: Unmet dependencies.", 0.0)
 
-    monkeypatch.setattr(apt, "run", run)
-    monkeypatch.setattr(apt, "POLICY", tmp_path / "policy-rc.d")
-    monkeypatch.setattr(apt, "no_daemons", contextlib.nullcontext)
-    apt.Apt([], "26.05", -1, 1, False).repair()
+    monkeypatch.setattr(packages, "run", run)
+    monkeypatch.setattr(packages, "POLICY", tmp_path / "policy-rc.d")
+    monkeypatch.setattr(packages, "no_daemons", contextlib.nullcontext)
+    packages.SlurmApt([], "26.05", -1, 1, False).repair()
     assert [argv[-1] for argv in calls if argv[0] == "apt-get"] == ["libhwloc15:amd64", "install"]
 
 
@@ -80,9 +80,9 @@ def test_what_is_configured_may_not_fit_what_is_still_old(
         said = "E: Unmet dependencies. Try 'apt --fix-broken install' with no packages" if broken else ""
         return Outcome(100 if broken else 0, "", said, 0.0)
 
-    monkeypatch.setattr(apt, "run", run)
-    monkeypatch.setattr(apt, "no_daemons", contextlib.nullcontext)
-    apt.Apt([], "26.05", -1, 1, False).repair()
+    monkeypatch.setattr(packages, "run", run)
+    monkeypatch.setattr(packages, "no_daemons", contextlib.nullcontext)
+    packages.SlurmApt([], "26.05", -1, 1, False).repair()
     assert [argv[-1] for argv in calls if argv[0] == "apt-get"] == (["check"] if fits else ["check", "install"])
 
 
@@ -148,38 +148,38 @@ def test_what_apt_would_do() -> None:
 
 def test_which_daemons_run() -> None:
     text = (FIXTURES / "systemctl-show.txt").read_text()
-    found = daemons.seen(text, lambda dummy: b"\0\x7fELF\x0024.11.5\0slurmctld version %s started\0")
-    assert found["slurmctld"] == daemons.Daemon(True, True, "24.11.5")
-    assert found["slurmd"] == daemons.Daemon(True, False, "")
+    found = state.seen(text, lambda dummy: b"\0\x7fELF\x0024.11.5\0slurmctld version %s started\0")
+    assert found["slurmctld"] == state.Daemon(True, True, "24.11.5")
+    assert found["slurmd"] == state.Daemon(True, False, "")
 
     def ended(pid: str) -> bytes:
         raise FileNotFoundError(pid)
 
-    assert daemons.seen(text, ended)["slurmdbd"] == daemons.Daemon(True, False, "")
+    assert state.seen(text, ended)["slurmdbd"] == state.Daemon(True, False, "")
 
 
 def test_a_version_in_a_program() -> None:
-    assert daemons.constant(b"\x0026.05.5\0") == "26.05.5"
-    assert daemons.constant(b"\x0026.11.0-0rc1\0") == "26.11.0-0rc1"
-    assert daemons.constant(b"\x0026.05.5\0 \x0024.11.5\0") == ""
-    assert daemons.constant(b"nothing") == ""
+    assert state.constant(b"\x0026.05.5\0") == "26.05.5"
+    assert state.constant(b"\x0026.11.0-0rc1\0") == "26.11.0-0rc1"
+    assert state.constant(b"\x0026.05.5\0 \x0024.11.5\0") == ""
+    assert state.constant(b"nothing") == ""
 
 
 def test_daemons_are_left_alone_and_the_administrator_s_policy_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "policy-rc.d"
-    with apt.no_daemons(path):
+    with packages.no_daemons(path):
         assert "exit 101" in path.read_text()
     assert not path.exists()
     path.write_text("#!/bin/sh\nexit 0 # mine\n")
-    with apt.no_daemons(path):
+    with packages.no_daemons(path):
         assert "exit 101" in path.read_text()
     assert "mine" in path.read_text()
 
 
 def test_a_policy_that_a_killed_run_left_goes(tmp_path: Path) -> None:
     path = tmp_path / "policy-rc.d"
-    path.write_text(f"#!/bin/sh\n# {apt.MARK}\nexit 101\n")
-    with apt.no_daemons(path):
+    path.write_text(f"#!/bin/sh\n# {packages.MARK}\nexit 101\n")
+    with packages.no_daemons(path):
         pass
     assert not path.exists()
 
@@ -191,11 +191,11 @@ dpkg: error processing archive /tmp/x/11-slurmd_26.05.5-1_amd64.deb (--unpack):
 Errors were encountered while processing:
  /tmp/x/11-slurmd_26.05.5-1_amd64.deb
 """
-    text = apt.told(Outcome(100, said, "E: Sub-process /usr/bin/dpkg returned an error code (1)\n", 1.0))
+    text = packages.told(Outcome(100, said, "E: Sub-process /usr/bin/dpkg returned an error code (1)\n", 1.0))
     assert text.startswith("E: Sub-process") and text.endswith("before installing new version: Device or resource busy")
     held = "The following packages have unmet dependencies:\n slurmd : Depends: libhwloc15 (>= 2.15.0) but 2.12.0-4"
-    assert "slurmd : Depends: libhwloc15" in apt.told(Outcome(100, held, "E: Unable to correct problems\n", 1.0))
-    assert apt.told(Outcome(1, "", "killed\n", 1.0)) == "exit status 1: killed"
+    assert "slurmd : Depends: libhwloc15" in packages.told(Outcome(100, held, "E: Unable to correct problems\n", 1.0))
+    assert packages.told(Outcome(1, "", "killed\n", 1.0)) == "exit status 1: killed"
 
 
 class FakeApt:
@@ -207,11 +207,15 @@ class FakeApt:
         self.calls: list[str] = []
         FakeApt.last = self
 
-    def look(self) -> packages.Host:
-        return packages.host("26.05", [], HERE, THERE) if self.done != "install" else packages.Host({}, NEW, [], False)
+    def look(self) -> packages.PackageHost:
+        return (
+            packages.host("26.05", [], HERE, THERE)
+            if self.done != "install"
+            else packages.PackageHost({}, NEW, [], False)
+        )
 
-    def daemons(self) -> dict[str, daemons.Daemon]:
-        return {"slurmd": daemons.Daemon(True, self.active, "24.11.5" if self.active else "")}
+    def daemons(self) -> dict[str, state.Daemon]:
+        return {"slurmd": state.Daemon(True, self.active, "24.11.5" if self.active else "")}
 
     def interrupted(self) -> bool:
         return self.broken
@@ -240,28 +244,28 @@ class FakeApt:
 def test_what_is_done_in_which_state(
     monkeypatch: pytest.MonkeyPatch, state: str, broken: bool, check: bool, calls: list[str], changed: bool
 ) -> None:
-    monkeypatch.setattr(packages_task, "Apt", FakeApt)
+    monkeypatch.setattr(packages, "SlurmApt", FakeApt)
     monkeypatch.setattr(FakeApt, "broken", broken)
-    found = packages_task.bring({**PARAMS, "state": state}, check)
+    found = packages.bring({**PARAMS, "state": state}, check)
     assert (FakeApt.last.calls, found["changed"], found["interrupted"]) == (calls, changed, broken)
     assert bool(found.get("diff")) is ("effect" in calls)
 
 
 def test_more_of_the_same_version_comes_beside_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages_task, "Apt", FakeApt)
+    monkeypatch.setattr(packages, "SlurmApt", FakeApt)
     monkeypatch.setattr(FakeApt, "active", True)
     here = {name: version for name, version in HERE.items() if name != "slurmctld"}
     there = {name: [OLD] for name in ALL}
     monkeypatch.setattr(FakeApt, "look", lambda dummy: packages.host(OLD, ["slurmctld"], here, there))
-    assert packages_task.bring({**PARAMS, "version": OLD}, False)["changed"]
+    assert packages.bring({**PARAMS, "version": OLD}, False)["changed"]
     assert FakeApt.last.calls == ["effect", "install"]
 
 
 def test_a_daemon_that_runs_keeps_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages_task, "Apt", FakeApt)
+    monkeypatch.setattr(packages, "SlurmApt", FakeApt)
     monkeypatch.setattr(FakeApt, "active", True)
-    with pytest.raises(apt.PackageError, match=r"slurmd 24\.11\.5 run here, .* by playbook upgrade_slurm\.yml"):
-        packages_task.bring(PARAMS, False)
+    with pytest.raises(packages.PackageError, match=r"slurmd 24\.11\.5 run here, .* by playbook upgrade_slurm\.yml"):
+        packages.bring(PARAMS, False)
     assert FakeApt.last.calls == []
-    assert packages_task.bring({**PARAMS, "under_daemons": True}, False)["changed"]
-    assert packages_task.bring({**PARAMS, "state": "planned"}, False)["problem"] == ""
+    assert packages.bring({**PARAMS, "under_daemons": True}, False)["changed"]
+    assert packages.bring({**PARAMS, "state": "planned"}, False)["problem"] == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import versions
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import plan
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import v
         ((27, 5), [(26, 11), (26, 5), (25, 11)]),
     ],
 )
-def test_what_a_release_takes_over(target: versions.Release, before: list[versions.Release]) -> None:
-    assert versions.accepted(target) == before
+def test_what_a_release_takes_over(target: plan.Release, before: list[plan.Release]) -> None:
+    assert plan.accepted(target) == before
 
 
 @pytest.mark.parametrize(
@@ -40,19 +40,19 @@ def test_what_a_release_takes_over(target: versions.Release, before: list[versio
     ],
 )
 def test_which_upgrade_is_possible(have: str, target: str, words: str) -> None:
-    said = versions.problem(have, target)
+    said = plan.problem(have, target)
     assert words in said and bool(said) == bool(words)
 
 
 @pytest.mark.parametrize("text", ["", "latest", "26", "slurm"])
 def test_what_is_no_version(text: str) -> None:
-    with pytest.raises(versions.VersionError, match="is not a version of Slurm"):
-        versions.numbers(text)
+    with pytest.raises(plan.VersionError, match="is not a version of Slurm"):
+        plan.numbers(text)
 
 
 def test_there_is_no_such_release() -> None:
-    with pytest.raises(versions.VersionError, match=r"25\.07 is not a release of Slurm"):
-        versions.accepted((25, 7))
+    with pytest.raises(plan.VersionError, match=r"25\.07 is not a release of Slurm"):
+        plan.accepted((25, 7))
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_there_is_no_such_release() -> None:
     ],
 )
 def test_a_version_is_named_as_exactly_as_one_likes(wanted: str, version: str, fits: bool) -> None:
-    assert versions.fits(wanted, version) is fits
+    assert plan.fits(wanted, version) is fits

@@ -1,0 +1,193 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a systemd unit needs so that it runs with its current files, and the commands that bring it there."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+import typing as t
+from pathlib import Path
+
+# What a systemd unit needs so that it runs with its current files: ``systemctl show`` to a plan. No I/O; private.
+
+
+_PROPERTIES = (
+    "ActiveState,DropInPaths,ExecMainStartTimestamp,FragmentPath,LoadState,NeedDaemonReload,SubState,UnitFileState"
+)
+SHOW = ["systemctl", "show", "--timestamp=us+utc", "--property", _PROPERTIES]  # the unit's name follows
+_RUNNING = ("active", "activating", "reloading", "refreshing")
+_ENABLED = ("enabled", "enabled-runtime", "static", "alias", "indirect", "generated", "linked")
+_UNIT_FILE = re.compile(
+    r"/systemd/system/([^/]+\.(?:mount|path|service|slice|socket|target|timer))(?:\.d/[^/]+\.conf)?$"
+)
+
+
+class ServicePlan(t.NamedTuple):
+    """``action`` is start, restart, reload or empty; ``stale`` are the files that the unit has not read."""
+
+    enable: bool
+    daemon_reload: bool
+    action: str
+    stale: list[str]
+
+    @property
+    def changed(self) -> bool:
+        return self.enable or bool(self.action)
+
+
+def parse_show(text: str) -> dict[str, str]:
+    """Read what ``systemctl show --property`` printed."""
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def unit_files(unit: t.Mapping[str, str]) -> list[str]:
+    """The unit's own files, which need a restart to take effect.
+
+    What a generator drew is new after every daemon-reload, changed or not: nfs-server would restart each time.
+    """
+    paths = (unit.get("FragmentPath", ""), *unit.get("DropInPaths", "").split())
+    return [path for path in paths if path and not path.startswith("/run/systemd/generator")]
+
+
+def running(unit: t.Mapping[str, str]) -> bool:
+    """Whether it runs or is on its way. One that failed and waits for its next attempt says that it is activating."""
+    waits = unit.get("SubState", "").startswith("auto-restart")  # since systemd 254 also: auto-restart-queued
+    return unit.get("ActiveState") in _RUNNING and not waits
+
+
+def units(paths: t.Iterable[str]) -> list[str]:
+    """The units that files of systemd are about, drop-ins of other units among them."""
+    found = (_UNIT_FILE.search(path) for path in paths)
+    return sorted({match.group(1) for match in found if match})
+
+
+def started(unit: t.Mapping[str, str]) -> float | None:
+    """When the main process started, in seconds of Unix time; systemd prints it as ``--timestamp=us+utc`` does."""
+    words = unit.get("ExecMainStartTimestamp", "").split()
+    if len(words) < 3:
+        return None
+    clock = words[2] if "." in words[2] else f"{words[2]}.0"
+    stamp = datetime.datetime.strptime(f"{words[1]} {clock}+0000", "%Y-%m-%d %H:%M:%S.%f%z")
+    return stamp.timestamp()
+
+
+def plan(
+    unit: t.Mapping[str, str],
+    restart_on: t.Mapping[str, float],
+    reload_on: t.Mapping[str, float],
+    reloaded: float = 0.0,
+) -> ServicePlan:
+    """Decide from the unit's state and the files' modification times.
+
+    Comparing times, not "did this run change the file", means that a run killed between writing a file and restarting
+    is made good by the next one.
+    """
+    enable = unit.get("UnitFileState", "") not in _ENABLED
+    stale_unit = unit.get("NeedDaemonReload") == "yes"
+    since = started(unit)
+    if not running(unit):
+        return ServicePlan(enable, stale_unit, "start", [])
+    if since is None:  # oneshot-like units keep no main process: nothing to compare with
+        return ServicePlan(enable, stale_unit, "", [])
+    stale = sorted(path for path, changed in restart_on.items() if changed > since)
+    if stale:
+        return ServicePlan(enable, stale_unit, "restart", stale)
+    stale = sorted(path for path, changed in reload_on.items() if changed > max(since, reloaded))
+    return ServicePlan(enable, stale_unit, "reload" if stale else "", stale)
+
+
+# Ask systemd about a service and act on it, for the module service_current.
+
+
+STAMPS = Path("/run/hpcai-service")
+
+
+def times(paths: t.Iterable[str], written: t.Mapping[str, float]) -> dict[str, float]:
+    """When files last changed; in check mode ``written`` are those that would have."""
+    return {**{path: Path(path).stat().st_mtime for path in paths if Path(path).is_file()}, **written}
+
+
+class ServiceError(Exception):
+    """The service cannot run; the text is fit for the user and holds the end of its journal."""
+
+
+class Service:
+    """One systemd service; ``module`` is the AnsibleModule with its name, reload, ready and timeout."""
+
+    def __init__(self, module: t.Any) -> None:
+        self.module = module
+        self.name: str = module.params["name"]
+        self.stamp = STAMPS / f"{self.name}.reloaded"
+
+    def show(self) -> dict[str, str]:
+        return parse_show(self._systemctl(*SHOW[1:]))
+
+    def reloaded(self) -> float:
+        """When this module last reloaded it, since the machine booted."""
+        return self.stamp.stat().st_mtime if self.stamp.exists() else 0.0
+
+    def run(self, unit: t.Mapping[str, str], todo: ServicePlan) -> None:
+        if todo.daemon_reload or self._outdated():
+            self.module.run_command(["systemctl", "daemon-reload"], check_rc=True)
+            unit = self.show()
+        if unit.get("LoadState") != "loaded":
+            raise ServiceError(f"There is no usable unit {self.name}: systemd says it is {unit.get('LoadState')}")
+        if todo.enable:
+            self._systemctl("enable")
+        self._act(todo.action)
+        self._wait()
+
+    def refuse_cycles(self) -> None:
+        """A unit of another vendor with After=multi-user.target is enough for a circle."""
+        verify = ["systemd-analyze", "verify", "--man=no", "multi-user.target"]
+        rc, dummy, err = self.module.run_command(verify)
+        if rc not in (0, 1):  # 1 is any finding about any unit of the machine
+            raise ServiceError(f"{' '.join(verify)} ended with {rc}: {err.strip()}")
+        if "ordering cycle" in err:
+            found = [line for line in err.splitlines() if re.search("ordering cycle|dependency on|break", line)]
+            raise ServiceError(
+                "At the next boot systemd would leave out a unit of this node, for some wait for each other: "
+                f"{'; '.join(found)}. Look which of them has an After= or Before= that it does not need "
+                "('systemctl cat UNIT'; a copy in /etc/systemd/system replaces a package's)"
+            )
+
+    def _outdated(self) -> bool:
+        """Whether systemd has yet to read a file of the service that belongs to another unit."""
+        names = units(entry["path"] for entry in self.module.params["files"])
+        show = ["systemctl", "show", "--property", "NeedDaemonReload", *names]
+        return bool(names) and "NeedDaemonReload=yes" in self.module.run_command(show, check_rc=True)[1]
+
+    def _systemctl(self, *words: str) -> str:
+        return self.module.run_command(["systemctl", *words, self.name], check_rc=True)[1]
+
+    def _act(self, action: str) -> None:
+        if action == "reload":
+            command = self.module.params["reload"] or ["systemctl", "reload", self.name]
+            self.module.run_command(command, check_rc=True)
+            self.stamp.parent.mkdir(exist_ok=True)
+            self.stamp.touch()
+        elif action:
+            self.module.run_command(["systemctl", "reset-failed", self.name])
+            rc, dummy, err = self.module.run_command(["systemctl", action, self.name])
+            if rc:
+                raise self._failed(f"systemctl {action} said: {err.strip()}")
+
+    def _wait(self) -> None:
+        ready, timeout = self.module.params["ready"], self.module.params["timeout"]
+        end = time.monotonic() + timeout
+        while running(self.show()):
+            rc, out, err = self.module.run_command(ready) if ready else (0, "", "")
+            if rc == 0:
+                return
+            if time.monotonic() > end:
+                raise self._failed(f"{' '.join(ready)} still fails after {timeout} s: {(err or out).strip()}")
+            time.sleep(0.3)
+        raise self._failed("it did not stay up")
+
+    def _failed(self, cause: str) -> ServiceError:
+        journal = ["journalctl", "-u", self.name, "-n", "12", "-o", "cat", "--no-pager"]
+        said = self.module.run_command(journal)[1]
+        return ServiceError(f"Service {self.name} does not run: {cause}. Its journal ends with:\n{said}")

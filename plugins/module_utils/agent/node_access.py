@@ -1,0 +1,374 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How the agent's checks touch the node: files, programs, users, mounts, processes of jobs, the mailbox."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import posixpath
+import pwd
+import re
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import finite
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import BrokenError, NodeAccess
+
+# How the agent's own checks touch the node: its files, its programs, and its users' rights. Private, stdlib only.
+
+
+TIMEOUT = 5.0
+# A kernel log or a file of sysfs that is larger than this is none.
+LARGEST = 16 << 20
+
+
+class Reach:
+    """The node below the roots that the configuration names; tests give another way to run programs."""
+
+    def __init__(self, sysfs: str, proc: str, runner: t.Callable[..., Outcome] = run) -> None:
+        self.sysfs, self.proc, self._runner = Path(sysfs), Path(proc), runner
+
+    def ask(self, argv: t.Sequence[str], data: str | None = None, seconds: float = TIMEOUT) -> Outcome:
+        """Run a program whose exit status is an answer; one that is absent or hangs raises BrokenError."""
+        return NodeAccess(seconds, self._runner).ask(argv, data)
+
+    def get(self, argv: t.Sequence[str], seconds: float = TIMEOUT) -> str:
+        """Run a program that has to succeed and to say something."""
+        outcome = self.ask(argv, None, seconds)
+        if outcome.problem or not outcome.out.strip():
+            raise BrokenError(f"{' '.join(argv)}: {outcome.problem or 'no output'}")
+        return outcome.out
+
+
+def reach(context: Context) -> Reach:
+    """Return the way to the node that all checks of a suite share."""
+    config = context.config
+    return t.cast(Reach, context.once("reach", lambda: Reach(config.sysfs, config.proc)))
+
+
+def text(path: str | Path) -> str | None:
+    """Return what a small file holds, None where it is not there; parts of sysfs refuse to be read."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(LARGEST).decode(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def needed(path: str | Path) -> str:
+    """Return what a file holds that every system has."""
+    found = text(path)
+    if not found:
+        raise BrokenError(f"{path} cannot be read or is empty")
+    return found
+
+
+def number(path: str | Path) -> int | None:
+    """Return the whole number in a file, None for everything else."""
+    found = text(path) or ""
+    return int(found) if found.isascii() and found.isdigit() and len(found) < 20 else None
+
+
+def listed(folder: str | Path, pattern: str = "*") -> list[Path]:
+    """Return what is in a directory, nothing where there is none."""
+    try:
+        return sorted(Path(folder).glob(pattern))
+    except OSError:
+        return []
+
+
+@contextlib.contextmanager
+def acting_as(user: str) -> t.Iterator[None]:
+    """Do as another user: file servers take root for nobody. Without being root this changes nothing."""
+    if not user or os.geteuid() != 0:
+        yield
+        return
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError as exc:
+        raise BrokenError(f"there is no user {user}") from exc
+    groups = os.getgroups()
+    try:
+        os.initgroups(user, entry.pw_gid)
+        os.setegid(entry.pw_gid)
+        os.seteuid(entry.pw_uid)
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
+# The mounted file systems. Pure but for the reading, private, stdlib only.
+
+
+_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "beegfs", "ceph", "gpfs", "glusterfs", "9p", "virtiofs", "autofs")
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+class MountedFilesystem(t.NamedTuple):
+    """A line of /proc/mounts."""
+
+    source: str
+    path: str
+    kind: str
+    options: t.Sequence[str]
+
+    @property
+    def network(self) -> bool:
+        return self.kind in _NETWORK or self.kind.partition(".")[0] == "fuse"
+
+    @property
+    def read_only(self) -> bool:
+        return "ro" in self.options
+
+
+def parse(text: str) -> list[MountedFilesystem]:
+    """Return the mounts in their order; a later one hides an earlier one at the same place."""
+    rows = (line.split(" ") for line in text.splitlines())
+    return [
+        MountedFilesystem(_plain(row[0]), _plain(row[1]), row[2], row[3].split(",")) for row in rows if len(row) >= 4
+    ]
+
+
+def _plain(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match.group(1), 8)), text)
+
+
+def holding(mounts: t.Sequence[MountedFilesystem], path: str) -> MountedFilesystem | None:
+    """Return the file system that a path is on."""
+    inside = [one for one in mounts if path == one.path or path.startswith(f"{one.path.rstrip('/')}/")]
+    longest = max((len(one.path) for one in inside), default=0)
+    return next((one for one in reversed(inside) if len(one.path) == longest), None)
+
+
+def at(mounts: t.Sequence[MountedFilesystem], path: str) -> MountedFilesystem | None:
+    """Return what is mounted at a path itself, however that is written."""
+    place = posixpath.normpath(path)
+    return next((one for one in reversed(mounts) if one.path == place), None)
+
+
+# Write a file, read it back from where it is stored, and compare. Private, stdlib only.
+
+
+_NAME = ".hpcai-probe-"
+# What a killed probe left is removed by the next one; one that is younger may still be at work.
+_OLD = 600.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DISK = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, getattr(errno, "EUCLEAN", errno.EIO))
+
+
+class ProbeResult(t.NamedTuple):
+    """``kind`` says whose fault a problem is, ``full`` that there is no room.
+
+    ``served`` is the file server's time, ``skew`` how far ours is ahead.
+    """
+
+    seconds: float
+    problem: str = ""
+    kind: str = "hardware"
+    served: float | None = None
+    skew: float | None = None
+    full: bool = False
+
+
+def probe(folder: str | Path, size: int, data: bytes | None = None) -> ProbeResult:
+    """Write and read ``size`` bytes of chance in a directory; nothing of it stays."""
+    begin, wanted = time.monotonic(), os.urandom(size) if data is None else data
+    # A name that nobody can take before us: all may write where jobs write.
+    path = Path(folder, f"{_NAME}{os.urandom(8).hex()}")
+    try:
+        clean(folder)
+        try:
+            found = _through(path, wanted)
+            served, skew = _times(path.with_suffix(".d"))
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink()
+    except OSError as exc:
+        kind = "hardware" if exc.errno in _DISK else "config"
+        return ProbeResult(time.monotonic() - begin, f"{folder}: {exc.strerror or exc}", kind, full=exc.errno in _FULL)
+    seconds = time.monotonic() - begin
+    if hashlib.sha256(found).digest() == hashlib.sha256(wanted).digest():
+        return ProbeResult(seconds, served=served, skew=skew)
+    wrong = next((at for at, (one, other) in enumerate(zip(found, wanted)) if one != other), min(len(found), size))
+    return ProbeResult(
+        seconds, f"{folder}: {len(found)} of {size} bytes came back, the first wrong one is number {wrong}"
+    )
+
+
+def _through(path: Path, data: bytes) -> bytes:
+    """Return what the storage has; the page cache would only prove that memory works.
+
+    By its name it is not opened again: where all may write, something else could be there by then.
+    """
+    with path.open("x+b") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        file.seek(0)
+        return file.read(len(data) + 1)
+
+
+def _times(folder: Path) -> tuple[float, float]:
+    """A new directory gets its time from whoever serves the file system; of files a client may tell its own time."""
+    folder.mkdir(mode=0o700)
+    now = time.time()
+    try:
+        served = folder.stat().st_mtime
+        return served, now - served
+    finally:
+        folder.rmdir()
+
+
+def clean(folder: str | Path, now: float | None = None) -> None:
+    """Remove what earlier probes left."""
+    moment = time.time() if now is None else now
+    for path in Path(folder).glob(f"{_NAME}*"):
+        with contextlib.suppress(OSError):
+            if moment - path.lstat().st_mtime > _OLD:
+                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+# Which jobs run on this node, from its processes: no command of Slurm is asked. Private, stdlib only.
+
+
+# The daemon of each step calls itself so; "slurmstepd infinity" only keeps a cgroup.
+_STEP = re.compile(r"slurmstepd: \[(\d{1,12})\b")
+_CGROUP = re.compile(r"/job_(\d{1,12})(?:/|$)", re.MULTILINE)
+_UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
+_STATE = re.compile(r"^State:\s+(\S)", re.MULTILINE)
+# In uninterruptible sleep, and a child of init, for whoever started it has gone. Its command line could not be read.
+_STAT = re.compile(r"(\d{1,12}) \((.{1,64})\) D 1 ")
+_NOBODY = 4294967295
+
+
+class JobProcess(t.NamedTuple):
+    """A process. ``login`` is the user who logged in to start it, ``job`` the job whose cgroup it is in."""
+
+    pid: int
+    uid: int
+    login: int | None
+    job: str
+    state: str
+    group: str
+    command: str
+
+
+def processes(proc: str | Path) -> list[JobProcess]:
+    """Return all processes; one that ends meanwhile is none."""
+    found = (_process(path) for path in listed(proc, "[0-9]*") if path.name.isdigit())
+    return [process for process in found if process]
+
+
+def _process(path: Path) -> JobProcess | None:
+    status = text(path / "status")
+    if not status:
+        return None
+    uid, state = _UID.search(status), _STATE.search(status)
+    if uid is None:
+        return None
+    group = text(path / "cgroup") or ""
+    job = _CGROUP.search(group)
+    command = (text(path / "cmdline") or "").replace("\0", " ").strip()
+    return JobProcess(
+        int(path.name),
+        int(uid.group(1)),
+        _login(text(path / "loginuid")),
+        job.group(1) if job else "",
+        state.group(1) if state else "",
+        group,
+        command,
+    )
+
+
+def _login(found: str | None) -> int | None:
+    """Daemons have no login: the kernel writes the largest number for it."""
+    number = int(found) if found and found.isascii() and found.isdigit() else _NOBODY
+    return None if number >= _NOBODY else number
+
+
+def hung(proc: str | Path, name: str) -> list[int]:
+    """Return the programs that earlier checks left behind in the kernel, which no signal ends."""
+    found = (_STAT.match(text(path / "stat") or "") for path in listed(proc, "[0-9]*"))
+    return [int(one.group(1)) for one in found if one and one.group(2) == name]
+
+
+def jobs(every: t.Iterable[JobProcess]) -> set[str]:
+    """Return the jobs that have a step here."""
+    matches = (_STEP.match(process.command) for process in every if process.uid == 0)
+    return {match.group(1) for match in matches if match}
+
+
+def ended(suite: str, environment: t.Mapping[str, str] | None = None) -> set[str]:
+    """Return the job whose epilog this is; its steps have ended, even where their daemons have not yet."""
+    known = os.environ if environment is None else environment
+    job = known.get("SLURM_JOB_ID", "") if suite == "epilog" else ""
+    return {job} if job else set()
+
+
+# What the controller left in the mailbox for the nodes: its time and a munge credential. Private, stdlib only.
+
+
+NAME = "controller.json"
+STALE = 900.0
+_PROBE = 4096
+
+
+class Letter(t.NamedTuple):
+    """The file. ``time`` is the controller's clock, ``written`` the file server's at the same moment.
+
+    ``age`` is told by the file server alone, so a wrong clock of this node does not make it wrong.
+    """
+
+    time: float
+    credential: str
+    written: float
+    age: float
+
+
+class Share(t.NamedTuple):
+    """What the shared directory did with our own file, and the letter or why there is none."""
+
+    probe: ProbeResult
+    letter: Letter | None
+    problem: str
+
+
+def share(context: Context) -> Share:
+    """Write a probe and read the letter, once for all checks of a suite."""
+    return t.cast(Share, context.once("share", lambda: _share(context)))
+
+
+def _share(context: Context) -> Share:
+    config = context.config
+    folder = Path(config.mailbox)
+    with acting_as(config.mailbox_user):
+        if not folder.is_dir():
+            raise BrokenError(f"{folder} is not there: is {config.shared_dir or 'the shared directory'} mounted?")
+        done = probe(folder, _PROBE)
+        try:
+            return Share(done, _letter(folder / NAME, context.now() if done.served is None else done.served), "")
+        except (OSError, ValueError) as exc:
+            return Share(done, None, f"{folder / NAME}: {getattr(exc, 'strerror', None) or exc}")
+
+
+def _letter(path: Path, now: float) -> Letter:
+    with path.open("rb") as file:
+        raw = json.loads(file.read(65536).decode())
+    written = path.stat().st_mtime
+    time, credential = (raw.get("time"), raw.get("credential")) if isinstance(raw, dict) else (None, None)
+    moment = finite(time)
+    if moment is None or not isinstance(credential, str) or not credential.startswith("MUNGE:"):
+        raise ValueError("a mapping with time and credential is needed")
+    return Letter(moment, credential.strip(), written, now - written)

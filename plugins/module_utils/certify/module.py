@@ -1,0 +1,355 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module certification: its options and its run."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
+    Json,
+    validate_expectation,
+    validate_seconds,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import environment
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import sha256
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as certify_journal
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import slurm as certify_slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignOptions
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.jobs import ALLOCATION, ARRAY, RESERVED
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import CERTIFICATE, RECORDS, REQUEST
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import compiled
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
+
+# What a certification was asked to do: read once, and the same for whoever goes on with it. Pure, private.
+
+
+SCHEMA = 1
+SPEC: dict[str, Json] = {
+    "dir": {"type": "path", "required": True},
+    "run": {"type": "str", "default": ""},
+    "agent": {"type": "path", "required": True},
+    "cluster": {"type": "str", "default": ""},
+    "profile": {"type": "dict", "default": {}},
+    "hosts": {"type": "str", "default": ""},
+    "partition": {"type": "str", "default": ""},
+    "reservation": {"type": "str", "default": ""},
+    "nodes_at_once": {"type": "int", "default": 0},
+    "options": {"type": "dict", "default": {}},
+    "suite": {"type": "str", "default": "full", "choices": ["full", "boot", "periodic"]},
+    "node": {"type": "dict", "default": {}},
+    "tool": {"type": "str", "default": "auto", "choices": ["auto", "nccl", "torch"]},
+    "gpus": {"type": "int"},
+    "infiniband": {"type": "bool"},
+    "nccl": {"type": "dict", "default": {}},
+    "torch": {"type": "dict", "default": {}},
+    "environment": {"type": "dict", "default": {}},
+    "step_options": {"type": "dict", "default": {}},
+    "sbatch_options": {"type": "dict", "default": {}},
+    "interpreter": {"type": "path", "default": "/usr/bin/python3"},
+    "timeout": {"type": "float", "default": 600.0},
+    "suite_timeout": {"type": "float", "default": 1800.0},
+    "wait": {"type": "float", "default": 120.0},
+    "patience": {"type": "float", "default": 10.0},
+    "hold": {"type": "float", "default": 20.0},
+    "poll": {"type": "float", "default": 2.0},
+    "keep": {"type": "int", "default": 0},
+}
+TORCH: Json = {"python": "python3", "backend": "gloo", "ranks_per_node": 1, "max_size": 67108864}
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_KEPT = (
+    "sbatch_options",
+    "step_options",
+    "interpreter",
+    "suite",
+    "timeout",
+    "suite_timeout",
+    "wait",
+    "patience",
+    "hold",
+    "poll",
+)
+
+
+class CampaignRequestError(ValueError):
+    """The certification cannot be done as asked; the text is fit for the user."""
+
+
+def validate(params: t.Mapping[str, t.Any]) -> None:
+    """Refuse what makes no sense before anything runs."""
+    if params["run"] and not _RUN.fullmatch(params["run"]):
+        raise CampaignRequestError(
+            f"run {params['run']!r}: letters, digits, dots, dashes and underscores are accepted, up to 64"
+        )
+    for name in ("timeout", "suite_timeout", "wait", "patience", "poll"):
+        validate_seconds(name, params[name])
+    validate_seconds("hold", params["hold"], 0)
+    if params["nodes_at_once"] < 0 or (params["gpus"] or 0) < 0 or params["keep"] < 0:
+        raise CampaignRequestError("nodes_at_once, gpus and keep must not be negative")
+    for one in params["profile"].get("expect") or []:
+        validate_expectation(one)
+    environment(params["environment"])
+    for name, known in (("torch", TORCH), ("options", CampaignOptions._fields)):
+        unknown = sorted(set(params[name]) - set(known))
+        if unknown:
+            raise CampaignRequestError(f"{name} has {', '.join(unknown)}; accepted are {', '.join(sorted(known))}")
+    for key in params["sbatch_options"]:
+        name = str(key).replace("_", "-")
+        if name in RESERVED or not re.fullmatch(r"[a-z][a-z0-9-]+", name):
+            raise CampaignRequestError(
+                f"sbatch_options has {key!r}, which is no long option of sbatch or is set by this module"
+            )
+
+
+def how(params: t.Mapping[str, t.Any], array_size: int) -> Json:
+    """Return how tests are run, as jobs and their steps are told it."""
+    profile = params["profile"]
+    gpus = int(_or(params["gpus"], (profile.get("gpu") or {}).get("count") or 0))
+    ports = int((profile.get("infiniband") or {}).get("count") or 0)
+    most = int(params["nodes_at_once"])
+    tool = params["tool"] if params["tool"] != "auto" else "nccl" if gpus else "torch"
+    # A machine type that has no GPUs here is asked for none.
+    told = {**profile, "gpu": {**(profile.get("gpu") or {}), "count": gpus}} if profile else {}
+    return {
+        **{name: params[name] for name in _KEPT},
+        "agent_path": params["agent"],
+        "agent": {**params["node"], "profile": told},
+        "profile": profile.get("profile"),
+        "expect": profile.get("expect") or [],
+        "tool": tool,
+        "gpus": gpus,
+        "infiniband": bool(_or(params["infiniband"], ports > 0)),
+        "nccl": {**(profile.get("nccl") or {}), **params["nccl"]},
+        "torch": {**TORCH, **params["torch"]},
+        "environment": environment(params["environment"]),
+        "partition": params["partition"],
+        "reservation": params["reservation"],
+        "at_once": most,
+        "array": min(ARRAY, array_size, most or ARRAY),
+        "allocation": min(ALLOCATION, most or ALLOCATION),
+    }
+
+
+def _or(value: t.Any, other: t.Any) -> t.Any:
+    return other if value is None else value
+
+
+def build(params: t.Mapping[str, t.Any], fleet: Json, others: t.Sequence[str], told: Json, digests: Json) -> Json:
+    """Return the whole request; ``told`` is what how() made, digests those of agent and profile."""
+    options = {"gpus_per_node": told["gpus"], **params["options"], "run": params["run"]}
+    rounds = told["nccl"].get("tests") or {}
+    if "collectives" not in params["options"] and rounds.get("collectives"):
+        options["collectives"] = rounds["collectives"]
+    return {
+        "schema": SCHEMA,
+        "run": params["run"],
+        "fleet": fleet,
+        "options": options,
+        "others": list(others),
+        "how": told,
+        "digests": digests,
+        "fingerprint": fingerprint(params, told),
+    }
+
+
+def fingerprint(params: t.Mapping[str, t.Any], told: Json) -> str:
+    """Return what two requests for the same thing have in common; neither the nodes' state nor the agent is of it.
+
+    A run keeps the agent that it began with.
+    """
+    about = {name: params[name] for name in ("cluster", "hosts", "partition", "options")}
+    same = {key: value for key, value in told.items() if key not in ("agent_path", "poll", "array")}
+    return digest({**about, "how": same})
+
+
+def digest(value: t.Any) -> str:
+    """Return the SHA-256 of a value as JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def new_name(moment: float, taken: t.Container[str]) -> str:
+    """Return a name for a run by its time; two in one second are told apart."""
+    name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(moment))
+    return next(one for one in (name, *(f"{name}-{n}" for n in range(1, 1000))) if one not in taken)
+
+
+# The module certification without Ansible: find or make the run, lead it, and write what came out.
+
+
+# Above this Ansible is told of what is not well, and the rest stays in the run's directory.
+MOST_RECORDS = 5000
+
+
+class CampaignResult(t.NamedTuple):
+    """What a certification came to; without a certificate it was only planned."""
+
+    run: str
+    folder: str
+    plan: Json
+    certificate: Json | None = None
+    records: t.Sequence[Json] = ()
+    changed: bool = False
+    resumed: bool = False
+    removed: t.Sequence[str] = ()
+
+
+def perform(params: Json, slurm: CampaignSlurm, check_mode: bool) -> CampaignResult:
+    """Plan and, unless in check mode, certify; a run that was begun is finished, one that is done is returned."""
+    validate(params)
+    base = Path(params["dir"])
+    request = _request(params, slurm, base, check_mode)
+    folder = base / request["run"]
+    done = certify_journal.load(folder / CERTIFICATE)
+    if done is not None:
+        found = certify_journal.records((folder / RECORDS).read_text())
+        return CampaignResult(request["run"], str(folder), done.get("plan") or {}, done, found)
+    campaign = CampaignPlan(request["fleet"], request["options"])
+    resumed = (folder / REQUEST).exists()
+    if check_mode:
+        result = CampaignResult(request["run"], str(folder), campaign.plan())
+    else:
+        result = _lead(request, folder, Path(params["agent"]), slurm, campaign)
+    removed = _clear(base, request["run"], int(params["keep"]), slurm, check_mode)
+    return result._replace(resumed=resumed, removed=removed)
+
+
+def _request(params: Json, slurm: CampaignSlurm, base: Path, check_mode: bool) -> Json:
+    """Return the request of the run that this is: the named one, one that was cut short, or a new one."""
+    agent = Path(params["agent"])
+    if not agent.is_file() and not check_mode:
+        raise CampaignRequestError(f"agent {agent} is no file on this machine")
+    told = how(params, slurm.array_size())
+    partition = certify_slurm.partition_of(slurm.partitions(), params["partition"])
+    # A job that asks for more than the partition allows would wait for ever.
+    told["longest"] = partition["max_time"] if partition else None
+    if params["run"]:
+        there = certify_journal.load(base / params["run"] / REQUEST)
+        if there is not None:
+            if there.get("fingerprint") != fingerprint(params, told):
+                raise CampaignRequestError(
+                    f"run {params['run']} was begun with other options; name another one, or remove"
+                    f" {base / params['run']}"
+                )
+            if not (certify_journal.recent(base / params["run"]) or (base / params["run"] / CERTIFICATE).exists()):
+                raise CampaignRequestError(
+                    f"run {params['run']} was begun more than {certify_journal.RESUMABLE / 3600:g} hours ago and never"
+                    f" ended: what its nodes said then is no proof of today. Name another one, or remove"
+                    f" {base / params['run']}"
+                )
+            return dict(there)
+    else:
+        there = certify_journal.unfinished(base, fingerprint(params, told))
+        if there:
+            return there
+    taken = {path.name for path in base.iterdir()} if base.is_dir() else set()
+    named = {**params, "run": params["run"] or new_name(time.time(), taken)}
+    told["agent_path"] = str(base / named["run"] / "agent.pyz")
+    digests = {"profile_sha256": digest(params["profile"])}
+    return build(named, *_fleet(params, slurm, base), told, digests)
+
+
+def _fleet(params: Json, slurm: CampaignSlurm, base: Path) -> tuple[Json, list[str]]:
+    """Return the fleet, and all other nodes that Slurm might give instead."""
+    nodes = slurm.nodes()
+    partition = certify_slurm.partition_of(slurm.partitions(), params["partition"])
+    wanted = certify_slurm.wanted(nodes, params["hosts"], partition)
+    suspicion = certify_slurm.history(certify_journal.earlier(base))
+    listed = certify_slurm.fleet(wanted, certify_slurm.places(slurm.topology()), suspicion, bool(params["reservation"]))
+    names = {node["name"] for node in wanted}
+    others = [node["name"] for node in nodes if node["name"] not in names]
+    return {"cluster": params["cluster"], "profile": params["profile"], "nodes": listed}, others
+
+
+def _lead(request: Json, folder: Path, agent: Path, slurm: CampaignSlurm, campaign: CampaignPlan) -> CampaignResult:
+    """Do what is left of a run; one at a time, or two would submit the same jobs."""
+    journal = certify_journal.Journal(folder)
+    journal.create()
+    with _files.lock(folder / "lock"):
+        if not (folder / REQUEST).exists() and journal.answered():
+            raise CampaignRequestError(
+                f"{folder} holds results, and nothing says of what run; name another one, or remove it"
+            )
+        request, plan = certify_journal.load(folder / REQUEST) or _begin(request, folder, agent), campaign.plan()
+        replace(folder / "plan.json", json.dumps(plan, sort_keys=True))
+        coordinator = Coordinator(journal, request, slurm)
+        coordinator.run(campaign)
+        lines = [json.dumps(one, sort_keys=True) for one in coordinator.records]
+        order = sorted(range(len(lines)), key=lines.__getitem__)
+        records = [coordinator.records[n] for n in order]
+        replace(folder / RECORDS, "".join(f"{lines[n]}\n" for n in order), 0o644)
+        digests = {**request["digests"], "records_sha256": sha256(folder / RECORDS)}
+        certificate = campaign.certificate(**digests)
+        replace(folder / CERTIFICATE, json.dumps(certificate, indent=1, sort_keys=True), 0o644)
+    # Whoever fetches them need not be root: as root Ansible takes a whole file into memory, twice.
+    folder.chmod(0o755)
+    return CampaignResult(request["run"], str(folder), plan, certificate, records, True)
+
+
+def _begin(request: Json, folder: Path, agent: Path) -> Json:
+    """Put the agent that the nodes run into the folder; the certificate names it, and the file that it was made of."""
+    plain = agent.read_bytes()
+    ran = compiled(plain)
+    replace(folder / "agent.pyz", ran)
+    made = {"agent_sha256": hashlib.sha256(ran).hexdigest(), "agent_source_sha256": hashlib.sha256(plain).hexdigest()}
+    told = {**request, "digests": {**request["digests"], **made}}
+    replace(folder / REQUEST, json.dumps(told, sort_keys=True))
+    return told
+
+
+def _clear(base: Path, run: str, keep: int, slurm: CampaignSlurm, check_mode: bool) -> list[str]:
+    """Remove runs of which more are there than are kept, and return their names; a new one is worth more than that."""
+    found: list[str] = []
+    with contextlib.suppress(OSError, SlurmError):
+        for folder in certify_journal.old(base, keep, run, lambda: certify_journal.reasons(slurm.nodes())):
+            if not check_mode:
+                certify_journal.remove(folder)
+            found.append(folder.name)
+    return found
+
+
+def told(records: t.Sequence[Json]) -> list[Json]:
+    """Return the records that Ansible is told of."""
+    if len(records) <= MOST_RECORDS:
+        return list(records)
+    return [one for one in records if one["verdict"] not in ("pass", "skipped", "unjudged")][:MOST_RECORDS]
+
+
+def refused(certificate: Json) -> list[Json]:
+    """Return what somebody may not want to accept: nodes by their status, findings, stages that measured nothing."""
+    found = [
+        {"status": one["status"], "text": f"{name} is not certified: {one['status']}: {one['reason']}"}
+        for name, one in sorted(certificate["nodes"].items())
+        if one["status"] != "cleared"
+    ]
+    found += [{"status": "finding", "text": f"{one['kind']}: {one['text']}"} for one in certificate["findings"]]
+    for stage in ("pair", "ladder"):
+        tests = [test for part in certificate["rounds"] if part["stage"] == stage for test in part["tests"]]
+        if tests and all(test["verdict"] in (None, "error") for test in tests):
+            text = f"none of the {len(tests)} tests of stage {stage} gave a result: nothing is known between the nodes"
+            found.append({"status": "error", "text": text})
+    return found
+
+
+def drains(certificate: Json) -> list[Json]:
+    """Return what a drain of those that may be drained takes: one call for each class of fault."""
+    groups: dict[str, list[str]] = {}
+    for name in certificate["drains"]:
+        groups.setdefault(str(certificate["nodes"][name]["class"] or "hardware"), []).append(name)
+    reason = "hpcai:certification:{} fault, run {}"
+    return [
+        {"name": compress(names, sort=True), "reason": reason.format(blame, certificate["run"])}
+        for blame, names in sorted(groups.items())
+    ]

@@ -1,0 +1,188 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``hpcai-agent local``: the tests of one node by itself, and what the rounds share with it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import marshal
+import os
+import sys
+import time
+import typing as t
+import zipfile
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.state import host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
+
+# To which test a record belongs; apart from what measures, as each node imports it. Pure, private, stdlib only.
+
+
+def marked(one: Json, test: Json, run_name: str) -> Json:
+    """Return a record that tells which test it belongs to."""
+    place = {"test": test["id"], "stage": test["stage"], "round": test["round"]}
+    group = {"group": list(test["nodes"])} if len(test["nodes"]) > 1 else {}
+    scope = {**(one.get("scope") or {}), **group}
+    return {**one, "run": run_name, "scope": scope, "context": {**(one.get("context") or {}), **place}}
+
+
+# hpcai-agent local FILE: one node tests itself, as one task of an array. Private, stdlib only.
+
+
+HOLD, OPEN = "hold", "open"
+STATE = "/run/hpcai/agent/state.json"
+# How old a finding of the node's own health check may be and still be told: a few of its intervals.
+_RECENT = 3600.0
+# Of a step's variables whoever looks for a scheduler sees that the job has other nodes: mpirun would use them.
+_OWN = ("SLURM_JOB_ID", "SLURMD_NODENAME")
+
+
+def main(argv: t.Sequence[str]) -> int:
+    """Do the tests of this node that the file names; 0 unless the file cannot be used."""
+    if len(argv) != 1:
+        sys.stderr.write("usage: hpcai-agent local FILE\n")
+        return 2
+    job = journals.load(Path(argv[0]))
+    name = os.environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
+    tests = [one for one in (job or {}).get("tests", []) if one["nodes"] == [name]]
+    if not tests:
+        sys.stderr.write(f"{argv[0]} has no test of {name}\n")
+        return 2
+    book = journals.Journal(job["folder"])
+    # What reached us late, or was started twice, must not measure again.
+    left = [test for test in tests if book.results(test["id"]) is None]
+    if left:
+        book.start(f"{job['batch']}.{name}")
+    for test in left:
+        book.answer(test["id"], perform(test, job, name))
+    _hold(Path(argv[0]).with_suffix(".gate"), float(job["how"]["hold"]))
+    return 0
+
+
+def perform(test: Json, job: Json, name: str) -> list[Json]:
+    """Return what the node says of itself: that it is here and, unless only that is asked, all of the suite."""
+    found = [_reached(name)]
+    if test["stage"] != "reach":
+        found += [*_kept(name, lambda: _suite(job, name)), *_kept(name, lambda: _root(name))]
+    return [marked(one, test, job["run"]) for one in found]
+
+
+def _kept(name: str, ask: t.Callable[[], list[Json]]) -> list[Json]:
+    """A full disk or a damaged state must not take with it what the node has to say besides."""
+    begin = time.time()
+    try:
+        return ask()
+    except Exception as exc:  # whatever it is, silence would be taken for a node that does not answer
+        return [record("suite", name, time=begin, verdict="error", reason=f"{type(exc).__name__}: {exc}")]
+
+
+def _root(name: str) -> list[Json]:
+    return own(journals.load(Path(STATE)) if os.access(STATE, os.R_OK) else None, name, time.time())
+
+
+def _reached(name: str) -> Json:
+    here = host()
+    about = {"tool": "hpcai-agent", "hostname": os.uname().nodename, "job": os.environ.get("SLURM_JOB_ID", "")}
+    return record("reach", name, time=time.time(), verdict="pass", context={**about, **here._asdict()})
+
+
+def _suite(job: Json, name: str) -> list[Json]:
+    """Run the agent's suite, whose checks run in processes of their own: whatever happens there is an answer."""
+    import tempfile
+
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import commands as suite
+
+    how = job["how"]
+    _alone(os.environ)
+    with tempfile.TemporaryDirectory(prefix="hpcai-") as folder:
+        told = {**how["agent"], "schema": 1, "node": name, "spool": f"{folder}/spool"}
+        told["sysfs"] = str(told.get("sysfs") or "/sys").replace("{node}", name)
+        Path(folder, "spool").mkdir()
+        Path(folder, "agent.json").write_text(json.dumps(told))
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        try:
+            found = suite.records(f"{folder}/agent.json", how["suite"], float(how["suite_timeout"]), job["run"])
+        finally:
+            os.environ.pop("TMPDIR", None)
+            tempfile.tempdir = None
+    return found or [record("suite", name, time=time.time(), verdict="error", reason="the suite gave no record")]
+
+
+def _alone(environment: t.MutableMapping[str, str]) -> None:
+    for name in [name for name in environment if name.startswith(("SLURM", "PMI")) and name not in _OWN]:
+        del environment[name]
+
+
+def own(state: t.Any, name: str, now: float) -> list[Json]:
+    """Return what the node's health check found as root, where no user can look: latched faults and recent findings."""
+    if not isinstance(state, dict) or state.get("node") != name:
+        return []
+    runs = [one for one in (state.get("suites") or {}).values() if isinstance(one, dict)]
+    recent = [(float(one.get("time") or 0), _sound(one.get("records") or [])) for one in runs]
+    latched = _sound((state.get("latched") or {}).values())
+    found: dict[str, Json] = {}
+    for one in [*latched, *_standing([suite_run for suite_run in recent if now - suite_run[0] < _RECENT])]:
+        if one["verdict"] in ("fail", "warn") and isinstance(one.get("context"), dict) and "scope" in one:
+            key = json.dumps([one["check"], one["scope"], one.get("reason")], sort_keys=True)
+            found.setdefault(key, {**one, "context": {**one["context"], "from": "state.json"}})
+    return list(found.values())
+
+
+def _sound(listed: t.Iterable[t.Any]) -> list[Json]:
+    return journals.records("\n".join(json.dumps(one) for one in listed))
+
+
+def _standing(runs: t.Sequence[tuple[float, list[Json]]]) -> list[Json]:
+    """What a later suite found in order is in order: an epilog is followed by a repair, and by no other epilog."""
+    passed: dict[str, float] = {}
+    for moment, records in runs:
+        bad = {one["check"] for one in records if one["verdict"] != "pass"}
+        for check in {one["check"] for one in records} - bad:
+            passed[check] = max(moment, passed.get(check, moment))
+    return [one for moment, records in runs for one in records if moment >= passed.get(one["check"], moment)]
+
+
+def _hold(gate: Path, longest: float) -> None:
+    """Keep the node while the gate says so, and not for long if whoever opens it is gone."""
+    deadline = time.monotonic() + longest
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if gate.read_text() != HOLD:
+                return
+        time.sleep(0.25)
+
+
+# The agent with its modules compiled: hundreds of nodes that start it at once need not each do that.
+
+
+# A digest of the source instead of its time, and nobody compares it: both are in one file.
+_UNCHECKED = (1).to_bytes(4, "little")
+
+
+def compiled(data: bytes) -> bytes:
+    """Return a zipapp with bytecode beside its sources; what is no zipapp comes back as it is."""
+    out = io.BytesIO()
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as given, zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as made:
+            for entry in given.infolist():
+                _add(made, entry, given.read(entry))
+    except (zipfile.BadZipFile, SyntaxError):
+        return data
+    return out.getvalue()
+
+
+def _add(made: zipfile.ZipFile, entry: zipfile.ZipInfo, text: bytes) -> None:
+    made.writestr(entry, text)
+    if not entry.filename.endswith(".py"):
+        return
+    code: t.Any = compile(text, entry.filename, "exec", dont_inherit=True)
+    beside = zipfile.ZipInfo(f"{entry.filename}c", entry.date_time)
+    beside.create_system, beside.external_attr = entry.create_system, entry.external_attr
+    header = importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(text)
+    made.writestr(beside, header + marshal.dumps(code))

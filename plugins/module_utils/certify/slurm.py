@@ -1,0 +1,224 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A campaign's jobs and nodes in Slurm."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, compress, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job import submitted_id
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import (
+    SEPARATOR,
+    SlurmError,
+    fields,
+    text_or_none,
+)
+
+# Slurm's commands as the coordinator of a certification uses them. Private, stdlib only.
+
+
+Run = t.Callable[[t.List[str]], t.Tuple[int, str, str]]
+# What sbatch says when it would take the same job later; whatever else it says it will say again.
+_LATER = re.compile(
+    r"contact slurm controller|timed out|temporarily|connection|transport endpoint|zero bytes|try again"
+    r"|Max(?:Submit|Job)|backup controller|in standby",
+    re.I,
+)
+_ARRAY_SIZE = re.compile(r"^MaxArraySize\s*=\s*(\d+)", re.M)
+
+
+class RefusedError(SlurmError):
+    """Slurm will never take this job."""
+
+
+class JobRow(t.NamedTuple):
+    """One job or array task that Slurm still has; tasks of an array that wait are one row."""
+
+    job_id: int
+    name: str
+    state: str
+    host: str
+
+    @property
+    def waits(self) -> bool:
+        return self.state == "PENDING"
+
+
+class CampaignSlurm:
+    """Asks and tells Slurm as one user; raises SlurmError where Slurm says no or nothing."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.reader = SlurmReader(run)
+
+    def nodes(self) -> list[Json]:
+        return self.reader.nodes()
+
+    def partitions(self) -> list[Json]:
+        return self.reader.partitions()
+
+    def topology(self) -> str:
+        """Return what Slurm says of its switches; a cluster without a topology plugin says nothing of use."""
+        rc, out, dummy = self._run(["scontrol", "show", "topology"])
+        return "" if rc else out
+
+    def array_size(self) -> int:
+        """Return how many tasks an array may have; Slurm's default when it does not say."""
+        rc, out, dummy = self._run(["scontrol", "show", "config"])
+        match = None if rc else _ARRAY_SIZE.search(out)
+        return max(1, int(match.group(1)) - 1) if match else 1000
+
+    def submit(self, options: t.Sequence[str], script: Path) -> int:
+        rc, out, err = self._run(["sbatch", *options, str(script)])
+        if rc:
+            said = (err or out).strip()
+            kind = SlurmError if _LATER.search(said) or not said else RefusedError
+            raise kind(f"sbatch refused {script.stem}: {said}")
+        return submitted_id(out)
+
+    def queue(self, names: t.Container[str]) -> list[JobRow]:
+        """Return our jobs of these names, array tasks that wait as one row; ``host`` has a job's first task."""
+        return [row for row in self._rows() if row.name in names]
+
+    def held(self, run: str, names: t.Container[str]) -> bool:
+        """Say whether other jobs of a run still hold nodes, if only until Slurm has tidied up after them."""
+        return any(row.name.startswith(run) and row.name not in names and not row.waits for row in self._rows())
+
+    def _rows(self) -> list[JobRow]:
+        argv = ["squeue", "-h", "-a", "--me", "-o", SEPARATOR.join(["%A", "%F", "%T", "%B", "%j"])]
+        rc, out, err = self._run(argv)
+        if rc:
+            raise SlurmError(f"squeue failed: {(err or out).strip()}")
+        rows = [line.split(SEPARATOR, 4) for line in out.splitlines()]
+        return [_row(cells) for cells in rows if len(cells) == 5]
+
+    def cancel(self, job_id: int, waiting: bool = False) -> None:
+        """End a job, or those of its tasks that have not begun; one that has ended already is no trouble."""
+        with contextlib.suppress(SlurmError):
+            self._run(["scancel", *(["--state=PENDING"] if waiting else []), str(job_id)])
+
+
+def _row(cells: t.Sequence[str]) -> JobRow:
+    job_id = int(cells[1]) if cells[1].isdigit() else int(cells[0])
+    return JobRow(job_id, cells[4], cells[2], text_or_none(cells[3]) or "")
+
+
+# The fleet that is certified, as Slurm describes it. Pure, private, stdlib only.
+
+
+# Ours inside its own reservation; anybody else's node in one is not free.
+_RESERVED = {"RESERVED", "MAINTENANCE", "MAINT"}
+_FREE = {"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "COMPLETING", "PLANNED"}
+_STATES = (
+    ({"DRAIN", "FAIL", "INVALID_REG", "BLOCKED"}, "drained"),
+    ({"NOT_RESPONDING"}, "down"),
+    ({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP"}, "powered_down"),
+    ({"REBOOT_ISSUED", "REBOOT_REQUESTED", "REBOOT"}, "rebooting"),
+)
+
+
+def state(node: Json, reservation: bool = False) -> str:
+    """Return idle, or why a node takes part in nothing."""
+    flags = set(node["flags"]) - _FREE - (_RESERVED if reservation else set())
+    for among, word in _STATES:
+        if flags & among:
+            return word
+    if node["state"] in ("ALLOCATED", "MIXED"):
+        return "busy"
+    if node["state"] != "IDLE":
+        return str(node["state"]).lower()
+    return "reserved" if flags & _RESERVED else "idle" if not flags else "_".join(sorted(flags)).lower()
+
+
+def mute(node: Json) -> bool:
+    """Say whether Slurm itself has asked a node in vain."""
+    return "NOT_RESPONDING" in node["flags"]
+
+
+def wanted(nodes: t.Sequence[Json], hosts: str, partition: Json | None) -> list[Json]:
+    """Return the named nodes, or those of the partition; each once."""
+    known = {node["name"]: node for node in nodes}
+    try:
+        names = expand(hosts) if hosts else partition["nodes"] if partition else list(known)
+    except HostlistError as exc:
+        raise SlurmError(str(exc)) from exc
+    missing = [name for name in dict.fromkeys(names) if name not in known]
+    if missing:
+        raise SlurmError(f"Slurm does not know {compress(missing)}; it knows {compress(list(known), sort=True)}")
+    if not names:
+        raise SlurmError("there is no node to certify")
+    there = set(partition["nodes"] if partition else names)
+    outside = [name for name in dict.fromkeys(names) if name not in there]
+    if outside:
+        raise SlurmError(f"partition {(partition or {}).get('name')} does not have {compress(outside, sort=True)}")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def partition_of(partitions: t.Sequence[Json], name: str) -> Json | None:
+    """Return the partition that jobs go to, None where Slurm has no default."""
+    found = [one for one in partitions if (one["name"] == name if name else one["default"])]
+    if name and not found:
+        raise SlurmError(f"Slurm has no partition {name}; it has {', '.join(one['name'] for one in partitions)}")
+    return found[0] if found else None
+
+
+def places(text: str) -> dict[str, dict[str, str]]:
+    """Return leaf and pod per node from what scontrol show topology prints; nothing where there is no tree."""
+    switches = []
+    for line in text.splitlines():
+        found = fields(line)
+        if line.startswith("SwitchName=") and found.get("Level", "").isdigit():
+            switches.append((int(found["Level"]), found["SwitchName"], expand(found.get("Nodes", ""))))
+    leaf = {name: switch for level, switch, names in switches if level == 0 for name in names}
+    pod = {name: switch for level, switch, names in switches if level == 1 for name in names}
+    return {name: {"leaf": leaf[name], "pod": pod.get(name, "")} for name in leaf}
+
+
+def fleet(
+    nodes: t.Sequence[Json],
+    where: t.Mapping[str, t.Mapping[str, str]],
+    suspicion: t.Mapping[str, float],
+    reservation: bool = False,
+) -> list[Json]:
+    """Return the nodes as the planner takes them."""
+    blank = {"leaf": "", "pod": "", "physical_host": ""}
+    return [
+        {
+            **blank,
+            **where.get(node["name"], {}),
+            "name": node["name"],
+            "state": state(node, reservation),
+            "reason": node.get("reason") or _silence(node),
+            "suspicion": suspicion.get(node["name"], 0.0),
+        }
+        for node in nodes
+    ]
+
+
+def _silence(node: Json) -> str:
+    if node["state"] == "UNKNOWN":
+        return "its slurmd never registered"
+    return "its slurmd does not answer, or has another munge key" if mute(node) else ""
+
+
+def history(certificates: t.Sequence[t.Any]) -> dict[str, float]:
+    """Return how far earlier certificates, the newest last, suspect a node that none has cleared since."""
+    found: dict[str, float] = {}
+    for one in certificates:
+        nodes = one.get("nodes") if isinstance(one, dict) else None
+        for name, verdict in (nodes or {}).items() if isinstance(nodes, dict) else []:
+            status = verdict.get("status") if isinstance(verdict, dict) else None
+            if status == "cleared":
+                found.pop(name, None)
+            elif status in ("watched", "drained"):
+                posterior = verdict.get("posterior")
+                number = isinstance(posterior, (int, float)) and not isinstance(posterior, bool)
+                found[name] = min(1.0, max(0.0, float(posterior))) if number else 0.5
+    return found

@@ -1,0 +1,238 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The CycleCloud command line on its own VM, and what is noted of its runs."""
+
+from __future__ import annotations
+
+import configparser
+import hashlib
+import json
+import re
+import secrets
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import rest
+
+# The commands cyclecloud and cycle_server on the CycleCloud VM. No AnsibleModule; private.
+
+
+HOME = "/opt/cycle_server"
+STATE = "/var/lib/hpcai/cyclecloud"
+PROGRAM = "/usr/local/bin/cyclecloud"
+CONFIG = "/root/.cycle/config.ini"
+# The options that modules which run these commands share.
+SPEC: dict[str, t.Any] = {
+    "home": {"type": "path", "default": HOME},
+    "state_dir": {"type": "path", "default": STATE},
+}
+CLI_SPEC: dict[str, t.Any] = {
+    **SPEC,
+    "program": {"type": "path", "default": PROGRAM},
+    "config": {"type": "path", "default": CONFIG},
+}
+_NAME = re.compile(r"[\w. @:/+-]+")
+# Said by the command line's HTTP client where no answer of the server is known.
+_UNREACHED = re.compile(r"connection|timed out|timeout|reset by peer|refused|remote end closed|503|502", re.IGNORECASE)
+
+Json = t.Dict[str, t.Any]
+
+
+class CliError(Exception):
+    """A command could not do what was asked; the text is fit for the user."""
+
+
+class Login(t.NamedTuple):
+    """What the command line's settings file tells."""
+
+    url: str
+    user: str
+    password: str
+    verify: bool
+
+
+def login(path: str) -> Login:
+    """Read the settings file of the command line."""
+    reader = configparser.ConfigParser(interpolation=None)
+    try:
+        reader.read_string(Path(path).read_text(encoding="utf-8"))
+        one = reader["cyclecloud"]
+        return Login(one["url"], one["username"], one["password"], one.getboolean("verify_certificates", True))
+    except (OSError, KeyError, ValueError, configparser.Error) as exc:
+        raise CliError(
+            f"{path} holds no login of CycleCloud ({type(exc).__name__}): run role cyclecloud_server"
+        ) from exc
+
+
+def quoted(value: str) -> str:
+    """A text inside a query; the language has no safe way for others."""
+    if not _NAME.fullmatch(value):
+        raise CliError(f"{value!r} cannot stand in a query of CycleCloud: use letters, digits and . - _ @ : / +")
+    return f'"{value}"'
+
+
+def records(text: str) -> list[Json]:
+    """Read what ``cycle_server execute --format json`` printed: a list, one record, or nothing."""
+    if not text.strip():
+        return []
+    try:
+        found = json.loads(text[min(place for place in (text.find("["), text.find("{")) if place >= 0) :])
+    except ValueError as exc:
+        raise CliError(f"cycle_server execute did not print JSON: {text.strip()[:200]!r}") from exc
+    rows = found if isinstance(found, list) else [found]
+    if not all(isinstance(row, dict) for row in rows):
+        raise CliError(f"cycle_server execute did not print records: {text.strip()[:200]!r}")
+    return rows
+
+
+class Cli:
+    """Both commands; ``params`` are those of CLI_SPEC or SPEC."""
+
+    def __init__(self, params: t.Mapping[str, t.Any], run: t.Callable[..., _process.Outcome] = _process.run) -> None:
+        self.params, self._run = params, run
+        self.server_program = str(Path(params["home"]) / "cycle_server")
+        self.secrets: list[str] = []
+        ca = ca_file(params["state_dir"])
+        # The command line is a Python program: requests reads the first of these, Python itself the second.
+        trust = {"REQUESTS_CA_BUNDLE": ca, "SSL_CERT_FILE": ca} if ca else {}
+        self.environment = {"HOME": str(Path.home()), **trust}
+
+    def installed(self) -> bool:
+        return Path(self.server_program).exists()
+
+    def ready(self) -> bool:
+        """Whether the command line is there with its settings."""
+        return Path(self.params["program"]).exists() and Path(self.params["config"]).exists()
+
+    def server(self, *words: str, timeout: float = 300) -> str:
+        """Run cycle_server; any failure is an error."""
+        return self._checked(self._run([self.server_program, *words], timeout, None, self.environment), words)
+
+    def try_server(self, *words: str, timeout: float = 60) -> _process.Outcome:
+        return self._run([self.server_program, *words], timeout, None, self.environment)
+
+    def stop(self) -> None:
+        """Stop the server; one that does not run, because a run was killed, is stopped."""
+        done = self.try_server("stop", timeout=600)
+        if done.problem and not self.try_server("status").problem:
+            raise CliError(f"CycleCloud does not stop: {told(done)}")
+
+    def try_cyclecloud(self, *words: str, timeout: float = 300, folder: str = "") -> _process.Outcome:
+        place = ["env", f"--chdir={folder}"] if folder else []
+        return self._run([*place, self.params["program"], *words], timeout, None, self.environment)
+
+    def read(self, *words: str, tries: int = 4, pause: float = 3, timeout: float = 300, folder: str = "") -> str:
+        """Run a cyclecloud command that may be repeated, again where the server was not reached."""
+        for last in range(tries - 1, -1, -1):
+            done = self.try_cyclecloud(*words, timeout=timeout, folder=folder)
+            if not done.problem or not last or not unreached(done):
+                break
+            time.sleep(pause)
+        return self._checked(done, words)
+
+    def query(self, text: str) -> list[Json]:
+        return records(self.server("execute", "--format", "json", text))
+
+    def _checked(self, done: _process.Outcome, words: t.Sequence[str]) -> str:
+        if done.problem:
+            raise CliError(self.hidden(f"'{' '.join(words)}' failed: {told(done)}"))
+        return done.out
+
+    def hidden(self, text: str) -> str:
+        for secret in self.secrets:
+            text = text.replace(secret, "********") if secret else text
+        return text
+
+
+def told(done: _process.Outcome) -> str:
+    """Everything that a command said, for its cause may stand in any line."""
+    said = " | ".join(line.strip() for line in f"{done.err}\n{done.out}".splitlines() if line.strip())
+    return f"exit status {done.rc}: {said[-1500:]}" if said else done.problem
+
+
+def unreached(done: _process.Outcome) -> bool:
+    """Whether nobody knows what became of a command: it was late, or it lost the server."""
+    return done.rc is None or bool(done.rc and _UNREACHED.search(f"{done.err}\n{done.out}"))
+
+
+def ca_file(state_dir: str) -> str:
+    """The certificate that verifies this server, where the role made or got one."""
+    path = Path(state_dir) / "ca.pem"
+    return str(path) if path.is_file() else ""
+
+
+# The documented REST routes, asked on the server itself with the login of its command line.
+
+
+class LocalServer:
+    """What the documented REST routes tell, with the login of the command line."""
+
+    def __init__(self, login: Login, ca: str, timeout: float = 60) -> None:
+        self.client = rest.CycleClient(login.url, login.user, login.password, ca or None, login.verify, timeout)
+
+    def exists(self, cluster: str) -> bool:
+        """Of all documented routes this one is said to answer 404 for a cluster that is not there."""
+        try:
+            self.client.get(f"/clusters/{rest.quoted(cluster)}/nodes")
+        except rest.CycleCloudError as exc:
+            if exc.status == 404:
+                return False
+            raise
+        return True
+
+    def status(self, cluster: str) -> Json:
+        return self.client.status(cluster)
+
+    def started(self, cluster: str) -> bool:
+        return str(self.status(cluster).get("targetState")).lower() == "started"
+
+
+# What the modules noted of earlier runs on the CycleCloud VM, readable by root alone.
+
+
+class Notes:
+    """One JSON file below the state directory."""
+
+    def __init__(self, state_dir: str, name: str) -> None:
+        self.path = Path(state_dir) / f"{name}.json"
+
+    def load(self) -> Json:
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as exc:
+            raise CliError(
+                f"Cannot read {self.path}, which tells what was set before: {exc}. Remove it to go on"
+            ) from exc
+        return found if isinstance(found, dict) else {}
+
+    def save(self, notes: Json) -> None:
+        folder(self.path.parent)
+        write(self.path, json.dumps(notes, indent=1, sort_keys=True) + "\n")
+
+
+def folder(path: Path) -> None:
+    """Have a directory that only root enters."""
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o700)
+
+
+def write(path: Path, text: str, owner: str = "root", mode: int = 0o600) -> None:
+    """Put a whole file in place at once, never readable by more people than in the end."""
+    _files.replace_owned(path, text.encode(), owner, mode)
+
+
+def fingerprint(secret: str, salt: str = "") -> str:
+    """A salted digest, from which a secret cannot be guessed by a table."""
+    salt = salt or secrets.token_hex(16)
+    digest = hashlib.pbkdf2_hmac("sha256", secret.encode(), salt.encode(), 200_000).hex()
+    return f"{salt}:{digest}"
+
+
+def same_secret(secret: str, noted: t.Any) -> bool:
+    """Whether a secret is the one that was noted by its fingerprint."""
+    return isinstance(noted, str) and ":" in noted and fingerprint(secret, noted.partition(":")[0]) == noted

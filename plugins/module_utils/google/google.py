@@ -1,0 +1,303 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Google Cloud: its command line, instances in bulk, and the resources that a cluster needs besides."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+
+# Google Cloud's command line: asked for JSON, never for a decision.
+
+
+TIMEOUT = 600.0
+_ABSENT = ("was not found", "could not be found", "not_found", "notfound", "does not exist", "unknown service account")
+
+
+class GcloudError(ValueError):
+    """gcloud refuses; the text is fit for the user."""
+
+
+Run = t.Callable[..., _process.Outcome]
+
+
+class Gcloud:
+    """One project, by the account that gcloud is logged in with on this host."""
+
+    def __init__(self, project: str, program: str = "gcloud", run: Run = _process.run) -> None:
+        self.project, self.program, self._run = project, program, run
+
+    def argv(self, words: t.Sequence[str], flags: t.Mapping[str, t.Any]) -> list[str]:
+        """Return the command; flags that are true stand alone, those that are false or empty are left out."""
+        return [self.program, *words, *spelt(flags), f"--project={self.project}", "--format=json", "--quiet"]
+
+    def ask(self, words: t.Sequence[str], flags: t.Mapping[str, t.Any]) -> t.Any:
+        """Run a command and return what it prints; nothing is None."""
+        done = self._run(self.argv(words, flags), TIMEOUT)
+        if done.problem:
+            raise GcloudError(f"gcloud {' '.join(words)}: {said(done.err) or done.problem}")
+        try:
+            return json.loads(done.out) if done.out.strip() else None
+        except ValueError as exc:
+            raise GcloudError(f"gcloud {' '.join(words)} printed no JSON: {done.out[:200]!r}") from exc
+
+    def find(self, words: t.Sequence[str], flags: t.Mapping[str, t.Any]) -> t.Any:
+        """Ask for one thing; None says that there is none."""
+        try:
+            return self.ask(words, flags)
+        except GcloudError as exc:
+            if any(word in str(exc).lower() for word in _ABSENT):
+                return None
+            raise
+
+
+def spelt(flags: t.Mapping[str, t.Any]) -> list[str]:
+    """Write flags: lists with commas, dictionaries as key=value."""
+    found = []
+    for name, value in flags.items():
+        if value is None or value is False or value in ("", [], {}):
+            continue
+        if isinstance(value, dict):
+            value = ",".join(f"{key}={item}" for key, item in value.items())
+        elif isinstance(value, (list, tuple)):
+            value = ",".join(map(str, value))
+        found.append(f"--{name}" if value is True else f"--{name}={value}")
+    return found
+
+
+def said(text: str) -> str:
+    """Return what gcloud complains of, without its own way of saying that it does."""
+    lines = [line.strip() for line in text.splitlines()]
+    start = next((index for index, line in enumerate(lines) if line.startswith("ERROR:")), None)
+    if start is None:
+        return ""
+    return " ".join(line.lstrip("- ") for line in lines[start:] if line)[len("ERROR: ") :]
+
+
+# Instances of Google Compute Engine, created in bulk. Private to this collection.
+
+
+Record = t.Mapping[str, t.Any]
+LABEL = "hpcai-cluster"
+KIND = "hpcai-kind"
+# What a machine may say, each with whether it has to.
+MACHINE = {
+    "machine_type": True,
+    "image": False,
+    "image_family": False,
+    "image_project": False,
+    "boot_disk_gb": False,
+    "boot_disk_type": False,
+    "subnet": False,
+    "address": False,
+    "service_account": False,
+    "scopes": False,
+    "tags": False,
+    "labels": False,
+    "metadata": False,
+    "accelerator": False,
+    "spot": False,
+}
+STATES = {
+    "PROVISIONING": "starting",
+    "STAGING": "starting",
+    "REPAIRING": "starting",
+    "RUNNING": "running",
+    "STOPPING": "stopping",
+    "SUSPENDING": "stopping",
+}
+_WORDS = ("compute", "instances")
+_AT_ONCE = 500  # names have to fit on a command line
+
+
+def instance_faults(machine: Record) -> list[str]:
+    """Say all that is wrong with a machine."""
+    found = [f"{name} is missing" for name, needed in MACHINE.items() if needed and not machine.get(name)]
+    found += [f"{name} is unknown" for name in sorted(set(machine) - set(MACHINE))]
+    if bool(machine.get("image")) == bool(machine.get("image_family")):
+        found.append("either image or image_family is needed")
+    accelerator = machine.get("accelerator")
+    if accelerator and (not isinstance(accelerator, dict) or set(accelerator) != {"type", "count"}):
+        found.append("accelerator is no dictionary of type and count")
+    return found
+
+
+def flags(machine: Record, cluster: str, zone: str, script: str = "", kind: str = "") -> dict[str, t.Any]:
+    """Return the flags of ``gcloud compute instances bulk create`` but the names."""
+    spot = bool(machine.get("spot"))
+    return {
+        "zone": zone,
+        "machine-type": machine["machine_type"],
+        "image": machine.get("image"),
+        "image-family": machine.get("image_family"),
+        "image-project": machine.get("image_project"),
+        "boot-disk-size": f"{machine['boot_disk_gb']}GB" if machine.get("boot_disk_gb") else "",
+        "boot-disk-type": machine.get("boot_disk_type"),
+        "subnet": machine.get("subnet"),
+        "no-address": not machine.get("address"),
+        "service-account": machine.get("service_account"),
+        "scopes": machine.get("scopes"),
+        "tags": machine.get("tags"),
+        "labels": {**(machine.get("labels") or {}), LABEL: cluster, **({KIND: kind} if kind else {})},
+        "metadata": machine.get("metadata"),
+        "metadata-from-file": {"startup-script": script} if script else {},
+        "accelerator": machine.get("accelerator"),
+        # A machine with GPUs cannot be moved while it runs.
+        "on-host-maintenance": "TERMINATE" if machine.get("accelerator") or spot else "",
+        "provisioning-model": "SPOT" if spot else "",
+        "instance-termination-action": "DELETE" if spot else "",
+    }
+
+
+class Instances:
+    """The instances of one cluster in one zone; with a kind only those that were created as such."""
+
+    def __init__(self, gcloud: Gcloud, cluster: str, zone: str, kind: str = "") -> None:
+        self.gcloud, self.cluster, self.zone, self.kind = gcloud, cluster, zone, kind
+
+    def listed(self) -> dict[str, Record]:
+        """Every instance that carries the cluster's label, and the kind's, as Google describes it."""
+        wanted = {"filter": f"labels.{LABEL}={self.cluster}", "zones": self.zone}
+        found = self.gcloud.ask([*_WORDS, "list"], wanted) or []
+        return {item["name"]: item for item in found if not self.kind or _kind(item) == self.kind}
+
+    def create(self, names: t.Sequence[str], machine: Record, script: str = "") -> dict[str, str]:
+        """Create instances in bulk; what Google has no room for does not keep the others from coming."""
+        wrong, why = instance_faults(machine), ""
+        if wrong:
+            raise GcloudError("; ".join(wrong))
+        for start in range(0, len(names), _AT_ONCE):
+            some = names[start : start + _AT_ONCE]
+            wanted = flags(machine, self.cluster, self.zone, script, self.kind)
+            bulk = {"predefined-names": some, "min-count": "1", **wanted}
+            try:
+                self.gcloud.ask([*_WORDS, "bulk", "create"], bulk)
+            except GcloudError as exc:
+                why = str(exc)
+        # Whatever the command said: only the list tells what there is now.
+        there = self.listed()
+        return {name: "" if name in there else why or "Google made fewer instances than asked" for name in names}
+
+    def delete(self, names: t.Sequence[str]) -> dict[str, str]:
+        """Delete instances that carry the cluster's label; one that does not is as good as gone."""
+        there, why = self.listed(), ""
+        mine = [name for name in names if name in there]
+        for start in range(0, len(mine), _AT_ONCE):
+            try:
+                self.gcloud.ask([*_WORDS, "delete", *mine[start : start + _AT_ONCE]], {"zone": self.zone})
+            except GcloudError as exc:
+                why = str(exc)
+        left = self.listed() if why else {}
+        return {name: why if name in left else "" for name in names}
+
+
+def _kind(item: Record) -> str:
+    return str((item.get("labels") or {}).get(KIND) or "")
+
+
+def state(item: Record) -> str:
+    """What an instance does, in the words of `power.provider`."""
+    return STATES.get(str(item.get("status")), "stopped")
+
+
+def address(item: Record, public: bool) -> str:
+    """The address of the first interface."""
+    first: Record = next(iter(item.get("networkInterfaces") or []), {})
+    access: Record = next(iter(first.get("accessConfigs") or []), {})
+    return str((access.get("natIP") if public else first.get("networkIP")) or "")
+
+
+def described(name: str, item: Record) -> dict[str, str]:
+    """What the module returns of an instance."""
+    found = {"address": address(item, public=False), "public_address": address(item, public=True)}
+    return {"name": name, "state": state(item), **found}
+
+
+# What a cluster needs of Google besides instances: which command makes it, and whether it is as wanted.
+
+
+class ResourceKind(t.NamedTuple):
+    """``place``: flags that find it. ``flags``: what it may be made with. ``update``: flags that can be changed later,
+    with the field of Google's description that they show in."""
+
+    words: tuple[str, ...]
+    flags: tuple[str, ...]
+    place: tuple[str, ...] = ()
+    update: t.Mapping[str, str] = {}
+
+
+KINDS: dict[str, ResourceKind] = {
+    "network": ResourceKind(("compute", "networks"), ("subnet-mode",)),
+    "subnet": ResourceKind(
+        ("compute", "networks", "subnets"),
+        ("network", "range", "region", "enable-private-ip-google-access"),
+        ("region",),
+    ),
+    "firewall_rule": ResourceKind(
+        ("compute", "firewall-rules"),
+        ("network", "direction", "allow", "source-ranges", "source-tags", "target-tags"),
+        update={"source-ranges": "sourceRanges", "source-tags": "sourceTags", "target-tags": "targetTags"},
+    ),
+    "router": ResourceKind(("compute", "routers"), ("network", "region"), ("region",)),
+    "nat": ResourceKind(
+        ("compute", "routers", "nats"),
+        ("router", "region", "nat-all-subnet-ip-ranges", "auto-allocate-nat-external-ips"),
+        ("router", "region"),
+    ),
+    "service_account": ResourceKind(("iam", "service-accounts"), ("display-name",)),
+    "role_binding": ResourceKind(("projects",), ("role",)),
+}
+
+
+def resource_faults(kind: str, properties: Record) -> list[str]:
+    """Say all that is wrong with a resource."""
+    known = KINDS[kind]
+    found = [f"{name} is no property of a {kind}" for name in sorted(set(properties) - set(known.flags))]
+    needed = known.place if kind != "role_binding" else ("role",)
+    return found + [f"a {kind} needs {name}" for name in needed if not properties.get(name)]
+
+
+def perform(gcloud: Gcloud, kind: str, name: str, properties: Record, state: str, check: bool) -> dict[str, t.Any]:
+    """Bring one resource to its state; return what an Ansible module returns."""
+    wrong = resource_faults(kind, properties)
+    if wrong:
+        raise GcloudError("; ".join(wrong))
+    if kind == "role_binding":
+        words, flags = _binding(gcloud, name, str(properties["role"]), state)
+    else:
+        words, flags = _resource(gcloud, KINDS[kind], name, properties, state)
+    if words and not check:
+        gcloud.ask(words, flags)
+    return {"changed": bool(words), "command": gcloud.argv(words, flags)[1:] if words else []}
+
+
+Step = t.Tuple[t.List[str], t.Dict[str, t.Any]]
+
+
+def _resource(gcloud: Gcloud, kind: ResourceKind, name: str, properties: Record, state: str) -> Step:
+    address = f"{name}@{gcloud.project}.iam.gserviceaccount.com" if kind.words[0] == "iam" else name
+    place = {key: properties[key] for key in kind.place}
+    now = gcloud.find([*kind.words, "describe", address], place)
+    if state == "absent":
+        return ([*kind.words, "delete", address], place) if now is not None else ([], {})
+    if now is None:
+        return [*kind.words, "create", name], dict(properties)
+    changes = {
+        flag: properties[flag]
+        for flag, field in kind.update.items()
+        if flag in properties and sorted(properties[flag]) != sorted(now.get(field) or [])
+    }
+    return ([*kind.words, "update", address], {**place, **changes}) if changes else ([], {})
+
+
+def _binding(gcloud: Gcloud, member: str, role: str, state: str) -> Step:
+    policy = gcloud.ask(["projects", "get-iam-policy", gcloud.project], {}) or {}
+    bindings = policy.get("bindings") or []
+    held = any(one.get("role") == role and member in one.get("members", []) for one in bindings)
+    if held == (state == "present"):
+        return [], {}
+    verb = "add-iam-policy-binding" if state == "present" else "remove-iam-policy-binding"
+    return ["projects", verb, gcloud.project], {"member": member, "role": role, "condition": "None"}

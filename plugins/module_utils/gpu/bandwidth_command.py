@@ -1,0 +1,246 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gpu_bandwidth: the request, the program it takes, and the command line for each GPU. Pure."""
+
+from __future__ import annotations
+
+import posixpath
+import typing as t
+from dataclasses import dataclass, replace
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
+    Json,
+    validate_expectation,
+    validate_seconds,
+    validate_units,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Command, Launch, LaunchError, NotFound
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.test_tools_recipe import TOOLS
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import binding as topology_binding
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import Topology, address, mask, parse
+
+# gpu_bandwidth: what is asked for, and of which GPUs. Pure, private.
+
+
+CHECK = "gpu_bandwidth"
+UNIT = "GB/s"
+DIRECTIONS = ("h2d", "d2h", "d2d")
+
+SPEC: dict[str, Json] = {
+    "tool": {"type": "str", "default": "auto", "choices": ["auto", "bandwidthTest", "nvbandwidth"]},
+    "path": {"type": "str"},
+    "directions": {"type": "list", "elements": "str", "default": list(DIRECTIONS), "choices": list(DIRECTIONS)},
+    "gpus": {"type": "raw"},
+    "topology": {"type": "dict"},
+    "mode": {"type": "str", "default": "sequential", "choices": ["sequential", "parallel"]},
+    "size": {"type": "int"},
+    "bind": {"type": "bool", "default": True},
+    "arguments": {"type": "list", "elements": "str", "default": []},
+    "timeout": {"type": "float", "default": 120},
+    **users.SPEC,
+    **_checks.SPEC,
+    **_checks.NODE,
+    **_checks.SYSFS,
+}
+
+
+_SHIFT = "; which one is gone says gpu_count of gpu_info"
+
+
+class GpuBandwidthError(ValueError):
+    """The measurement makes no sense as asked; the text is fit for the user."""
+
+
+@dataclass(frozen=True)
+class MeasuredGpu:
+    """One GPU that is to be measured, and what is known of it; ``problem`` says why it cannot be.
+
+    ``surplus``: no device has this number, because those behind one that is gone have moved up.
+    """
+
+    index: int
+    uuid: str | None = None
+    bus_id: str | None = None
+    numa_node: int | None = None
+    cpus: str = ""
+    problem: str = ""
+    surplus: bool = False
+
+    @property
+    def visible(self) -> str:
+        """Return what names it to CUDA: an index counts wrong where a GPU is missing."""
+        return self.uuid or str(self.index)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One GPU as nvidia-smi lists it."""
+
+    index: int
+    uuid: str
+    bus_id: str
+
+
+def wanted(value: t.Any) -> list[int] | None:
+    """Read the option gpus: a count, a list of indexes, or nothing."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        value = value.split(",") if "," in value else value.strip()
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        found = [int(item) for item in value] if isinstance(value, (list, tuple)) else list(range(int(value)))
+    except (TypeError, ValueError) as exc:
+        raise GpuBandwidthError(f"gpus is {value!r}; a number of GPUs or a list of their indexes is needed") from exc
+    if len(set(found)) != len(found) or min(found, default=0) < 0 or len(found) > 1024:
+        raise GpuBandwidthError(f"gpus is {value!r}; indexes are numbers from 0, each once")
+    return found
+
+
+def validate(params: t.Mapping[str, t.Any], launch: Launch) -> None:
+    """Refuse what cannot be measured or judged, before anything starts."""
+    for expectation in params["expect"]:
+        validate_expectation(expectation)
+    validate_units(params["expect"], CHECK, dict.fromkeys(DIRECTIONS, UNIT))
+    if not params["directions"] or len(set(params["directions"])) != len(params["directions"]):
+        raise GpuBandwidthError("directions must name at least one, and each once")
+    if params["size"] is not None and params["size"] < 1 << 20:
+        raise GpuBandwidthError(f"size is {params['size']}; less than 1 MiB measures latency, not bandwidth")
+    validate_seconds("timeout", params["timeout"])
+    taken = [name for name in ("cpu_masks", "visible_devices") if params[name]]
+    if taken or launch.ranks != 1:
+        what = ", ".join(taken) or f"{launch.nodes} nodes with {launch.ranks_per_node} ranks"
+        raise LaunchError(f"{what}: one process measures one GPU of one node, where the topology says it belongs")
+
+
+def plan(
+    indexes: t.Sequence[int] | None, topology: Topology | None, listed: t.Sequence[Listed] | None
+) -> list[MeasuredGpu]:
+    """Return the GPUs to measure; ``listed`` is what nvidia-smi shows here, None where it cannot be asked."""
+    places = {gpu.index: gpu for gpu in topology.gpus} if topology else {}
+    if indexes is None:
+        indexes = sorted(places) if topology and places else [gpu.index for gpu in listed or []]
+    found = []
+    for index in indexes:
+        place = places.get(index)
+        gpu = MeasuredGpu(index)
+        if place:
+            gpu = replace(gpu, bus_id=place.bus_id or None, numa_node=place.numa_node, cpus=place.cpus)
+        elif places and listed is None:
+            gpu = _gone(gpu, f"the topology has {len(places)} GPUs and no GPU {index}", places)
+        found.append(gpu if listed is None else _identified(gpu, listed))
+    return found
+
+
+def _identified(gpu: MeasuredGpu, listed: t.Sequence[Listed]) -> MeasuredGpu:
+    """Take the uuid of the GPU that sits where it should; indexes shift when one is lost."""
+    key, text = (address(gpu.bus_id or ""), f"at {gpu.bus_id}") if gpu.bus_id else (None, "")
+    same = [one for one in listed if (address(one.bus_id) == key if key else one.index == gpu.index)]
+    if not same:
+        problem = f"nvidia-smi does not list GPU {gpu.index} {text}".rstrip()
+        problem = f"{problem}; it lists {len(listed)}"
+        return replace(gpu, problem=problem) if gpu.bus_id else _gone(gpu, problem, [one.index for one in listed])
+    return replace(gpu, uuid=same[0].uuid or None, bus_id=gpu.bus_id or same[0].bus_id)
+
+
+def _gone(gpu: MeasuredGpu, problem: str, known: t.Iterable[int]) -> MeasuredGpu:
+    """A gap between numbers is the GPU that is gone; behind them all it may be any."""
+    surplus = gpu.index > max(known, default=-1)
+    return replace(gpu, problem=f"{problem}{_SHIFT if surplus else ''}", surplus=surplus)
+
+
+def expected(params: t.Mapping[str, t.Any]) -> bool:
+    """Say whether somebody counts on GPUs here."""
+    return any(one["check"] == CHECK for one in params["expect"])
+
+
+# gpu_bandwidth: which program, and its command line for one GPU. Pure, private.
+
+
+NAMES = ("bandwidthTest", "nvbandwidth")
+_STORE = "/opt/gpu_test_tools/bin"
+_SAMPLES = "/opt/cuda-samples*/build/Samples/1_Utilities/bandwidthTest"
+PLACES: dict[str, t.Sequence[str]] = {
+    "bandwidthTest": (_STORE, *TOOLS["bandwidth_test"].places, _SAMPLES),
+    "nvbandwidth": (_STORE, *TOOLS["nvbandwidth"].places),
+}
+# A copy inside the GPU of less than this may come from its cache; 32 MB are the program's own size.
+_SIZE = 256000000
+_FLAGS = {"h2d": "--htod", "d2h": "--dtoh", "d2d": "--dtod"}
+TESTS = {"h2d": "host_to_device_memcpy_ce", "d2h": "device_to_host_memcpy_ce", "d2d": "device_local_copy"}
+
+
+class Program(t.NamedTuple):
+    """The test program that was chosen."""
+
+    tool: str
+    path: str
+
+
+def choose(tool: str, path: str | None, launch: Launch, find: t.Callable[..., str]) -> Program:
+    """Return the program: bandwidthTest where it exists, else nvbandwidth. Raises NotFound with all that was tried.
+
+    What other machines or a container have at a given path is taken as given.
+    """
+    names = NAMES if tool == "auto" else (tool,)
+    if path:
+        named = [name for name in names if posixpath.basename(path.rstrip("/")).startswith(name)]
+        names = (named[0],) if named else names
+    reasons = []
+    for name in names:
+        try:
+            if launch.container_image and not path:
+                raise NotFound(f"{name} is looked for on the PATH of the container")
+            return Program(name, find(name, path, () if path else PLACES[name]))
+        except NotFound as exc:
+            reasons.append(str(exc))
+    if launch.container_image or (path and launch.kind != "local"):
+        return _there(names[-1], path)
+    raise NotFound("; ".join(reasons))
+
+
+def _there(name: str, path: str | None) -> Program:
+    if not path:
+        return Program(name, name)
+    return Program(
+        name, path if posixpath.basename(path.rstrip("/")).startswith(name) else f"{path.rstrip('/')}/{name}"
+    )
+
+
+def arguments(tool: str, directions: t.Sequence[str], size: int | None, more: t.Sequence[str]) -> list[str]:
+    """Return the arguments for the one GPU that the program sees."""
+    if tool == "nvbandwidth":
+        buffer = [] if size is None else ["--bufferSize", str(size // (1 << 20))]
+        # The copy inside the GPU comes last: versions before 0.7 do not know it and go on.
+        return [*buffer, *more, "-t", *(test for name, test in TESTS.items() if name in directions)]
+    number = size or _SIZE
+    sizes = [f"--start={number}", f"--end={number}", f"--increment={number}"]
+    return ["--device=0", "--memory=pinned", "--mode=range", *sizes, *(_FLAGS[name] for name in directions), *more]
+
+
+def command(launch: Launch, program: t.Sequence[str], gpu: MeasuredGpu, how: topology_binding.Method | None) -> Command:
+    """Return what starts the program for one GPU, on the CPUs of its NUMA node unless ``how`` is None."""
+    own = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu.visible}
+    if launch.kind == "local":
+        argv = topology_binding.bind(program, gpu.cpus, gpu.numa_node, how) if how else list(program)
+        return _launch.command(launch._replace(environment={**launch.environment, **own}), argv)
+    # Slurm sets these variables itself in a step, after it has taken over those of the caller.
+    argv = ["env", *(f"{name}={value}" for name, value in own.items()), *program]
+    if how and launch.kind == "srun" and gpu.cpus:
+        launch = launch._replace(cpu_masks=[mask(parse(gpu.cpus))])
+    elif how:
+        argv = topology_binding.bind(argv, gpu.cpus, gpu.numa_node, how)
+    return _launch.command(launch, argv)
+
+
+def binding(launch: Launch, gpu: MeasuredGpu, how: topology_binding.Method | None) -> str:
+    """Return by what the program was bound."""
+    if how is None or not (gpu.cpus or gpu.numa_node is not None):
+        return "none"
+    if launch.kind == "srun" and gpu.cpus:
+        return "srun"
+    return how.name if gpu.cpus or how.name == "numactl" else "none"

@@ -1,0 +1,345 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How each GPU test program is built: what the host offers, sources, commands. Reads only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import BuildStep, run
+
+# What a host offers for building GPU test programs: toolkit, libraries, compilers. Reads only, private.
+
+
+SYSTEM = ("/usr/local", "/usr")
+CMAKE_LEAST = (3, 20)
+_TIMEOUT = 60.0
+
+
+class Need(t.NamedTuple):
+    """Something that a build needs; without ``home`` it is missing and ``looked`` says where it was looked for.
+
+    ``library`` is a directory, ``linked`` whether the linker finds the library there under its short name.
+    """
+
+    title: str
+    package: str
+    home: str = ""
+    version: str = ""
+    library: str = ""
+    linked: bool = True
+    looked: str = ""
+
+
+def read(params: t.Mapping[str, t.Any], names: t.Collection[str]) -> dict[str, Need]:
+    """Look for what is named in the needs of tools."""
+    cuda = toolkit(params["cuda_home"] or "")
+    readers: dict[str, t.Callable[[], Need]] = {
+        "make": lambda: program("make", "make"),
+        "c++": lambda: program("g++", "g++"),
+        "cuda": lambda: cuda,
+        "nccl": lambda: nccl(params["nccl_home"] or "", cuda.home),
+        "mpi": lambda: mpi(params["mpi_home"] or ""),
+        "cmake": cmake,
+        "boost": boost,
+        "stubs": lambda: driver_stubs(cuda.home),
+    }
+    return {name: reader() for name, reader in readers.items() if name in names}
+
+
+def toolkit(home: str) -> Need:
+    """Find the CUDA compiler; the version is asked of it, because directories are renamed and linked."""
+    need = Need("the CUDA compiler nvcc", "cuda-toolkit")
+    on_path = shutil.which("nvcc")
+    found = [home] if home else ["/usr/local/cuda", *([str(Path(on_path).resolve().parents[1])] if on_path else [])]
+    for one in found:
+        outcome = run([f"{one}/bin/nvcc", "--version"], _TIMEOUT)
+        match = re.search(r"release [\d.]+, V([\d.]+)", outcome.out)
+        if match:
+            return need._replace(home=one, version=match.group(1))
+    return need._replace(looked=", ".join(f"{one}/bin/nvcc" for one in found))
+
+
+def supported(cuda_home: str) -> set[str]:
+    """Return the architectures that a toolkit still or already compiles for, such as ``90``; empty when unknown."""
+    return set(re.findall(r"\bsm_(\d+)", run([f"{cuda_home}/bin/nvcc", "--list-gpu-code"], _TIMEOUT).out))
+
+
+def nccl(home: str, cuda_home: str, system: t.Sequence[str] = SYSTEM) -> Need:
+    """Find NCCL's header and library; a Python package of NCCL has libnccl.so.2 only, which is enough."""
+    homes = [home] if home else [one for one in (cuda_home, "/usr/local/nccl", *system) if one]
+    need = Need("NCCL's header and library", "libnccl-dev", looked=", ".join(homes))
+    for one in homes:
+        linked = _library(one, "libnccl.so")
+        library = linked or _library(one, "libnccl.so.2")
+        version = _macros(_text(f"{one}/include/nccl.h"), "NCCL_MAJOR NCCL_MINOR NCCL_PATCH")
+        if version and library:
+            return need._replace(home=one, version=version, library=library, linked=bool(linked))
+    return need
+
+
+def mpi(home: str) -> Need:
+    """Find an MPI by its compiler wrapper, which knows where Debian hides headers."""
+    need = Need("an MPI", "libopenmpi-dev", looked=home or f"mpicc on PATH, {', '.join(_launch.MPI_PLACES)}")
+    for one in [home] if home else _mpi_homes():
+        text, library = _text(f"{one}/include/mpi.h"), _library(one, "libmpi.so")
+        if text and library:
+            version = _macros(text, "OMPI_MAJOR_VERSION OMPI_MINOR_VERSION OMPI_RELEASE_VERSION")
+            return need._replace(home=one, library=library, version=version or _macros(text, "MPICH_VERSION"))
+    return need
+
+
+def _mpi_homes() -> list[str]:
+    try:
+        wrapper = _launch.find("mpicc", None, _launch.MPI_PLACES, role=None)
+    except _launch.NotFound:
+        return []
+    folders = run([wrapper, "--showme:incdirs"], _TIMEOUT).out.split()
+    return [str(Path(one).parent) for one in folders] + [str(Path(wrapper).resolve().parents[1])]
+
+
+def driver_stubs(cuda_home: str, system: t.Sequence[str] = SYSTEM) -> Need:
+    """Find what stands in for the driver at link time: the toolkit's stubs, or the driver itself."""
+    need = Need("nvml.h and libraries libcuda and libnvidia-ml to link with", "cuda-nvml-dev, cuda-driver-dev")
+    homes = [one for one in (cuda_home, *system) if one]
+    header = next((one for one in homes if Path(f"{one}/include/nvml.h").is_file()), "")
+    places = [library for library in map(_stubs, homes) if library]
+    if header and places:
+        return need._replace(home=header, library=places[0])
+    return need._replace(looked=", ".join(f"{one}/include, {one}/lib*/stubs" for one in homes))
+
+
+def _stubs(home: str) -> str:
+    for library in (f"{home}/lib64/stubs", f"{home}/lib/stubs", _library(home, "libcuda.so")):
+        if library and all(Path(f"{library}/{name}").exists() for name in ("libcuda.so", "libnvidia-ml.so")):
+            return library
+    return ""
+
+
+def boost(system: t.Sequence[str] = SYSTEM) -> Need:
+    need = Need("Boost's program_options", "libboost-program-options-dev", looked=", ".join(system))
+    for one in system:
+        library = _library(one, "libboost_program_options.a") or _library(one, "libboost_program_options.so")
+        if library and Path(f"{one}/include/boost/program_options.hpp").is_file():
+            return need._replace(home=one, library=library)
+    return need
+
+
+def cmake() -> Need:
+    least = ".".join(map(str, CMAKE_LEAST))
+    need = Need(f"CMake {least} or newer", "cmake", looked="cmake on PATH")
+    path = shutil.which("cmake")
+    match = re.search(r"version (\d+)\.(\d+)(\S*)", run([path, "--version"], _TIMEOUT).out) if path else None
+    if not path or not match:
+        return need
+    if (int(match.group(1)), int(match.group(2))) < CMAKE_LEAST:
+        return need._replace(looked=f"{path}, which is {match.group(0)}")
+    return need._replace(home=path, version=match.group(0).split()[1])
+
+
+def program(name: str, package: str) -> Need:
+    return Need(name, package, home=shutil.which(name) or "", looked=f"{name} on PATH")
+
+
+def gpus() -> list[str]:
+    """Return the compute capabilities of this host's GPUs; empty without a working driver."""
+    found = shutil.which("nvidia-smi")
+    if not found:
+        return []
+    said = run([found, "--query-gpu=compute_cap", "--format=csv,noheader"], _TIMEOUT)
+    return sorted(set(re.findall(r"^\d+\.\d+$", said.out, re.MULTILINE))) if said.rc == 0 else []
+
+
+def has_gpu(devices: str = "/dev") -> bool:
+    """Return whether a driver made device files, also when it cannot be asked any more."""
+    return any(re.fullmatch(r"nvidia\d+", one.name) for one in Path(devices).iterdir())
+
+
+def _library(home: str, name: str) -> str:
+    folders = [f"{home}/lib64", f"{home}/lib", *map(str, sorted(Path(f"{home}/lib").glob("*-linux-gnu*")))]
+    return next((one for one in folders if Path(f"{one}/{name}").exists()), "")
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _macros(text: str, names: str) -> str:
+    found = [re.search(rf"^#define\s+{name}\s+\"?([\w.]+)", text, re.MULTILINE) for name in names.split()]
+    return ".".join(match.group(1) for match in found if match)
+
+
+# How each GPU test program is built, and from what: no I/O, no AnsibleModule, private.
+
+
+# Raised when the commands below change in a way that makes other programs.
+RECIPE = 1
+
+_DEFAULT_PATH = re.compile(r"/(usr/)?lib(64|/[a-z0-9_]+-linux-gnu\w*)?")
+_COLLECTIVES = (
+    "all_reduce all_gather broadcast reduce_scatter reduce alltoall alltoallv scatter gather sendrecv hypercube"
+)
+
+
+class ToolError(ValueError):
+    """A tool cannot be built or used; the text is fit for the user."""
+
+
+class Tool(t.NamedTuple):
+    """One entry of the store. ``programs`` may be more than a release has; ``proof`` is the one that is run."""
+
+    name: str
+    source: str
+    needs: t.Sequence[str]
+    programs: t.Sequence[str]
+    proof: str
+    places: t.Sequence[str]
+    suffix: str = ""
+    required: bool = True
+
+
+_NCCL = [f"{name}_perf" for name in _COLLECTIVES.split()]
+_NCCL_PLACES = (
+    "/opt/nccl-tests/build",
+    "/opt/nccl_tests/build",
+    "/usr/local/nccl-tests/build",
+    "/usr/local/bin",
+    "/usr/bin",
+)
+_CUDA_SAMPLES = (
+    "/usr/local/cuda*/extras/demo_suite",
+    "/usr/local/cuda*/samples/bin/*/linux/release",
+    "/usr/local/cuda*/samples/1_Utilities/bandwidthTest",
+)
+TOOLS = {
+    tool.name: tool
+    for tool in (
+        Tool("nccl_tests", "nccl_tests", ["make", "c++", "cuda", "nccl"], _NCCL, "all_reduce_perf", _NCCL_PLACES),
+        Tool(
+            "nccl_tests_mpi",
+            "nccl_tests",
+            ["make", "c++", "cuda", "nccl", "mpi"],
+            _NCCL,
+            "all_reduce_perf",
+            _NCCL_PLACES,
+            suffix="_mpi",
+        ),
+        Tool(
+            "nvbandwidth",
+            "nvbandwidth",
+            ["make", "c++", "cuda", "cmake", "boost", "stubs"],
+            ["nvbandwidth"],
+            "nvbandwidth",
+            (
+                "/opt/nvidia/nvbandwidth",
+                "/opt/nvbandwidth/build",
+                "/opt/azurehpc/test/*/bin",
+                "/usr/local/bin",
+                "/usr/bin",
+            ),
+        ),
+        Tool(
+            "bandwidth_test",
+            "",
+            [],
+            ["bandwidthTest"],
+            "bandwidthTest",
+            (*_CUDA_SAMPLES, "/usr/local/bin"),
+            required=False,
+        ),
+    )
+}
+
+
+def architectures(asked: t.Iterable[t.Any]) -> list[str]:
+    """Return ``80`` for compute capability 8.0, ``90a`` for 9.0a, each once and in order."""
+    found = []
+    for item in asked:
+        match = re.fullmatch(r"(?:sm_)?(\d+)\.(\d)([af]?)|(?:sm_)?(\d{2,3}[af]?)", str(item).strip())
+        if not match:
+            raise ToolError(f"architecture {item!r} is no compute capability such as 8.0 or 9.0")
+        found.append(match.group(4) or "".join(match.group(1, 2, 3)))
+    return sorted(set(found), key=lambda one: (int(one.rstrip("af")), one))
+
+
+def inputs(tool: Tool, source: str, archs: t.Sequence[str], host: t.Mapping[str, Need]) -> dict[str, t.Any]:
+    """Return all that decides what a build makes; None stands for what this host cannot tell."""
+    told: dict[str, t.Any] = {
+        "recipe": RECIPE,
+        "tool": tool.name,
+        "source": source,
+        "architectures": list(archs) or None,
+    }
+    for name in ("cuda", "nccl", "mpi"):
+        if name in tool.needs:
+            need = host[name]
+            where = f" in {need.home}" if name != "cuda" else ""
+            told[name] = f"{need.version}{where}" if need.home else None
+    return told
+
+
+def same(wanted: t.Mapping[str, t.Any], built: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a build is the wanted one, as far as this host can tell: an image may have lost its toolkit."""
+    return set(wanted) == set(built) and all(value is None or value == built[key] for key, value in wanted.items())
+
+
+def digest(wanted: t.Mapping[str, t.Any]) -> str:
+    return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def steps(
+    tool: Tool, archs: t.Sequence[str], host: t.Mapping[str, Need], source: str, build: str, jobs: int
+) -> list[BuildStep]:
+    """Return the commands that build a tool."""
+    nvcc = f"{host['cuda'].home}/bin/nvcc"
+    if tool.source == "nvbandwidth":
+        options = {
+            "CMAKE_BUILD_TYPE": "Release",
+            "CMAKE_CUDA_COMPILER": nvcc,
+            "CMAKE_CUDA_ARCHITECTURES": ";".join(f"{one}-real" for one in archs),
+        }
+        # CMakeLists.txt asks git for a version, and git would answer for a repository that happens to lie above.
+        alone = {"GIT_CEILING_DIRECTORIES": os.path.dirname(source)}  # noqa: PTH120 - of a name, not of a file
+        configure = ["cmake", "-S", source, "-B", build, *(f"-D{key}={value}" for key, value in options.items())]
+        return [BuildStep(configure, alone), BuildStep(["cmake", "--build", build, f"-j{jobs}"], alone)]
+    return [_make(archs, host, host["mpi"] if "mpi" in tool.needs else None, source, build, jobs)]
+
+
+def names(build: str) -> str:
+    """Return the directory where libraries get the names that the linker looks for."""
+    return f"{build}.names"
+
+
+def _make(
+    archs: t.Sequence[str], host: t.Mapping[str, Need], mpi: Need | None, source: str, build: str, jobs: int
+) -> BuildStep:
+    nccl = host["nccl"]
+    folders = [need.library for need in (nccl, mpi) if need]
+    # nvlink cannot open -l:libnccl.so.2, so the library gets its short name beside the build.
+    short = [] if nccl.linked else [f"-L{names(build)}"]
+    # The programs must find their libraries without a module loaded; LD_LIBRARY_PATH still comes first, so that
+    # another NCCL can be tried.
+    linker = ["-Xlinker", "--enable-new-dtags", *short]
+    for folder in folders:
+        linker += [f"-L{folder}"] + ([] if _DEFAULT_PATH.fullmatch(folder) else ["-Xlinker", f"-rpath={folder}"])
+    argv = [
+        *("make", f"-j{jobs}", "-C", source, f"BUILDDIR={build}"),
+        f"CUDA_HOME={host['cuda'].home}",
+        f"NCCL_HOME={nccl.home}",
+        # Of the toolkit nothing is needed at run time then.
+        "CUDARTLIB=cudart_static",
+        "NVCC_GENCODE=" + " ".join(f"-gencode=arch=compute_{one},code=sm_{one}" for one in archs),
+        *(["MPI=1", f"MPI_HOME={mpi.home}"] if mpi else ["MPI=0"]),
+    ]
+    return BuildStep(argv, {"NVCC_APPEND_FLAGS": " ".join(linker)})

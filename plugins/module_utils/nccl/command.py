@@ -1,0 +1,194 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""nccl_tests: what is asked for, and the command line for it. Pure, private."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
+    Json,
+    validate_expectation,
+    validate_seconds,
+    validate_units,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
+
+COLLECTIVES = ["all_gather", "all_reduce", "alltoall", "broadcast", "gather", "hypercube", "reduce", "reduce_scatter"]
+COLLECTIVES += ["scatter", "sendrecv"]
+# Where the role and images put nccl-tests; both may be missing on the PATH of a shell that is no login.
+PLACES = ("/opt/gpu_test_tools/bin", "/opt/nccl-tests*/build", "/usr/local/nccl-tests*/build", "/usr/local/bin")
+CHECK = "nccl_tests"
+UNITS = {
+    "busbw": "GB/s",
+    "busbw_in_place": "GB/s",
+    "busbw_peak": "GB/s",
+    "sweep_mean": "GB/s over all sizes",  # so that no limit for one size is ever held against the mean
+    "wrong": "checks",
+    "ranks": "ranks",
+}
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3}
+_SIZE = re.compile(r"([0-9]+)([KMG]?)", re.IGNORECASE)
+# What has an option here must not be given twice; -J writes a file on another node, -t makes ranks that nobody counts.
+_OWN = re.compile(
+    r"-[befnwgcdtiJ].*"
+    r"|--(minbytes|maxbytes|stepfactor|stepbytes|iters|warmup_iters|ngpus|nthreads|check|datatype|output_file).*"
+)
+
+_FIELDS: dict[str, Json] = {
+    "collectives": {"type": "list", "elements": "str", "default": ["all_reduce"], "choices": COLLECTIVES},
+    "path": {"type": "str"},
+    "min_size": {"type": "str", "default": "8"},
+    "max_size": {"type": "str", "default": "8G"},
+    "factor": {"type": "int", "default": 2},
+    "iterations": {"type": "int", "default": 20},
+    "warmup": {"type": "int", "default": 5},
+    "gpus_per_rank": {"type": "int", "default": 1},
+    "datatype": {"type": "str", "default": "float"},
+    "check": {"type": "bool", "default": True},
+    "arguments": {"type": "list", "elements": "str", "default": []},
+    "infiniband": {"type": "bool", "default": False},
+}
+SPEC: dict[str, Json] = {
+    **_FIELDS,
+    "topology_file": {"type": "str"},
+    "debug": {"type": "str", "default": "INFO", "choices": ["NONE", "VERSION", "WARN", "INFO", "TRACE"]},
+    "log": {"type": "path"},
+    "timeout": {"type": "float", "default": 600},
+    "min_nodes": {"type": "int", "default": 1},
+    "busy": {"type": "list", "elements": "str", "default": []},
+    **users.SPEC,
+    **_checks.SPEC,
+    **_checks.NODE,
+}
+
+
+class NcclTestsError(ValueError):
+    """The measurement makes no sense as asked; the text is fit for the user."""
+
+
+class NcclTestsRequest(t.NamedTuple):
+    """What was asked for."""
+
+    launch: Launch
+    collectives: t.Sequence[str] = ("all_reduce",)
+    path: str | None = None
+    min_size: str = "8"
+    max_size: str = "8G"
+    factor: int = 2
+    iterations: int = 20
+    warmup: int = 5
+    gpus_per_rank: int = 1
+    datatype: str = "float"
+    check: bool = True
+    arguments: t.Sequence[str] = ()
+    infiniband: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """Return how many ranks of NCCL there are; nccl-tests has one for every GPU."""
+        return self.launch.ranks * self.gpus_per_rank
+
+    @property
+    def sizes(self) -> list[int]:
+        """Return the sizes that a complete table has, smallest first."""
+        found = [to_bytes(self.min_size)]
+        while found[-1] * self.factor <= to_bytes(self.max_size):
+            found.append(found[-1] * self.factor)
+        return found
+
+
+def to_bytes(text: str) -> int:
+    """Read a size as nccl-tests does, in which K is 1024; it would take anything else for something."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise NcclTestsError(f"size {text!r} is not a number of bytes, such as 8, 512K, 128M or 8G")
+    return int(match.group(1)) * 1024 ** _POWERS[match.group(2).upper()]
+
+
+def variables(params: t.Mapping[str, t.Any]) -> Json:
+    """Return the variables for the ranks; those that were given come last and win."""
+    found: Json = {}
+    if params["debug"] != "NONE":
+        # The log of network and version is what tells InfiniBand from a fallback.
+        found = {"NCCL_DEBUG": params["debug"], "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
+    if params["topology_file"]:
+        found["NCCL_TOPO_FILE"] = params["topology_file"]
+    return {**found, **params["environment"]}
+
+
+def read(params: t.Mapping[str, t.Any], here: t.Callable[..., Launch] = _launch.here) -> NcclTestsRequest:
+    """Make a request of the options of the module."""
+    validate_seconds("timeout", params["timeout"])
+    options = params["launcher_options"]
+    if params["launcher"] == "srun":
+        # Ranks that do not find each other would measure one GPU each.
+        options = {**({} if {"mpi", "--mpi"} & set(options) else {"mpi": "pmix"}), **options}
+    asked = {**params, "environment": variables(params), "launcher_options": options}
+    launch = here(asked, job_name="nccl_tests", timeout=params["timeout"])
+    request = NcclTestsRequest(launch, **{name: params[name] for name in _FIELDS})
+    validate(request, params["expect"])
+    return request
+
+
+def validate(request: NcclTestsRequest, expectations: t.Sequence[Json]) -> None:
+    """Refuse what cannot be measured or judged, before anything starts."""
+    for expectation in expectations:
+        validate_expectation(expectation)
+    validate_units(expectations, CHECK, UNITS)
+    if not request.collectives or len(set(request.collectives)) != len(request.collectives):
+        raise NcclTestsError("collectives must name at least one, and each once")
+    if request.path and is_program(request.path) and len(request.collectives) > 1:
+        raise NcclTestsError(f"path {request.path} is one program; several collectives need the directory")
+    for name in ("iterations", "gpus_per_rank"):
+        if getattr(request, name) < 1:
+            raise NcclTestsError(f"{name} is {getattr(request, name)}, at least 1 is needed")
+    if request.factor < 2 or request.warmup < 0:
+        raise NcclTestsError(f"factor {request.factor} (at least 2) or warmup {request.warmup} (at least 0)")
+    if not 1 <= to_bytes(request.min_size) <= to_bytes(request.max_size):
+        raise NcclTestsError(f"sizes {request.min_size} to {request.max_size}: 1 <= min_size <= max_size is needed")
+    own = [word for word in request.arguments if _OWN.fullmatch(word)]
+    if own:
+        raise NcclTestsError(
+            f"arguments {' '.join(own)}: the module has options of its own for that, or cannot judge it"
+        )
+
+
+def is_program(path: str) -> bool:
+    """Return whether a path names a test and not the directory of all of them."""
+    return re.search(r"_perf[^/]*$", path) is not None
+
+
+def names(request: NcclTestsRequest, collective: str) -> list[str]:
+    """Return the names that a build may have, best first; the role and NVIDIA's images mark the one with MPI."""
+    found = [f"{collective}_perf", f"{collective}_perf_mpi"]
+    return found if request.launch.kind == "local" else found[::-1]
+
+
+def program(request: NcclTestsRequest, collective: str, find: t.Callable[..., str]) -> str:
+    """Return the path of a test; what other machines or a container have is taken as given."""
+    path, launch = request.path, request.launch
+    if launch.container_image or (path and launch.kind != "local"):
+        if not path:
+            return names(request, collective)[0]
+        return path if is_program(path) else f"{path.rstrip('/')}/{collective}_perf"
+    return find(names(request, collective), path, PLACES)
+
+
+def argv(request: NcclTestsRequest, path: str) -> list[str]:
+    """Return the command line of a test without its launcher."""
+    values = {
+        "-b": request.min_size,
+        "-e": request.max_size,
+        "-f": request.factor,
+        "-n": request.iterations,
+        "-w": request.warmup,
+        "-g": request.gpus_per_rank,
+        "-d": request.datatype,
+        "-c": int(request.check),
+    }
+    return [path, *(word for name, value in values.items() for word in (name, str(value))), *request.arguments]

@@ -1,0 +1,437 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""nccl_tests: from measurements to facts, network, trust and check records. Pure."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, judge, metric, overall, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import ROLE
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.command import CHECK, UNITS, NcclTestsRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests_table import (
+    NcclTestsDevice,
+    NcclTestsRun,
+    Timing,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
+
+# What a log tells beside the table of nccl-tests: the network that NCCL used, ranks with wrong values.
+
+
+_LONGEST = 4096
+_HOST = re.compile(r"([A-Za-z0-9_.-]+):\d+:\d+ \[")
+# Up to 2.26 "Using network IB", later "Assigned NET plugin IB to comm"; plugins add names of their own.
+_USED = re.compile(r"NCCL INFO (?:Using network (\S+)|Assigned NET plugin (\S+) to comm)")
+_CHANNEL = re.compile(r" via NET/([^/\s]+)(\S*)")
+_DEVICES = re.compile(r"NET/IB ?: Using (.*)")
+_DEVICE = re.compile(r"\[\d+\]([^\s:]+:\d+)/(IB|RoCE)")
+_INTERFACES = re.compile(r"NET/Socket ?: Using (.*)")
+_INTERFACE = re.compile(r"\[\d+\]([^\s:]+):")
+# Debug builds of nccl-tests tell which rank got wrong values.
+_WRONG = re.compile(r"\brank=(\d+) #wrong=(\d+)")
+SOCKET, ROCE = "Socket", "RoCE"
+
+
+class Network:
+    """What one log says, line by line."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, set[str]] = {}
+        self.devices: dict[str, set[str]] = {}
+        self.layers: set[str] = set()
+        self.interfaces: set[str] = set()
+        self.direct = {True: 0, False: 0}
+        self.wrong: dict[int, int] = {}
+        self.busy = ""
+
+    def read(self, log: t.TextIO) -> Network:
+        """Look at a whole log; a line without end is looked at in pieces."""
+        for line in iter(lambda: log.readline(_LONGEST), ""):
+            if "NET" in line or "network" in line:
+                self._network(line)
+            elif "#wrong=" in line:
+                self._values(line)
+            elif "Unable to allocate" in line:
+                self.busy = busy(line) or self.busy
+        return self
+
+    def _values(self, line: str) -> None:
+        for rank, count in _WRONG.findall(line):
+            number = int(rank[:9])
+            self.wrong[number] = self.wrong.get(number, 0) + int(count[:18])
+
+    def _network(self, line: str) -> None:
+        if "NCCL INFO" not in line:
+            return
+        found = _HOST.search(line)
+        host = found.group(1) if found else ""
+        channel = _CHANNEL.search(line)
+        if channel:
+            self._use(channel.group(1), host)
+            self.direct["/GDRDMA" in channel.group(2)] += 1
+            return
+        used = _USED.search(line)
+        if used:
+            self._use(used.group(1) or used.group(2), host)
+            return
+        devices, interfaces = _DEVICES.search(line), _INTERFACES.search(line)
+        if devices:
+            for name, layer in _DEVICE.findall(devices.group(1)):
+                self.devices.setdefault(host, set()).add(name)
+                self.layers.add(layer)
+        elif interfaces:
+            self.interfaces.update(_INTERFACE.findall(interfaces.group(1)))
+
+    def _use(self, name: str, host: str) -> None:
+        self.used.setdefault(name, set()).add(host)
+
+    @property
+    def kind(self) -> str | None:
+        """Return what carried the data: InfiniBand, RoCE, Socket or the name of a plug-in; None when no line says it.
+
+        One host on sockets holds up all, so it decides; with Ethernet devices alone NCCL speaks RoCE.
+        """
+        if SOCKET in self.used:
+            return SOCKET
+        names = sorted(self.used)
+        if any(name.startswith("IB") for name in names):
+            return ROCE if self.layers == {ROCE} else "InfiniBand"
+        return ", ".join(names) or None
+
+    def facts(self) -> dict[str, t.Any]:
+        """Return what goes into a record."""
+        counts = {host: len(names) for host, names in sorted(self.devices.items())}
+        channels = sum(self.direct.values())
+        return {
+            "network": self.kind,
+            "network_plugins": sorted(self.used),
+            "network_interfaces": sorted(self.interfaces),
+            "infiniband_devices": counts,
+            "gpu_direct": self.direct[True] == channels if channels else None,
+        }
+
+    def hosts(self, name: str) -> list[str]:
+        """Return the hosts that said they use a network."""
+        return sorted(host for host in self.used.get(name, ()) if host)
+
+
+# nccl_tests: why a run is no proof, although the program may have said OK and ended with 0. Pure, private.
+
+
+# Of the rounded columns busbw and algbw only large numbers give a ratio that tells ranks apart.
+_CLEAR = 1.0
+_ALIGNMENT = 16  # bytes: nccl-tests rounds what every rank gets
+
+
+class TrustFinding(t.NamedTuple):
+    """Why there is no pass; ``judged`` findings leave the numbers standing, the others are no measurement."""
+
+    verdict: str
+    blame: str
+    reason: str
+    judged: bool = False
+
+
+class MeasuredCollective(t.NamedTuple):
+    """One program that ended or was ended: rc is None when it did not start or did not end in time."""
+
+    rc: int | None
+    problem: str
+    log: Log[NcclTestsRun]
+    network: Network
+
+
+def bus_factor(collective: str, ranks: int) -> float:
+    """Return busbw / algbw."""
+    if collective == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    parted = ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter")
+    return (ranks - 1) / ranks if collective in parted else 1.0
+
+
+def groups(run: NcclTestsRun) -> int:
+    """Return how many communicators there were (NCCL_TESTS_SPLIT); busbw is that of one of them."""
+    return len({device.group for device in run.devices if device.group is not None}) or 1
+
+
+def wrong_rows(run: NcclTestsRun) -> int:
+    """Return how many results in the table have wrong values."""
+    timings = [timing for row in run.rows for timing in (row.out_of_place, row.in_place) if timing]
+    return sum(1 for timing in timings if timing.wrong is not None and timing.wrong > 0)
+
+
+def culprits(measured: MeasuredCollective) -> list[tuple[int, NcclTestsDevice | None]]:
+    """Return the ranks with wrong values, which only debug builds of nccl-tests name, and their GPUs."""
+    places = {device.rank: device for run in measured.log.runs for device in run.devices}
+    return [(rank, places.get(rank)) for rank, count in sorted(measured.network.wrong.items()) if count]
+
+
+def distrust(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
+    """Return the first reason not to believe a run; wrong values come first, whatever else went wrong."""
+    steps = (_values, _busy, _alone, _failure, _table, _ranks, _complete, _status, _validated, _factor, _network)
+    return next((found for step in steps for found in [step(measured, request, collective)] if found), None)
+
+
+def _error(reason: str) -> TrustFinding:
+    return TrustFinding("error", "infra", reason)
+
+
+def _values(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
+    runs = measured.log.runs
+    count = max((max(run.out_of_bounds or 0, wrong_rows(run)) for run in runs), default=0)
+    if not count:
+        return None
+    return TrustFinding(
+        "fail", "hardware", f"{collective}: {count} results with wrong values{_culprits(measured)}", True
+    )
+
+
+def _culprits(measured: MeasuredCollective) -> str:
+    named = [
+        f"rank {rank} on {device.host} device {device.device}" if device else f"rank {rank}"
+        for rank, device in culprits(measured)
+    ]
+    return f": {', '.join(named)}" if named else ""
+
+
+def _busy(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
+    return TrustFinding("skipped", "infra", f"srun: {measured.network.busy}") if measured.network.busy else None
+
+
+def _alone(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
+    """Looked for before failures: that N processes share one GPU is none of the GPU's."""
+    runs = measured.log.runs
+    if request.launch.ranks == 1 or not runs:
+        return None
+    # Tables that were written through each other may have lost the lines of their ranks.
+    known = [run.ranks for run in runs if run.ranks is not None]
+    if not known or max(known) > request.gpus_per_rank:
+        return None
+    return _error(
+        f"{request.gpus} ranks were asked for, each process measured alone: nccl-tests is built without MPI (the role"
+        f" {ROLE} builds it with), or its MPI does not know this launcher (launcher_options with another mpi)"
+    )
+
+
+def _failure(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
+    """A broken GPU or network is a finding; whatever else stopped the program says nothing about the nodes."""
+    cause, rows = measured.log.cause, sum(len(run.rows) for run in measured.log.runs)
+    late = measured.problem if measured.rc is None else ""
+    if not cause and not late:
+        return None
+    reason = "; ".join(part for part in (cause and cause.text, late, rows and f"{rows} sizes were measured") if part)
+    if cause and cause.kind in ("hardware", "fabric"):
+        return TrustFinding("fail", cause.kind, reason)
+    return _error(reason)
+
+
+def _table(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
+    if not measured.log.runs or not any(run.rows for run in measured.log.runs):
+        return _error(f"no result table was printed, {measured.problem or 'although the exit status is 0'}")
+    other = sorted({run.collective for run in measured.log.runs if run.collective} - {collective})
+    return _error(f"{collective} was asked for, the program measured {', '.join(other)}") if other else None
+
+
+def _ranks(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
+    runs, wanted = measured.log.runs, request.gpus
+    if len(runs) > 1:
+        return _error(f"{len(runs)} tables were printed instead of one")
+    if runs[0].ranks is None:
+        return _error("the log does not list the ranks, so nobody knows how many took part")
+    if runs[0].ranks != wanted:
+        return _error(f"{wanted} ranks were asked for, {runs[0].ranks} took part")
+    if runs[0].nodes is None:
+        return _error("the log does not list the devices of the ranks, so nobody knows on which nodes they ran")
+    if runs[0].nodes != request.launch.nodes:
+        hosts = sorted({device.host for device in runs[0].devices if device.host})
+        return _error(f"{request.launch.nodes} nodes were asked for, the ranks ran on {', '.join(hosts)}")
+    return None
+
+
+def _complete(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
+    run, sizes = measured.log.runs[0], request.sizes
+    seen = max((row.size for row in run.rows), default=0)
+    notes = f" ({'; '.join(run.notes)})" if run.notes else ""
+    if not run.complete:
+        how = f", {measured.problem}" if measured.problem else ""
+        return _error(f"the table ends after {len(run.rows)} of {len(sizes)} sizes without its footer{notes}{how}")
+    if len(run.rows) < len(sizes) or seen < sizes[-1] - _ALIGNMENT * request.gpus:
+        return _error(f"{len(run.rows)} of {len(sizes)} sizes, the largest {seen} bytes instead of {sizes[-1]}{notes}")
+    return None
+
+
+def _status(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
+    run = measured.log.runs[0]
+    if measured.problem:
+        return _error(f"the table is complete, yet the program ended with {measured.problem}")
+    return None if run.ok else _error("the table is complete, yet it holds no usable result")
+
+
+def _validated(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
+    if request.check and not measured.log.runs[0].validated:
+        return _error("results were to be checked, the table has no count of wrong values")
+    return None
+
+
+def _factor(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
+    """The table itself tells how many ranks it is about."""
+    run = measured.log.runs[0]
+    ranks = request.gpus // groups(run)
+    wanted = bus_factor(collective, ranks)
+    for row in run.rows:
+        timing = row.out_of_place or row.in_place
+        if not timing or timing.algbw is None or timing.busbw is None or timing.algbw < _CLEAR:
+            continue
+        # Both columns are rounded to two decimals, or to fewer when they are long.
+        slack = 0.01 * (1 + wanted) / timing.algbw + 0.002
+        if abs(timing.busbw / timing.algbw - wanted) > slack:
+            found = timing.busbw / timing.algbw
+            return _error(f"busbw is {found:.3f} x algbw at {row.size} bytes; {ranks} ranks give {wanted:.3f}")
+    return None
+
+
+def _network(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
+    """A fallback to Ethernet works, only some sixty times slower."""
+    network = measured.network
+    if request.launch.nodes < 2 or not request.infiniband or network.kind == "InfiniBand":
+        return None
+    if network.kind not in (SOCKET, ROCE):
+        said = f"only says {network.kind}" if network.kind else "does not say it (debug must be INFO)"
+        return _error(f"nobody knows whether NCCL used InfiniBand: the log {said}")
+    hosts = ", ".join(network.hosts(SOCKET)) if network.kind == SOCKET else ""
+    where = f" on {hosts}" if hosts else ""
+    through = f" through {', '.join(sorted(network.interfaces))}" if network.interfaces else ""
+    return TrustFinding("fail", "fabric", f"NCCL used {network.kind}{through}{where} instead of InfiniBand", True)
+
+
+# nccl_tests: from what was measured to facts and check records. Pure, private.
+
+
+_ROUNDING = 16  # bytes per rank that nccl-tests may take off a size
+
+
+def table(runs: t.Sequence[NcclTestsRun], collective: str) -> list[Json]:
+    """Return the rows as facts, in GB/s and microseconds; tables of ranks that ran alone are none."""
+    return [
+        {
+            "collective": collective,
+            **{name: getattr(row, name) for name in ("size", "count", "type", "redop", "root")},
+            **_timing(row.out_of_place),
+            "in_place": _timing(row.in_place),
+        }
+        for row in (runs[0].rows if len(runs) == 1 else [])
+    ]
+
+
+def _timing(timing: Timing | None) -> Json:
+    return {name: getattr(timing, name, None) for name in ("time_us", "algbw", "busbw", "wrong")}
+
+
+def summary(measured: MeasuredCollective, collective: str) -> Json:
+    """Return one run without its rows and ranks."""
+    runs = measured.log.runs
+    found: Json = {"collective": collective, "tables": len(runs), "rc": measured.rc}
+    run = runs[0] if runs else None
+    names = ("program", "version", "nccl_version", "layout", "ranks", "nodes", "complete", "ok", "correct", "validated")
+    more = ("out_of_bounds", "average_busbw", "peak_busbw", "notes")
+    found.update({name: getattr(run, name, None) for name in (*names, *more)})
+    cause = measured.log.cause
+    return {**found, "cause": cause and cause.text, **measured.network.facts()}
+
+
+def metrics(run: NcclTestsRun, request: NcclTestsRequest, collective: str) -> list[Json]:
+    """Return what is judged; the mean over all sizes has a name and a unit of its own, so that no limit meets it."""
+    found = []
+    for size in dict.fromkeys(row.size for row in run.rows if row.size):
+        nominal = next((s for s in request.sizes if 0 <= s - size < _ROUNDING * request.gpus), size)
+        for name, column in (("busbw", "out_of_place"), ("busbw_in_place", "in_place")):
+            values = [getattr(row, column) for row in run.rows if row.size == size]
+            speeds = [timing.busbw for timing in values if timing and timing.busbw is not None]
+            if speeds:
+                found.append(metric(name, min(speeds), UNITS[name], collective=collective, size=nominal))
+    wrong = max(run.out_of_bounds or 0, wrong_rows(run)) if run.validated else None
+    facts = {"busbw_peak": run.peak_busbw, "sweep_mean": run.average_busbw, "wrong": wrong, "ranks": run.ranks}
+    found += [metric(name, value, UNITS[name], collective=collective) for name, value in facts.items()]
+    return found
+
+
+def check(
+    measured: MeasuredCollective, request: NcclTestsRequest, collective: str, expect: t.Sequence[Json], common: Json
+) -> Json:
+    """Return the record of one collective."""
+    finding = distrust(measured, request, collective)
+    runs = measured.log.runs
+    more = {**common, "samples": table(runs, collective), "scope": _scope(request, measured)}
+    if finding and not finding.judged:
+        return record(CHECK, verdict=finding.verdict, blame=finding.blame, reason=finding.reason, **more)
+    # A part of the ranks is not what a profile speaks of.
+    limits = [*([] if groups(runs[0]) > 1 else expect), *([_exact(collective)] if request.check else [])]
+    judged = judge(CHECK, metrics(runs[0], request, collective), limits, nodes=request.launch.nodes)
+    if finding:
+        return record(CHECK, verdict="fail", blame=finding.blame, reason=finding.reason, metrics=judged, **more)
+    verdict, reason = _verdict(judged, request)
+    blame = "fabric" if request.launch.nodes > 1 else "hardware"
+    return record(CHECK, verdict=verdict, blame=blame, reason=reason, metrics=judged, **more)
+
+
+def _verdict(judged: t.Sequence[Json], request: NcclTestsRequest) -> tuple[str, str]:
+    """Speed without right values is no pass, and neither are right values at a speed nobody compared with anything."""
+    verdict = overall(judged)
+    if verdict == "pass" and not request.check:
+        return "unjudged", "results were not checked for wrong values"
+    if verdict == "pass" and all(m["verdict"] == "unjudged" for m in judged if m["name"].startswith("busbw")):
+        return "unjudged", "no bandwidth is expected"
+    return verdict, ""
+
+
+def result(
+    measured: t.Mapping[str, MeasuredCollective],
+    request: NcclTestsRequest,
+    expect: t.Sequence[Json],
+    about: t.Mapping[str, Json],
+) -> Json:
+    """Return what the module returns; ``about`` is what each record says of itself (time, node, context)."""
+    runs = {name: one.log.runs for name, one in measured.items()}
+    first = next((run for found in runs.values() for run in found), None)
+    devices = first.devices if first else []
+    return {
+        "checks": [check(one, request, name, expect, about[name]) for name, one in measured.items()],
+        "runs": [summary(one, name) for name, one in measured.items()],
+        "rows": [row for name, found in runs.items() for row in table(found, name)],
+        "peak": {name: _of(found, "peak_busbw") for name, found in runs.items()},
+        "average": {name: _of(found, "average_busbw") for name, found in runs.items()},
+        "correct": {name: _of(found, "correct") for name, found in runs.items()},
+        "ranks": [
+            {name: getattr(device, name) for name in ("rank", "host", "device", "bus_id", "name")} for device in devices
+        ],
+        "nodes": _hosts([first]) if first else [],
+    }
+
+
+def _of(runs: t.Sequence[NcclTestsRun], name: str) -> t.Any:
+    """Of several tables none is the answer."""
+    return getattr(runs[0], name) if len(runs) == 1 else None
+
+
+def _hosts(runs: t.Sequence[NcclTestsRun]) -> list[str]:
+    return sorted({device.host for run in runs for device in run.devices if device.host})
+
+
+def _scope(request: NcclTestsRequest, measured: MeasuredCollective) -> Json:
+    """Several nodes are a group; of one node the GPUs that are known to be at fault."""
+    if request.launch.nodes > 1:
+        return {"group": _hosts(measured.log.runs) or list(request.launch.hosts)}
+    order = request.launch.environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    numbers = [device.device for dummy, device in culprits(measured) if device]
+    # A program counts the devices that it sees, from 0.
+    gpus = {int(order[n]) if n < len(order) and order[n].isdigit() else n for n in numbers}
+    return {"gpu": sorted(gpus)} if gpus else {}
+
+
+def _exact(collective: str) -> Json:
+    limit = {"op": "==", "value": 0, "unit": "checks", "source": "a collective moves or adds numbers exactly"}
+    return {"check": CHECK, "metric": "wrong", "collective": collective, **limit}

@@ -1,0 +1,335 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is on one block device: signatures, md superblock, mounts. Only ever opened for reading."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+import struct
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import ArrayMember, Signature
+
+# Where the files of a machine lie and how its tools are run; tests put a tree in place of ``/``.
+
+
+# Ansible's become and cron leave the folders of administration out.
+SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+TIMEOUT = 60.0
+
+
+class MachineRoot:
+    """A machine's files below ``root``, and its tools."""
+
+    def __init__(self, root: Path = Path("/"), search: str = SEARCH) -> None:
+        self.root = root.resolve()
+        self.search = search
+
+    def at(self, path: str) -> Path:
+        """Return where an absolute path of the machine lies."""
+        return self.root / path.lstrip("/")
+
+    def canonical(self, path: str) -> str:
+        """Return an absolute path of the machine without symbolic links; the path itself where it leads nowhere."""
+        found = os.path.realpath(self.at(path))
+        inside = os.path.relpath(found, self.root)
+        return path if inside.startswith("..") else f"/{inside}"
+
+    def text(self, path: str, default: str = "") -> str:
+        """Return a file of one value without blanks at its ends; the default where it cannot be read."""
+        try:
+            return self.at(path).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return default
+
+    def number(self, path: str) -> int:
+        """Return a file of one number; 0 where it holds none."""
+        digits = self.text(path)
+        return int(digits) if digits.isdecimal() else 0
+
+    def names(self, path: str) -> list[str]:
+        """Return what a folder holds, in the order in which people count (nvme2n1 before nvme10n1)."""
+        try:
+            return sorted((entry.name for entry in self.at(path).iterdir()), key=natural)
+        except OSError:
+            return []
+
+    def tool(self, name: str) -> str | None:
+        """Return the path of a program, None where it is not installed."""
+        return shutil.which(name, path=self.search)
+
+    def run(self, argv: t.Sequence[str], timeout: float = TIMEOUT) -> Outcome:
+        """Run a program of the machine."""
+        return run(argv, timeout, environment={"PATH": self.search})
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """Return a key that sorts the numbers in names by their value."""
+    parts: list[tuple[int, str]] = []
+    digits = ""
+    for letter in f"{text}\0":
+        if letter.isdecimal():
+            digits += letter
+            continue
+        parts += [(int(digits), "")] if digits else []
+        parts.append((-1, letter))
+        digits = ""
+    return parts
+
+
+# What wipefs, mountinfo, swaps and fstab say, as values. No I/O; private.
+
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+class ScratchReadError(ValueError):
+    """The machine cannot be read; the text is fit for the user."""
+
+
+class WipefsSignature(t.NamedTuple):
+    """One magic string that wipefs found; ``device`` without its folder."""
+
+    device: str
+    offset: int
+    type: str
+    uuid: str
+    label: str
+
+
+class MountLine(t.NamedTuple):
+    """One line of mountinfo; ``device`` is major:minor, ``root`` what of the filesystem is mounted there."""
+
+    device: str
+    root: str
+    path: str
+    options: tuple[str, ...]
+    fstype: str
+    source: str
+
+
+class ParsedFstabLine(t.NamedTuple):
+    """One entry of fstab with the number of its line, from 1, and that line as it stands."""
+
+    number: int
+    source: str
+    path: str
+    fstype: str
+    text: str
+
+
+def parse_wipefs(text: str) -> list[WipefsSignature]:
+    """Read ``wipefs --no-act --json``; a disk without content makes some versions print nothing at all."""
+    if not text.strip():
+        return []
+    try:
+        entries = json.loads(text)["signatures"]
+        return [_signature(entry) for entry in entries]
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise ScratchReadError(f"wipefs did not print signatures as JSON: {exc!r}") from exc
+
+
+def _signature(entry: t.Mapping[str, t.Any]) -> WipefsSignature:
+    label, uuid = entry.get("label") or "", entry.get("uuid") or ""
+    return WipefsSignature(
+        str(entry["device"]), int(str(entry["offset"]), 0), str(entry["type"]), str(uuid), str(label)
+    )
+
+
+def parse_mountinfo(text: str) -> list[MountLine]:
+    """Read ``/proc/self/mountinfo``, lowest mount first."""
+    mounts = []
+    for line in text.splitlines():
+        words = line.split(" ")
+        if "-" not in words[6:]:
+            raise ScratchReadError(f"mountinfo holds a line that is none: {line!r}")
+        dash = words.index("-", 6)
+        fstype, source = words[dash + 1 : dash + 3]
+        options = tuple(words[5].split(","))
+        mounts.append(MountLine(words[2], _plain(words[3]), _plain(words[4]), options, fstype, _plain(source)))
+    return mounts
+
+
+def parse_swaps(text: str) -> list[str]:
+    """Return the devices and files in ``/proc/swaps``."""
+    return [_plain(line.split()[0]) for line in text.splitlines()[1:] if line.strip()]
+
+
+def parse_fstab(text: str) -> list[ParsedFstabLine]:
+    """Return the entries of ``/etc/fstab``; comments and what mount(8) ignores are left out."""
+    lines = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if len(words) >= 3 and not words[0].startswith("#"):
+            lines.append(ParsedFstabLine(number, _plain(words[0]), _plain(words[1]), words[2], line))
+    return lines
+
+
+def _plain(text: str) -> str:
+    r"""Undo the escapes of blanks and backslashes (``\040``)."""
+    return _ESCAPE.sub(lambda match: chr(int(match.group(1), 8)), text)
+
+
+# The md superblock 1.2 of a disk, from its bytes. No I/O; private.
+
+
+OFFSET = 4096
+LENGTH = 4096
+_MAGIC = 0xA92B4EFC
+_HEAD = 256
+_LEVELS = {0: "raid0", 1: "raid1", 4: "raid4", 5: "raid5", 6: "raid6", 10: "raid10", 0xFFFFFFFF: "linear"}
+
+
+class Superblock(t.NamedTuple):
+    """What a member says of its array; ``slot`` is None of a spare or a device that failed."""
+
+    uuid: str
+    name: str
+    level: str
+    members: int
+    chunk: int
+    slot: int | None
+    events: int
+
+
+def parse(block: bytes) -> Superblock | None:
+    """Read what lies `OFFSET` bytes from the start of a disk; None where that is no sound superblock 1.2."""
+    if len(block) < _HEAD:
+        return None
+    magic, major = struct.unpack_from("<II", block, 0)
+    (most,) = struct.unpack_from("<I", block, 220)
+    end = _HEAD + 2 * most
+    if (
+        magic != _MAGIC
+        or major != 1
+        or end > len(block)
+        or _sum(block[:end]) != struct.unpack_from("<I", block, 216)[0]
+    ):
+        return None
+    level, dummy, dummy, chunk, members = struct.unpack_from("<IIQII", block, 72)
+    (number,) = struct.unpack_from("<I", block, 160)
+    (events,) = struct.unpack_from("<Q", block, 200)
+    role = struct.unpack_from("<H", block, _HEAD + 2 * number)[0] if number < most else 0xFFFF
+    name = block[32:64].split(b"\0")[0].decode(errors="replace")
+    slot = role if role < members else None
+    return Superblock(uuid_text(block[16:32]), name, _LEVELS.get(level, str(level)), members, chunk * 512, slot, events)
+
+
+def uuid_text(raw: bytes) -> str:
+    """Return a UUID as mdadm prints those of metadata 1.x."""
+    digits = raw.hex()
+    return ":".join(digits[start : start + 8] for start in range(0, 32, 8))
+
+
+def _sum(block: bytes) -> int:
+    """Return the checksum as the kernel does it (calc_sb_1_csum), with the field of the sum itself as zero."""
+    plain = block[:216] + bytes(4) + block[220:]
+    words = struct.unpack_from(f"<{len(plain) // 4}I", plain)
+    total = sum(words)
+    if len(plain) % 4 == 2:
+        total += struct.unpack_from("<H", plain, len(plain) - 2)[0]
+    return ((total & 0xFFFFFFFF) + (total >> 32)) & 0xFFFFFFFF
+
+
+# What is on a block device: signatures, an md superblock, anything at all. Only ever opens it for reading.
+
+
+MIB = 1 << 20
+# Where mdadm lets data begin on members of all sizes (128 MiB or less of headroom, and one). After ``mdadm
+# --zero-superblock`` the first and the last MiB may be zero while a whole filesystem still lies there.
+_DATA = tuple((1 << power) + 1 for power in range(8))
+_SAMPLE = 64 << 10
+
+
+def spots(size: int) -> list[tuple[int, int]]:
+    """Return offset and length of all that has to be zero on a blank disk."""
+    edge = min(MIB, size)
+    middle = [(mib * MIB, _SAMPLE) for mib in (1, *_DATA) if mib * MIB + _SAMPLE <= size - edge]
+    return [(0, edge), *middle, (size - edge, edge)]
+
+
+def is_blank(place: MachineRoot, path: str, parts: t.Iterable[tuple[int, int]]) -> bool:
+    """Return whether these parts of a device are all zero."""
+    with _opened(place, path) as handle:
+        return all(_read(handle, path, offset, length) == bytes(length) for offset, length in parts)
+
+
+def member(place: MachineRoot, path: str) -> ArrayMember | None:
+    """Return what the superblock of a disk says of its array; None where there is none of metadata 1.2."""
+    with _opened(place, path) as handle:
+        found = parse(os.pread(handle, LENGTH, OFFSET))
+    if found is None:
+        return None
+    name = found.name.rpartition(":")[2]
+    return ArrayMember(found.uuid, name, found.level, found.members, found.slot, found.chunk // 1024 or None)
+
+
+class Signatures:
+    """All that wipefs finds on some devices: by one process, unless one of the devices cannot be read."""
+
+    def __init__(self, place: MachineRoot, paths: t.Sequence[str]) -> None:
+        self.place = place
+        self._found: dict[str, tuple[Signature, ...]] = {}
+        with contextlib.suppress(ScratchReadError):
+            self._found = self._ask(paths) if paths else {}
+
+    def of(self, *paths: str) -> tuple[Signature, ...]:
+        """Return what is on these devices. Raises `ReadError` for one that cannot be read."""
+        return tuple(
+            sign for path in paths for sign in (self._found if path in self._found else self._ask([path]))[path]
+        )
+
+    def _ask(self, paths: t.Sequence[str]) -> dict[str, tuple[Signature, ...]]:
+        done = self.place.run(["wipefs", "--no-act", "--json", *(str(self.place.at(path)) for path in paths)])
+        if done.problem:
+            raise ScratchReadError(f"wipefs --no-act {' '.join(paths)} said: {done.problem}")
+        names = {path.rpartition("/")[2]: path for path in paths}
+        # A filesystem can have several magic strings.
+        every: dict[str, dict[Signature, None]] = {path: {} for path in paths}
+        for sign in parse_wipefs(done.out):
+            path = names.get(sign.device.rpartition("/")[2], "")
+            if not path:
+                raise ScratchReadError(f"wipefs told of {sign.device}, which it was not asked for")
+            every[path][Signature(path, sign.type, sign.uuid, sign.label)] = None
+        return {path: tuple(signs) for path, signs in every.items()}
+
+
+def is_busy(place: MachineRoot, path: str) -> bool:
+    """Return whether the kernel refuses an exclusive open: somebody holds the device or a partition of it."""
+    try:
+        os.close(os.open(place.at(path), os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as exc:
+        if exc.errno != errno.EBUSY:
+            raise
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def _opened(place: MachineRoot, path: str) -> t.Iterator[int]:
+    handle = os.open(place.at(path), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # What another program wrote may still be in its cache only, but what a hypervisor changed is not in ours.
+        with contextlib.suppress(OSError, AttributeError):
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _read(handle: int, path: str, offset: int, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        part = os.pread(handle, length - len(data), offset + len(data))
+        if not part:
+            raise ScratchReadError(f"{path} ends at byte {offset + len(data)}, before its size")
+        data += part
+    return data

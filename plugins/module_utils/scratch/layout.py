@@ -1,0 +1,312 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where scratch is mounted, which directories it has, and the commands of each step of a plan. Pure."""
+
+from __future__ import annotations
+
+import posixpath
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.disks import visible
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
+    Directory,
+    FstabLine,
+    Path,
+    ScratchAction,
+    ScratchDisk,
+    ScratchFinding,
+    ScratchMachine,
+    ScratchMount,
+    ScratchRequest,
+    array_uuid,
+    filesystem_uuid,
+)
+
+# The commands for each step of a plan. Pure, private.
+
+
+FSTAB_NOTE = "# hpcai.gpu_cluster nvme_scratch mounts this place itself: "
+
+_LARGEST_LOG_STRIPE = 256  # KiB: mkfs.xfs takes no more
+
+
+def device(request: ScratchRequest) -> str:
+    return f"/dev/md/{request.name}"
+
+
+def wipe(disk: ScratchDisk) -> ScratchAction:
+    argv = ("wipefs", "--all", "--force", *disk.partitions, disk.path)
+    return ScratchAction("wipe", argv, disk.path, (disk.id,))
+
+
+def stop(md: str) -> ScratchAction:
+    return ScratchAction("stop", ("mdadm", "--stop", md), md)
+
+
+def umount(path: str) -> ScratchAction:
+    return ScratchAction("umount", ("umount", path), path=path)
+
+
+def create(request: ScratchRequest, disks: t.Sequence[ScratchDisk], chunk: int) -> ScratchAction:
+    ids = tuple(disk.id for disk in disks)
+    uuid, count = array_uuid(request.name, ids), len(disks)
+    argv = ["mdadm", "--create", device(request), "--run", "--level=0", f"--raid-devices={count}", "--metadata=1.2"]
+    # Without a home host the name is this machine's on every machine, whatever it is called at the next boot.
+    argv += [f"--chunk={chunk}", "--homehost=any", f"--name={request.name}", f"--uuid={uuid}"]
+    argv += ["--force"] if count == 1 else []
+    return ScratchAction("create", (*argv, *(disk.path for disk in disks)), device(request), ids, uuid)
+
+
+def assemble(request: ScratchRequest, uuid: str, disks: t.Sequence[ScratchDisk]) -> ScratchAction:
+    # Not --run: an array without all its members must stay as it is.
+    argv = ("mdadm", "--assemble", device(request), f"--uuid={uuid}", *(disk.path for disk in disks))
+    return ScratchAction("assemble", argv, device(request), tuple(disk.id for disk in disks), uuid)
+
+
+def mkfs(request: ScratchRequest, md: str, uuid: str, chunk: int, ids: t.Sequence[str]) -> ScratchAction:
+    made = filesystem_uuid(uuid)
+    if request.filesystem == "xfs":
+        log = min(chunk, _LARGEST_LOG_STRIPE)
+        stripe = ["-d", f"su={chunk}k,sw={len(ids)}", "-l", f"su={log}k"]
+        # -K: discarding terabytes takes minutes, and a node that boots does not wait for it.
+        argv = ["mkfs.xfs", "-q", "-f", "-K", "-m", f"uuid={made}", *stripe, md]
+    else:
+        stride = chunk // 4
+        stripe = ["-E", f"nodiscard,stride={stride},stripe_width={stride * len(ids)}"]
+        argv = ["mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-U", made, *stripe, md]
+    return ScratchAction("mkfs", tuple(argv), md, tuple(ids), uuid)
+
+
+def mount(request: ScratchRequest, md: str) -> ScratchAction:
+    options = ("-o", ",".join(request.options)) if request.options else ()
+    return ScratchAction("mount", ("mount", *options, md, request.mount), md, path=request.mount)
+
+
+def remount(request: ScratchRequest) -> ScratchAction:
+    argv = ("mount", "-o", ",".join(("remount", *request.options)), request.mount)
+    return ScratchAction("remount", argv, path=request.mount)
+
+
+def bind(request: ScratchRequest, source: str) -> ScratchAction:
+    return ScratchAction("bind", ("mount", "--bind", source, request.mount), source, path=request.mount)
+
+
+def directory(path: str, owner: str, group: str, mode: str) -> ScratchAction:
+    return ScratchAction("directory", path=path, owner=owner, group=group, mode=mode)
+
+
+# Where scratch shows up: the mount point, what is mounted there, the fstab lines that want it too. Pure, private.
+
+
+# The options that show in mountinfo word for word; of the others nobody can tell whether they are on.
+# Those that it shows as the filesystem's (lazytime, sync) or not at all (strictatime) would seem never to be on.
+_SHOWN = set("noatime nodiratime relatime nodev nosuid noexec nosymfollow".split())
+_TAGS = ("UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=", "ID=")
+
+
+@dataclass
+class Placement:
+    """What it takes to have scratch at its place. ``first`` comes before any disk is touched, ``last`` after."""
+
+    there: bool = False  # mounted already, as it is wanted
+    first: list[ScratchAction] = field(default_factory=list)
+    last: list[ScratchAction] = field(default_factory=list)
+    findings: list[ScratchFinding] = field(default_factory=list)
+
+    @property
+    def possible(self) -> bool:
+        return not any(finding.level in ("fail", "error") for finding in self.findings)
+
+
+def at(machine: ScratchMachine, path: str) -> Path:
+    return next((item for item in machine.paths if item.path == path), Path(path, "absent"))
+
+
+def stand_in(base: str, request: ScratchRequest) -> str:
+    """Return the directory of a filesystem of somebody else that serves as scratch."""
+    return base if base == request.mount else posixpath.join(base, request.name)
+
+
+def bound(machine: ScratchMachine, request: ScratchRequest, base: str) -> bool:
+    """Tell whether the mount shows the directory that we keep on another filesystem."""
+    if base == request.mount:
+        return True
+    shown, holder = visible(machine, request.mount), holding(machine, base)
+    if shown is None or holder is None or shown.number != holder.number:
+        return False
+    return shown.root == posixpath.join(holder.root, posixpath.relpath(stand_in(base, request), holder.target))
+
+
+def holding(machine: ScratchMachine, path: str) -> ScratchMount | None:
+    """Return the mount on which a path lies."""
+    hits = [m for m in machine.mounts if m.target == "/" or f"{path}/".startswith(f"{m.target}/")]
+    return max(enumerate(hits), key=lambda hit: (len(hit[1].target), hit[0]))[1] if hits else None
+
+
+def place_array(machine: ScratchMachine, request: ScratchRequest, md: str, disks: t.Sequence[ScratchDisk]) -> Placement:
+    """Plan the mount of an array; ``md`` is its device now, or empty where it does not run yet."""
+    place, shown = Placement(), visible(machine, request.mount)
+    place.there = bool(shown and md and shown.device == md and shown.root == "/")
+    elsewhere = sorted({m.target for m in machine.mounts if md and m.device == md and m.target != request.mount})
+    if not place.there:
+        _clear(machine, request, place)
+        if elsewhere:
+            text = f"{md}, the array of scratch, is mounted at {', '.join(elsewhere)}, not at {request.mount}."
+            advice = f"umount {' '.join(elsewhere)} and run again, or make that the mount."
+            place.findings.append(ScratchFinding("fail", "config", "elsewhere", text, advice, md))
+        place.last += [_mount_point(machine, request, place), mount(request, md or device(request))]
+    elif shown and lacking(shown, request):
+        place.last.append(remount(request))
+    own = {md, device(request)} | {d for disk in disks for d in (disk.path, *disk.partitions, *disk.holders)}
+    _fstab(machine, request, own, place)
+    return place
+
+
+def place_bind(machine: ScratchMachine, request: ScratchRequest, base: str) -> Placement:
+    """Plan the mount of a directory on a filesystem that somebody else mounts."""
+    place, source = Placement(), stand_in(base, request)
+    place.there = bound(machine, request, base)
+    now = at(machine, source)
+    if at(machine, base).kind != "directory":
+        text = f"{base}, which should hold scratch, is not a directory."
+        place.findings.append(ScratchFinding("fail", "config", "no_directory", text, "Mount it, or name another one."))
+    elif now.kind == "other":
+        place.findings.append(_not_a_directory(source))
+    elif source != request.mount and (now.owner, now.group, now.mode) != ("root", "root", request.mode):
+        place.last.append(directory(source, "root", "root", request.mode))
+    if not place.there:
+        _clear(machine, request, place)
+        place.last += [_mount_point(machine, request, place), bind(request, source)]
+    if source != request.mount:
+        _fstab(machine, request, set(), place)
+    return place
+
+
+def lacking(shown: ScratchMount, request: ScratchRequest) -> list[str]:
+    """Return the options that are asked for and visibly not on."""
+    # The kernel takes noatime and relatime together as noatime.
+    hidden = {"relatime"} if "noatime" in request.options else set()
+    return [option for option in request.options if option in _SHOWN - hidden and option not in shown.options]
+
+
+def _clear(machine: ScratchMachine, request: ScratchRequest, place: Placement) -> None:
+    """A directory that we put there ourselves gives way; anything else stays."""
+    shown = visible(machine, request.mount)
+    bases = [base for base in (request.fallback, *request.adopt) if base and base != request.mount]
+    if shown is None:
+        return
+    if any(bound(machine, request, base) for base in bases):
+        place.first.append(umount(request.mount))
+        return
+    text = f"{request.mount} is already the mount of {shown.device} ({shown.fstype})."
+    advice = f"umount {request.mount} and remove what mounts it there, or choose another mount."
+    place.findings.append(ScratchFinding("fail", "config", "mount_taken", text, advice, shown.device))
+
+
+def _mount_point(machine: ScratchMachine, request: ScratchRequest, place: Placement) -> ScratchAction:
+    """Only root writes to the bare directory: a job that finds scratch away must not fill the system disk."""
+    now = at(machine, request.mount)
+    if visible(machine, request.mount) is None:
+        if now.kind == "other":
+            place.findings.append(_not_a_directory(request.mount))
+        if now.kind == "directory" and not now.empty:
+            text = f"{request.mount} is not empty: the files in it are out of sight while scratch is mounted."
+            place.findings.append(ScratchFinding("note", "config", "not_empty", text, "umount it to see them."))
+    return directory(request.mount, "root", "root", "0755")
+
+
+def _not_a_directory(path: str) -> ScratchFinding:
+    text = f"{path} is a file, a symbolic link or something else that is not a directory."
+    return ScratchFinding("fail", "config", "no_directory", text, f"Look at it (ls -ld {path}) and move it away.")
+
+
+def _fstab(machine: ScratchMachine, request: ScratchRequest, own: set[str], place: Placement) -> None:
+    """A line for our mount that nobody needs is commented out; one that names something else alive is not ours."""
+    stale = [line for line in machine.fstab if _stale(line, own)]
+    for line in machine.fstab:
+        if line not in stale:
+            text = f"line {line.number} of /etc/fstab mounts {line.source} at {request.mount}: {line.text.strip()}"
+            advice = "Remove that line if scratch shall be there, or choose another mount."
+            place.findings.append(ScratchFinding("fail", "config", "fstab", f"{text}.", advice, line.device))
+    if stale:
+        lines = tuple(line.number for line in stale)
+        place.first.append(ScratchAction("fstab", path="/etc/fstab", lines=lines, text=FSTAB_NOTE))
+
+
+def _stale(line: FstabLine, own: set[str]) -> bool:
+    if not (line.source.startswith("/dev/") or line.source.startswith(_TAGS)):
+        return False
+    return not line.device or line.device in own
+
+
+# The directories on scratch, made anew whenever scratch is. Pure, private.
+
+
+def wanted_paths(request: ScratchRequest) -> tuple[str, ...]:
+    """Return every place of which the planner wants to know how it is."""
+    bases = [base for base in (request.fallback, *request.adopt) if base]
+    below = [posixpath.join(base, request.name) for base in bases]
+    inside = [posixpath.join(request.mount, item.path) for item in _with_parents(request)]
+    return tuple(dict.fromkeys([request.mount, *bases, *below, *inside]))
+
+
+def plan_directories(
+    machine: ScratchMachine, request: ScratchRequest, there: bool, whole: bool
+) -> tuple[list[ScratchAction], list[ScratchFinding]]:
+    """Return the directories to have; before the mount nobody knows which there are. ``whole``: the root of the mount
+    is ours too, not only what is below it."""
+    actions, findings = [], []
+    for item in _all(request, whole):
+        path = posixpath.normpath(posixpath.join(request.mount, item.path))
+        unknown = {item.owner, item.group} & set(machine.unknown_names)
+        now = at(machine, path)
+        if unknown:
+            text = f"{path} is not made: this machine knows no user or group {' or '.join(sorted(unknown))}."
+            findings.append(
+                ScratchFinding("warn", "config", "unknown_owner", text, "Make the account, then run again.")
+            )
+        elif there and now.kind == "other":
+            text = f"{path} is a file or a symbolic link, where a directory is wanted."
+            # Who owns a directory in scratch can put a link in its place, and must not take the node away with it.
+            level = "fail" if item.owner == "root" else "warn"
+            findings.append(ScratchFinding(level, "config", "no_directory", text, f"Move it away (ls -ld {path})."))
+        elif not there or now.kind == "absent" or (_listed(item, request) and _differs(machine, path, item)):
+            actions.append(directory(path, item.owner, item.group, item.mode))
+    return actions, findings
+
+
+def describe(machine: ScratchMachine, request: ScratchRequest, whole: bool) -> dict[str, str]:
+    """Say how the directories are now."""
+    found = {}
+    for item in _all(request, whole):
+        path = posixpath.normpath(posixpath.join(request.mount, item.path))
+        now = at(machine, path)
+        if now.kind == "directory":
+            found[path] = f"{now.owner}:{now.group} {now.mode}"
+    return found
+
+
+def _all(request: ScratchRequest, whole: bool) -> list[Directory]:
+    return [*([Directory(".", "root", "root", request.mode)] if whole else []), *_with_parents(request)]
+
+
+def _with_parents(request: ScratchRequest) -> list[Directory]:
+    """Parents that nobody described belong to root, and are left as they are where there are any."""
+    items = {item.path: item for item in request.directories}
+    for path in list(items):
+        parent = posixpath.dirname(path)
+        while parent:
+            items.setdefault(parent, Directory(parent, "root", "root", "0755"))
+            parent = posixpath.dirname(parent)
+    return [items[path] for path in sorted(items)]
+
+
+def _listed(item: Directory, request: ScratchRequest) -> bool:
+    return item.path == "." or item in request.directories
+
+
+def _differs(machine: ScratchMachine, path: str, item: Directory) -> bool:
+    now = at(machine, path)
+    return (now.owner, now.group, now.mode) != (item.owner, item.group, item.mode)

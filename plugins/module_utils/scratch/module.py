@@ -1,0 +1,328 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module nvme_scratch: its options, its run, its check record."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import socket
+import time
+import typing as t
+from dataclasses import asdict, fields
+from pathlib import PurePosixPath
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
+    Json,
+    judge,
+    metric,
+    overall,
+    record,
+    validate_expectation,
+    validate_seconds,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.apply import ScratchRun, StepResult
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
+    FILESYSTEMS,
+    Directory,
+    ScratchMachine,
+    ScratchPlan,
+    ScratchRequest,
+    kernel_name,
+    plain_id,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.plan import plan, remove
+
+# What is asked of the NVMe scratch, checked before anything is looked at. Pure, private.
+
+
+_NAME = re.compile(r"(?!md\d)[A-Za-z][A-Za-z0-9._-]{0,23}", re.ASCII)
+_MODE = re.compile(r"[0-7]{3,4}", re.ASCII)
+_OPTION = re.compile(r"[^\s,\\]+", re.ASCII)
+_SYSTEM = set("bin boot dev etc lib lib64 proc sbin sys usr".split())
+_WHOLE = set("/home /media /opt /root /run /srv /tmp /var /var/tmp /var/lib".split())
+_LISTS = ("models", "ids", "wipe", "options", "adopt")
+
+
+class ScratchRequestError(ValueError):
+    """What is asked for makes no sense; the text is fit for the user."""
+
+
+def parse(settings: t.Mapping[str, t.Any]) -> ScratchRequest:
+    """Return the request in a mapping with the names of its fields; what is left out or None has its default."""
+    known = {item.name for item in fields(ScratchRequest)}
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        raise ScratchRequestError(f"unknown settings: {', '.join(unknown)}")
+    given = {key: value for key, value in settings.items() if value is not None}
+    for key in _LISTS:
+        if key in given:
+            given[key] = tuple(_texts(key, given[key]))
+    for key in ("ids", "wipe"):
+        given[key] = tuple(_id(key, text) for text in given.get(key, ()))
+    if "directories" in given:
+        given["directories"] = tuple(_directory(item) for item in given["directories"])
+    request = ScratchRequest(**given)
+    _check(request)
+    return request
+
+
+def _texts(key: str, value: t.Any) -> list[str]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) and item.strip() for item in value):
+        raise ScratchRequestError(f"{key}: a list of texts is needed, not {value!r}")
+    return [item.strip() for item in value]
+
+
+def _id(key: str, text: str) -> str:
+    if kernel_name(text):
+        raise ScratchRequestError(
+            f"{key}: {text} is a name that the kernel gives anew at each boot; name the disk by its serial number, "
+            "wwid or /dev/disk/by-id name (the findings of a run list them)"
+        )
+    return plain_id(text)
+
+
+def _directory(item: t.Any) -> Directory:
+    try:
+        wanted = Directory(**{key: value for key, value in dict(item).items() if value is not None})
+    except (TypeError, ValueError) as exc:
+        raise ScratchRequestError(f"directories: path, owner, group and mode are needed, not {item!r}: {exc}") from exc
+    path = posixpath.normpath(wanted.path)
+    if path.startswith("/") or path.split("/")[0] in (".", ".."):
+        raise ScratchRequestError(f"directories: {wanted.path!r} is not a place below the mount; give a relative path")
+    if not wanted.owner or not wanted.group:
+        raise ScratchRequestError(f"directories: {path} needs an owner and a group")
+    return Directory(path, wanted.owner, wanted.group, _mode(wanted.mode, f"directories: {path}"))
+
+
+def _mode(text: str, where: str) -> str:
+    if not isinstance(text, str) or not _MODE.fullmatch(text):
+        raise ScratchRequestError(f'{where}: mode {text!r} is not one like "0755" (quote it)')
+    return text.zfill(4)
+
+
+def _check(request: ScratchRequest) -> None:
+    _check_types(request)
+    _check_places(request)
+    if not _NAME.fullmatch(request.name):
+        raise ScratchRequestError(
+            f"name: {request.name!r} cannot name an array: a letter, then at most 23 of A-Z a-z 0-9 . _ -"
+        )
+    if request.filesystem not in FILESYSTEMS:
+        raise ScratchRequestError(f"filesystem: {request.filesystem!r} is not one of {', '.join(FILESYSTEMS)}")
+    if request.fewer not in ("refuse", "allow"):
+        raise ScratchRequestError(f"fewer: {request.fewer!r} is not refuse or allow")
+    if request.count is not None and request.count < 0:
+        raise ScratchRequestError(f"count: {request.count} disks cannot be")
+    if request.chunk is not None and not (4 <= request.chunk <= 65536 and request.chunk & (request.chunk - 1) == 0):
+        raise ScratchRequestError(f"chunk: {request.chunk} KiB is not a power of two from 4 to 65536")
+    wrong = [option for option in request.options if not _OPTION.fullmatch(option)]
+    if wrong:
+        raise ScratchRequestError(f"options: {wrong[0]!r} is not one mount option")
+    if _mode(request.mode, "mode") != request.mode:
+        raise ScratchRequestError(f'mode: {request.mode!r} needs four digits, like "1777"')
+    paths = [item.path for item in request.directories]
+    twice = sorted({path for path in paths if paths.count(path) > 1})
+    if twice:
+        raise ScratchRequestError(f"directories: {twice[0]} is listed twice")
+
+
+def _check_types(request: ScratchRequest) -> None:
+    for key in ("name", "mount", "filesystem", "fewer", "mode", "fallback"):
+        if not isinstance(getattr(request, key), str):
+            raise ScratchRequestError(f"{key}: a text is needed, not {getattr(request, key)!r}")
+    for key in ("count", "chunk"):
+        value = getattr(request, key)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise ScratchRequestError(f"{key}: a whole number is needed, not {value!r}")
+    for key in ("unused", "rebuild"):
+        if not isinstance(getattr(request, key), bool):
+            raise ScratchRequestError(f"{key}: true or false is needed, not {getattr(request, key)!r}")
+
+
+def _check_places(request: ScratchRequest) -> None:
+    fallback = {"fallback": request.fallback} if request.fallback else {}
+    for key, path in {"mount": request.mount, **{f"adopt {p}": p for p in request.adopt}, **fallback}.items():
+        if not path.startswith("/") or posixpath.normpath(path) != path or path.startswith("//") or " " in path:
+            raise ScratchRequestError(f"{key}: {path!r} is not a plain absolute path")
+    if request.mount == "/" or request.mount.split("/")[1] in _SYSTEM or request.mount in _WHOLE:
+        raise ScratchRequestError(f"mount: {request.mount} belongs to the system; give scratch a directory of its own")
+    # Beside it is the usual case: /mnt/resource_nvme, and Azure's resource disk at /mnt.
+    bases = [f"{base}/{request.name}" for base in (request.fallback, *request.adopt) if base]
+    around = [base for base in bases if f"{request.mount}/".startswith(f"{base}/")]
+    if around:
+        raise ScratchRequestError(f"mount: {request.mount} is inside {around[0]}, where scratch would show itself")
+    if f"{request.fallback}/".startswith(f"{request.mount}/"):
+        raise ScratchRequestError(
+            f"fallback: {request.fallback} is in the mount itself; name the directory that stands in for it"
+        )
+
+
+# The check record of the NVMe scratch, for Ansible and for the boot alike. No I/O; private.
+
+
+CHECK = "nvme_scratch"
+_WORST_FIRST = ("error", "fail", "warn")
+
+
+class RecordInputs(t.NamedTuple):
+    """For whom a record is made: by whom it is asked for and how."""
+
+    node: str
+    expect: t.Sequence[Json] = ()
+    profile: str | None = None
+    run: str | None = None
+    door: str = "module"
+
+
+def measured(plan: ScratchPlan) -> list[Json]:
+    """Return what there is to count."""
+    return [
+        metric("disks", len(plan.disks), "disks"),
+        metric("members", plan.members, "disks"),
+        metric("size", plan.size, "bytes"),
+    ]
+
+
+def conclude(plan: ScratchPlan, problem: tuple[str, str] | None, told: RecordInputs, begin: float) -> Json:
+    """Return the record of a plan; ``problem`` is the class and the text of a step that failed.
+
+    The planner's verdict stands, unless a step failed or the profile expects more than there is.
+    """
+    metrics = judge(CHECK, measured(plan), told.expect)
+    verdict, blame, reason = plan.verdict, plan.blame, plan.reason
+    if problem:
+        blame, reason = problem
+        verdict = "error" if blame == "infra" else "fail"
+    expected = overall(metrics)
+    if verdict != "skipped" and _rank(expected) < _rank(verdict):
+        verdict, blame, reason = expected, "hardware", ""
+    return record(
+        CHECK,
+        told.node,
+        time=begin,
+        seconds=time.time() - begin,
+        verdict=verdict,
+        metrics=metrics,
+        blame=blame or "hardware",
+        reason=reason,
+        run=told.run,
+        scope={"array": plan.array, "disks": list(plan.disks)} if plan.disks else {},
+        evidence="\n".join(str(finding) for finding in plan.findings),
+        context={"tool": "mdadm", "profile": told.profile, "door": told.door, "path": plan.path, "source": plan.source},
+    )
+
+
+def _rank(verdict: str) -> int:
+    return _WORST_FIRST.index(verdict) if verdict in _WORST_FIRST else len(_WORST_FIRST)
+
+
+# What the module nvme_scratch does with its options; without AnsibleModule, private.
+
+
+_TEXTS = {"type": "list", "elements": "str", "default": []}
+_DIRECTORY = {
+    "path": {"type": "str", "required": True},
+    "owner": {"type": "str", "default": "root"},
+    "group": {"type": "str", "default": "root"},
+    "mode": {"type": "str", "default": "1777"},
+}
+# The module's options; those that are fields of Request go there.
+SPEC: Json = {
+    "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
+    "destroy": {"type": "bool", "default": False},
+    "mount": {"type": "path", "default": "/mnt/resource_nvme"},
+    "name": {"type": "str", "default": "scratch"},
+    "models": {**_TEXTS, "default": ["Microsoft NVMe Direct Disk", "Microsoft NVMe Direct Disk v2"]},
+    "ids": _TEXTS,
+    "unused": {"type": "bool", "default": False},
+    "count": {"type": "int"},
+    "fewer": {"type": "str", "default": "refuse", "choices": ["refuse", "allow"]},
+    "wipe": _TEXTS,
+    "rebuild": {"type": "bool", "default": False},
+    "filesystem": {"type": "str", "default": "xfs", "choices": ["xfs", "ext4"]},
+    "chunk": {"type": "int"},
+    "options": {**_TEXTS, "default": ["noatime"]},
+    "mode": {"type": "str", "default": "1777"},
+    "directories": {"type": "list", "elements": "dict", "default": [], "options": _DIRECTORY},
+    "adopt": {"type": "list", "elements": "path", "default": ["/nvme"]},
+    "fallback": {"type": "path"},
+    "wait": {"type": "float", "default": 0},
+    "node": {"type": "str"},
+    "expect": {"type": "list", "elements": "dict", "default": []},
+    "profile": {"type": "str"},
+    "run": {"type": "str"},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], dry: bool) -> Json:
+    """Return the result of the module."""
+    begin = time.time()
+    for expectation in params["expect"]:
+        validate_expectation(expectation)
+    validate_seconds("wait", params["wait"], least=0)
+    absent = params["state"] == "absent"
+    if params["destroy"] and not absent:
+        raise ScratchRequestError("destroy erases scratch for good and is only for state absent")
+    request = parse({item.name: params[item.name] for item in fields(ScratchRequest) if item.name in params})
+
+    def planner(machine: ScratchMachine, wanted: ScratchRequest, boot: bool) -> ScratchPlan:
+        return remove(machine, wanted, params["destroy"]) if absent else plan(machine, wanted, boot)
+
+    run = ScratchRun(request, wait=0.0 if absent else params["wait"], planner=planner)
+    done = run.dry() if dry else run.bring()
+    node = params["node"] or socket.gethostname().split(".")[0]
+    told = RecordInputs(node, [] if absent else params["expect"], params["profile"], params["run"])
+    settings = boot_settings(params, request, done.last.source)
+    return result(done, told, settings, mount_units(request), begin)
+
+
+def boot_settings(params: t.Mapping[str, t.Any], request: ScratchRequest, source: str) -> Json:
+    """Return what the boot program needs to want the same.
+
+    It never wipes. Where the disks are mounted by somebody else it waits for that, even when they come back blank.
+    """
+    wanted = {name: value for name, value in asdict(request).items() if name != "wipe"}
+    about = {name: params[name] for name in ("wait", "expect", "profile")}
+    return {"request": wanted, "adopted": source == "adopted", **about}
+
+
+def mount_units(request: ScratchRequest) -> list[str]:
+    """Return the units that may mount what our mount lies on, or what it shows; most of them do not exist.
+
+    A filesystem that is mounted at /mnt later than scratch at /mnt/resource_nvme would hide it.
+    """
+    bases = [base for base in (request.fallback, *request.adopt) if base]
+    paths = [
+        *PurePosixPath(request.mount).parents,
+        *(p for base in bases for p in (PurePosixPath(base), *PurePosixPath(base).parents)),
+    ]
+    return list(dict.fromkeys(f"{_escaped(str(path))}.mount" for path in paths if str(path) != "/"))
+
+
+def _escaped(path: str) -> str:
+    """Return a path as systemd-escape --path does."""
+    plain = re.sub(
+        r"[^A-Za-z0-9:_./]", lambda match: "".join(f"\\x{byte:02x}" for byte in match[0].encode()), path.strip("/")
+    )
+    return re.sub(r"^\.", r"\\x2e", plain).replace("/", "-")
+
+
+def result(done: StepResult, told: RecordInputs, settings: Json, after: list[str], begin: float) -> Json:
+    """Return what the module returns of a run. A step that failed may have changed something: its commands tell."""
+    last = done.last
+    return {
+        "changed": bool(done.commands),
+        "settled": not done.commands and not done.problem,
+        "check": conclude(last, done.problem, told, begin),
+        "path": last.path or None,
+        "source": last.source,
+        "disks": list(last.disks),
+        "array": last.array,
+        "findings": [asdict(finding) for finding in last.findings],
+        "commands": done.commands,
+        "settings": settings,
+        "after": after,
+        "diff": {"before": done.first.before, "after": done.after},
+    }

@@ -1,0 +1,288 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module python_environment: its options, and making an environment from a lock."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import sha256
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import (
+    cuda_driver,
+    environment_store,
+    installer,
+    lock_files,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import EnvironmentRefused
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment_store import EnvironmentStore, Wheel
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import Interpreter
+
+# Make one environment: nothing of it stays unless it is whole and proved.
+
+
+Json = t.Dict[str, t.Any]
+
+
+class Order(t.NamedTuple):
+    """What to install and how; ``own_lock`` is the lock file of the installer itself."""
+
+    kind: str
+    program: str
+    own_lock: str
+    python: Interpreter
+    locks: t.Sequence[tuple[str, str]]
+    wheels: t.Sequence[Wheel]
+    source: installer.Source
+    timeout: float
+
+
+def make(
+    store: EnvironmentStore, name: str, inputs: t.Mapping[str, t.Any], order: Order, prove: t.Callable[[], Json]
+) -> tuple[Json, Json]:
+    """Build and prove an environment, which counts from its manifest on; return that and the proof."""
+    _verify(order.wheels)
+    _room(store, order)
+    target = store.begin(name)
+    work = tempfile.mkdtemp(prefix=".cache-", dir=store.envs)
+    try:
+        seconds = _fill(order, str(target), work)
+        facts = prove()
+        content = {"inputs": inputs, "facts": facts, "made": time.time(), "seconds": round(seconds, 1)}
+        store.finish(name, content)
+    except (ValueError, OSError) as exc:
+        full = f" ({store.root} is full)" if store.full() else ""
+        raise EnvironmentRefused(f"{exc}{full}") from exc
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        if not store.manifest(name):
+            store.abandon(name)
+    return content, facts
+
+
+def _verify(wheels: t.Iterable[Wheel]) -> None:
+    for wheel in wheels:
+        found = sha256(wheel.path)
+        if found != wheel.sha256:
+            raise EnvironmentRefused(f"{wheel.path} has sha256 {found}, asked for was {wheel.sha256}")
+
+
+def _room(store: EnvironmentStore, order: Order) -> None:
+    size = installer.unpacked_size(order.source.folders, [wheel.path for wheel in order.wheels])
+    free = store.free()
+    if size > free:
+        raise EnvironmentRefused(
+            f"{store.root} has {free / 1e9:.1f} GB free, the environment takes {size / 1e9:.1f} GB. "
+            "Nothing was changed; make room, or let fewer old environments stay (pytorch_keep)"
+        )
+
+
+def _fill(order: Order, target: str, work: str) -> float:
+    if order.kind == "pip" and not order.python.venv:
+        raise EnvironmentRefused(
+            f"{order.python.command} has no venv or no ensurepip, which Debian and Ubuntu keep in the package "
+            f"python{order.python.version}-venv. Install it, or use the installer uv, which needs neither"
+        )
+    folders = order.source.folders
+    pins = lock_files.pins("of the installer", order.own_lock) if order.own_lock else []
+    digests = {one.rpartition(":")[2] for pin in pins for one in pin.hashes}
+    program = installer.program(order.kind, order.program, folders, digests, work)
+    files = [
+        _written(Path(work, f"lock{number}.txt"), text, folders) for number, (dummy, text) in enumerate(order.locks)
+    ]
+    wheels = [wheel.path for wheel in order.wheels]
+    commands = installer.steps(order.kind, program, order.python.command, target, files, wheels, order.source)
+    return installer.perform(commands, installer.variables(order.kind, work, bool(folders)), order.timeout)
+
+
+def _written(path: Path, text: str, folders: t.Sequence[str]) -> str:
+    """Write a lock file down; conda's is rewritten for packages that lie here."""
+    here = lock_files.is_conda(text) and folders
+    path.write_text(lock_files.local(lock_files.packages(path.name, text), folders[0]) if here else text + "\n")
+    return str(path)
+
+
+# The module python_environment without Ansible: plan, build aside, prove, switch, prune.
+
+
+SPEC: dict[str, dict[str, t.Any]] = {
+    "path": {"type": "path", "required": True},
+    "link": {"type": "str", "default": "current"},
+    "state": {"type": "str", "choices": ["current", "built"], "default": "current"},
+    "builds": {"type": "dict", "required": True},
+    "build": {"type": "str", "default": "auto"},
+    "drivers": {"type": "list", "elements": "dict", "default": []},
+    "extra_locks": {"type": "list", "elements": "dict", "default": []},
+    "wheels": {"type": "list", "elements": "dict", "default": []},
+    "installer": {"type": "str", "choices": ["uv", "pip", "conda"], "default": "uv"},
+    "installer_path": {"type": "path"},
+    "installer_lock": {"type": "str"},
+    "python": {"type": "str", "default": ""},
+    "folders": {"type": "list", "elements": "path", "default": []},
+    "indexes": {"type": "list", "elements": "str", "default": []},
+    "imports": {"type": "list", "elements": "str", "default": []},
+    "proof": {"type": "str", "choices": ["slurm", "local", "none"], "default": "local"},
+    "proved": {"type": "dict"},
+    "keep": {"type": "int", "default": 3},
+    "timeout": {"type": "float", "default": 3600},
+}
+
+
+class EnvironmentWorker:
+    """One run of the module; in check mode it only tells what it would do."""
+
+    def __init__(self, params: t.Mapping[str, t.Any], check: bool) -> None:
+        self.params = params
+        self.check = check
+        if params["keep"] < 0:
+            raise EnvironmentRefused(f"keep (pytorch_keep) is {params['keep']}, a number from 0 is needed")
+        self.store = EnvironmentStore(params["path"])
+        self.python = installer.find_interpreter(params["python"])
+        seen = cuda_driver.drivers(params["drivers"])
+        known = cuda_driver.builds(params["builds"])
+        version = "" if params["installer"] == "conda" else self.python.version
+        self.build, self.why = cuda_driver.choose(known, params["build"], seen, version, self.python.machine)
+        self.locks = environment_store.checked(self.build, params["extra_locks"], params["installer"])
+        self.wheels = environment_store.wheels(params["wheels"])
+        self.indexes = installer.public(params["indexes"] or self.build.indexes)
+        self.inputs = environment_store.inputs(
+            self.build, self.locks, self.wheels, params["installer"], self.python, self.indexes
+        )
+        self.name = environment_store.label(self.build, self.python, params["installer"], self.inputs)
+        self.want = environment_store.want(self.build, seen, params["imports"], self.locks)
+        self.seconds: float | None = None
+
+    def run(self) -> Json:
+        """Do what is to be done; return the module's result."""
+        before = self.store.goal(self.params["link"])
+        changed, dropped = self._due(), self._removable() if self.params["state"] == "current" else ([], {})
+        if (changed or dropped[0]) and not self.check:
+            Path(self.store.envs).mkdir(mode=0o755, parents=True, exist_ok=True)
+            with lock(self.store.lock):
+                changed = self._due()  # another run may have done it meanwhile
+                dropped = self._work()
+        after = self.name if self.params["state"] == "current" else before
+        return {
+            "changed": bool(changed or dropped[0]),
+            "environment": self._described(),
+            "needs": self._needs(),
+            "settled": not (changed or dropped[0]),
+            "removed": dropped[0],
+            "kept": dropped[1],
+            "diff": {"before": {self.params["link"]: before}, "after": {self.params["link"]: after}},
+        }
+
+    def _due(self) -> list[str]:
+        """Return what is to be done, by name."""
+        there = bool(self.store.manifest(self.name))
+        found = [] if there else ["build"]
+        if not installer.enough(
+            self._proofs(), "local" if self.params["proof"] != "none" else "none", self.want["imports"]
+        ):
+            found.append("prove")
+        if self.params["state"] == "current":
+            if self.store.goal(self.params["link"]) != self.name:
+                found.append("switch")
+            if self.params["proved"] and self._proofs().get("slurm") != self.params["proved"]:
+                found.append("record")
+        return found + ["clean"] * bool(self.store.unfinished())
+
+    def _proofs(self) -> Json:
+        return t.cast(Json, self.store.state(self.name).get("proofs", {}))
+
+    def _needs(self) -> Json:
+        """Return what a caller has to bring: packages for a build, a proof through Slurm before the switch."""
+        enough = installer.enough(self._proofs(), self.params["proof"], self.want["imports"])
+        return {
+            "packages": not self.store.manifest(self.name),
+            "proof": not enough and self.params["proof"] == "slurm",
+        }
+
+    def _work(self) -> tuple[list[str], dict[str, str]]:
+        self.store.clean()
+        # Whoever had the lock before may have made it.
+        if not self.store.manifest(self.name):
+            self._make()
+        if "prove" in self._due():
+            self._record("local", self._prove())
+        if self.params["state"] == "built":
+            return [], {}
+        if self.params["proved"]:
+            self._record("slurm", self.params["proved"])
+        self._switch()
+        gone, kept = self._removable()
+        for name in gone:
+            self.store.drop(name)
+        return gone, kept
+
+    def _make(self) -> None:
+        params = self.params
+        order = Order(
+            kind=params["installer"],
+            program=params["installer_path"] or "",
+            own_lock=params["installer_lock"] or "",
+            python=self.python,
+            locks=self.locks,
+            wheels=self.wheels,
+            source=installer.Source(params["folders"], self.indexes),
+            timeout=params["timeout"],
+        )
+        content, facts = make(self.store, self.name, self.inputs, order, self._prove)
+        self.seconds = content["seconds"]
+        self._record("local", facts)
+
+    def _prove(self) -> Json:
+        target = str(self.store.target(self.name))
+        outcome = run(installer.argv(target, self.want["imports"]), self.params["timeout"])
+        return installer.accept(installer.read(outcome, "here"), self.want, False, "here")
+
+    def _record(self, where: str, facts: Json) -> None:
+        self.store.remember(self.name, proofs={**self._proofs(), where: facts})
+
+    def _switch(self) -> None:
+        link = self.params["link"]
+        before = self.store.goal(link)
+        if before == self.name:
+            return
+        if self._needs()["proof"]:
+            raise EnvironmentRefused(f"{self.name} was not proved on a compute node, so {link} stays where it is")
+        if before:
+            self.store.point(f"{link}.previous", before)
+        self.store.point(link, self.name)
+        self.store.remember(self.name, retired=None)
+        if before:
+            self.store.remember(before, retired=time.time())
+
+    def _removable(self) -> tuple[list[str], dict[str, str]]:
+        there = self.store.there()
+        linked = self.store.linked() | {self.name}
+        free = [one.name for one in there if one.name not in linked]
+        if len(there) <= self.params["keep"] or self.params["keep"] == 0 or not free:
+            return environment_store.removable(
+                there, linked, environment_store.Use(), 0 if self.params["keep"] == 0 else len(there)
+            )
+        return environment_store.removable(
+            there, linked, environment_store.read(str(self.store.envs), free), self.params["keep"]
+        )
+
+    def _described(self) -> Json:
+        manifest = self.store.manifest(self.name)
+        return {
+            "name": self.name,
+            "path": str(self.store.target(self.name)),
+            "build": self.build.name,
+            "cuda": self.build.cuda,
+            "why": self.why,
+            "python": {"command": self.python.command, "glibc": self.python.glibc, "markers": self.python.markers},
+            "facts": manifest.get("facts"),
+            "seconds": self.seconds,
+            "indexes": self.indexes,
+            "want": self.want,
+            "proofs": self._proofs(),
+        }

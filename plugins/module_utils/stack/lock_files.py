@@ -1,0 +1,253 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Locks of Python environments, and the wheelhouse that holds what a lock names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import BuildStep, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import EnvironmentRefused, numbers
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import perform, without_password
+
+# Lock files of Python and conda environments: no I/O, no AnsibleModule, private.
+
+
+_PINNED = re.compile(
+    r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*===?\s*(?P<version>[^\s;*]+)\s*(?:;(?P<marker>.*))?"
+)
+_EXPLICIT = "@EXPLICIT"
+_PACKAGE = re.compile(
+    r"(?P<url>\S+/(?P<file>[^/#]+\.(?:conda|tar\.bz2)))(?:#(?:(?P<kind>sha256|md5):)?(?P<digest>[0-9a-f]+))?"
+)
+
+
+class Pin(t.NamedTuple):
+    """One line of a requirements file; ``marker`` says where it applies."""
+
+    name: str
+    version: str
+    marker: str
+    hashes: t.Sequence[str]
+
+
+class LockedPackage(t.NamedTuple):
+    """One line of an explicit conda specification."""
+
+    url: str
+    file: str
+    kind: str
+    digest: str
+
+
+def is_conda(text: str) -> bool:
+    return _EXPLICIT in lines(text)
+
+
+def lines(text: str) -> list[str]:
+    """Return logical lines without comments: what counts in a lock file."""
+    joined = re.sub(r"\\\r?\n", " ", text)
+    bare = (re.sub(r"(^|\s)#.*", "", line) if "://" not in line else line for line in joined.splitlines())
+    return [" ".join(line.split()) for line in bare if line.strip() and not line.lstrip().startswith("#")]
+
+
+def pins(name: str, text: str) -> list[Pin]:
+    """Read a requirements file; refuses whatever is not pinned, and hashes for a part of it."""
+    found = []
+    for line in lines(text):
+        bare, *hashes = line.split(" --hash=")
+        match = _PINNED.fullmatch(bare.strip())
+        if not match or any(" " in one.strip() for one in hashes):
+            raise EnvironmentRefused(
+                f"lock file {name}: {line[:120]!r} is no name==version with optional marker and hashes"
+            )
+        found.append(
+            Pin(normal(match["name"]), match["version"], (match["marker"] or "").strip(), [h.strip() for h in hashes])
+        )
+    bare_names = sorted({pin.name for pin in found if not pin.hashes})
+    if not found:
+        raise EnvironmentRefused(f"lock file {name} names no package")
+    if bare_names and len(bare_names) != len({pin.name for pin in found}):
+        raise EnvironmentRefused(
+            f"lock file {name} has hashes for a part of its packages only, which pip refuses; "
+            f"without: {', '.join(bare_names)}"
+        )
+    return found
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def hashed(found: t.Iterable[Pin]) -> bool:
+    return all(pin.hashes for pin in found)
+
+
+def applicable(found: t.Iterable[Pin], applies: t.Callable[[str], bool]) -> list[Pin]:
+    """Return the pins for one interpreter; pip would ask the markers of the interpreter that it runs in."""
+    return [pin for pin in found if not pin.marker or applies(pin.marker)]
+
+
+def flat(found: t.Iterable[Pin]) -> str:
+    return "".join(f"{pin.name}=={pin.version}{''.join(f' --hash={one}' for one in pin.hashes)}\n" for pin in found)
+
+
+def packages(name: str, text: str) -> list[LockedPackage]:
+    """Read an explicit conda specification; refuses packages without a digest."""
+    found = []
+    for line in lines(text):
+        if line == _EXPLICIT:
+            continue
+        match = _PACKAGE.fullmatch(line)
+        digest = match["digest"] if match else None
+        if not match or not digest or len(digest) not in (32, 64):
+            raise EnvironmentRefused(
+                f"lock file {name}: {line[:160]!r} is no URL of a conda package with #md5 or #sha256:digest"
+            )
+        kind = "md5" if len(digest) == 32 else "sha256"
+        found.append(LockedPackage(match["url"], match["file"], kind, digest))
+    if not found:
+        raise EnvironmentRefused(f"lock file {name} names no package")
+    return found
+
+
+def local(found: t.Iterable[LockedPackage], folder: str) -> str:
+    """Return the same specification with the packages in a directory of this host."""
+    return "\n".join([_EXPLICIT, *(f"file://{folder}/{one.file}#{one.digest}" for one in found)]) + "\n"
+
+
+# Bring the packages of a lock file to the control host, for another machine's interpreter.
+
+
+# What manylinux wheels were called before they said which glibc they need, PEP 600.
+_OLD_NAMES = {"2_17": "manylinux2014", "2_12": "manylinux2010", "2_5": "manylinux1"}
+_OLDEST = 5
+_MARKERS = """
+import json, sys
+from pip._vendor.packaging.markers import Marker
+texts, known = json.loads(sys.argv[1])
+print(json.dumps([text for text in texts if Marker(text).evaluate(dict(known))]))
+"""
+
+Download = t.Callable[[str], t.IO[bytes]]
+
+
+class WheelhouseRequest(t.NamedTuple):
+    name: str
+    text: str
+    markers: t.Mapping[str, str]
+    platforms: t.Sequence[str]
+    python: str
+    indexes: t.Sequence[str]
+    timeout: float
+
+
+def applying(wish: WheelhouseRequest) -> set[str]:
+    """Return the markers of a lock file that are true on the other machine, as pip's own reader sees them."""
+    texts = sorted({pin.marker for pin in pins(wish.name, wish.text) if pin.marker})
+    outcome = run([wish.python, "-c", _MARKERS, json.dumps([texts, dict(wish.markers)])], 60.0)
+    if outcome.rc != 0:
+        raise EnvironmentRefused(f"{wish.python} has no pip that reads markers: {outcome.problem or outcome.err}")
+    return set(json.loads(outcome.out))
+
+
+def platforms(glibc: str, machine: str) -> list[str]:
+    """Return the names of platforms whose wheels run on a glibc, the best first."""
+    if not glibc:
+        return [f"linux_{machine}"]
+    found = []
+    for minor in range(numbers(glibc)[1], _OLDEST - 1, -1):
+        found.append(f"manylinux_2_{minor}_{machine}")
+        old = _OLD_NAMES.get(f"2_{minor}")
+        found += [f"{old}_{machine}"] if old else []
+    return [*found, f"linux_{machine}"]
+
+
+def folder(root: str, wish: WheelhouseRequest) -> Path:
+    """Return the directory of a lock file's packages for one kind of machine."""
+    told = [
+        *lines(wish.text),
+        wish.markers["python_full_version"].rpartition(".")[0],
+        *wish.platforms[:1],
+        *wish.indexes,
+    ]
+    digest = hashlib.sha256("\n".join(told).encode()).hexdigest()[:12]
+    return Path(root, f"{wish.name}-py{wish.markers['python_version']}-{digest}")
+
+
+def fill(target: Path, wish: WheelhouseRequest, download: Download) -> None:
+    """Fill a directory, in one step: what has its name is whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with lock(target.parent / ".lock"):
+        if target.is_dir():
+            return
+        for stale in target.parent.glob(f".{target.name}.*"):
+            shutil.rmtree(stale)
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        try:
+            if is_conda(wish.text):
+                _packages(work, wish, download)
+            else:
+                _wheels(work, wish)
+            work.chmod(0o755)
+            work.rename(target)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def argv(wish: WheelhouseRequest, file: str, work: str) -> list[str]:
+    quick = ["--disable-pip-version-check", "--no-input", "--timeout=15", "--retries=1"]
+    return [
+        *(wish.python, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", *quick),
+        *(f"--extra-index-url={one}" for one in wish.indexes),
+        *(f"--dest={work}", f"--requirement={file}", f"--python-version={wish.markers['python_version']}"),
+        *(f"--platform={one}" for one in wish.platforms),
+    ]
+
+
+def _wheels(work: Path, wish: WheelhouseRequest) -> None:
+    true = applying(wish)
+    with tempfile.TemporaryDirectory() as private:
+        file = Path(private, "requirements.txt")
+        file.write_text(flat(applicable(pins(wish.name, wish.text), true.__contains__)))
+        try:
+            perform([BuildStep(argv(wish, str(file), str(work)))], {"PIP_CACHE_DIR": private}, wish.timeout)
+        except EnvironmentRefused as exc:
+            raise EnvironmentRefused(_refused(wish, str(exc))) from exc
+
+
+def _refused(wish: WheelhouseRequest, said: str) -> str:
+    asked = without_password(" and ".join(["its own indexes", *wish.indexes]))
+    machine = f"CPython {wish.markers['python_version']} on {wish.markers['platform_machine']}"
+    return (
+        f"the control host's pip brought no packages for {machine} that match lock file {wish.name}; it asked {asked}. "
+        f"It said: {said.rpartition(' failed: ')[2]}. Let the control host reach one of them (pip's own settings "
+        "count, PIP_FIND_LINKS for a directory of wheels), set pytorch_index to a mirror, or choose a pytorch_python "
+        "that there are wheels for"
+    )
+
+
+def _packages(work: Path, wish: WheelhouseRequest, download: Download) -> None:
+    for package in packages(wish.name, wish.text):
+        digest = hashlib.new(package.kind, usedforsecurity=False) if package.kind == "md5" else hashlib.sha256()
+        try:
+            with download(package.url) as coming, (work / package.file).open("wb") as out:
+                for block in iter(lambda: coming.read(1 << 20), b""):
+                    digest.update(block)
+                    out.write(block)
+                os.fsync(out.fileno())
+        except OSError as exc:
+            raise EnvironmentRefused(f"{package.url} of lock file {wish.name} cannot be had: {exc}") from exc
+        if digest.hexdigest() != package.digest:
+            raise EnvironmentRefused(
+                f"{package.url} has {package.kind} {digest.hexdigest()}, locked is {package.digest}"
+            )

@@ -1,0 +1,269 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module node_tuning: its options, units and kernel modules, and the way from request to result."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import FileChange, FileModule, ForeignFile, Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import parse_show
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning import values
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.settings import (
+    KERNEL,
+    RDMA,
+    SettingError,
+    TuningSettings,
+    files,
+)
+
+# Services that have to run and kernel modules that have to be loaded on a machine type.
+
+
+_SHOW = ["systemctl", "show", "--property", "LoadState,ActiveState,UnitFileState"]
+_OFF = ("disabled", "indirect")
+_TIMEOUT = 120.0
+_PRETENDED = "a machine that only claims to be of this type takes it out of the list"
+Runner = t.Callable[[t.Sequence[str]], Outcome]
+
+
+class Patience(t.NamedTuple):
+    """How often to look whether a service came up, and the seconds between."""
+
+    retries: int = 5
+    delay: float = 5.0
+
+
+class Steps(t.NamedTuple):
+    """What is done, in this order; ``enabled`` are all services that were off before us."""
+
+    enable: list[str]
+    start: list[str]
+    load: list[str]
+    disable: list[str]
+    enabled: list[str]
+    findings: list[ForeignFile]
+
+    def lines(self) -> list[str]:
+        """Show the steps; nothing is shown of what is there already."""
+        parts = (("enabled", self.enable), ("active", self.start), ("loaded", self.load), ("disabled", self.disable))
+        return [f"{name}: {word}" for word, names in parts for name in names]
+
+
+def command(argv: t.Sequence[str]) -> Outcome:
+    return run(argv, _TIMEOUT)
+
+
+def loaded(module: str) -> bool:
+    """The kernel writes every name of a module with underscores."""
+    return Path("/sys/module", module.replace("-", "_")).is_dir()
+
+
+def plan(
+    services: t.Sequence[str],
+    modules: t.Sequence[str],
+    earlier: t.Sequence[str],
+    *,
+    runner: Runner = command,
+    is_loaded: t.Callable[[str], bool] = loaded,
+) -> Steps:
+    """Look at what there is; ``earlier`` are the services that an earlier run enabled."""
+    steps = Steps([], [], [module for module in modules if not is_loaded(module)], [], [], [])
+    for name in services:
+        unit = parse_show(runner([*_SHOW, name]).out)
+        if unit.get("LoadState") != "loaded":
+            steps.findings.append(_unusable(name, unit.get("LoadState", "unknown to systemd")))
+            steps.enabled.extend([name] if name in earlier else [])
+            continue
+        off = unit.get("UnitFileState") in _OFF
+        steps.enable.extend([name] if off else [])
+        steps.enabled.extend([name] if off or name in earlier else [])
+        steps.start.extend([] if unit.get("ActiveState") == "active" else [name])
+    for name in earlier:
+        if name not in services and parse_show(runner([*_SHOW, name]).out).get("UnitFileState") == "enabled":
+            steps.disable.append(name)
+    return steps
+
+
+def _unusable(name: str, state: str) -> ForeignFile:
+    if state == "masked":
+        return ForeignFile("error", name, f"is masked, and this machine type needs it: systemctl unmask {name}")
+    text = f"this machine type needs it, but its unit is {state}: install it in the driver's version; {_PRETENDED}"
+    return ForeignFile("error", name, text)
+
+
+def apply(
+    steps: Steps, patience: Patience, *, runner: Runner = command, sleep: t.Callable[[float], None] = time.sleep
+) -> list[ForeignFile]:
+    """Do it; a service that does not come up and a module that does not load are findings, not the end."""
+    findings = []
+    for word, names in (("disable", steps.disable), ("enable", steps.enable)):
+        for name in names:
+            findings += _failure(name, f"systemctl {word}", runner(["systemctl", word, name]))
+    for name in steps.start:
+        findings += _start(name, patience, runner, sleep)
+    for name in steps.load:
+        findings += _failure(name, "modprobe", runner(["modprobe", name]), f"; {_PRETENDED}")
+    return findings
+
+
+def _failure(name: str, tried: str, outcome: Outcome, advice: str = "") -> list[ForeignFile]:
+    return [ForeignFile("error", name, f"{tried} said: {outcome.problem}{advice}")] if outcome.problem else []
+
+
+def _start(name: str, patience: Patience, runner: Runner, sleep: t.Callable[[float], None]) -> list[ForeignFile]:
+    """Fabric manager refuses while the driver is still at work on the GPUs; so Azure's images ask it again, too."""
+    for attempt in range(patience.retries + 1):
+        if attempt:
+            sleep(patience.delay)
+        if runner(["systemctl", "is-active", "--quiet", name]).rc == 0:
+            return []
+        runner(["systemctl", "reset-failed", name])
+        runner(["systemctl", "start", name])
+    if runner(["systemctl", "is-active", "--quiet", name]).rc == 0:
+        return []
+    said = runner(["journalctl", "-u", name, "-n", "5", "-o", "cat", "--no-pager"]).out.strip()
+    text = f"is not active after {patience.retries + 1} starts; its journal ends with: {said or 'nothing'}"
+    return [ForeignFile("error", name, text)]
+
+
+# What the module node_tuning does with its options.
+
+
+_IMAGE_NAMES = "azure_persistent_rdma_naming.service"
+_FIELDS = set(TuningSettings._fields)
+
+
+class Work(t.NamedTuple):
+    """All that differs between the host and what it shall be."""
+
+    changes: list[FileChange]
+    values: values.TuningPlan
+    units: Steps
+    record: Json
+    findings: list[ForeignFile]
+
+
+def settings(params: t.Mapping[str, t.Any]) -> TuningSettings:
+    """Return what the host shall have; with state absent, nothing of ours."""
+    if params["state"] == "absent":
+        return TuningSettings()
+    given = {key: params[key] for key in _FIELDS}
+    for key in ("limits", "sysctl", "rdma_names"):
+        given[key] = {name: str(value) for name, value in (given[key] or {}).items() if value not in (None, "")}
+    for key in ("nfs_readahead_kb", "sunrpc_slots"):
+        if given[key] < 0:
+            raise SettingError(f"{key} is {given[key]}; 0 leaves it, any other number has to be positive")
+    return TuningSettings(**given)
+
+
+def survey(params: t.Mapping[str, t.Any], record: t.Mapping[str, t.Any]) -> Work:
+    """Look at the host and decide; nothing is changed."""
+    wanted, inside = settings(params), values.container()
+    text, findings = files(wanted), []
+    if wanted.rdma_names and values.unit_exists(_IMAGE_NAMES):
+        text[RDMA] = None
+        findings.append(
+            ForeignFile("info", _IMAGE_NAMES, "names the adapters on this image; the role leaves it to that")
+        )
+    elif not inside:
+        findings += values.misnamed(wanted.rdma_names)
+    if inside:
+        text.update(dict.fromkeys(KERNEL))
+        findings.append(_spared(inside, wanted, params))
+    changes, others = _files.plan(text)
+    if inside:
+        none = values.TuningPlan([], dict(record.get("values", {})), [])
+        return Work(changes, none, Steps([], [], [], [], [], []), dict(record), findings + others)
+    kernel = _values(wanted, record)
+    services = params["services"] if params["state"] == "present" else []
+    steps = plan(services, wanted.kernel_modules, record.get("enabled", []))
+    new = {**record, "values": kernel.record, "enabled": steps.enabled}
+    return Work(changes, kernel, steps, new, findings + others + kernel.findings + steps.findings)
+
+
+def _spared(kind: str, wanted: TuningSettings, params: t.Mapping[str, t.Any]) -> ForeignFile:
+    """The kernel under a container is its host's, and with it all that runs on other people's account."""
+    names = [one.name for one in values.values(wanted, ["-"])]
+    names += [*wanted.kernel_modules, *(params["services"] if params["state"] == "present" else [])]
+    text = "the kernel is its host's, only limits are set"
+    return ForeignFile("info", f"container ({kind})", f"{text}; left alone: {', '.join(names) or 'nothing'}")
+
+
+def _values(wanted: TuningSettings, record: t.Mapping[str, t.Any]) -> values.TuningPlan:
+    nfs = values.nfs_devices()
+    lost, findings = values.outranked(values.later_sysctl(), wanted.sysctl)
+    ours = {name: value for name, value in wanted.sysctl.items() if name not in lost}
+    every = values.values(wanted._replace(sysctl=ours), nfs)
+    # Devices of NFS mounts have other numbers after every mount, so those of an earlier run mean nothing.
+    earlier = {
+        name: {**one, "paths": nfs} if name == values.NFS else one for name, one in record.get("values", {}).items()
+    }
+    paths = [path for one in every for path in one.paths] + [path for one in earlier.values() for path in one["paths"]]
+    plan = values.plan(every, values.read(paths), earlier)
+    return plan._replace(findings=findings + plan.findings)
+
+
+def perform(module: FileModule, params: t.Mapping[str, t.Any]) -> Json:
+    """Return the result of the module."""
+    record = _files.load(params["record"])
+    work = survey(params, record)
+    findings = list(work.findings)
+    if not module.check_mode:
+        _files.note_directories(work.changes, work.record)
+        findings += _apply(module, work, params, _pending(work, record))
+        _files.save(params["record"], work.record)
+    return result(work, findings)
+
+
+def _pending(work: Work, earlier: t.Mapping[str, t.Any]) -> Json:
+    """What an earlier run noted stays noted until it is given back: the kernel may refuse a value before that."""
+    kept = {key: earlier.get(key) or {} for key in ("values", "enabled")}
+    enabled = sorted({*kept["enabled"], *(work.record.get("enabled") or [])})
+    return {**work.record, "enabled": enabled, "values": {**work.record.get("values", {}), **kept["values"]}}
+
+
+def _write(work: Work, path: str, pending: Json) -> None:
+    new = work.record.get("values", {})
+    try:
+        for one in work.values.writes:
+            values.write([one])
+            pending["values"].pop(one.name, None)
+            pending["values"].update({one.name: new[one.name]} if one.name in new else {})
+    finally:
+        _files.save(path, pending)
+
+
+def _apply(module: FileModule, work: Work, params: t.Mapping[str, t.Any], pending: Json) -> list[ForeignFile]:
+    _files.save(params["record"], pending)
+    _files.apply(module, work.changes, work.record, {})
+    if any(one.path.startswith("/etc/systemd/") for one in work.changes):
+        run(["systemctl", "daemon-reload"], 120)
+    if any(one.path.startswith("/etc/udev/") for one in work.changes):
+        run(["udevadm", "control", "--reload"], 30)
+    _write(work, params["record"], pending)
+    return apply(work.units, Patience(params["retries"], params["delay"]))
+
+
+def result(work: Work, findings: t.Sequence[ForeignFile]) -> Json:
+    """Show files, values of the kernel and units as they were and are (in check mode: would be)."""
+    diffs = _files.differences(work.changes)
+    writes, lines = work.values.writes, work.units.lines()
+    if writes or lines:
+        header = {"before_header": "running system", "after_header": "running system"}
+        before = "".join(f"{one.path} = {one.before}\n" for one in writes)
+        after = "".join([*(f"{one.path} = {one.after}\n" for one in writes), *(f"{line}\n" for line in lines)])
+        diffs.append({**header, "before": before, "after": after})
+    return {
+        "changed": bool(work.changes or writes or lines),
+        "findings": _files.told(findings),
+        "files": [one.path for one in work.changes],
+        "values": [one._asdict() for one in writes],
+        "units": lines,
+        "diff": diffs,
+    }

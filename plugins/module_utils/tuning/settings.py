@@ -1,0 +1,105 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files that make a node's settings last: drop-ins under names of our own. Pure, private."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import MARK
+
+LIMITS = "/etc/security/limits.d/90-hpcai.conf"
+SLURMD = "/etc/systemd/system/slurmd.service.d/hpcai-limits.conf"
+# Before 99-sysctl.conf and sysctl.conf, where administrators and Azure's images write: what they say wins.
+SYSCTL = "/etc/sysctl.d/90-hpcai.conf"
+HUGEPAGES = "/etc/tmpfiles.d/hpcai-hugepages.conf"
+# After the 99-nfs.rules of nfs-utils 2.6 and later, which sets 128 KiB on every NFS mount.
+READAHEAD = "/etc/udev/rules.d/99-zz-hpcai-nfs-readahead.rules"
+SUNRPC = "/etc/modprobe.d/hpcai-sunrpc.conf"
+MODULES = "/etc/modules-load.d/hpcai.conf"
+# The name of rdma-core's own file, which this one replaces: a second one would come too late to know the device.
+RDMA = "/etc/udev/rules.d/60-rdma-persistent-naming.rules"
+# Not in containers: systemd reads these when a container boots, too, and a privileged one would set its host by them.
+KERNEL = (SYSCTL, HUGEPAGES, READAHEAD, SUNRPC, MODULES, RDMA)
+_SYSTEMD = {"memlock": "LimitMEMLOCK", "stack": "LimitSTACK", "nofile": "LimitNOFILE", "nproc": "LimitNPROC"}
+_HEAD = f"# {MARK}, role node_tuning. Changes made here are lost.\n"
+
+
+class SettingError(ValueError):
+    """An option makes no sense; the text is fit for the user."""
+
+
+class TuningSettings(t.NamedTuple):
+    """What a node shall have; empty values leave things as they are."""
+
+    limits: t.Mapping[str, str] = {}
+    sysctl: t.Mapping[str, str] = {}
+    transparent_hugepages: str = ""
+    nfs_readahead_kb: int = 0
+    sunrpc_slots: int = 0
+    kernel_modules: t.Sequence[str] = ()
+    rdma_names: t.Mapping[str, str] = {}
+
+
+def files(settings: TuningSettings) -> dict[str, str | None]:
+    """Return the content of every file, none for those that shall not be there."""
+    made = {
+        LIMITS: _limits(settings.limits),
+        SLURMD: _slurmd(settings.limits),
+        SYSCTL: "".join(f"{name} = {value}\n" for name, value in sorted(settings.sysctl.items())),
+        HUGEPAGES: _hugepages(settings.transparent_hugepages),
+        READAHEAD: _readahead(settings.nfs_readahead_kb),
+        SUNRPC: _sunrpc(settings.sunrpc_slots),
+        MODULES: "".join(f"{name}\n" for name in settings.kernel_modules),
+        RDMA: _rdma(settings.rdma_names),
+    }
+    return {path: f"{_HEAD}{text}" if text else None for path, text in made.items()}
+
+
+def _limits(limits: t.Mapping[str, str]) -> str:
+    """PAM's: for logins, sessions of SSH and cron."""
+    lines = [(kind, name, value) for name, value in sorted(limits.items()) for kind in ("soft", "hard")]
+    return "".join(f"*  {kind}  {name:8}  {value}\n" for kind, name, value in lines)
+
+
+def _slurmd(limits: t.Mapping[str, str]) -> str:
+    """Jobs are slurmd's children and never see PAM's."""
+    unknown = sorted(set(limits) - set(_SYSTEMD))
+    if unknown:
+        raise SettingError(f"limits has {', '.join(unknown)}; known are {', '.join(sorted(_SYSTEMD))}")
+    lines = [
+        f"{_SYSTEMD[name]}={'infinity' if str(value) == 'unlimited' else value}\n"
+        for name, value in sorted(limits.items())
+    ]
+    return "".join(["[Service]\n", *lines]) if lines else ""
+
+
+def _hugepages(value: str) -> str:
+    return f"w /sys/kernel/mm/transparent_hugepage/enabled - - - - {value}\n" if value else ""
+
+
+def _readahead(kilobytes: int) -> str:
+    """The kernel lists a mount's device under VOLUMES; other devices (disks, FUSE) are not for this rule."""
+    if not kilobytes:
+        return ""
+    listed = "BEGIN{ret=1} {if ($$4 == bdi) {ret=0}} END{exit ret}"
+    program = f"/usr/bin/awk -v bdi=$kernel '{listed}' /proc/fs/nfsfs/volumes"
+    return f'SUBSYSTEM=="bdi", ACTION=="add", PROGRAM="{program}", ATTR{{read_ahead_kb}}="{kilobytes}"\n'
+
+
+def _sunrpc(slots: int) -> str:
+    return f"options sunrpc tcp_max_slot_table_entries={slots}\n" if slots else ""
+
+
+def _rdma(names: t.Mapping[str, str]) -> str:
+    """Names by PCI domain do not depend on which adapters answered, as names by order do."""
+    if not names:
+        return ""
+    rule = 'ACTION=="add", SUBSYSTEM=="infiniband"'
+    lines = [
+        f'{rule}, KERNELS=="{domain}:*", PROGRAM="rdma_rename %k NAME_FIXED {name}", GOTO="hpcai_rdma_end"\n'
+        for domain, name in sorted(names.items())
+    ]
+    rest = f'{rule}, PROGRAM="rdma_rename %k NAME_FALLBACK"\nLABEL="hpcai_rdma_end"\n'
+    return "".join([*lines, "# All others as rdma-core names them.\n", rest])
