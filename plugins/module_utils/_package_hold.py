@@ -9,8 +9,8 @@ import fnmatch
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import MARK
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import MARK
 
 # Which installed packages to hold and which to let go: dpkg's list to a plan. Pure, private.
 
@@ -67,7 +67,7 @@ def plan(now: t.Mapping[str, bool], patterns: t.Sequence[str], earlier: t.Sequen
 # What the module package_hold does with its options.
 
 
-class HoldModule(_files.FileModule, t.Protocol):
+class HoldModule(_owned_files.FileModule, t.Protocol):
     """What is needed of AnsibleModule."""
 
     def get_bin_path(self, arg: str) -> str | None: ...
@@ -75,41 +75,41 @@ class HoldModule(_files.FileModule, t.Protocol):
     def run_command(self, args: list[str], check_rc: bool = False) -> tuple[int, str, str]: ...
 
 
-def perform(module: HoldModule, params: t.Mapping[str, t.Any]) -> _files.Json:
+def perform(module: HoldModule, params: t.Mapping[str, t.Any]) -> _owned_files.Json:
     """Hold and release what has to be."""
     if not module.get_bin_path("dpkg-query"):
         text = "there is no dpkg here: packages and automatic upgrades are left as they are"
-        return {"changed": False, "findings": _files.told([_files.ForeignFile("warn", "packages", text)])}
+        return {"changed": False, "findings": _owned_files.told([_owned_files.ForeignFile("warn", "packages", text)])}
     meant = not params["only_on"] or any(Path(path).exists() for path in params["only_on"])
     wanted = params["state"] == "present" and meant
-    record = _files.load(params["record"])
+    record = _owned_files.load(params["record"])
     now = installed(module.run_command(SHOW, check_rc=True)[1])
     todo = plan(now, params["packages"] if wanted else [], record.get("held", []))
     off = PERIODIC if wanted and not params["automatic_upgrades"] else None
-    changes, findings = _files.plan({APT: off})
+    changes, findings = _owned_files.plan({APT: off})
     if not module.check_mode:
         carry_out(module, params["record"], todo, changes, record)
-    diffs = [*_files.differences(changes), *todo.difference()]
+    diffs = [*_owned_files.differences(changes), *todo.difference()]
     changed = bool(changes or todo.hold or todo.release)
     return {
         "changed": changed,
         "held": todo.hold,
         "released": todo.release,
-        "findings": _files.told(findings),
+        "findings": _owned_files.told(findings),
         "diff": diffs,
     }
 
 
 def carry_out(
-    module: HoldModule, path: str, todo: HoldPlan, changes: list[_files.FileChange], record: _files.Json
+    module: HoldModule, path: str, todo: HoldPlan, changes: list[_owned_files.FileChange], record: _owned_files.Json
 ) -> None:
     """The record tells what is held, also when dpkg refuses because somebody else is at work."""
     record["held"] = sorted({*todo.held, *todo.release})
-    _files.note_directories(changes, record)
-    _files.save(path, record)
-    _files.apply(module, changes, record, {})
+    _owned_files.note_directories(changes, record)
+    _owned_files.save(path, record)
+    _owned_files.apply(module, changes, record, {})
     for word, names in (("hold", todo.hold), ("unhold", todo.release)):
         if names:
             module.run_command(["apt-mark", word, *names], check_rc=True)
     record["held"] = todo.held
-    _files.save(path, record)
+    _owned_files.save(path, record)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -246,38 +245,3 @@ def _tail(path: Path) -> str:
         log.seek(0, os.SEEK_END)
         log.seek(max(0, log.tell() - _TAIL))
         return log.read().decode(errors="replace")
-
-
-# Run the commands of a build, and say why one failed.
-
-
-_SHOWN = 15
-_TROUBLE = re.compile(r"\berror\b|\bfatal\b|CMake Error|No such file|undefined reference|\*\*\*", re.IGNORECASE)
-
-
-class BuildError(ValueError):
-    """A command of a build failed; the text is fit for the user."""
-
-
-class BuildStep(t.NamedTuple):
-    argv: t.Sequence[str]
-    environment: t.Mapping[str, str] = {}
-
-
-def run_steps(steps: t.Iterable[BuildStep], environment: t.Mapping[str, str], timeout: float) -> float:
-    """Run the commands one after the other, each within ``timeout`` seconds; return the seconds they took."""
-    seconds = 0.0
-    for step in steps:
-        outcome = run(step.argv, timeout, environment={**environment, **step.environment})
-        seconds += outcome.seconds
-        if outcome.rc != 0:
-            raise BuildError(f"{' '.join(step.argv)} failed: {trouble(outcome)}")
-    return seconds
-
-
-def trouble(outcome: Outcome) -> str:
-    """Pick the lines that say why; compilers say it first, make says last that something went wrong."""
-    lines = [line for line in f"{outcome.out}\n{outcome.err}".splitlines() if line.strip()]
-    telling = [line for line in lines if _TROUBLE.search(line)] or lines
-    status = "it did not end in time" if outcome.rc is None else f"exit status {outcome.rc}"
-    return "\n".join([status, *telling[:_SHOWN]])

@@ -157,7 +157,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import SPEC, FileError, keep_all
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import SPEC, FileError, keep_all
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import azcopy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
 

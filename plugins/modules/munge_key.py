@@ -83,7 +83,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace_owned
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import replace_owned
 
 SIZE_MADE = 128  # what munged makes
 SIZE_LEAST = 32  # what munged takes; anything shorter is a file that a killed run left behind

@@ -191,12 +191,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CheckError, validate_expectation
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import (
-    CHECKS,
-    NodeAccess,
-    NodeCheckOptions,
-    perform,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import NodeAccess
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import CHECKS, NodeCheckOptions, perform
 
 
 def main() -> None:

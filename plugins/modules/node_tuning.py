@@ -277,7 +277,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_hold
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import FileError, RecordError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import FileError, RecordError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import config as nccl_config
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.config import NcclConfError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.module import perform

@@ -190,7 +190,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import SPEC, FileError, keep_all
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import SPEC, FileError, keep_all
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import (
     Service,
     ServiceError,

@@ -84,7 +84,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace_owned
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import replace_owned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.state import raised, restored
 
 

@@ -167,7 +167,7 @@ _TAIL = 2000
 
 def p2p(context: Context) -> list[Json]:
     """Copy from each GPU to each other one."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch as _find
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_command import PLACES
 

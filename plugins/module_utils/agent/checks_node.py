@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The agent's checks of the node itself: CPUs, memory, swap, processes that jobs left, latches."""
+"""The agent's checks of the node itself: CPUs, memory, swap, processes that jobs left."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import J
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import limits, node_access
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import AgentConfig, Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import LimitFinding, report
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import checks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import NodeAccess
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import checks, facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import NodeAccess
 
 # The checks of the module node_checks, run by the agent. Private, stdlib only.
 
@@ -82,7 +82,7 @@ def profile(context: Context) -> list[Json]:
 def cpus_online(context: Context) -> list[Json]:
     """Compare the CPUs that run with those that are there, and with the machine type."""
     folder = Path(context.config.sysfs, "devices/system/cpu")
-    online, present = (checks.cpus(node_access.needed(folder / name)) for name in ("online", "present"))
+    online, present = (facts.cpus(node_access.needed(folder / name)) for name in ("online", "present"))
     metrics = [metric("online", online, "cpus"), metric("offline", present - online, "cpus")]
     # Without SMT the second threads are offline on purpose.
     single = node_access.text(folder / "smt/control") in ("off", "forceoff")
@@ -209,15 +209,3 @@ def _name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
-
-
-# A check of what earlier runs of this boot latched. Private, stdlib only.
-
-
-def latches(context: Context) -> list[Json]:
-    """Return what is latched as it was found; a state that cannot be read may have held anything."""
-    found = list(context.latched.values())
-    if context.problem:
-        reason = f"{context.config.home}/state.json: {context.problem}; faults of this boot may be forgotten"
-        return [*found, context.record("latches", verdict="error", reason=reason)]
-    return found or [context.record("latches", verdict="pass", reason="nothing is latched")]

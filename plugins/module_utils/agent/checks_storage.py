@@ -1,25 +1,21 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The agent's checks of file systems, NVMe disks, scratch and what the nodes share."""
+"""Checks of the node's own file systems: writable, with room, and an array that is whole. Private, stdlib only.
+
+Network file systems are not touched here: one that hangs would take the local ones with it.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, metric
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import node_access
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import LimitFinding, report
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import checks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import BrokenError
-
-# Checks of the node's own file systems: writable, with room, and an array that is whole. Private, stdlib only.
-
 
 _HEALTHY = ("clean", "active", "active-idle", "write-pending", "read-auto")
 _PROBE = 1 << 20
@@ -166,112 +162,3 @@ def nvme_disks(context: Context) -> list[Json]:
     metrics = [metric("disks", len(found) - len(dead), "disks")]
     reason = f"{', '.join(dead)}: the controller does not answer" if dead else ""
     return [report(context, "nvme_disks", LimitFinding(metrics, reason=reason, more=[limit]))]
-
-
-# Checks of what a node shares with its cluster: the directory, the munge key, the time. Private, stdlib only.
-
-
-# The key was right: it is looked at before the receiver, the time, and whether the credential was seen before.
-_PROVED = ("Success", "Replayed", "Unauthorized")
-_ENCODED = re.compile(r"^ENCODE_TIME:.*\((\d{1,12})\)\s*$", re.MULTILINE)
-_KEY = "its munge key is not the controller's: run configure.yml, or copy /etc/munge/munge.key"
-
-
-def shared_directory(context: Context) -> list[Json]:
-    """Write, read and compare a file where all nodes write; without a mailbox only look at the directory."""
-    config = context.config
-    if not config.shared_dir and not config.mailbox:
-        return [report(context, "shared_directory", LimitFinding(verdict="skipped", reason="no shared directory"))]
-    if config.shared_dir:
-        os.listdir(config.shared_dir)  # noqa: PTH208 - the answer does not matter, only that there is one
-    if not config.mailbox:
-        reason = f"{config.shared_dir} answers; nothing is written without a mailbox"
-        return [report(context, "shared_directory", LimitFinding(verdict="pass", reason=reason))]
-    done = node_access.share(context).probe
-    metrics = [metric("seconds", done.seconds, "s")]
-    verdict = "fail" if done.problem else "pass"
-    # Whatever its server did wrong, no node's hardware is to blame for that.
-    return [report(context, "shared_directory", LimitFinding(metrics, verdict, done.problem, "config"))]
-
-
-def munge(context: Context) -> list[Json]:
-    """Decode a credential of this node and one of the controller: only the cluster's key opens that."""
-    return [report(context, "munge", _munge(context))]
-
-
-def _munge(context: Context) -> LimitFinding:
-    ask = node_access.reach(context).ask
-    made = ask(["munge", "-n"])
-    if made.problem:
-        return LimitFinding(verdict="fail", reason=f"munge: {made.problem}", blame="config")
-    own = ask(["unmunge"], made.out)
-    metrics = [metric("round_trip", made.seconds + own.seconds, "s")]
-    status = _status(own)
-    if not status.startswith("Success"):
-        return LimitFinding(metrics, "fail", f"unmunge: {status}", "config")
-    if not context.config.mailbox:
-        return LimitFinding(metrics, None, "no mailbox is configured: only the node's own credential was decoded")
-    letter = _letter(context)
-    if isinstance(letter, str):
-        return LimitFinding(metrics, "error", letter)
-    foreign = ask(["unmunge"], letter.credential)
-    status = _status(foreign)
-    if status.startswith(_PROVED):
-        return LimitFinding(metrics, "pass", evidence=f"controller's credential: {status}")
-    if status.startswith("Expired") and letter.age > node_access.STALE / 3:
-        return LimitFinding(metrics, "error", f"unmunge: {status}: the controller made it {letter.age:.0f} s ago")
-    if status.startswith(("Expired", "Rewound")):
-        return LimitFinding(metrics, "fail", f"unmunge: {status}: the clocks of node and controller differ", "config")
-    invalid = status.startswith("Invalid")
-    told = f"unmunge: {status}; {_KEY}" if invalid else f"unmunge: {status}"
-    return LimitFinding(metrics, "fail" if invalid else "error", told, "config")
-
-
-def _status(outcome: Outcome) -> str:
-    """Return what unmunge made of a credential: one that it does not open is named on standard error alone."""
-    if outcome.out.strip():
-        return checks.munge_status(outcome.out)
-    return outcome.problem.rpartition("unmunge: Error: ")[2]
-
-
-def _letter(context: Context) -> node_access.Letter | str:
-    """Return the controller's letter, or why it proves nothing."""
-    try:
-        found = node_access.share(context)
-    except (BrokenError, OSError) as exc:
-        return str(exc)
-    if found.letter is None:
-        return found.problem
-    if found.letter.age > node_access.STALE:
-        name = Path(context.config.mailbox, node_access.NAME)
-        return f"{name} is {found.letter.age:.0f} s old: the controller's reconciler does not run"
-    return found.letter
-
-
-def clock_skew(context: Context) -> list[Json]:
-    """Compare the clocks of node and controller by way of the file server's, which saw both of them write.
-
-    What is not known is how fresh a time in the letter is; so the distance of the controller to the file server is
-    taken from the moment in which the letter was written, that of this node from a directory that it just made.
-    """
-    if not context.config.mailbox:
-        return [report(context, "clock_skew", LimitFinding(verdict="skipped", reason="no mailbox is configured"))]
-    letter, done = _letter(context), node_access.share(context).probe
-    if isinstance(letter, str) or done.skew is None:
-        reason = letter if isinstance(letter, str) else done.problem or "the file server told no time"
-        return [report(context, "clock_skew", LimitFinding(verdict="error", reason=reason))]
-    skew = done.skew - (encoded(context, letter) - letter.written)
-    evidence = f"node minus controller: {skew:.2f} s (node minus file server: {done.skew:.2f} s)"
-    found = LimitFinding([metric("skew", abs(skew), "s")], blame="config", evidence=evidence)
-    return [report(context, "clock_skew", found)]
-
-
-def encoded(context: Context, letter: node_access.Letter) -> float:
-    """Return when the controller made the letter: munge's own time cannot be forged, the other one is finer."""
-    try:
-        outcome = node_access.reach(context).ask(["unmunge"], letter.credential)
-    except BrokenError:
-        return letter.time
-    match = _ENCODED.search(outcome.out)
-    told = float(match.group(1)) if match else letter.time
-    return letter.time if abs(told - letter.time) < 2 else told

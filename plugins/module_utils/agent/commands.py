@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The subcommands suite, latch and publish of hpcai-agent. Standard library only."""
+"""The subcommands latch and publish of hpcai-agent. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,109 +16,10 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, finite, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, registry, runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, finite
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, runner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as agent_state
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import SUITES, Context
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.runner import SuiteResult, SuiteRun, perform
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.state import host
-
-# hpcai-agent suite NAME: run checks, each of which may hang, within a time that does not depend on them.
-
-
-if t.TYPE_CHECKING:
-    import argparse
-
-
-# Part of what the runner keeps of the budget.
-SAVING = 0.35
-# How long a disk may take to write the state if there is time: while a job waits, and else.
-PATIENCE, LONGEST = 1.0, 5.0
-FAILED, BROKEN = 1, 2
-# Where a fault takes the node from its jobs.
-DRAINING = ("boot", "prolog", "epilog")
-CALM = ("prolog", "epilog")
-
-
-def suite_command(argv: t.Sequence[str]) -> int:
-    """Run a suite and return what Slurm goes by: 1 is a fault that jobs would suffer from, 2 a broken agent."""
-    import argparse
-
-    parser = argparse.ArgumentParser(prog="hpcai-agent suite")
-    parser.add_argument("suite", choices=SUITES)
-    parser.add_argument("--config", default=check.PATH)
-    parser.add_argument("--json", action="store_true", help="print every record as a line of JSON")
-    parser.add_argument("--check", action="append", default=[], help="run this check instead of the suite's own")
-    parser.add_argument("--budget", type=float, help="seconds after which the suite has ended")
-    parser.add_argument("--run", help="the name of the run, for the records")
-    asked = parser.parse_args(argv)
-    try:
-        found = records(asked.config, asked.suite, asked.budget, asked.run, asked.check)
-    except check.ConfigError as exc:
-        return _broken(asked, str(exc))
-    except Exception as exc:  # no process left, no memory: the agent's trouble, not the node's
-        return _broken(asked, f"{type(exc).__name__}: {exc}")
-    show(found, asked.json)
-    return status(asked.suite, found)
-
-
-def records(path: str, suite: str, budget: float | None, run: str | None, only: t.Sequence[str] = ()) -> list[Json]:
-    """Run a suite and return what its checks found; raises ConfigError, or whatever there is no process for."""
-    begin, found = time.monotonic(), check.load(path)
-    return _all(SuiteRun(found, suite, registry.plan(found, suite, only, budget), begin, run))
-
-
-def _all(run: SuiteRun) -> list[Json]:
-    """Run, save and return the records."""
-    result = perform(run)
-    problem = _save(run, result)
-    if not problem:
-        return result.records
-    about = Context(run.config, run.suite, host=result.host, run=run.name)
-    return [*result.records, about.record("spool", verdict="error", reason=problem)]
-
-
-def _broken(asked: argparse.Namespace, reason: str) -> int:
-    """A checker that is broken must not take a fleet from its jobs, one after the other, in their prologs."""
-    one = record("agent", None, time=time.time(), verdict="error", reason=reason, run=asked.run)
-    show([one], asked.json)
-    return 0 if asked.suite in CALM else BROKEN
-
-
-def _save(run: SuiteRun, result: SuiteResult) -> str:
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as spool
-
-    def work(say: runner.Say) -> None:
-        places = spool.Places(run.config.home, run.config.spool)
-        spool.save(places, run.config.node, result.host, run.suite, result.records, result.kept)
-
-    left = min(run.deadline + SAVING - time.monotonic(), PATIENCE if run.suite in CALM else LONGEST)
-    return runner.bounded(work, max(SAVING, left))
-
-
-def status(suite: str, records: t.Sequence[Json]) -> int:
-    """Return the exit status: a fault of the node itself takes it from its jobs, nothing else does.
-
-    Around jobs a fault of the fabric does not: one dead subnet manager would drain node after node, past the guard
-    of the reconciler, which sees how many say the same.
-    """
-    to_blame = ("hardware", "fabric") if suite == "boot" else ("hardware",)
-    faults = [one for one in records if one["verdict"] == "fail" and one["class"] in to_blame]
-    return FAILED if faults and suite in DRAINING else 0
-
-
-def show(records: t.Sequence[Json], as_json: bool) -> None:
-    """Print all records as JSON, or what a person wants to know."""
-    if as_json:
-        lines = [json.dumps(one) for one in records]
-    else:
-        told = [one for one in records if one["verdict"] not in ("pass", "skipped")]
-        lines = [f"{one['verdict']} {one['check']} ({one['class']}): {one['reason']}" for one in told]
-        lines.append(f"{len(records)} records, {len(told)} of them neither pass nor skipped")
-    text = "".join(f"{line}\n" for line in lines).encode("ascii", "backslashreplace").decode()
-    with contextlib.suppress(OSError):
-        sys.stdout.write(text)
-
 
 # hpcai-agent latch: show what is latched in this boot, or clear what a repair without a boot has proven.
 

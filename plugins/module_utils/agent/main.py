@@ -15,7 +15,7 @@ import typing as t
 
 HOME = "ansible_collections.hpcai.gpu_cluster.plugins.module_utils"
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
-    "suite": ("agent.commands", "suite_command"),
+    "suite": ("agent.suite", "main"),
     "publish": ("agent.commands", "publish_command"),
     "latch": ("agent.commands", "latch_command"),
     "reconcile": ("drain.reconcile", "main"),

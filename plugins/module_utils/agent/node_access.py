@@ -1,14 +1,13 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the agent's checks touch the node: files, programs, users, mounts, processes of jobs, the mailbox."""
+"""How the agent's checks touch the node: files, programs, users, mounts, jobs, a probe of a file system."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import posixpath
 import pwd
@@ -17,10 +16,9 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import finite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import BrokenError, NodeAccess
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError, NodeAccess
 
 # How the agent's own checks touch the node: its files, its programs, and its users' rights. Private, stdlib only.
 
@@ -156,6 +154,83 @@ def at(mounts: t.Sequence[MountedFilesystem], path: str) -> MountedFilesystem | 
     return next((one for one in reversed(mounts) if one.path == place), None)
 
 
+# Which jobs run on this node, from its processes: no command of Slurm is asked. Private, stdlib only.
+
+
+# The daemon of each step calls itself so; "slurmstepd infinity" only keeps a cgroup.
+_STEP = re.compile(r"slurmstepd: \[(\d{1,12})\b")
+_CGROUP = re.compile(r"/job_(\d{1,12})(?:/|$)", re.MULTILINE)
+_UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
+_STATE = re.compile(r"^State:\s+(\S)", re.MULTILINE)
+# In uninterruptible sleep, and a child of init, for whoever started it has gone. Its command line could not be read.
+_STAT = re.compile(r"(\d{1,12}) \((.{1,64})\) D 1 ")
+_NOBODY = 4294967295
+
+
+class JobProcess(t.NamedTuple):
+    """A process. ``login`` is the user who logged in to start it, ``job`` the job whose cgroup it is in."""
+
+    pid: int
+    uid: int
+    login: int | None
+    job: str
+    state: str
+    group: str
+    command: str
+
+
+def processes(proc: str | Path) -> list[JobProcess]:
+    """Return all processes; one that ends meanwhile is none."""
+    found = (_process(path) for path in listed(proc, "[0-9]*") if path.name.isdigit())
+    return [process for process in found if process]
+
+
+def _process(path: Path) -> JobProcess | None:
+    status = text(path / "status")
+    if not status:
+        return None
+    uid, state = _UID.search(status), _STATE.search(status)
+    if uid is None:
+        return None
+    group = text(path / "cgroup") or ""
+    job = _CGROUP.search(group)
+    command = (text(path / "cmdline") or "").replace("\0", " ").strip()
+    return JobProcess(
+        int(path.name),
+        int(uid.group(1)),
+        _login(text(path / "loginuid")),
+        job.group(1) if job else "",
+        state.group(1) if state else "",
+        group,
+        command,
+    )
+
+
+def _login(found: str | None) -> int | None:
+    """Daemons have no login: the kernel writes the largest number for it."""
+    number = int(found) if found and found.isascii() and found.isdigit() else _NOBODY
+    return None if number >= _NOBODY else number
+
+
+def hung(proc: str | Path, name: str) -> list[int]:
+    """Return the programs that earlier checks left behind in the kernel, which no signal ends."""
+    found = (_STAT.match(text(path / "stat") or "") for path in listed(proc, "[0-9]*"))
+    return [int(one.group(1)) for one in found if one and one.group(2) == name]
+
+
+def jobs(every: t.Iterable[JobProcess]) -> set[str]:
+    """Return the jobs that have a step here."""
+    matches = (_STEP.match(process.command) for process in every if process.uid == 0)
+    return {match.group(1) for match in matches if match}
+
+
+def ended(suite: str, environment: t.Mapping[str, str] | None = None) -> set[str]:
+    """Return the job whose epilog this is; its steps have ended, even where their daemons have not yet."""
+    known = os.environ if environment is None else environment
+    job = known.get("SLURM_JOB_ID", "") if suite == "epilog" else ""
+    return {job} if job else set()
+
+
 # Write a file, read it back from where it is stored, and compare. Private, stdlib only.
 
 
@@ -238,137 +313,3 @@ def clean(folder: str | Path, now: float | None = None) -> None:
         with contextlib.suppress(OSError):
             if moment - path.lstat().st_mtime > _OLD:
                 path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-
-
-# Which jobs run on this node, from its processes: no command of Slurm is asked. Private, stdlib only.
-
-
-# The daemon of each step calls itself so; "slurmstepd infinity" only keeps a cgroup.
-_STEP = re.compile(r"slurmstepd: \[(\d{1,12})\b")
-_CGROUP = re.compile(r"/job_(\d{1,12})(?:/|$)", re.MULTILINE)
-_UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
-_STATE = re.compile(r"^State:\s+(\S)", re.MULTILINE)
-# In uninterruptible sleep, and a child of init, for whoever started it has gone. Its command line could not be read.
-_STAT = re.compile(r"(\d{1,12}) \((.{1,64})\) D 1 ")
-_NOBODY = 4294967295
-
-
-class JobProcess(t.NamedTuple):
-    """A process. ``login`` is the user who logged in to start it, ``job`` the job whose cgroup it is in."""
-
-    pid: int
-    uid: int
-    login: int | None
-    job: str
-    state: str
-    group: str
-    command: str
-
-
-def processes(proc: str | Path) -> list[JobProcess]:
-    """Return all processes; one that ends meanwhile is none."""
-    found = (_process(path) for path in listed(proc, "[0-9]*") if path.name.isdigit())
-    return [process for process in found if process]
-
-
-def _process(path: Path) -> JobProcess | None:
-    status = text(path / "status")
-    if not status:
-        return None
-    uid, state = _UID.search(status), _STATE.search(status)
-    if uid is None:
-        return None
-    group = text(path / "cgroup") or ""
-    job = _CGROUP.search(group)
-    command = (text(path / "cmdline") or "").replace("\0", " ").strip()
-    return JobProcess(
-        int(path.name),
-        int(uid.group(1)),
-        _login(text(path / "loginuid")),
-        job.group(1) if job else "",
-        state.group(1) if state else "",
-        group,
-        command,
-    )
-
-
-def _login(found: str | None) -> int | None:
-    """Daemons have no login: the kernel writes the largest number for it."""
-    number = int(found) if found and found.isascii() and found.isdigit() else _NOBODY
-    return None if number >= _NOBODY else number
-
-
-def hung(proc: str | Path, name: str) -> list[int]:
-    """Return the programs that earlier checks left behind in the kernel, which no signal ends."""
-    found = (_STAT.match(text(path / "stat") or "") for path in listed(proc, "[0-9]*"))
-    return [int(one.group(1)) for one in found if one and one.group(2) == name]
-
-
-def jobs(every: t.Iterable[JobProcess]) -> set[str]:
-    """Return the jobs that have a step here."""
-    matches = (_STEP.match(process.command) for process in every if process.uid == 0)
-    return {match.group(1) for match in matches if match}
-
-
-def ended(suite: str, environment: t.Mapping[str, str] | None = None) -> set[str]:
-    """Return the job whose epilog this is; its steps have ended, even where their daemons have not yet."""
-    known = os.environ if environment is None else environment
-    job = known.get("SLURM_JOB_ID", "") if suite == "epilog" else ""
-    return {job} if job else set()
-
-
-# What the controller left in the mailbox for the nodes: its time and a munge credential. Private, stdlib only.
-
-
-NAME = "controller.json"
-STALE = 900.0
-_PROBE = 4096
-
-
-class Letter(t.NamedTuple):
-    """The file. ``time`` is the controller's clock, ``written`` the file server's at the same moment.
-
-    ``age`` is told by the file server alone, so a wrong clock of this node does not make it wrong.
-    """
-
-    time: float
-    credential: str
-    written: float
-    age: float
-
-
-class Share(t.NamedTuple):
-    """What the shared directory did with our own file, and the letter or why there is none."""
-
-    probe: ProbeResult
-    letter: Letter | None
-    problem: str
-
-
-def share(context: Context) -> Share:
-    """Write a probe and read the letter, once for all checks of a suite."""
-    return t.cast(Share, context.once("share", lambda: _share(context)))
-
-
-def _share(context: Context) -> Share:
-    config = context.config
-    folder = Path(config.mailbox)
-    with acting_as(config.mailbox_user):
-        if not folder.is_dir():
-            raise BrokenError(f"{folder} is not there: is {config.shared_dir or 'the shared directory'} mounted?")
-        done = probe(folder, _PROBE)
-        try:
-            return Share(done, _letter(folder / NAME, context.now() if done.served is None else done.served), "")
-        except (OSError, ValueError) as exc:
-            return Share(done, None, f"{folder / NAME}: {getattr(exc, 'strerror', None) or exc}")
-
-
-def _letter(path: Path, now: float) -> Letter:
-    with path.open("rb") as file:
-        raw = json.loads(file.read(65536).decode())
-    written = path.stat().st_mtime
-    time, credential = (raw.get("time"), raw.get("credential")) if isinstance(raw, dict) else (None, None)
-    moment = finite(time)
-    if moment is None or not isinstance(credential, str) or not credential.startswith("MUNGE:"):
-        raise ValueError("a mapping with time and credential is needed")
-    return Letter(moment, credential.strip(), written, now - written)

@@ -18,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check impo
     ConfigError,
     Context,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import BrokenError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
 
 HOME = "ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent"
 _GPU = (
@@ -57,18 +57,18 @@ CHECKS: dict[str, AgentCheck] = {
     "infiniband_errors": AgentCheck("checks_fabric:errors", 0.02, 3, _JOB_ENDS),
     "leftover_processes": AgentCheck("checks_node:leftover", 0.05, 3, ("epilog", "periodic"), needs_root=True),
     "scratch_probe": AgentCheck("checks_storage:scratch_probe", 0.05, 6, _JOB_ENDS),
-    "munge": AgentCheck("checks_storage:munge", 0.06, 6, ("periodic",), needs_root=True),
-    "clock_skew": AgentCheck("checks_storage:clock_skew", 0.06, 6, ("periodic",), needs_root=True),
-    "shared_directory": AgentCheck("checks_storage:shared_directory", 0.07, 6, ("boot", "periodic"), needs_root=True),
-    "gpu_memory_errors": AgentCheck("checks_gpu:memory_errors", 2.1, 12, _JOB_ENDS),
-    "gpu_persistence": AgentCheck("checks_gpu:persistence", 2.1, 12, _ALWAYS),
-    "gpu_clock_limits": AgentCheck("checks_gpu:clock_limits", 2.1, 12, _ALWAYS),
+    "munge": AgentCheck("checks_shared:munge", 0.06, 6, ("periodic",), needs_root=True),
+    "clock_skew": AgentCheck("checks_shared:clock_skew", 0.06, 6, ("periodic",), needs_root=True),
+    "shared_directory": AgentCheck("checks_shared:shared_directory", 0.07, 6, ("boot", "periodic"), needs_root=True),
+    "gpu_memory_errors": AgentCheck("checks_gpu_state:memory_errors", 2.1, 12, _JOB_ENDS),
+    "gpu_persistence": AgentCheck("checks_gpu_state:persistence", 2.1, 12, _ALWAYS),
+    "gpu_clock_limits": AgentCheck("checks_gpu_state:clock_limits", 2.1, 12, _ALWAYS),
     # nvidia-smi is asked once for all of these, whichever comes first.
-    "gpu_clock_lock": AgentCheck("checks_gpu:lock", 1.5, 12, _ALWAYS, needs_root=True),
-    "gpu_idle": AgentCheck("checks_gpu:idle", 2.2, 12, _ROOT),
-    "gpu_nvlink_errors": AgentCheck("checks_gpu:errors", 2.5, 8, _ALWAYS),
+    "gpu_clock_lock": AgentCheck("checks_gpu_state:lock", 1.5, 12, _ALWAYS, needs_root=True),
+    "gpu_idle": AgentCheck("checks_gpu_state:idle", 2.2, 12, _ROOT),
+    "gpu_nvlink_errors": AgentCheck("checks_gpu_state:errors", 2.5, 8, _ALWAYS),
     # Checks that are modules too.
-    "latches": AgentCheck("checks_node:latches", 0.001, 1, SUITES),
+    "latches": AgentCheck("state:latches", 0.001, 1, SUITES),
     "gpu_devices": AgentCheck("checks_gpu:devices", 0.01, 1, ("prolog", "epilog")),
     "infiniband_ports": AgentCheck("checks_fabric:ports", 0.05, 5, SUITES),
     "cpu_count": AgentCheck("checks_node:cpu_count", 0.01, 5, ("boot", "periodic", "full")),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the agent keeps on a node: latches until the next boot, records, growth of counters, which boot this is."""
+"""What the agent keeps on a node: latches until the next boot, records, how counters grew, which boot this is."""
 
 from __future__ import annotations
 
@@ -274,3 +274,15 @@ def pairs(data: bytes) -> dict[str, str]:
 
 def _text(field: bytes) -> str:
     return field.split(b"\0", 1)[0].decode(errors="replace").strip()
+
+
+# A check of what earlier runs of this boot latched. Private, stdlib only.
+
+
+def latches(context: Context) -> list[Json]:
+    """Return what is latched as it was found; a state that cannot be read may have held anything."""
+    found = list(context.latched.values())
+    if context.problem:
+        reason = f"{context.config.home}/state.json: {context.problem}; faults of this boot may be forgotten"
+        return [*found, context.record("latches", verdict="error", reason=reason)]
+    return found or [context.record("latches", verdict="pass", reason="nothing is latched")]

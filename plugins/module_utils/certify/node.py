@@ -96,7 +96,7 @@ def _suite(job: Json, name: str) -> list[Json]:
     """Run the agent's suite, whose checks run in processes of their own: whatever happens there is an answer."""
     import tempfile
 
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import commands as suite
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import suite
 
     how = job["how"]
     _alone(os.environ)

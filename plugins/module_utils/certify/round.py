@@ -14,7 +14,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch, _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch, _process
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_measure import FABRIC_ONLY
@@ -76,7 +76,7 @@ def _rails(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
     params, found = nccl_params(test, how, run_name, PAIR, folder), []
     if params["container_image"]:
         return []
-    program = command.program(command.read(params), params["collectives"][0], _launch.find)
+    program = command.program(command.read(params), params["collectives"][0], _find.find)
     for rail in range(how["gpus"]):
         path = Path(folder, f"{test['id']}.{rail}_perf")
         # Slurm sets the variable itself, and does not bind a step's only task of a node to one of its GPUs.

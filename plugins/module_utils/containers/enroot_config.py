@@ -12,7 +12,7 @@ import shlex
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import MARK
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import MARK
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 
 # The files that configure enroot, from plain values. Pure, private.

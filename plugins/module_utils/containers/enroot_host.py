@@ -18,7 +18,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files as owned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_config
@@ -77,7 +77,7 @@ def allow(settings: t.Mapping[str, str], root: str = "/") -> None:
 def apparmor_file(root: str = "/") -> str | None:
     """Return the profile that lets enroot make namespaces; None where nothing forbids it, or another's is there."""
     place, carried = (Path(root, path.lstrip("/")) for path in (PROFILE, _CARRIED_PROFILE))
-    if place.is_file() and _files.MARK not in place.read_text(errors="replace"):
+    if place.is_file() and owned.MARK not in place.read_text(errors="replace"):
         return None
     restricted = Path(root, "proc/sys", _RESTRICTED)
     if not restricted.is_file() or not carried.is_file():

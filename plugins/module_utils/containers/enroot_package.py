@@ -12,9 +12,10 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process, _sources
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _sources
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import BuildStep, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import debian
 
 # How enroot is built from its source alone, without the submodules that its repository names.
@@ -223,7 +224,7 @@ def _made(task: EnrootBuild, archive: str, work: Path, timeout: float) -> tuple[
     upstream = upstream_version(makefile.read_text(errors="replace") if makefile.is_file() else "")
     prepare(source)
     stage = work / "stage"
-    seconds = _process.run_steps(steps(source, stage, task.place), {"LC_ALL": "C"}, timeout)
+    seconds = _sources.run_steps(steps(source, stage, task.place), {"LC_ALL": "C"}, timeout)
     prove(stage, upstream, work)
     control = fields(debian.version(upstream, task.inputs), task.place, "hpcai.gpu_cluster <root@localhost>")
     return debian.pack(stage, control, SCRIPTS, task.cache), seconds

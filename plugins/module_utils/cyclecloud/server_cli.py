@@ -14,7 +14,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files, _process
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import rest
 
 # The commands cyclecloud and cycle_server on the CycleCloud VM. No AnsibleModule; private.
@@ -223,7 +223,7 @@ def folder(path: Path) -> None:
 
 def write(path: Path, text: str, owner: str = "root", mode: int = 0o600) -> None:
     """Put a whole file in place at once, never readable by more people than in the end."""
-    _files.replace_owned(path, text.encode(), owner, mode)
+    _owned_files.replace_owned(path, text.encode(), owner, mode)
 
 
 def fingerprint(secret: str, salt: str = "") -> str:

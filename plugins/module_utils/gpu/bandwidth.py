@@ -12,7 +12,7 @@ import typing as t
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     Json,
     explain,
@@ -35,7 +35,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import parse_csv
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_topo import parse_topo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import binding
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import binding, matrix
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import sysfs as topology_sysfs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import Topology, address, from_facts
 
@@ -239,7 +239,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
     begin = time.monotonic()
     try:
         launch = _launch.here(params, job_name="gpu_bandwidth", timeout=params["timeout"])
-    except _launch.NotFound as exc:
+    except _find.NotFound as exc:
         return _without(params, "error", str(exc))
     bandwidth_command.validate(params, launch)
     facts = from_facts(params["topology"]) if params["topology"] else None
@@ -267,8 +267,8 @@ def _looked(
     if watch.refusal:
         return _without(params, "skipped", watch.refusal, gpus)
     try:
-        program = bandwidth_command.choose(params["tool"], params["path"], launch, _launch.find)
-    except _launch.NotFound as exc:
+        program = bandwidth_command.choose(params["tool"], params["path"], launch, _find.find)
+    except _find.NotFound as exc:
         return _without(params, "error", str(exc), gpus)
     measured = _measure(params, launch, program, gpus)
     taken = next(filter(None, (busy(one.outcome.err) for one in measured)), "")
@@ -349,7 +349,7 @@ def _topology(sysfs: str, listed: t.Sequence[bandwidth_command.Listed] | None, t
         return found
     outcome = run([smi, "topo", "-m"], min(timeout, _PATIENCE))
     runs = parse_topo(outcome.out).runs if outcome.rc == 0 else []
-    return topology_sysfs.merge(found, runs[0] if runs else None)
+    return matrix.merge(found, runs[0] if runs else None)
 
 
 def _about(params: t.Mapping[str, t.Any]) -> Json:

@@ -16,7 +16,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     validate_seconds,
     validate_units,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Command, Launch, LaunchError, NotFound
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Command, Launch, LaunchError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.test_tools_recipe import TOOLS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import binding as topology_binding

@@ -14,10 +14,10 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import executable
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run, run_steps
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import SourceError, identity, unpack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import executable
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import SourceError, identity, run_steps, unpack
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import test_tools_recipe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.test_tools_recipe import (
     Tool,
@@ -192,8 +192,8 @@ def launcher(mpi_home: str) -> tuple[list[str], dict[str, str]]:
     """Return how one MPI rank is started, and its variables; without mpirun the program starts by itself."""
     given = f"{mpi_home}/bin/mpirun"
     try:
-        path, variables = _launch.launcher("mpirun", given if mpi_home and _launch.executable(given) else None)
-    except _launch.NotFound:
+        path, variables = _find.launcher("mpirun", given if mpi_home and _find.executable(given) else None)
+    except _find.NotFound:
         return [], {}
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     # HPC-X is found by nobody unless its module is loaded or its own mpirun starts the program.

@@ -13,8 +13,9 @@ import shutil
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import BuildStep, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep
 
 # What a host offers for building GPU test programs: toolkit, libraries, compilers. Reads only, private.
 
@@ -88,7 +89,7 @@ def nccl(home: str, cuda_home: str, system: t.Sequence[str] = SYSTEM) -> Need:
 
 def mpi(home: str) -> Need:
     """Find an MPI by its compiler wrapper, which knows where Debian hides headers."""
-    need = Need("an MPI", "libopenmpi-dev", looked=home or f"mpicc on PATH, {', '.join(_launch.MPI_PLACES)}")
+    need = Need("an MPI", "libopenmpi-dev", looked=home or f"mpicc on PATH, {', '.join(_find.MPI_PLACES)}")
     for one in [home] if home else _mpi_homes():
         text, library = _text(f"{one}/include/mpi.h"), _library(one, "libmpi.so")
         if text and library:
@@ -99,8 +100,8 @@ def mpi(home: str) -> Need:
 
 def _mpi_homes() -> list[str]:
     try:
-        wrapper = _launch.find("mpicc", None, _launch.MPI_PLACES, role=None)
-    except _launch.NotFound:
+        wrapper = _find.find("mpicc", None, _find.MPI_PLACES, role=None)
+    except _find.NotFound:
         return []
     folders = run([wrapper, "--showme:incdirs"], _TIMEOUT).out.split()
     return [str(Path(one).parent) for one in folders] + [str(Path(wrapper).resolve().parents[1])]

@@ -16,7 +16,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     Json,
     explain,
@@ -166,7 +166,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
     """Run and return what the module returns; raises ValueError for options that make no sense."""
     try:
         launch = _launch.here(params, job_name="hpl", timeout=params["timeout"])
-    except _launch.NotFound as exc:
+    except _find.NotFound as exc:
         return _without(params, None, "error", str(exc))
     asked.validate(params, launch)
     if check_mode:
@@ -185,7 +185,7 @@ def _looked(params: t.Mapping[str, t.Any], launch: Launch, problem: asked.Proble
     """Run between two looks at who else uses the GPUs."""
     try:
         program = _program(params["path"], launch)
-    except _launch.NotFound as exc:
+    except _find.NotFound as exc:
         return _without(params, launch, "error", f"{exc}{_ADVICE}")
     watch = users.UserWatch(launch, params, users.visible(launch))
     if watch.refusal:
@@ -203,7 +203,7 @@ def _program(path: str | None, launch: Launch) -> str:
         return path or _INSIDE
     if path and launch.kind != "local":
         return path if posixpath.basename(path).startswith(("hpl", "xhpl")) else f"{path.rstrip('/')}/xhpl"
-    return _launch.find(NAMES, path, PLACES, role=None)
+    return _find.find(NAMES, path, PLACES, role=None)
 
 
 @contextlib.contextmanager

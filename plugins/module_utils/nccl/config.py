@@ -10,8 +10,8 @@ import re
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files as owned
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import (
     MARK,
     FileChange,
     FileModule,
@@ -223,7 +223,7 @@ def wanted_files(
 def perform(module: FileModule, params: t.Mapping[str, t.Any]) -> Json:
     """Return the result of the module."""
     present = params["state"] == "present"
-    record = _files.load(params["record"])
+    record = owned.load(params["record"])
     given = topology(params["topology_file"] if present else None, params["machine"])
     variables, findings = usable(params["variables"] if present else {}, given)
     place = Path(PATH)
@@ -234,7 +234,7 @@ def perform(module: FileModule, params: t.Mapping[str, t.Any]) -> Json:
         remarks, after, ours = [*remarks, _LINK], before, {}
     files = wanted_files(params, given, after, ours)
     gone: Text = {path: None for path in record.get("files", []) if path not in files}
-    changes, others = _files.plan({**files, **gone})
+    changes, others = owned.plan({**files, **gone})
     if after != before:
         changes.append(FileChange(PATH, content, after))
     record["files"] = [given.path] if given.content else []
@@ -243,20 +243,20 @@ def perform(module: FileModule, params: t.Mapping[str, t.Any]) -> Json:
     every = given.findings + findings + (remarks if present else []) + others
     return {
         "changed": bool(changes),
-        "findings": _files.told(every),
+        "findings": owned.told(every),
         "files": [one.path for one in changes],
         "topology_file": given.path or None,
         "variables": effective(after or ""),
-        "diff": _files.differences(changes),
+        "diff": owned.differences(changes),
     }
 
 
 def _apply(module: FileModule, changes: t.Sequence[FileChange], record: Json, path: str) -> None:
-    _files.note_directories(changes, record)
-    _files.save(path, record)
+    owned.note_directories(changes, record)
+    owned.save(path, record)
     place = Path(PATH)
     mode = f"{place.stat().st_mode & 0o777:04o}" if place.exists() else "0644"
-    _files.apply(module, changes, record, {PATH: mode})
+    owned.apply(module, changes, record, {PATH: mode})
     if any(one.path == DROPIN for one in changes):
         run(["systemctl", "daemon-reload"], 120)
-    _files.save(path, record)
+    owned.save(path, record)

@@ -11,7 +11,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, command
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run_to_file
@@ -30,7 +30,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
     """Measure and return what the module returns; raises ValueError for options that make no sense."""
     try:
         request = nccl_command.read(params)
-    except _launch.NotFound as exc:
+    except _find.NotFound as exc:
         return _without(params, None, "error", str(exc))
     reason = _needless(request, params, check_mode)
     if reason:
@@ -68,8 +68,8 @@ def _one(
 ) -> tuple[MeasuredCollective, Json, list[str]]:
     common = _about(params, request, collective)
     try:
-        program = nccl_command.program(request, collective, _launch.find)
-    except _launch.NotFound as exc:
+        program = nccl_command.program(request, collective, _find.find)
+    except _find.NotFound as exc:
         return MeasuredCollective(None, str(exc), nccl_tests.parse(""), Network()), common, []
     argv, environment = command(request.launch, nccl_command.argv(request, program))
     outcome = run_to_file(argv, params["timeout"], log, environment)

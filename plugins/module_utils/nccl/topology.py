@@ -13,7 +13,7 @@ from __future__ import annotations
 import typing as t
 from xml.sax.saxutils import quoteattr
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import MARK
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import MARK
 
 _GPU = "0x030200"
 _NIC = "0x020700"

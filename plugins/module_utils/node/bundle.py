@@ -17,7 +17,7 @@ import typing as t
 import zipfile
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files
 
 # What of this collection a node needs to configure itself: the roles of node.yml and what they call.
 
@@ -206,7 +206,7 @@ def intact(path: Path, name: str, told: str) -> bool:
 def put(data: bytes, path: Path) -> None:
     """Write a file in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _files.replace_owned(path, data, "", 0o644)
+    _owned_files.replace_owned(path, data, "", 0o644)
 
 
 def document(value: t.Any) -> BundleFile:

@@ -1,131 +1,20 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks that make sense on any node, what they read and how they touch it. Also packed into the node agent."""
+"""Checks that make sense on any node: private, stdlib only, also packed into the node agent.
+
+Each check measures one thing and returns one record. A tool that is absent, hangs or prints nonsense gives an error
+of the infrastructure; only what was really seen becomes a fail.
+"""
 
 from __future__ import annotations
 
-import re
-import shutil
 import time
 import typing as t
-from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, judge, metric, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
-
-# What node checks read, as numbers: parsers of files and command output. Pure, private.
-
-
-# States in which Slurm gives a node no new work. "*" (not responding) is a suffix of its own.
-_DOWN = {"DOWN", "FAIL", "FAILING", "ERROR", "INVAL", "UNKNOWN", "NOT_RESPONDING", "NO_RESPOND", "FUTURE"}
-_HELD = {"DRAIN", "DRAINED", "DRAINING", "MAINT", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "RESERVED", "PLANNED"}
-
-
-class FactError(ValueError):
-    """The text is not what the tool prints; fit for the user."""
-
-
-def meminfo(text: str) -> dict[str, int]:
-    """Read total and available bytes from /proc/meminfo."""
-    found = {key: int(value) * 1024 for key, value in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
-    try:
-        return {"total": found["MemTotal"], "available": found["MemAvailable"]}
-    except KeyError as exc:
-        raise FactError(f"meminfo has no {exc.args[0]}") from exc
-
-
-def cpus(text: str) -> int:
-    """Count the processors in a kernel CPU list such as ``0-3,8``."""
-    total = 0
-    for part in text.strip().split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if not match:
-            raise FactError(f"{text.strip()!r} is no CPU list")
-        first, last = match.groups()
-        total += int(last or first) - int(first) + 1
-    return total
-
-
-def disk(text: str) -> dict[str, int]:
-    """Read size and free bytes from ``df -P --block-size=1``."""
-    lines = text.strip().splitlines()
-    match = re.search(r"\s(\d+)\s+\d+\s+(\d+)\s+(?:\d+%|-)\s", f"{lines[-1]} ") if len(lines) == 2 else None
-    if not match:
-        raise FactError(f"df printed {text.strip()[-200:]!r}")
-    return {"size": int(match.group(1)), "free": int(match.group(2))}
-
-
-def node_state(text: str) -> dict[str, str]:
-    """Read state and reason of one node from ``scontrol show node --oneliner``."""
-    state = re.search(r"(?:^|\s)State=(\S+)", text)
-    if not state:
-        raise FactError(f"scontrol printed {text.strip()[-200:]!r}")
-    reason = re.search(r"\sReason=(.*?)(?:\s\[[^\]]*\])?(?:\s\w+=|\s*$)", text)
-    return {"state": state.group(1), "reason": reason.group(1).strip() if reason else ""}
-
-
-def usable(state: str) -> str:
-    """Judge a node state: pass, warn when it is held back on purpose, fail when Slurm cannot use it."""
-    parts = set(re.sub(r"[*~#!%$@^-]+$", "", state).upper().split("+"))
-    if state.endswith("*") or parts & _DOWN:
-        return "fail"
-    return "warn" if parts & _HELD else "pass"
-
-
-def munge_status(text: str) -> str:
-    """Return the status that unmunge printed, such as ``Success (0)``."""
-    match = re.search(r"^STATUS:\s+(.*?)\s*$", text, re.MULTILINE)
-    if not match:
-        raise FactError(f"unmunge printed {text.strip()[-200:]!r}")
-    return match.group(1)
-
-
-# How checks touch the node that they run on: private, stdlib only, also packed into the node agent.
-
-
-Runner = t.Callable[..., Outcome]
-
-
-class BrokenError(Exception):
-    """The check could not measure."""
-
-
-class NodeAccess:
-    """The node, as far as checks touch it; tests put another one in its place."""
-
-    def __init__(self, timeout: float, runner: Runner = run) -> None:
-        self.timeout, self._run = timeout, runner
-
-    def read(self, path: str) -> str:
-        return Path(path).read_text()
-
-    def exists(self, path: str) -> bool:
-        return not self.ask(["test", "-e", path]).rc
-
-    def now(self) -> float:
-        return time.time()
-
-    def ask(self, argv: t.Sequence[str], data: str | None = None) -> Outcome:
-        """Run a program whose exit status is an answer; one that gives none is broken."""
-        path = shutil.which(argv[0], path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-        if path is None:
-            raise BrokenError(f"{argv[0]} is not installed")
-        outcome = self._run([path, *argv[1:]], self.timeout, data)
-        if outcome.rc is None:
-            raise BrokenError(outcome.problem)
-        return outcome
-
-    def get(self, argv: t.Sequence[str], data: str | None = None) -> str:
-        """Run a program that has to succeed."""
-        outcome = self.ask(argv, data)
-        if outcome.problem:
-            raise BrokenError(f"{' '.join(argv)}: {outcome.problem}")
-        return outcome.out
-
-
-# Checks that make sense on any node: private, stdlib only, also packed into the node agent.
-
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError, NodeAccess
 
 _IDLE_ALL_THE_SAME = {"CLOUD", "COMPLETING", "DYNAMIC_NORM"}
 
@@ -155,11 +44,11 @@ class NodeFinding(t.NamedTuple):
 
 def cpu_count(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
     """Count what the kernel has online, not what this process may use."""
-    return NodeFinding([metric("cpus", cpus(node.read("/sys/devices/system/cpu/online")), "cpus")])
+    return NodeFinding([metric("cpus", facts.cpus(node.read("/sys/devices/system/cpu/online")), "cpus")])
 
 
 def memory(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
-    found = meminfo(node.read("/proc/meminfo"))
+    found = facts.memory(node.read("/proc/meminfo"))
     return NodeFinding([metric(name, value, "bytes") for name, value in found.items()])
 
 
@@ -169,7 +58,7 @@ def disk_space(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
     for path in options.paths:
         if not node.exists(path):
             return NodeFinding(metrics, "fail", f"{path} does not exist")
-        found = disk(node.get(["df", "-P", "--block-size=1", path]))
+        found = facts.disk(node.get(["df", "-P", "--block-size=1", path]))
         metrics += [metric(name, value, "bytes", path=path) for name, value in found.items()]
     return NodeFinding(metrics)
 
@@ -205,7 +94,7 @@ def munge(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
 def _decode(node: NodeAccess, credential: str) -> tuple[str, float]:
     """Return what is wrong with a credential, nothing when it is good, and how long the answer took."""
     answer = node.ask(["unmunge"], credential)
-    status = munge_status(answer.out) if answer.out else answer.problem
+    status = facts.credential(answer.out) if answer.out else answer.problem
     return "" if answer.rc == 0 and status.startswith("Success") else status, answer.seconds
 
 
@@ -214,8 +103,8 @@ def slurmd(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
     active = node.ask(["systemctl", "is-active", "slurmd"]).out.strip()
     if active != "active":
         return NodeFinding(verdict="fail", reason=f"slurmd is {active or 'unknown to systemd'}")
-    found = node_state(node.get(["scontrol", "show", "node", options.node, "--oneliner"]))
-    verdict, state = usable(found["state"]), found["state"]
+    found = facts.node_state(node.get(["scontrol", "show", "node", options.node, "--oneliner"]))
+    verdict, state = facts.usable(found["state"]), found["state"]
     reason = f"node is {state}{': ' if found['reason'] else ''}{found['reason']}"
     known = {"state": state, "idle": idle(state)}
     said = "" if verdict == "pass" else reason
@@ -254,7 +143,7 @@ def _one(name: str, options: NodeCheckOptions, node: NodeAccess) -> Json:
     begin, start = node.now(), time.monotonic()
     try:
         found = CHECKS[name].measure(node, options)
-    except (BrokenError, OSError, FactError) as exc:
+    except (BrokenError, OSError, facts.FactError) as exc:
         found = NodeFinding(verdict="error", reason=str(exc))
     metrics = judge(name, found.metrics, options.expect) if found.verdict in (None, "pass") else found.metrics
     # A check that judged itself can still miss an expectation, and never gains by one.

@@ -17,7 +17,7 @@ import typing as t
 from collections import Counter
 from dataclasses import replace
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace_owned
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import replace_owned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.block_device import MachineRoot, spots
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.disks import visible
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (

@@ -16,8 +16,14 @@ import zipfile
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run, trouble
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import identity, sha256, text_of, unpack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import (
+    identity,
+    sha256,
+    text_of,
+    trouble,
+    unpack,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import (
     apex_probe,
     apex_proof,

@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _process, _sources
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import BuildError, BuildStep, run_steps
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildError, BuildStep, run_steps
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex import provide
 
 # Wheels of pinned sources, built for one environment, kept by what decided what they are.

@@ -15,7 +15,8 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import BuildStep, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import EnvironmentRefused, numbers
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import perform, without_password
 

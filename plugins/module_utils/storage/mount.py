@@ -12,7 +12,7 @@ import socket
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace_owned
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import replace_owned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 
 # What a mount and its line in fstab need to become what is wanted: texts in, a plan out. No I/O; private.

@@ -9,8 +9,13 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import FileChange, FileModule, ForeignFile, Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files as owned
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import (
+    FileChange,
+    FileModule,
+    ForeignFile,
+    Json,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import parse_show
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning import values
@@ -176,7 +181,7 @@ def survey(params: t.Mapping[str, t.Any], record: t.Mapping[str, t.Any]) -> Work
     if inside:
         text.update(dict.fromkeys(KERNEL))
         findings.append(_spared(inside, wanted, params))
-    changes, others = _files.plan(text)
+    changes, others = owned.plan(text)
     if inside:
         none = values.TuningPlan([], dict(record.get("values", {})), [])
         return Work(changes, none, Steps([], [], [], [], [], []), dict(record), findings + others)
@@ -211,13 +216,13 @@ def _values(wanted: TuningSettings, record: t.Mapping[str, t.Any]) -> values.Tun
 
 def perform(module: FileModule, params: t.Mapping[str, t.Any]) -> Json:
     """Return the result of the module."""
-    record = _files.load(params["record"])
+    record = owned.load(params["record"])
     work = survey(params, record)
     findings = list(work.findings)
     if not module.check_mode:
-        _files.note_directories(work.changes, work.record)
+        owned.note_directories(work.changes, work.record)
         findings += _apply(module, work, params, _pending(work, record))
-        _files.save(params["record"], work.record)
+        owned.save(params["record"], work.record)
     return result(work, findings)
 
 
@@ -236,12 +241,12 @@ def _write(work: Work, path: str, pending: Json) -> None:
             pending["values"].pop(one.name, None)
             pending["values"].update({one.name: new[one.name]} if one.name in new else {})
     finally:
-        _files.save(path, pending)
+        owned.save(path, pending)
 
 
 def _apply(module: FileModule, work: Work, params: t.Mapping[str, t.Any], pending: Json) -> list[ForeignFile]:
-    _files.save(params["record"], pending)
-    _files.apply(module, work.changes, work.record, {})
+    owned.save(params["record"], pending)
+    owned.apply(module, work.changes, work.record, {})
     if any(one.path.startswith("/etc/systemd/") for one in work.changes):
         run(["systemctl", "daemon-reload"], 120)
     if any(one.path.startswith("/etc/udev/") for one in work.changes):
@@ -252,7 +257,7 @@ def _apply(module: FileModule, work: Work, params: t.Mapping[str, t.Any], pendin
 
 def result(work: Work, findings: t.Sequence[ForeignFile]) -> Json:
     """Show files, values of the kernel and units as they were and are (in check mode: would be)."""
-    diffs = _files.differences(work.changes)
+    diffs = owned.differences(work.changes)
     writes, lines = work.values.writes, work.units.lines()
     if writes or lines:
         header = {"before_header": "running system", "after_header": "running system"}
@@ -261,7 +266,7 @@ def result(work: Work, findings: t.Sequence[ForeignFile]) -> Json:
         diffs.append({**header, "before": before, "after": after})
     return {
         "changed": bool(work.changes or writes or lines),
-        "findings": _files.told(findings),
+        "findings": owned.told(findings),
         "files": [one.path for one in work.changes],
         "values": [one._asdict() for one in writes],
         "units": lines,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import MARK
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import MARK
 
 LIMITS = "/etc/security/limits.d/90-hpcai.conf"
 SLURMD = "/etc/systemd/system/slurmd.service.d/hpcai-limits.conf"

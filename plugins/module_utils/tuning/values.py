@@ -10,7 +10,7 @@ import re
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import ForeignFile, Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import ForeignFile, Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.settings import SYSCTL, TuningSettings
 

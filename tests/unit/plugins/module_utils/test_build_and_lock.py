@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import BuildError, BuildStep, run_steps
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildError, BuildStep, run_steps
 
 
 def test_steps_run_in_order_with_their_environment(tmp_path: Path) -> None:

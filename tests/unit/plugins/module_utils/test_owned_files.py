@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_hold as packages
 
-OURS = f"# {_files.MARK}\nnew\n"
+OURS = f"# {_owned_files.MARK}\nnew\n"
 
 
 class Host:
@@ -26,13 +26,13 @@ class Host:
 
 @pytest.fixture(autouse=True)
 def _no_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_files, "_known", lambda owner: False)
+    monkeypatch.setattr(_owned_files, "_known", lambda owner: False)
 
 
-def settle(wanted: dict[str, str | None], record: _files.Json) -> tuple[list[str], list[str]]:
-    changes, findings = _files.plan(wanted)
-    _files.note_directories(changes, record)
-    _files.apply(Host(), changes, record, {})
+def settle(wanted: dict[str, str | None], record: _owned_files.Json) -> tuple[list[str], list[str]]:
+    changes, findings = _owned_files.plan(wanted)
+    _owned_files.note_directories(changes, record)
+    _owned_files.apply(Host(), changes, record, {})
     return [one.path for one in changes], [one.about for one in findings]
 
 
@@ -72,22 +72,22 @@ def test_what_is_not_ours_stays(tmp_path: Path, kind: str) -> None:
 
 def test_the_record_is_there_only_while_there_is_something_to_remember(tmp_path: Path) -> None:
     path = tmp_path / "hpcai/record.json"
-    _files.save(str(path), {"values": {}, "enabled": ["x"]})
-    assert _files.load(str(path)) == {"enabled": ["x"]}
+    _owned_files.save(str(path), {"values": {}, "enabled": ["x"]})
+    assert _owned_files.load(str(path)) == {"enabled": ["x"]}
     written = path.stat().st_ino
-    _files.save(str(path), {"enabled": ["x"], "values": {}})
+    _owned_files.save(str(path), {"enabled": ["x"], "values": {}})
     assert path.stat().st_ino == written, "the same is not written again"
-    _files.save(str(path), {"enabled": []})
+    _owned_files.save(str(path), {"enabled": []})
     assert list(tmp_path.iterdir()) == []
-    assert _files.load(str(path)) == {}
+    assert _owned_files.load(str(path)) == {}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '"x"'])
 def test_a_broken_record_stops_before_anything_is_changed(tmp_path: Path, text: str) -> None:
     path = tmp_path / "record.json"
     path.write_text(text)
-    with pytest.raises(_files.RecordError, match="how this host was before"):
-        _files.load(str(path))
+    with pytest.raises(_owned_files.RecordError, match="how this host was before"):
+        _owned_files.load(str(path))
 
 
 DPKG = """\

@@ -88,7 +88,7 @@ def test_every_subcommand_of_this_tree_is_inside() -> None:
     found = modules(Sources())
     there = [module for module, dummy in agent.SUBCOMMANDS.values() if Sources().exists(module)]
     assert set(there) <= set(found)
-    assert "agent.commands" in there
+    assert "agent.suite" in there
 
 
 def test_every_file_inside_is_read_by_the_oldest_python(data: bytes, tmp_path: Path) -> None:

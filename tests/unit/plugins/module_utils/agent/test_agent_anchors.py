@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import commands
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import suite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_gpu import inventory
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
@@ -71,7 +71,7 @@ def test_1c_b_a_slow_adapter_ends_the_suite_with_a_failure(
     path = tmp_path / "agent.json"
     path.write_text(json.dumps({**told, "spool": str(tmp_path / "spool")}))
     asked = ["boot", "--config", str(path), "--check", "infiniband_ports", "--json"]
-    assert commands.suite_command(asked) == status
+    assert suite.main(asked) == status
     (found,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (found["verdict"] == "fail") is bool(status)
     assert found["class"] == (("hardware" if len(rates) < 8 else "fabric") if status else None)
@@ -146,7 +146,7 @@ def test_a_gpu_that_fell_off_the_bus_keeps_jobs_away_until_the_node_has_booted(
 
     def run(name: str) -> int:
         asked = [name, "--config", str(path), "--check", "gpu_xid", "--check", "latches", "--json"]
-        return commands.suite_command(asked)
+        return suite.main(asked)
 
     assert run("prolog") == 0
     (tmp_path / "kern.log").write_text("[ 9.0] NVRM: Xid (PCI:0003:00:00): 79, pid=1, GPU has fallen off the bus.\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_gpu
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_gpu_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_nvlink
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import World, smi
@@ -153,8 +153,8 @@ BLACKWELL = """GPU 0: NVIDIA B300 SXM6 AC (UUID: GPU-00000000-0000-4000-8000-000
 def links(world: World, text: str) -> dict[str, t.Any]:
     """Judge counters as the check does, kept from run to run."""
     context = world.context()
-    found = checks_gpu.judged(context, nvidia_smi_nvlink.parse(text))
-    record = checks_gpu.report(context, checks_gpu.NVLINK_CHECK, found)
+    found = checks_gpu_state.judged(context, nvidia_smi_nvlink.parse(text))
+    record = checks_gpu_state.report(context, checks_gpu_state.NVLINK_CHECK, found)
     world.state["kept"].update(context.keeping)
     return t.cast("dict[str, t.Any]", record)
 
@@ -206,8 +206,8 @@ def test_nothing_readable_is_no_count(text: str) -> None:
     ],
 )
 def test_the_tool_may_fail(world: World, monkeypatch: pytest.MonkeyPatch, outcome: Outcome, verdict: str) -> None:
-    monkeypatch.setattr(checks_gpu._launch, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
-    monkeypatch.setattr(checks_gpu, "run", lambda *words: outcome)
+    monkeypatch.setattr(checks_gpu_state._find, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(checks_gpu_state, "run", lambda *words: outcome)
     assert world.one("gpu_nvlink_errors")["verdict"] == verdict
 
 
@@ -222,7 +222,7 @@ def test_what_its_profile_expects_and_nobody_measures_is_an_error(world: World) 
 
 def test_no_nvidia_smi_is_started_beside_one_that_hangs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check every five minutes would leave hundreds of them behind in a day."""
-    monkeypatch.setattr(checks_gpu._launch, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(checks_gpu_state._find, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
     for pid, parent in ((70, 1), (71, 70)):
         world.file(f"proc/{pid}/stat", f"{pid} (nvidia-smi) D {parent} 70 70 0 -1 4194560\n")
     for name in ("gpu", "gpu_memory_errors", "gpu_idle", "gpu_nvlink_errors"):

@@ -13,7 +13,7 @@ import typing as t
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import compare, metric, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, commands, registry, runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, commands, registry, runner, suite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as agent_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import BootedHost, Context
 
@@ -156,7 +156,7 @@ def test_a_record_that_is_damaged_is_an_error_and_never_a_pass(seed: int) -> Non
         assert answer and {one["verdict"] for one in answer} <= {"fail", "error"}
         assert all(one["class"] == "infra" for one in answer if one["verdict"] == "error")
         runner.once(answer)
-        commands.status("prolog", answer)
+        suite.status("prolog", answer)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -180,7 +180,7 @@ def test_a_latched_fault_survives_whatever_else_is_in_the_state(seed: int) -> No
         assert agent_state.key(failed()) in state["latched"]
         context = Context(check.check(CONFIG), "prolog", host=HOST, state=state, problem=problem)
         found = registry.perform("latches", context)
-        assert commands.status("prolog", found) == 1
+        assert suite.status("prolog", found) == 1
 
 
 def test_a_pass_that_its_own_metrics_contradict_is_none() -> None:

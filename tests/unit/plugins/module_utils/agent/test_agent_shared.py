@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import node_access
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_shared, node_access
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import World
 
 OWN, THEIRS = "MUNGE:own:", "MUNGE:theirs:"
@@ -206,6 +206,6 @@ def test_the_letter_is_read_once_for_all_checks_of_a_suite(world: Shared, monkey
     real = node_access.probe
     monkeypatch.setattr(node_access, "probe", lambda folder, size: (calls.append("x"), real(folder, size))[1])
     context = world.context()
-    node_access.share(context)
-    node_access.share(context)
+    checks_shared.share(context)
+    checks_shared.share(context)
     assert len(calls) == 1

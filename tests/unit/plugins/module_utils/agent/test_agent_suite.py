@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import commands, registry
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import registry, suite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as agent_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import (
     SUITES,
@@ -124,7 +124,7 @@ class Agent:
         start = time.monotonic()
         words = [word for one in names for word in ("--check", one)]
         limit = ["--budget", str(budget)] if budget else []
-        status = commands.suite_command([name, "--config", str(self.config), "--json", *words, *limit])
+        status = suite.main([name, "--config", str(self.config), "--json", *words, *limit])
         lines = self._capsys.readouterr().out.splitlines()
         return status, [json.loads(line) for line in lines], time.monotonic() - start
 
@@ -305,7 +305,7 @@ def test_a_state_that_hangs_costs_the_checks_nothing_but_itself(agent: Agent) ->
 
 @pytest.mark.parametrize("budget", ["nan", "inf", "0.5", "-3"])
 def test_a_budget_that_is_none_is_refused(agent: Agent, budget: str) -> None:
-    assert commands.suite_command(["periodic", "--config", str(agent.config), f"--budget={budget}"]) == 2
+    assert suite.main(["periodic", "--config", str(agent.config), f"--budget={budget}"]) == 2
 
 
 def test_an_unknown_check_is_refused(agent: Agent) -> None:
@@ -332,7 +332,7 @@ def test_records_say_which_machine_they_are_of(agent: Agent, monkeypatch: pytest
 
 def test_output_for_people_has_what_did_not_pass(agent: Agent, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["prolog", "--config", str(agent.config), "--check", "good", "--check", "faulty"]
-    assert commands.suite_command(words) == 1
+    assert suite.main(words) == 1
     assert capsys.readouterr().out == (
         "fail faulty (hardware): broken GPU\n2 records, 1 of them neither pass nor skipped\n"
     )
@@ -353,4 +353,4 @@ def test_output_for_people_has_what_did_not_pass(agent: Agent, capsys: pytest.Ca
 )
 def test_only_what_the_node_itself_does_takes_it_from_its_jobs(name: str, blame: str, status: int) -> None:
     """A subnet manager that dies must not drain the whole fleet through its prologs."""
-    assert commands.status(name, [{"verdict": "fail", "class": blame}]) == status
+    assert suite.status(name, [{"verdict": "fail", "class": blame}]) == status

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, commands, main, registry
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, main, registry, suite
 
 PLACE = Path(str(main.__file__)).parent
 # Slurm's daemons answer one controller; a fleet that asks it every minute is what stops it.
@@ -75,7 +75,7 @@ def test_every_check_leaves_the_records_that_it_owes(
     raw: dict[str, t.Any] = {"schema": 1, "node": "n1", "spool": str(tmp_path / "spool"), "shared_dir": str(tmp_path)}
     path.write_text(json.dumps(raw))
     (tmp_path / "spool").mkdir()
-    commands.suite_command([name, "--json", "--config", str(path), "--budget", "60"])
+    suite.main([name, "--json", "--config", str(path), "--budget", "60"])
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     plan = registry.plan(check.load(path), name)
     owed = {one for each in plan.checks for one in registry.owed(each)}

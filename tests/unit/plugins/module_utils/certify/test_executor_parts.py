@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import commands
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import suite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
     coordinator,
     journal,
@@ -289,7 +289,7 @@ def test_silent_or_broken_suite_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
         raise MemoryError
 
     for bad in (broken, lambda *dummy: []):
-        monkeypatch.setattr(commands, "records", bad)
+        monkeypatch.setattr(suite, "records", bad)
         last = certify_node.perform(measured, job, "n1")[1]
         assert (last["check"], last["verdict"], last["class"]) == ("suite", "error", "infra")
 

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import BuildError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import SourceError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildError, SourceError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_fit as host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_package as build
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.pyxis_package import PyxisError

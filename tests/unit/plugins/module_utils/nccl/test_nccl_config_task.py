@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files as managed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files as managed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import config as task
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import BuildStep, Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import environment_store, installer
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import lock_files as wheelhouse
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import CudaBuild, EnvironmentRefused
