@@ -223,9 +223,9 @@ def test_a_refused_value_does_not_make_us_forget_the_others(tmp_path: Path, monk
         [], values.TuningPlan(writes, new, []), module.Steps([], [], [], ["fm"], [], []), {"values": new}, []
     )
     monkeypatch.setattr(module, "survey", lambda params, record: work)
-    monkeypatch.setattr(module._files, "load", lambda path: earlier)
+    monkeypatch.setattr(module.owned, "load", lambda path: earlier)
     saved: list[dict[str, t.Any]] = []
-    monkeypatch.setattr(module._files, "save", lambda path, record: saved.append(copy.deepcopy(record)))
+    monkeypatch.setattr(module.owned, "save", lambda path, record: saved.append(copy.deepcopy(record)))
     monkeypatch.setattr(module.values, "write", write)
     with pytest.raises(values.TuningError):
         module.perform(Applying(), {"record": str(tmp_path / "record.json")})
@@ -271,7 +271,7 @@ def test_a_container_gets_nothing_that_would_set_its_host(monkeypatch: pytest.Mo
     planned: dict[str, str | None] = {}
     monkeypatch.setattr(module.values, "container", lambda: "podman")
     monkeypatch.setattr(module.values, "unit_exists", lambda name: False)
-    monkeypatch.setattr(module._files, "plan", lambda wanted: (planned.update(wanted), ([], []))[1])
+    monkeypatch.setattr(module.owned, "plan", lambda wanted: (planned.update(wanted), ([], []))[1])
     work = module.survey(PARAMS, {"enabled": ["x"], "values": {"y": {}}})
     assert {path for path, text in planned.items() if text} == {settings.LIMITS, settings.SLURMD}
     assert set(settings.KERNEL) == set(settings.files(ALL)) - {settings.LIMITS, settings.SLURMD}
