@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -69,14 +70,13 @@ def pytest(name: str, seconds: int, what: str, *places: str, workers: int = 1) -
 
 def scenario(name: str, seconds: int, what: str, *options: str, after: t.Sequence[str] = ()) -> Part:
     molecule = str(BIN / "molecule")
-    return Part(
-        name,
-        (molecule, "test", *options, "--scenario-name", name),
-        seconds,
-        what,
-        tuple(after),
-        (molecule, "destroy", "--scenario-name", name),
-    )
+    destroy = (molecule, "destroy", "--scenario-name", name)
+    return Part(name, (molecule, "test", *options, "--scenario-name", name), seconds, what, tuple(after), destroy)
+
+
+def after_this(first: t.Sequence[str], command: t.Sequence[str]) -> tuple[str, ...]:
+    """Return one command that runs both, the second only when the first has ended well."""
+    return ("sh", "-c", f"{shlex.join(first)} && exec {shlex.join(command)}")
 
 
 JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 1)
@@ -288,8 +288,15 @@ def choose(words: list[str]) -> list[Part]:
         raise SystemExit(f"suite.py: {', '.join(unknown) or 'nothing'} asked for; accepted: {accepted}")
     chosen = {part.name: part for word in words for part in GROUPS.get(word) or [PARTS[word]]}
     if "default" in chosen and ("faults" in chosen or os.environ.get("HPCAI_TEST_KEEP")):
-        kept = (*chosen["default"].command, "--destroy=never")
-        chosen["default"] = chosen["default"]._replace(command=kept)
+        default = chosen["default"]
+        # Molecule keeps in the user's home what it believes of the scenarios of a path, even of a clone that is gone:
+        # without a destroy before it, it takes a cluster for made that nobody made.
+        kept = after_this(default.clean, (*default.command, "--destroy=never"))
+        chosen["default"] = default._replace(command=kept)
+    if "faults" in chosen:
+        faults = chosen["faults"]
+        reset = (faults.command[0], "reset", "--scenario-name", "faults")
+        chosen["faults"] = faults._replace(command=after_this(reset, faults.command))
     return list(chosen.values())
 
 

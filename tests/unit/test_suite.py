@@ -120,11 +120,20 @@ def test_what_is_left_out_is_said_to_be(place: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_cluster_of_the_journey_stays_for_those_who_go_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HPCAI_TEST_KEEP", raising=False)
-    kept = {name: part for name in ("test", "all") for part in choose([name]) if part.name == "default"}
-    assert "--destroy=never" not in kept["test"].command
-    assert "--destroy=never" in kept["all"].command
+    words = {name: " ".join(p.command) for name in ("test", "all") for p in choose([name]) if p.name == "default"}
+    assert "--destroy=never" not in words["test"]
+    assert "--destroy=never" in words["all"]
     monkeypatch.setenv("HPCAI_TEST_KEEP", "1")
-    assert "--destroy=never" in choose(["default"])[0].command
+    assert "--destroy=never" in " ".join(choose(["default"])[0].command)
+
+
+def test_no_scenario_trusts_what_molecule_remembers_of_a_clone_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPCAI_TEST_KEEP", "1")
+    default, faults = choose(["default", "faults"])
+    for chosen, first in ((default, "destroy"), (faults, "reset")):
+        assert chosen.command[:2] == ("sh", "-c")
+        before, joined, after = chosen.command[2].partition(" && exec ")
+        assert (before.split()[1], after.split()[1]) == (first, "test"), joined
 
 
 def test_every_scenario_is_a_part_and_every_part_belongs_to_test_all() -> None:
