@@ -119,7 +119,7 @@ class Watch:
             pause = min(pause * 1.15, float(self.how["poll"]))
 
     def _queue(self, names: t.Container[str]) -> list[JobRow] | None:
-        """A controller that is away is waited for: the jobs go on without it."""
+        """Return the jobs in the queue, None while slurmctld does not answer: the jobs go on without it."""
         try:
             return self.slurm.queue(names)
         except SlurmError:
@@ -130,7 +130,7 @@ class Watch:
     def _over(
         self, jobs: t.Sequence[RoundJob], left: t.Mapping[str, Json], rows: t.Sequence[JobRow]
     ) -> dict[str, str] | None:
-        """Return None as long as something may still come."""
+        """Return why each test left has no result, None as long as one may still come."""
         now, started = self.clock.now(), self._started(jobs)
         self._note(now, (len(started), len(left)), rows)
         self._learn(now, started, jobs)
@@ -190,7 +190,7 @@ class Watch:
         self, left: t.Mapping[str, Json], started: set[str], jobs: t.Sequence[RoundJob], rows: t.Sequence[JobRow]
     ) -> dict[str, str]:
         """Return why tests whose node Slurm says to run them have not begun, unless something still goes on."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         now = self.clock.now()
         for job in jobs:
             hosts = {row.host for row in rows if row.name == job.name and not row.waits}
@@ -205,11 +205,11 @@ class Watch:
                 head = min(hosts & set(test["nodes"]), default="")
                 if head and head not in unheard and now <= late:
                     return {}
-                found[test["id"]] = self._called(test["id"], head, unheard)
-        return found
+                reasons[test["id"]] = self._why_silent(test["id"], head, unheard)
+        return reasons
 
-    def _called(self, test: str, head: str, unheard: t.Container[str]) -> str:
-        """Return what a silent test is called: nothing the first time, unless Slurm hears nothing of its node."""
+    def _why_silent(self, test: str, head: str, unheard: t.Container[str]) -> str:
+        """Return why a test is silent: an empty reason the first time, unless Slurm hears nothing of its node."""
         if not head:
             return ""
         self.silent.add(test)
@@ -241,11 +241,11 @@ class Watch:
             return given + patience, self.moved + max(float(self.how["wait"]), MORE * patience)
         quiet = patience if any(row.waits for row in rows) else min(SETTLE, patience)
         soon = max(given + patience, self.grown + max(quiet, _SHARE * (self.grown - self.begun)))
-        asked = any(test["id"] in self.earlier.silent for test in mine)
-        return soon, given + MORE * MORE * patience if asked else soon + MORE * patience
+        repeated = any(test["id"] in self.earlier.silent for test in mine)
+        return soon, given + MORE * MORE * patience if repeated else soon + MORE * patience
 
     def _gate(self, job: RoundJob, rows: t.Sequence[JobRow], left: t.Mapping[str, Json], now: float) -> None:
-        """Let nodes go when every task has one, or when no more will start as long as the others keep theirs."""
+        """Open the gate of an array when each task has a node, or when no more start while others keep theirs."""
         if job.kind != "array" or job.name in self.opened:
             return
         waiting = [row for row in rows if row.name == job.name and row.waits]
@@ -265,7 +265,7 @@ class Watch:
     def _taken(
         self, left: t.Mapping[str, Json], rows: t.Sequence[JobRow], jobs: t.Sequence[RoundJob]
     ) -> dict[str, str] | None:
-        """Jobs wait: leave out the nodes that others have, or all of them when they had time enough."""
+        """Return why tests get no nodes where all jobs wait: others have them, or it took too long; None to go on."""
         if any(not row.waits for row in rows):
             return None
         now, run = self.clock.now(), jobs[0].name.partition(f"{self.batch}-")[0]
@@ -283,8 +283,8 @@ class Watch:
         return {name: late if name in self.earlier.silent else "" for name in left}
 
     def _away(self, test: Json, known: t.Mapping[str, Json], now: float) -> str:
-        """Return why nodes are not free. Of who does not answer Slurm it may be that it just has not yet."""
-        found = []
+        """Return why nodes of a test are not free; one that does not answer Slurm may just need longer."""
+        reasons = []
         for name in test["nodes"]:
             node = known.get(name)
             word = state(node, bool(self.how["reservation"])) if node else "unknown to Slurm"
@@ -292,10 +292,10 @@ class Watch:
             if word == "idle":
                 del self.off[name]
             elif node and mute(node) and test["id"] in self.earlier.silent:
-                found.append(_dead(name))
+                reasons.append(_dead(name))
             elif not node or not mute(node) or node["state"] == "DOWN" or now - since > self._enough():
-                found.append(f"{name} is {word}")
-        return ", ".join(found)
+                reasons.append(f"{name} is {word}")
+        return ", ".join(reasons)
 
     def _end(self, jobs: t.Sequence[RoundJob], rows: t.Sequence[JobRow]) -> None:
         self._open(jobs)
@@ -335,7 +335,7 @@ class Coordinator:
         self.took: list[float] = []  # how long nodes needed to begin, so far
 
     def run(self, campaign: Campaign) -> None:
-        """Do whatever the campaign still asks for."""
+        """Run batches until the campaign has no next one."""
         while True:
             batch = campaign.next()
             if batch is None:
@@ -359,14 +359,14 @@ class Coordinator:
         )
 
     def _left(self, campaign: Campaign, batch: Json, state: Json) -> list[Json]:
-        """Hand on what there is, and return the tests that need a job."""
+        """Hand the results that are there to the campaign, and return the tests that need a job."""
         answered = self.journal.answered()
         self._take(campaign, batch, state, answered)
         self._give_up(campaign, batch, state)
         return [test for test in batch["tests"] if test["id"] not in answered and test["id"] not in state["given_up"]]
 
     def _take(self, campaign: Campaign, batch: Json, state: Json, answered: t.Container[str]) -> None:
-        """Hand results on, each once; when it was first seen is kept, or a second look would judge another clock."""
+        """Hand each result to the campaign once; when it was first seen is kept, as a node's clock is judged by it."""
         # What comes after a test was given up comes too late: whoever goes on with the run would go another way.
         tests = [test for test in batch["tests"] if test["id"] in answered and test["id"] not in state["given_up"]]
         fresh = [test["id"] for test in tests if test["id"] not in state["seen"]]
@@ -377,11 +377,11 @@ class Coordinator:
         for test in tests:
             if test["id"] not in taken:
                 taken.add(test["id"])
-                found = self.journal.results(test["id"]) or []
-                self._tell(campaign, test, [*found, *self._clocks(test, found, state)])
+                records = self.journal.results(test["id"]) or []
+                self._hand_on(campaign, test, [*records, *self._clocks(test, records, state)])
 
     def _give_up(self, campaign: Campaign, batch: Json, state: Json) -> None:
-        """A test without result leaves a record as well: the certificate can be made from the records alone."""
+        """Record each test that has no result, so that the certificate can be made from the records alone."""
         for test in batch["tests"]:
             reason = state["given_up"].get(test["id"])
             if reason and test["id"] not in state.setdefault("taken", set()):
@@ -389,11 +389,11 @@ class Coordinator:
                 node = test["nodes"][0] if len(test["nodes"]) == 1 else None
                 more: Json = {"run": self.request["run"], "scope": {} if node else {"group": list(test["nodes"])}}
                 more["context"] = {SILENT: True}
-                one = record(test["stage"], node, time=state["submitted"], verdict="error", reason=reason, **more)
-                self._tell(campaign, test, [one], reason)
+                missing = record(test["stage"], node, time=state["submitted"], verdict="error", reason=reason, **more)
+                self._hand_on(campaign, test, [missing], reason)
 
-    def _tell(self, campaign: Campaign, test: Json, found: list[Json], reason: str = "") -> None:
-        stamped = stamp(test["id"], found)
+    def _hand_on(self, campaign: Campaign, test: Json, records: list[Json], reason: str = "") -> None:
+        stamped = stamp(test["id"], records)
         self.records += stamped
         campaign.take(test["id"], stamped, reason)
 
@@ -428,19 +428,19 @@ class Coordinator:
         self._save(batch, state)
 
     def _submit(self, batch: Json, jobs: t.Sequence[RoundJob]) -> None:
-        """Submit what Slurm does not have; whoever was killed right after sbatch left jobs that have these names."""
+        """Submit the jobs that Slurm does not have; one that was killed after sbatch left jobs of these names."""
         begin = self.clock.now()
         while True:
             try:
                 begun = self.journal.read("jobs", jobs[0].name) is not None
                 names = {job.name for job in jobs}
-                there = {row.name: row.job_id for row in self.slurm.queue(names)} if begun else {}
+                queued = {row.name: row.job_id for row in self.slurm.queue(names)} if begun else {}
                 done = self.journal.answered() if begun else set()
                 last: int | None = None
                 for job in jobs:
                     if {test["id"] for test in job.tests} <= done:
                         continue  # Slurm has it no more: it ended while nobody led
-                    sent = self.journal.read("jobs", f"{job.name}.sent") or there.get(job.name)
+                    sent = self.journal.read("jobs", f"{job.name}.sent") or queued.get(job.name)
                     last = sent or self._send(batch, job, last)
                 return
             except SlurmError as exc:
@@ -464,17 +464,18 @@ class Coordinator:
         self.journal.write("jobs", f"{job.name}.sent", number)
         return number
 
-    def _clocks(self, test: Json, found: t.Sequence[Json], state: Json) -> list[Json]:
+    def _clocks(self, test: Json, records: t.Sequence[Json], state: Json) -> list[Json]:
         """Judge a node's clock by ours: what it did lies between the job's submission and the first sight of it."""
-        one = next((item for item in found if item["check"] == "reach"), None)
-        moment = finite(one.get("time")) if one else None
-        if one is None or moment is None or test["stage"] != "reach":
+        reach = next((entry for entry in records if entry["check"] == "reach"), None)
+        moment = finite(reach.get("time")) if reach else None
+        if reach is None or moment is None or test["stage"] != "reach":
             return []
         off = max(0.0, state["submitted"] - moment, moment - state["seen"][test["id"]])
-        told = [one for one in self.request["fleet"]["profile"].get("expect") or [] if one["check"] == "clock_skew"]
-        expect = told or [one for one in BUILT_IN if one["check"] == "clock_skew"]
+        given = self.request["fleet"]["profile"].get("expect") or []
+        of_clocks = [expectation for expectation in given if expectation["check"] == "clock_skew"]
+        expect = of_clocks or [expectation for expectation in BUILT_IN if expectation["check"] == "clock_skew"]
         metrics = judge("clock_skew", [metric("skew", off, "s")], expect)
         about = {"tool": "certification", "how": "outside of the time from the job's submission to its result"}
-        context = {**about, "physical_host": (one.get("context") or {}).get("physical_host", "")}
+        context = {**about, "physical_host": (reach.get("context") or {}).get("physical_host", "")}
         rest: Json = {"metrics": metrics, "blame": "config", "run": self.request["run"], "context": context}
         return [record("clock_skew", test["nodes"][0], time=moment, **rest)]

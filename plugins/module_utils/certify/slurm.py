@@ -52,7 +52,7 @@ class JobRow(t.NamedTuple):
 
 
 class CampaignSlurm:
-    """Asks and tells Slurm as one user; raises SlurmError where Slurm says no or nothing."""
+    """Slurm's commands, run as one user; raises SlurmError where one fails or does not answer."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -78,9 +78,9 @@ class CampaignSlurm:
     def submit(self, options: t.Sequence[str], script: Path) -> int:
         rc, out, err = self._run(["sbatch", *options, str(script)])
         if rc:
-            said = (err or out).strip()
-            kind = SlurmError if _LATER.search(said) or not said else RefusedError
-            raise kind(f"sbatch refused {script.stem}: {said}")
+            output = (err or out).strip()
+            kind = SlurmError if _LATER.search(output) or not output else RefusedError
+            raise kind(f"sbatch refused {script.stem}: {output}")
         return submitted_id(out)
 
     def queue(self, names: t.Container[str]) -> list[JobRow]:
@@ -142,7 +142,7 @@ def mute(node: Json) -> bool:
     return "NOT_RESPONDING" in node["flags"]
 
 
-def wanted(nodes: t.Sequence[Json], hosts: str, partition: Json | None) -> list[Json]:
+def selected(nodes: t.Sequence[Json], hosts: str, partition: Json | None) -> list[Json]:
     """Return the named nodes, or those of the partition; each once."""
     known = {node["name"]: node for node in nodes}
     try:
@@ -154,8 +154,8 @@ def wanted(nodes: t.Sequence[Json], hosts: str, partition: Json | None) -> list[
         raise SlurmError(f"Slurm does not know {compress(missing)}; it knows {compress(list(known), sort=True)}")
     if not names:
         raise SlurmError("there is no node to certify")
-    there = set(partition["nodes"] if partition else names)
-    outside = [name for name in dict.fromkeys(names) if name not in there]
+    members = set(partition["nodes"] if partition else names)
+    outside = [name for name in dict.fromkeys(names) if name not in members]
     if outside:
         raise SlurmError(f"partition {(partition or {}).get('name')} does not have {compress(outside, sort=True)}")
     return [known[name] for name in dict.fromkeys(names)]
@@ -163,19 +163,21 @@ def wanted(nodes: t.Sequence[Json], hosts: str, partition: Json | None) -> list[
 
 def partition_of(partitions: t.Sequence[Json], name: str) -> Json | None:
     """Return the partition that jobs go to, None where Slurm has no default."""
-    found = [one for one in partitions if (one["name"] == name if name else one["default"])]
-    if name and not found:
-        raise SlurmError(f"Slurm has no partition {name}; it has {', '.join(one['name'] for one in partitions)}")
-    return found[0] if found else None
+    matches = [partition for partition in partitions if (partition["name"] == name if name else partition["default"])]
+    if name and not matches:
+        raise SlurmError(
+            f"Slurm has no partition {name}; it has {', '.join(partition['name'] for partition in partitions)}"
+        )
+    return matches[0] if matches else None
 
 
 def places(text: str) -> dict[str, dict[str, str]]:
     """Return leaf and pod per node from what scontrol show topology prints; nothing where there is no tree."""
     switches = []
     for line in text.splitlines():
-        found = fields(line)
-        if line.startswith("SwitchName=") and found.get("Level", "").isdigit():
-            switches.append((int(found["Level"]), found["SwitchName"], expand(found.get("Nodes", ""))))
+        values = fields(line)
+        if line.startswith("SwitchName=") and values.get("Level", "").isdigit():
+            switches.append((int(values["Level"]), values["SwitchName"], expand(values.get("Nodes", ""))))
     leaf = {name: switch for level, switch, names in switches if level == 0 for name in names}
     pod = {name: switch for level, switch, names in switches if level == 1 for name in names}
     return {name: {"leaf": leaf[name], "pod": pod.get(name, "")} for name in leaf}
@@ -187,7 +189,7 @@ def fleet(
     suspicion: t.Mapping[str, float],
     reservation: bool = False,
 ) -> list[Json]:
-    """Return the nodes as the planner takes them."""
+    """Return the nodes as the campaign reads them."""
     blank = {"leaf": "", "pod": "", "physical_host": ""}
     return [
         {
@@ -210,15 +212,15 @@ def _silence(node: Json) -> str:
 
 def history(certificates: t.Sequence[t.Any]) -> dict[str, float]:
     """Return how far earlier certificates, the newest last, suspect a node that none has cleared since."""
-    found: dict[str, float] = {}
-    for one in certificates:
-        nodes = one.get("nodes") if isinstance(one, dict) else None
+    suspicion: dict[str, float] = {}
+    for certificate in certificates:
+        nodes = certificate.get("nodes") if isinstance(certificate, dict) else None
         for name, verdict in (nodes or {}).items() if isinstance(nodes, dict) else []:
             status = verdict.get("status") if isinstance(verdict, dict) else None
             if status == "cleared":
-                found.pop(name, None)
+                suspicion.pop(name, None)
             elif status in ("watched", "drained"):
                 posterior = verdict.get("posterior")
                 number = isinstance(posterior, (int, float)) and not isinstance(posterior, bool)
-                found[name] = min(1.0, max(0.0, float(posterior))) if number else 0.5
-    return found
+                suspicion[name] = min(1.0, max(0.0, float(posterior))) if number else 0.5
+    return suspicion
