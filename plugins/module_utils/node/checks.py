@@ -14,7 +14,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, judge, metric, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 
-# What node checks read, as numbers: parsers of files and command output. Pure, private.
+# Parsers of the files and command output that node checks read. Pure, private.
 
 
 # States in which Slurm gives a node no new work. "*" (not responding) is a suffix of its own.
@@ -28,9 +28,9 @@ class FactError(ValueError):
 
 def meminfo(text: str) -> dict[str, int]:
     """Read total and available bytes from /proc/meminfo."""
-    found = {key: int(value) * 1024 for key, value in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    sizes = {key: int(value) * 1024 for key, value in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
     try:
-        return {"total": found["MemTotal"], "available": found["MemAvailable"]}
+        return {"total": sizes["MemTotal"], "available": sizes["MemAvailable"]}
     except KeyError as exc:
         raise FactError(f"meminfo has no {exc.args[0]}") from exc
 
@@ -92,7 +92,7 @@ class BrokenError(Exception):
 
 
 class NodeAccess:
-    """The node, as far as checks touch it; tests put another one in its place."""
+    """How checks read files and run programs of the node; tests put another one in its place."""
 
     def __init__(self, timeout: float, runner: Runner = run) -> None:
         self.timeout, self._run = timeout, runner
@@ -131,7 +131,7 @@ _IDLE_ALL_THE_SAME = {"CLOUD", "COMPLETING", "DYNAMIC_NORM"}
 
 
 class NodeCheckOptions(t.NamedTuple):
-    """What the checks need to know about the node; ``run`` is the identifier of the run, for the record."""
+    """The request of the checks; ``run`` is the identifier of the run, for the record."""
 
     node: str
     expect: t.Sequence[Json] = ()
@@ -144,7 +144,7 @@ class NodeCheckOptions(t.NamedTuple):
 
 
 class NodeFinding(t.NamedTuple):
-    """What one check saw; without a verdict the expectations decide."""
+    """What one check measured; without a verdict the expectations decide."""
 
     metrics: t.Sequence[Json] = ()
     verdict: str | None = None
@@ -159,18 +159,18 @@ def cpu_count(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
 
 
 def memory(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
-    found = meminfo(node.read("/proc/meminfo"))
-    return NodeFinding([metric(name, value, "bytes") for name, value in found.items()])
+    sizes = meminfo(node.read("/proc/meminfo"))
+    return NodeFinding([metric(name, value, "bytes") for name, value in sizes.items()])
 
 
 def disk_space(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
-    """Ask df and not statvfs: a hanging network mount must not take the check with it."""
+    """Measure with df and not statvfs: a network mount that hangs must not take the check with it."""
     metrics: list[Json] = []
     for path in options.paths:
         if not node.exists(path):
             return NodeFinding(metrics, "fail", f"{path} does not exist")
-        found = disk(node.get(["df", "-P", "--block-size=1", path]))
-        metrics += [metric(name, value, "bytes", path=path) for name, value in found.items()]
+        sizes = disk(node.get(["df", "-P", "--block-size=1", path]))
+        metrics += [metric(name, value, "bytes", path=path) for name, value in sizes.items()]
     return NodeFinding(metrics)
 
 
@@ -210,20 +210,20 @@ def _decode(node: NodeAccess, credential: str) -> tuple[str, float]:
 
 
 def slurmd(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
-    """Ask systemd for the daemon and the controller, from here, for what it thinks of this node."""
+    """Check that systemd runs slurmd, and that the controller, asked from here, can use this node."""
     active = node.ask(["systemctl", "is-active", "slurmd"]).out.strip()
     if active != "active":
         return NodeFinding(verdict="fail", reason=f"slurmd is {active or 'unknown to systemd'}")
-    found = node_state(node.get(["scontrol", "show", "node", options.node, "--oneliner"]))
-    verdict, state = usable(found["state"]), found["state"]
-    reason = f"node is {state}{': ' if found['reason'] else ''}{found['reason']}"
+    observed = node_state(node.get(["scontrol", "show", "node", options.node, "--oneliner"]))
+    verdict, state = usable(observed["state"]), observed["state"]
+    reason = f"node is {state}{': ' if observed['reason'] else ''}{observed['reason']}"
     known = {"state": state, "idle": idle(state)}
-    said = "" if verdict == "pass" else reason
-    return NodeFinding(verdict=verdict, reason=said, evidence=f"slurmd active, node {state}", context=known)
+    problem = "" if verdict == "pass" else reason
+    return NodeFinding(verdict=verdict, reason=problem, evidence=f"slurmd active, node {state}", context=known)
 
 
 def idle(state: str) -> bool:
-    """No job has the node or is about to get it; one that is COMPLETING has ended."""
+    """Say whether no job has the node or is about to get it; one that is COMPLETING has ended."""
     base, *flags = state.split("+")
     return base == "IDLE" and not set(flags) - _IDLE_ALL_THE_SAME
 
@@ -247,28 +247,28 @@ CHECKS: dict[str, NodeCheck] = {
 
 def perform(names: t.Sequence[str], options: NodeCheckOptions, node: NodeAccess) -> list[Json]:
     """Run the checks one after the other; every one of them leaves a record."""
-    return [_one(name, options, node) for name in names]
+    return [_record(name, options, node) for name in names]
 
 
-def _one(name: str, options: NodeCheckOptions, node: NodeAccess) -> Json:
+def _record(name: str, options: NodeCheckOptions, node: NodeAccess) -> Json:
     begin, start = node.now(), time.monotonic()
     try:
-        found = CHECKS[name].measure(node, options)
+        finding = CHECKS[name].measure(node, options)
     except (BrokenError, OSError, FactError) as exc:
-        found = NodeFinding(verdict="error", reason=str(exc))
-    metrics = judge(name, found.metrics, options.expect) if found.verdict in (None, "pass") else found.metrics
+        finding = NodeFinding(verdict="error", reason=str(exc))
+    metrics = judge(name, finding.metrics, options.expect) if finding.verdict in (None, "pass") else finding.metrics
     # A check that judged itself can still miss an expectation, and never gains by one.
     worse = next((m["verdict"] for m in metrics if m["verdict"] in ("fail", "error")), None)
     return record(
         name,
         options.node,
         time=begin,
-        verdict=worse or found.verdict,
+        verdict=worse or finding.verdict,
         metrics=metrics,
         blame=CHECKS[name].blame,
-        reason=found.reason,
+        reason=finding.reason,
         run=options.run,
         seconds=time.monotonic() - start,
-        evidence=found.evidence,
-        context={"tool": "node_checks", "profile": options.profile, **found.context},
+        evidence=finding.evidence,
+        context={"tool": "node_checks", "profile": options.profile, **finding.context},
     )
