@@ -41,7 +41,7 @@ class Reach:
         return NodeAccess(seconds, self._runner).ask(argv, data)
 
     def get(self, argv: t.Sequence[str], seconds: float = TIMEOUT) -> str:
-        """Run a program that has to succeed and to say something."""
+        """Return the output of a program that has to succeed and to print something."""
         outcome = self.ask(argv, None, seconds)
         if outcome.problem or not outcome.out.strip():
             raise BrokenError(f"{' '.join(argv)}: {outcome.problem or 'no output'}")
@@ -55,7 +55,7 @@ def reach(context: Context) -> Reach:
 
 
 def text(path: str | Path) -> str | None:
-    """Return what a small file holds, None where it is not there; parts of sysfs refuse to be read."""
+    """Return the text of a small file, None where it cannot be read, as parts of sysfs cannot."""
     try:
         with Path(path).open("rb") as file:
             return file.read(LARGEST).decode(errors="replace").strip()
@@ -64,21 +64,21 @@ def text(path: str | Path) -> str | None:
 
 
 def needed(path: str | Path) -> str:
-    """Return what a file holds that every system has."""
-    found = text(path)
-    if not found:
+    """Return the text of a file that every system has; raises BrokenError where it is missing or empty."""
+    content = text(path)
+    if not content:
         raise BrokenError(f"{path} cannot be read or is empty")
-    return found
+    return content
 
 
 def number(path: str | Path) -> int | None:
     """Return the whole number in a file, None for everything else."""
-    found = text(path) or ""
-    return int(found) if found.isascii() and found.isdigit() and len(found) < 20 else None
+    content = text(path) or ""
+    return int(content) if content.isascii() and content.isdigit() and len(content) < 20 else None
 
 
 def listed(folder: str | Path, pattern: str = "*") -> list[Path]:
-    """Return what is in a directory, nothing where there is none."""
+    """Return the paths in a directory, none where there is no directory."""
     try:
         return sorted(Path(folder).glob(pattern))
     except OSError:
@@ -87,7 +87,7 @@ def listed(folder: str | Path, pattern: str = "*") -> list[Path]:
 
 @contextlib.contextmanager
 def acting_as(user: str) -> t.Iterator[None]:
-    """Do as another user: file servers take root for nobody. Without being root this changes nothing."""
+    """Act as another user, where root: file servers take root for nobody."""
     if not user or os.geteuid() != 0:
         yield
         return
@@ -145,15 +145,15 @@ def _plain(text: str) -> str:
 
 def holding(mounts: t.Sequence[MountedFilesystem], path: str) -> MountedFilesystem | None:
     """Return the file system that a path is on."""
-    inside = [one for one in mounts if path == one.path or path.startswith(f"{one.path.rstrip('/')}/")]
-    longest = max((len(one.path) for one in inside), default=0)
-    return next((one for one in reversed(inside) if len(one.path) == longest), None)
+    inside = [mount for mount in mounts if path == mount.path or path.startswith(f"{mount.path.rstrip('/')}/")]
+    longest = max((len(mount.path) for mount in inside), default=0)
+    return next((mount for mount in reversed(inside) if len(mount.path) == longest), None)
 
 
 def at(mounts: t.Sequence[MountedFilesystem], path: str) -> MountedFilesystem | None:
-    """Return what is mounted at a path itself, however that is written."""
-    place = posixpath.normpath(path)
-    return next((one for one in reversed(mounts) if one.path == place), None)
+    """Return the file system mounted at the path itself, however that is written."""
+    point = posixpath.normpath(path)
+    return next((mount for mount in reversed(mounts) if mount.path == point), None)
 
 
 # Write a file, read it back from where it is stored, and compare. Private, stdlib only.
@@ -182,13 +182,13 @@ class ProbeResult(t.NamedTuple):
 
 def probe(folder: str | Path, size: int, data: bytes | None = None) -> ProbeResult:
     """Write and read ``size`` bytes of chance in a directory; nothing of it stays."""
-    begin, wanted = time.monotonic(), os.urandom(size) if data is None else data
+    begin, sent = time.monotonic(), os.urandom(size) if data is None else data
     # A name that nobody can take before us: all may write where jobs write.
     path = Path(folder, f"{_NAME}{os.urandom(8).hex()}")
     try:
         clean(folder)
         try:
-            found = _through(path, wanted)
+            stored = _through(path, sent)
             served, skew = _times(path.with_suffix(".d"))
         finally:
             with contextlib.suppress(OSError):
@@ -197,11 +197,13 @@ def probe(folder: str | Path, size: int, data: bytes | None = None) -> ProbeResu
         kind = "hardware" if exc.errno in _DISK else "config"
         return ProbeResult(time.monotonic() - begin, f"{folder}: {exc.strerror or exc}", kind, full=exc.errno in _FULL)
     seconds = time.monotonic() - begin
-    if hashlib.sha256(found).digest() == hashlib.sha256(wanted).digest():
+    if hashlib.sha256(stored).digest() == hashlib.sha256(sent).digest():
         return ProbeResult(seconds, served=served, skew=skew)
-    wrong = next((at for at, (one, other) in enumerate(zip(found, wanted)) if one != other), min(len(found), size))
+    wrong = next(
+        (at for at, (actual, expected) in enumerate(zip(stored, sent)) if actual != expected), min(len(stored), size)
+    )
     return ProbeResult(
-        seconds, f"{folder}: {len(found)} of {size} bytes came back, the first wrong one is number {wrong}"
+        seconds, f"{folder}: {len(stored)} of {size} bytes came back, the first wrong one is number {wrong}"
     )
 
 
@@ -221,7 +223,7 @@ def _through(path: Path, data: bytes) -> bytes:
 
 
 def _times(folder: Path) -> tuple[float, float]:
-    """A new directory gets its time from whoever serves the file system; of files a client may tell its own time."""
+    """Return the file server's time and how far ours is ahead, by a new directory: of files clients set times."""
     folder.mkdir(mode=0o700)
     now = time.time()
     try:
@@ -267,8 +269,8 @@ class JobProcess(t.NamedTuple):
 
 def processes(proc: str | Path) -> list[JobProcess]:
     """Return all processes; one that ends meanwhile is none."""
-    found = (_process(path) for path in listed(proc, "[0-9]*") if path.name.isdigit())
-    return [process for process in found if process]
+    candidates = (_process(path) for path in listed(proc, "[0-9]*") if path.name.isdigit())
+    return [process for process in candidates if process]
 
 
 def _process(path: Path) -> JobProcess | None:
@@ -292,16 +294,16 @@ def _process(path: Path) -> JobProcess | None:
     )
 
 
-def _login(found: str | None) -> int | None:
-    """Daemons have no login: the kernel writes the largest number for it."""
-    number = int(found) if found and found.isascii() and found.isdigit() else _NOBODY
+def _login(content: str | None) -> int | None:
+    """Return the user id of a login; None for daemons, where the kernel writes the largest number."""
+    number = int(content) if content and content.isascii() and content.isdigit() else _NOBODY
     return None if number >= _NOBODY else number
 
 
 def hung(proc: str | Path, name: str) -> list[int]:
     """Return the programs that earlier checks left behind in the kernel, which no signal ends."""
-    found = (_STAT.match(text(path / "stat") or "") for path in listed(proc, "[0-9]*"))
-    return [int(one.group(1)) for one in found if one and one.group(2) == name]
+    matches = (_STAT.match(text(path / "stat") or "") for path in listed(proc, "[0-9]*"))
+    return [int(match.group(1)) for match in matches if match and match.group(2) == name]
 
 
 def jobs(every: t.Iterable[JobProcess]) -> set[str]:
@@ -338,7 +340,7 @@ class Letter(t.NamedTuple):
 
 
 class Share(t.NamedTuple):
-    """What the shared directory did with our own file, and the letter or why there is none."""
+    """The probe of the shared directory, and the letter or why there is none."""
 
     probe: ProbeResult
     letter: Letter | None
