@@ -242,7 +242,7 @@ class Context:
         self.keeping[name] = value
 
     def once(self, name: str, read: t.Callable[[], t.Any]) -> t.Any:
-        """Read once what several checks need."""
+        """Return a value that several checks need, read once."""
         if name not in self._once:
             self._once[name] = read()
         return self._once[name]

@@ -106,7 +106,7 @@ def errors(context: Context) -> list[Json]:
 
 
 def _counters(context: Context) -> tuple[Counters, LimitFinding | None]:
-    """Return the counters of all InfiniBand ports, or what stands in the way."""
+    """Return the counters of all InfiniBand ports, or the finding that there are none."""
     ports = [port for port in infiniband.read_sysfs(context.config.sysfs) if port.infiniband]
     if ports:
         return {nic: port.counters for nic, port in zip(names(ports), ports)}, None

@@ -66,7 +66,6 @@ def unstuck(context: Context) -> None:
 
 def _read(context: Context) -> Gpus:
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info as gpu_request
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import read as read_nvidia_smi
 
     config, profile = context.config, context.config.profile
@@ -82,7 +81,7 @@ def _read(context: Context) -> Gpus:
         "run": context.run,
         "profile": profile.get("profile"),
     }
-    options = gpu_request.options(params, config.node)
+    options = info.options(params, config.node)
     begin, start = context.now(), time.monotonic()
     reading = read_nvidia_smi(config.tools.get("nvidia_smi") or None, timeout, dict(config.environment))
     seen = info.see(reading, options, config.sysfs, None, config.proc)

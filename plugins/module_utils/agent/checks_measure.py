@@ -20,7 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import n
 
 LOOPBACK = "nccl_loopback"
 # NVLink and shared memory off: what is left between two GPUs of a node is the adapters. NVLink SHARP of H100 and newer
-# does not ask whether peers may be reached, it has a switch of its own.
+# does not depend on whether peers can be reached, it has a switch of its own.
 FABRIC_ONLY = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 _ENOUGH = 1 << 30
 
@@ -85,36 +85,34 @@ def _nccl(context: Context, check: str, variables: t.Mapping[str, str]) -> list[
 def infiniband_bandwidth(context: Context) -> list[Json]:
     """Measure every adapter against itself."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import bandwidth as ib_bandwidth
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import bandwidth as infiniband_request
 
     fabric = context.config.profile.get("infiniband") or {}
     if not fabric.get("count"):
         reason = "no InfiniBand is known of this machine type"
         return [context.record("infiniband_bandwidth", verdict="skipped", reason=reason)]
     given = {"path": _tool(context, "perftest"), "devices": list(fabric.get("devices") or []), "timeout": 280.0}
-    options = params(context, infiniband_request.SPEC, **given)
+    options = params(context, ib_bandwidth.SPEC, **given)
     return context.adopt(ib_bandwidth.perform(options, False)["checks"])
 
 
 def storage_bandwidth(context: Context) -> list[Json]:
     """Measure the node's own scratch where it is mounted: gigabytes would else go to the disk of the system."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import boot as use
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth as asked
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth as fio
 
     if not context.config.scratch:
         return [context.record("storage_bandwidth", verdict="skipped", reason="no scratch is configured")]
-    place = use.use(_looked(context))
-    if place["skipped"]:
-        return context.adopt([place["skipped"]])
-    mount = place["path"]
+    usage = use.use(_scratch_plan(context))
+    if usage["skipped"]:
+        return context.adopt([usage["skipped"]])
+    mount = usage["path"]
     given = {"paths": [mount], "fio": _tool(context, "fio"), "runtime": 20, "timeout": 120.0}
     limits = [limit for limit in context.config.expect if limit.get("path") in (None, mount)]
-    return context.adopt(fio.perform(params(context, asked.SPEC, expect=limits, **given), False)["checks"])
+    return context.adopt(fio.perform(params(context, fio.SPEC, expect=limits, **given), False)["checks"])
 
 
-def _looked(context: Context) -> Json:
-    """Return what nvme_scratch says of the node in check mode."""
+def _scratch_plan(context: Context) -> Json:
+    """Return the result of nvme_scratch on this node in check mode."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import module as task
 
     known = {**params(context, task.SPEC), **(context.config.scratch or {})}
@@ -122,20 +120,20 @@ def _looked(context: Context) -> Json:
 
 
 def scratch(context: Context) -> list[Json]:
-    """Ask what nvme_scratch would change; that it would change anything means that scratch is not as it should be."""
+    """Run nvme_scratch in check mode; a change that it would make means that scratch is not as it should be."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import boot as use
 
     if not context.config.scratch:
         return [context.record("nvme_scratch", verdict="skipped", reason="no scratch is configured")]
-    found = _looked(context)
-    one = found["check"]
-    if found["changed"] and one["verdict"] in ("pass", "unjudged"):
-        one = {**one, "verdict": "fail", "class": "config", "reason": use.pending(found)}
-    return context.adopt([one])
+    plan = _scratch_plan(context)
+    record = plan["check"]
+    if plan["changed"] and record["verdict"] in ("pass", "unjudged"):
+        record = {**record, "verdict": "fail", "class": "config", "reason": use.pending(plan)}
+    return context.adopt([record])
 
 
 def hpl(context: Context) -> list[Json]:
-    """One rank per GPU, bound to the CPUs and memory that are near to it."""
+    """Run HPL with one rank per GPU, bound to the CPUs and memory near it."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_gpu import read
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run as hpl_run

@@ -91,7 +91,7 @@ def _scratch(context: Context, check: str) -> tuple[node_access.MountedFilesyste
 
 
 def scratch_array(context: Context) -> list[Json]:
-    """Ask the kernel about the array under the scratch: how many disks it has, and whether each is there."""
+    """Check the array under the scratch by sysfs: how many disks it has, and whether each is present."""
     mount, record = _scratch(context, "scratch_array")
     if mount is None:
         return [record] if record else []

@@ -148,7 +148,7 @@ def latch_command(argv: t.Sequence[str]) -> int:
 
 
 def clear(config: check.AgentConfig, key: str) -> int:
-    """Forget one latched fault or all of them."""
+    """Remove one latched fault or all of them from the state; return 1 where it is not latched."""
     with agent_state.locked(config.home):
         state, dummy = agent_state.load(config.home, config.node, host(config.proc))
         if key not in (ALL, *state["latched"]):
@@ -195,7 +195,7 @@ def publish_command(argv: t.Sequence[str]) -> int:
         return _failed(str(exc))
     if not config.mailbox:
         return _failed("mailbox is not set")
-    with contextlib.suppress(OSError):  # only root can have it, and only root is asked to
+    with contextlib.suppress(OSError):  # only root can have it, and only root needs it
         agent_state.private(Path(config.home, LOCK))
         file = Path(config.home, LOCK).open("a")  # noqa: SIM115 - the child holds it as long as it hangs
         try:
@@ -237,7 +237,7 @@ def _become(user: str) -> None:
 
 
 def compose(state: Json, moment: float, problem: str = "") -> Json:
-    """Return the letter: what did not pass in the latest run of each suite, and what is latched."""
+    """Return the letter: records of the latest run of each suite that did not pass, and latched ones."""
     runs = state["suites"].values()
     latched = list(state["latched"].values())
     seen = [record for run in runs for record in run["records"]]
@@ -255,7 +255,7 @@ def compose(state: Json, moment: float, problem: str = "") -> Json:
 
 
 def due(before: t.Any, letter: Json) -> bool:
-    """Return whether the letter says something new, or the one that lies there is old."""
+    """Return whether the letter has news, or the one in the mailbox is old."""
     moment = finite(before.get("time")) if isinstance(before, dict) else None
     if moment is None:
         return True

@@ -208,7 +208,7 @@ def probe(folder: str | Path, size: int, data: bytes | None = None) -> ProbeResu
 
 
 def _through(path: Path, data: bytes) -> bytes:
-    """Return what the storage has; the page cache would only prove that memory works.
+    """Return the bytes that the storage has; the page cache would only prove that memory works.
 
     By its name it is not opened again: where all may write, something else could be there by then.
     """
@@ -242,7 +242,7 @@ def clean(folder: str | Path, now: float | None = None) -> None:
                 path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
-# Which jobs run on this node, from its processes: no command of Slurm is asked. Private, stdlib only.
+# Which jobs run on this node, from its processes: no command of Slurm is run. Private, stdlib only.
 
 
 # The daemon of each step calls itself so; "slurmstepd infinity" only keeps a cgroup.
@@ -250,7 +250,7 @@ _STEP = re.compile(r"slurmstepd: \[(\d{1,12})\b")
 _CGROUP = re.compile(r"/job_(\d{1,12})(?:/|$)", re.MULTILINE)
 _UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
 _STATE = re.compile(r"^State:\s+(\S)", re.MULTILINE)
-# In uninterruptible sleep, and a child of init, for whoever started it has gone. Its command line could not be read.
+# In uninterruptible sleep, and a child of init, as its parent has gone. Its command line could not be read.
 _STAT = re.compile(r"(\d{1,12}) \((.{1,64})\) D 1 ")
 _NOBODY = 4294967295
 

@@ -44,7 +44,7 @@ HEALTHAGENT = (
 # Where each check is (file:function of this folder), what it costs in seconds on a healthy node, after how many seconds
 # it hangs, the suites that run it by themselves, and the records that it owes where that is not one of its own name.
 CHECKS: dict[str, AgentCheck] = {
-    # Checks of a node's own state: local files, milliseconds, nothing asks Slurm.
+    # Checks of a node's own state: local files, milliseconds, no call of Slurm.
     "profile": AgentCheck("checks_node:profile", 0.001, 1, _ALWAYS),
     "filesystems": AgentCheck("checks_storage:filesystems", 0.002, 3, SUITES),
     "nvme_disks": AgentCheck("checks_storage:nvme_disks", 0.003, 2, SUITES),
@@ -84,7 +84,7 @@ CHECKS: dict[str, AgentCheck] = {
     "infiniband_bandwidth": AgentCheck("checks_measure:infiniband_bandwidth", 61, 300, _FULL),
     "storage_bandwidth": AgentCheck("checks_measure:storage_bandwidth", 62, 150, _FULL),
     "hpl": AgentCheck("checks_measure:hpl", 300, 960, _FULL),
-    # Verdicts of other health checkers, handed on where the configuration says so.
+    # Verdicts of other health checkers; only where the configuration lists them.
     "nhc": AgentCheck("checks_others:nhc", 0.001, 1, ()),
     "healthagent": AgentCheck("checks_others:healthagent", 0.2, 8, ()),
 }

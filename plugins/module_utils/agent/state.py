@@ -85,14 +85,14 @@ def _run(suite_run: t.Any) -> bool:
 
 
 def key(record: Json) -> str:
-    """Return what two reports of the same fault have in common: check, code and part."""
+    """Return the key that two records of the same fault share: check, code and part."""
     code = record["context"].get("code")
     scope = json.dumps(record["scope"], sort_keys=True, default=str)
     return ":".join([record["check"], "" if code is None else str(code), "" if scope == "{}" else scope])
 
 
 def forgiven(kept: Json, gone: t.Mapping[str, Json], time: float) -> Json:
-    """Return what is kept after faults were cleared: else their old messages and counts would latch them again."""
+    """Return the kept values after faults were cleared, without old counts and messages that would latch them again."""
     checks = {fault["check"] for fault in gone.values()}
     before = kept.get(FORGIVEN)
     known: Json = before if isinstance(before, dict) else {}
@@ -169,7 +169,7 @@ def save(places: Places, node: str, host: BootedHost, suite: str, records: t.Seq
     """Add what a suite found, one suite at a time; the state first, as the disk of the records may be full."""
     folder = Path(places.spool, "records")
     with locked(places.home):
-        # Whoever was killed while writing left these; with the lock nobody else writes.
+        # Left by a process that was killed while it wrote; with the lock no other one writes.
         for left in (*Path(places.home).glob(".state.json.*"), *folder.glob(".*.jsonl.*")):
             left.unlink()
         state, dummy = load(places.home, node, host)
@@ -185,7 +185,7 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
 
 def _log(folder: Path, suite: str, moment: float, records: t.Sequence[Json]) -> None:
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    lines = "".join(f"{json.dumps(one)}\n" for one in records)
+    lines = "".join(f"{json.dumps(record)}\n" for record in records)
     write(folder / f"{suite}-{int(moment * 1e9)}.jsonl", lines)
     for old in sorted(folder.glob(f"{suite}-*.jsonl"))[:-KEPT]:
         with contextlib.suppress(OSError):
@@ -250,7 +250,7 @@ def _sound(row: t.Any) -> bool:
 # Which boot of which machine this is. Private, stdlib only.
 
 
-# Hyper-V's key-value exchange: Azure's host tells its guests its name there.
+# Hyper-V's key-value exchange, in which Azure's host gives its guests its name.
 POOL = "/var/lib/hyperv/.kvp_pool_3"
 NAMES = ("PhysicalHostNameFullyQualified", "PhysicalHostName")
 _KEY, _VALUE = 512, 2048

@@ -17,7 +17,7 @@ import typing as t
 import urllib.parse
 from pathlib import Path
 
-# The files of a checkpoint: which there are, whether somebody still writes them, who sends which.
+# The files of a checkpoint: which there are, whether they are still written, which node sends which.
 
 
 # What torch, safetensors, DeepSpeed, rsync and editors call a file until it is complete.

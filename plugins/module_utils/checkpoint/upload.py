@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint impor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.azcopy import Azcopy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import MANIFEST, CheckpointError
 
-# Uploads a checkpoint: every node its part, then one the manifest, which tells readers that all is there.
+# Uploads a checkpoint: every node its part, then one the manifest, by which readers know that it is complete.
 
 
 Json = t.Dict[str, t.Any]

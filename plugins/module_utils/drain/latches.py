@@ -14,7 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import nodes as slurm_nodes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import REASON_PREFIX
 
-# Which records of a node are a reason to drain it, and the short words for it. No I/O; private.
+# Which records of a node are a reason to drain it, and their short text. No I/O; private.
 
 
 # The worst first; an error of the infrastructure is a finding and says nothing about the node.
@@ -149,7 +149,7 @@ def place(node: str, host: str) -> str:
 
 
 def read(document: object) -> Memory:
-    """Read what ``write`` made; raises ValueError for anything else."""
+    """Return the memory from a document that write() made; raises ValueError for anything else."""
     if not isinstance(document, dict) or document.get("schema") != 1:
         raise ValueError("it is not an object of schema 1")
     latches, releases = document.get("latches"), document.get("releases")
@@ -239,7 +239,7 @@ def held(memory: Memory, nodes: t.Iterable[Json]) -> Memory:
 
 
 def settled(memory: Memory, nodes: t.Iterable[Json]) -> Memory:
-    """Forget the holds of nodes that are drained again and in no repair any more, or that are gone."""
+    """Remove the holds of nodes that are drained again and in no repair any more, or that are gone."""
     waiting = {node["name"] for node in nodes if not node["drained"] or "MAINTENANCE" in node["flags"]}
     return memory._replace(holds={name: reason for name, reason in memory.holds.items() if name in waiting})
 

@@ -66,7 +66,7 @@ def _read_letter(name: str, path: str) -> request.Report:
 
 
 def sign(folder: str) -> str:
-    """Leave a credential that nodes decode, to prove key and clock; return what went wrong.
+    """Write a credential that nodes decode, to prove key and clock; return the problem, empty where there is none.
 
     Nodes compare its time with that of the file, so there is nothing between the two. Only root may decode it, for a
     credential of the Slurm user is worth something to others.

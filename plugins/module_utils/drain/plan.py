@@ -180,7 +180,7 @@ def _quiet(nodes: t.Sequence[Node], seen: Seen, view: View, settings: DrainSetti
 
 
 Node = t.Dict[str, t.Any]
-# Off or on the way there: the next report tells, and the machine behind the name may be another one by then.
+# Off or on the way there: the machine behind the name may be another one with its next report.
 _AWAY = frozenset("POWERED_DOWN POWERING_DOWN POWER_DOWN POWERING_UP REBOOT_ISSUED".split())
 _REPAIR = frozenset(["MAINTENANCE"])  # inside a reservation, where nodes are proved; no user's job gets there
 _SLURMS_OWN = {"Prolog error": "prolog", "Epilog error": "epilog"}

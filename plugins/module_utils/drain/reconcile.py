@@ -110,7 +110,7 @@ def perform(settings: DrainSettings, dry_run: bool, run: Run = command, now: flo
 
 
 def release(settings: DrainSettings, nodes: t.Sequence[str], dry_run: bool, now: float | None = None) -> list[str]:
-    """Forget what is latched of nodes that were proved; return the latches that went."""
+    """Remove the latches of nodes that were proved; return their keys."""
     moment = time.time() if now is None else now
     with drain_state.acting(settings.state_dir), contextlib.nullcontext() if dry_run else drain_state.alone(
         settings.state_dir

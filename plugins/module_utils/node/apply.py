@@ -287,14 +287,14 @@ def main(argv: t.Sequence[str], host: NodeHost | None = None) -> int:
     host.run.mkdir(mode=0o755, parents=True, exist_ok=True)
     host.state.mkdir(mode=0o755, parents=True, exist_ok=True)
     if request.boot:
-        # Without the lock: slurmd waits for us, and whoever has the lock may be starting slurmd.
+        # Without the lock: slurmd waits for us, and the process that has the lock may be starting slurmd.
         return boot(request, host)
     with lock(host.run / "node.lock"):
         return 0 if not request.force and known(request, host) else apply(request, host, begin)
 
 
 def known(request: argparse.Namespace, host: NodeHost) -> bool:
-    """Open the gate where this machine has the bundle already."""
+    """Open the gate where this machine has applied the bundle; return whether it has."""
     if not applied(load(host.result), request.bundle_digest, host.machine()):
         return False
     host.open()

@@ -39,7 +39,7 @@ _PROGRAM = re.compile(r"hpcai\.gpu_cluster\.node_program',\s*'([\w.]+)'")
 _OURS = r"ansible_collections\.hpcai\.gpu_cluster\.plugins\."
 _FROM = re.compile(rf"^\s*from {_OURS}([\w.]+) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 _IMPORT = re.compile(rf"^\s*import {_OURS}([\w.]+)", re.MULTILINE)
-# Where a role says what it calls; its page and its specification only speak of others.
+# The files of a role that call others; its README and its specification only mention them.
 _CALLS = ("tasks", "handlers", "defaults", "vars", "templates")
 
 
