@@ -38,7 +38,7 @@ class _Step(t.NamedTuple):
 
 
 def plan(ledger: Ledger) -> Json:
-    """Return the plan; confirmation is what it takes at most, on the suspects that the prior lets expect."""
+    """Return the plan; confirmation is counted at its most, for the suspects that the prior predicts."""
     options = ledger.options
     ready = [node for node in ledger.nodes.values() if not away(node)]
     steps = [step for step in _steps(ledger, len(ready)) if step.stage in options.stages and step.rounds]
@@ -104,7 +104,7 @@ def _total(totals: Json, options: CampaignOptions) -> str:
     return f"in all: {totals['nodes']} nodes, at most {totals['wall_seconds'] / 60:.1f} min, {hours}{cost}{left}"
 
 
-# The certificate: what may be said of a fleet, as a function of what came back. Pure, private.
+# The certificate, as a function of the ledger. Pure, private.
 
 
 SCHEMA = 1
@@ -113,7 +113,7 @@ _VERDICTS = {"ok": "pass", "bad": "fail", "infra": "error", "open": "unjudged"}
 
 
 def certificate(ledger: Ledger, now: Standing, fleet: Json, digests: t.Mapping[str, str]) -> Json:
-    """Return the certificate of what is in the ledger."""
+    """Return the certificate of a ledger."""
     nodes = verdicts(ledger, now)
     of = {status: [name for name, node in nodes.items() if node["status"] == status] for status in STATUSES}
     untested = [{"node": name, "reason": nodes[name]["reason"]} for name in of["untested"]]
@@ -225,7 +225,7 @@ def _digest(ledger: Ledger) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-# The course of a certification: which tests come next, given what came back. No I/O, no clock, private.
+# The course of a certification: which tests come next, given the results. No I/O, no clock, private.
 
 
 _ARRANGE = (ledger.inside, ledger.across, ledger.anyhow)
@@ -240,7 +240,7 @@ class CampaignPlan:
         self.ledger = Ledger(fleet.read_nodes(fleet_), self.options, fleet.profile(fleet_))
         self._dice = random.Random(self.options.seed)  # noqa: S311 - reproducible, not secret
         self._rounds = self._railed = self._early = 0
-        self._course = self._go()
+        self._course = self._batches()
         self._step: tuple[Batch, ...] = ()
         self._over = False
         self._stood: tuple[tuple[int, int], standing.Standing] | None = None
@@ -265,24 +265,24 @@ class CampaignPlan:
         return [test.id for batch in self._step for test in self.ledger.missing(batch)]
 
     def take(self, test_id: str, records: t.Sequence[t.Any], reason: str = "") -> None:
-        """Take what came back of a test, or why nothing will; what comes again changes nothing."""
+        """Take the records of a test, or the reason why there are none; a second call for a test changes nothing."""
         if test_id not in self.ledger.outcomes:
             self.ledger.outcomes[test_id] = evidence.read(records, reason)
 
     def plan(self) -> Json:
-        """Return what will be done, how long it takes and what it costs, before anything was."""
+        """Return the tests, their time and cost before anything has run."""
         return plan(self.ledger)
 
     def certificate(self, **digests: str) -> Json:
-        """Return the certificate of what came back so far; digests (records_sha256, agent_sha256) go into it."""
+        """Return the certificate of the results so far; digests (records_sha256, agent_sha256) go into it."""
         return certificate(self.ledger, self._stand(), self._fleet, digests)
 
     def explain(self, node: str) -> list[str]:
-        """Return what convicted or cleared a node: its tests, with whom, and what came back."""
+        """Return why a node was convicted or cleared, line by line: its tests, partners and results."""
         return certify_verdicts.explain(self.ledger, self._stand(), node)
 
     def _stand(self) -> standing.Standing:
-        """Return what is believed now; it takes a while, so not twice of the same results."""
+        """Return the standing now; it is computed once for the same results, as it takes a while."""
         taken = (len(self.ledger.outcomes), len(self.ledger.untested))
         if self._stood is None or self._stood[0] != taken:
             self._stood = (taken, standing.stand(self.ledger))
@@ -290,11 +290,11 @@ class CampaignPlan:
                 self.ledger.history[len(self.ledger.batches)] = self._stood[1].posterior
         return self._stood[1]
 
-    def _go(self) -> t.Iterator[tuple[Batch, ...]]:
+    def _batches(self) -> t.Iterator[tuple[Batch, ...]]:
         stages = self.options.stages
-        yield from self._alone([stage for stage in ("reach", "local") if stage in stages])
+        yield from self._single_nodes([stage for stage in ("reach", "local") if stage in stages])
         if "local" in stages:
-            yield from self._again()
+            yield from self._suite_retests()
         if "pair" in stages:
             yield from self._pairs()
         if "confirm" in stages:
@@ -302,7 +302,7 @@ class CampaignPlan:
         if "ladder" in stages:
             yield from self._ladder()
 
-    def _alone(self, stages: t.Sequence[str]) -> t.Iterator[tuple[Batch, ...]]:
+    def _single_nodes(self, stages: t.Sequence[str]) -> t.Iterator[tuple[Batch, ...]]:
         """Yield the tests of single nodes: one task answers, and runs the node's own suite."""
         everybody = [[node.name] for node in self.ledger.taking_part()]
         if everybody and stages:
@@ -311,11 +311,11 @@ class CampaignPlan:
             if outcome.kind == "infra":
                 self.ledger.untested[test.nodes[0]] = f"did not answer: {outcome.reason}"
         for test, outcome in self.ledger.results("local"):
-            # Who never answered would cost its patience once more.
+            # A node that never answered would cost its patience once more.
             if outcome.silent:
                 self.ledger.untested.setdefault(test.nodes[0], f"its own suite gave no result: {outcome.reason}")
 
-    def _again(self) -> t.Iterator[tuple[Batch, ...]]:
+    def _suite_retests(self) -> t.Iterator[tuple[Batch, ...]]:
         """Yield the own suites of nodes again that did not end well: a fault has to be found twice."""
         kinds, out = self._stand().kinds, self.ledger.untested
         local = [test for test, dummy in self.ledger.results("local")]
@@ -337,16 +337,16 @@ class CampaignPlan:
         robin = ledger.round_robin([node.name for node in nodes]) if few else []
         arrange = [*_ARRANGE, *[ledger.anyhow] * self.options.k][: self.options.k]
         for number in range(len(robin) if few else len(arrange)):
-            # Whoever hangs costs everybody the time limit of a round.
+            # A node that hangs costs all others the time limit of a round.
             mute = self.ledger.mute()
             left = [node for node in nodes if node.name not in mute]
             met = robin[number] if few else arrange[number](left, self.ledger.met, self._dice)
             groups = [group for group in met if not mute & set(group)]
             if groups:
-                yield (self._meeting("pair", groups), *self._more(groups, len(nodes)))
+                yield (self._meeting("pair", groups), *self._early_confirmations(groups, len(nodes)))
 
-    def _more(self, groups: t.Sequence[t.Sequence[str]], nodes: int) -> t.Iterator[Batch]:
-        """Two nodes have no other partner: that they have to meet again to be cleared is known before they start."""
+    def _early_confirmations(self, groups: t.Sequence[t.Sequence[str]], nodes: int) -> t.Iterator[Batch]:
+        """Yield the confirmations of a fleet of two at once: without other partners they are needed in any case."""
         if nodes > 2 or "confirm" not in self.options.stages:
             return
         for dummy in range(min(self.options.confirm_rounds, standing.enough(self.options) - 1)):
@@ -368,7 +368,7 @@ class CampaignPlan:
             yield (self._meeting("confirm", groups, again=again),)
 
     def _ladder(self) -> t.Iterator[tuple[Batch, ...]]:
-        # Who failed in the last round, and is more likely well than not, would be kept out with no word about the way.
+        # Groups that failed in the last round, of nodes likely to be well, would be left out and their links untested.
         again = schedule.again(self.ledger, self._stand(), standing.SUSPECT)
         if again and "confirm" in self.options.stages and self.options.confirm_rounds:
             yield (self._meeting("confirm", [], again=again),)
@@ -379,7 +379,7 @@ class CampaignPlan:
                     yield (batch,)
 
 
-# A certificate again, from the request and raw records of its run, or as another profile would have it.
+# A certificate made again from the request and raw records of its run, maybe with another profile.
 
 
 METRIC = ("name", "value", "unit", "expected", "source", "ratio", "verdict")  # of a metric; all others are labels
@@ -388,7 +388,7 @@ _NOT_RUN = "no record of this test was kept"
 
 
 def replay(request: t.Mapping[str, t.Any], records: t.Iterable[Json], profile: Json | None = None) -> CampaignPlan:
-    """Return the campaign as it ended; tests that were never run, as another profile would have asked, are infra."""
+    """Return the campaign as it ended; tests that another profile would have added, and that never ran, are infra."""
     tests: dict[str, list[Json]] = {}
     expect = (profile or {}).get("expect") or []
     before = (request["fleet"].get("profile") or {}).get("expect") or []
@@ -414,7 +414,7 @@ def _anew(original: Json, expect: t.Sequence[Json], before: t.Sequence[Json]) ->
 
 
 def rejudged(original: Json, expect: t.Sequence[Json], before: t.Sequence[Json]) -> Json:
-    """Return a record as other expectations would have it; what the former ones did not decide stays as it is."""
+    """Return a record judged by other expectations; a verdict that the former ones did not decide stays."""
     if (
         not _whole(original)
         or original["verdict"] not in ("pass", "warn", "fail", "unjudged")
@@ -430,7 +430,7 @@ def rejudged(original: Json, expect: t.Sequence[Json], before: t.Sequence[Json])
     ]
     metrics = judge(original["check"], original["metrics"], [*kept, *expect], nodes=len(group))
     verdict = overall(metrics)
-    # Right values at a speed that nobody compared with anything are no pass.
+    # Right values at a speed that no limit applies to are no pass.
     if verdict == "pass" and all(metric["verdict"] == "unjudged" for metric in metrics if metric["unit"] in RATES):
         verdict = original["verdict"] if not any(metric["unit"] in RATES for metric in metrics) else "unjudged"
     names = ("run", "seconds", "scope", "samples", "evidence", "context")
@@ -465,7 +465,7 @@ def _own(check: str, metric: Json, before: t.Sequence[Json]) -> bool:
 
 
 def _limit(check: str, metric: Json) -> Json:
-    """Return the limit that a metric says it was judged by."""
+    """Return the limit by which a metric was judged, from its own fields."""
     op, dummy, value = metric["expected"].partition(" ")
     mark = {"verdict": "warn"} if metric["verdict"] == "warn" else {}
     more = {key: metric[key] for key in metric if key not in METRIC and metric[key] is not None}

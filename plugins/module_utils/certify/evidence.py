@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What tests of a round say of nodes and links: evidence, and what is an outlier."""
+"""The outcome of a test from its records, and which values are outliers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CLASSES, VERDICTS, Json, compare, finite
 
-# What the check records of one test say about its nodes; whatever cannot be believed is infra. Pure, private.
+# The outcome of a test from its check records; records that cannot be believed make it infra. Pure, private.
 
 
 RATES = ("GB/s", "Gb/s", "bytes/s", "TFLOP/s", "GFLOP/s", "Gflops", "MHz")  # units in which less is worse
@@ -22,7 +22,7 @@ SILENT = "silent"  # in the context of a record that stands for a result that ne
 
 
 class TestOutcome(t.NamedTuple):
-    """What one test came to: ok, bad, or infra (nothing is known)."""
+    """The outcome of one test: ok, bad, or infra (nothing is known)."""
 
     kind: str = "infra"
     blame: str | None = "infra"
@@ -52,7 +52,7 @@ def stamp(test_id: str, records: t.Iterable[Json]) -> list[Json]:
 
 
 def read(records: t.Sequence[t.Any], reason: str = "") -> TestOutcome:
-    """Return what the records of one test come to, or with none of them the reason why."""
+    """Return the outcome of the records of one test; without records it has the given reason."""
     pairs = sorted((_line(record), n) for n, record in enumerate(records))
     digest = hashlib.sha256("\n".join(line for line, dummy in pairs).encode()).hexdigest()
     ordered = [records[n] for dummy, n in pairs]
@@ -73,7 +73,7 @@ def _line(record: t.Any) -> str:
 
 
 def _outcome(records: t.Sequence[Json]) -> TestOutcome:
-    """Return what believable records come to: one fail decides, then one hole, and nothing measured is a hole."""
+    """Return the outcome of believable records: one fail decides, then one missing result; no metric is one, too."""
     about = _about(records)
     bad = [r for r in records if r["verdict"] == "fail" and r["class"] != "infra"]
     lost = [r for r in records if r["verdict"] == "error" or (r["verdict"] == "fail" and r["class"] == "infra")]
@@ -119,7 +119,7 @@ def _consistent(record: Json) -> bool:
 
 
 def _met(metric: Json) -> bool:
-    """Say whether a metric that passed has a value, and one that meets what is written beside it."""
+    """Say whether a metric that passed has a value, and meets its own limit."""
     if finite(metric.get("value")) is None or not isinstance(metric.get("expected"), str):
         return finite(metric.get("value")) is not None and metric.get("expected") is None
     op, dummy, limit = metric["expected"].partition(" ")
@@ -142,7 +142,7 @@ def _reasons(records: t.Sequence[Json]) -> str:
 
 
 def _about(records: t.Sequence[Json]) -> TestOutcome:
-    """Return what the records say besides a verdict."""
+    """Return an outcome with all but the verdict: values, units, hosts, tools and times."""
     main = _main([r for r in records if r["scope"].get("rail") is None])
     times = [(time, finite(r.get("seconds")) or 0.0) for r in records for time in [finite(r.get("time"))] if time]
     rails: dict[str, list[Json]] = {}
@@ -189,7 +189,7 @@ def _numbers(records: t.Sequence[Json]) -> dict[str, float]:
 
 
 def key(check: str, item: t.Mapping[str, t.Any]) -> str:
-    """Return by what name numbers of several nodes are compared; an expectation about them has the same."""
+    """Return the name under which a metric is compared between nodes; an expectation about it has the same."""
     labels = "".join(f" {name}={_text(item[name])}" for name in ("collective", "size") if item.get(name) is not None)
     return f"{check} {item['metric']}{labels} [{item['unit']}]"
 

@@ -53,7 +53,7 @@ def jobs(run: str, batch: Json, tests: t.Sequence[Json], attempt: int, sizes: t.
     several = [test for test in tests if len(test["nodes"]) > 1]
     planned: list[RoundJob] = []
     # Nodes that test themselves share no job, though one step of many costs a fifth less: where one node hangs Slurm
-    # ends the step for all, and keeps them for up to a minute after. Whoever no task reached is asked by name.
+    # ends the step for all, and keeps them for up to a minute after. A node that no task reached is requested by name.
     single = attempt > 1 and len(alone) <= sizes["stragglers"]
     for part in _parts(list(alone), lambda name: 1, 1 if single else sizes["array"]):
         mine = [test for name in part for test in alone[name]]
@@ -95,7 +95,7 @@ def arguments(
         "exclusive": True,
         "no_kill": job.kind == "round",
         "chdir": "/",
-        # What still waits when nobody leads any more must not run some day.
+        # A job that still waits when no coordinator runs any more must not start some day.
         "deadline": f"now+{math.ceil((_LONGEST[bool(how['at_once'])] + seconds) / 60)}minutes",
         "time": min(math.ceil(seconds / 60) + 1, max(1, int(how.get("longest") or 1e9) // 60)),
         "export": "PATH,HOME,USER",

@@ -22,7 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import re
 
 
 FOLDERS = ("batches", "jobs", "results", "started", "logs", "journal")
-# No honest file is larger; a damaged one must not fill the memory of whoever reads it.
+# No honest file is larger; a damaged one must not fill the memory of its reader.
 LARGEST = 256 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,200}")
 
@@ -57,7 +57,7 @@ class Journal:
         return path
 
     def read(self, kind: str, name: str) -> t.Any:
-        """Return what was written, None if nothing was."""
+        """Return the value that write() wrote, None without one."""
         return load(self.path(kind, name))
 
     def results(self, test: str) -> list[Json] | None:
@@ -91,7 +91,7 @@ class Journal:
 
 
 def load(path: Path) -> t.Any:
-    """Return what a JSON file holds, None without one."""
+    """Return the value of a JSON file, None without one."""
     text = _text(path)
     if text is None:
         return None
@@ -102,7 +102,7 @@ def load(path: Path) -> t.Any:
 
 
 def records(text: str) -> list[Json]:
-    """Read JSON lines; what is no record says that something is wrong with the test, not with the node.
+    """Return the records in JSON lines; a line that is none adds an error about the test, not about the node.
 
     Left out without a word, a line could take a failure with it, and the rest would pass.
     """
@@ -153,7 +153,7 @@ def _names(folder: Path) -> list[str]:
 
 
 CERTIFICATE, RECORDS, REQUEST = "certificate.json", "records.jsonl", "request.json"
-RESUMABLE = 6 * 3600.0  # seconds; what nodes said before that is no proof of today
+RESUMABLE = 6 * 3600.0  # seconds; older results prove nothing about today
 _EARLIER = 5  # earlier certificates that are read for suspects
 
 
@@ -200,7 +200,7 @@ def old(base: Path, keep: int, run: str, reasons: t.Callable[[], t.Sequence[str]
 
 
 def _ours(folder: Path) -> bool:
-    """Only what the module certification wrote is a run, under the name that its request has."""
+    """Say whether a folder is a run: the module certification wrote its request, with the folder's name."""
     if folder.is_symlink() or not (folder / REQUEST).is_file():
         return False
     try:

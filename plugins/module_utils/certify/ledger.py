@@ -26,7 +26,7 @@ def _nobody(name: str, other: str) -> bool:
 
 
 def meet(met: Met, group: t.Iterable[str]) -> None:
-    """Remember that these have met."""
+    """Record that the nodes of a group have met."""
     names = list(group)
     for name in names:
         met.setdefault(name, set()).update(other for other in names if other != name)
@@ -195,9 +195,9 @@ class Ledger:
         return [test for test in batch.tests if test.id not in self.outcomes]
 
     def outcome(self, test: RoundTest) -> TestOutcome | None:
-        """Return what came back of a test.
+        """Return the outcome of a test.
 
-        Between nodes a warning is a slow connection; of one node nothing counts that speaks of another.
+        Between nodes a warning is a slow connection; records of one node that are about another do not count.
         """
         outcome = self.outcomes.get(test.id)
         if outcome and outcome.warned and len(test.nodes) > 1:

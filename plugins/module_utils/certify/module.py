@@ -276,7 +276,7 @@ def _fleet(params: Json, slurm: CampaignSlurm, base: Path) -> tuple[Json, list[s
 
 
 def _lead(request: Json, folder: Path, agent: Path, slurm: CampaignSlurm, campaign: CampaignPlan) -> CampaignResult:
-    """Do what is left of a run; one at a time, or two would submit the same jobs."""
+    """Run the rest of a campaign; under a lock, as two coordinators would submit the same jobs."""
     journal = certify_journal.Journal(folder)
     journal.create()
     with _files.lock(folder / "lock"):
@@ -295,7 +295,7 @@ def _lead(request: Json, folder: Path, agent: Path, slurm: CampaignSlurm, campai
         digests = {**request["digests"], "records_sha256": sha256(folder / RECORDS)}
         certificate = campaign.certificate(**digests)
         replace(folder / CERTIFICATE, json.dumps(certificate, indent=1, sort_keys=True), 0o644)
-    # Whoever fetches them need not be root: as root Ansible takes a whole file into memory, twice.
+    # Others may fetch them: as root Ansible reads a whole file into memory, twice.
     folder.chmod(0o755)
     return CampaignResult(request["run"], str(folder), plan, certificate, records, True)
 
@@ -348,7 +348,7 @@ def refused(certificate: Json) -> list[Json]:
 
 
 def drains(certificate: Json) -> list[Json]:
-    """Return what a drain of those that may be drained takes: one call for each class of fault."""
+    """Return the calls of slurm_node that drain the nodes that may be drained, one for each class of fault."""
     groups: dict[str, list[str]] = {}
     for name in certificate["drains"]:
         groups.setdefault(str(certificate["nodes"][name]["class"] or "hardware"), []).append(name)

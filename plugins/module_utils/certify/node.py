@@ -25,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import j
 
 
 def marked(record: Json, test: Json, run_name: str) -> Json:
-    """Return a record that tells which test it belongs to."""
+    """Return a record with the test that it belongs to."""
     origin = {"test": test["id"], "stage": test["stage"], "round": test["round"]}
     group = {"group": list(test["nodes"])} if len(test["nodes"]) > 1 else {}
     scope = {**(record.get("scope") or {}), **group}
@@ -37,7 +37,7 @@ def marked(record: Json, test: Json, run_name: str) -> Json:
 
 HOLD, OPEN = "hold", "open"
 STATE = "/run/hpcai/agent/state.json"
-# How old a finding of the node's own health check may be and still be told: a few of its intervals.
+# How old a record of the node's own health check may be and still count: a few of its intervals.
 _RECENT = 3600.0
 # All others of a step's variables go: mpirun would see in them that the job has other nodes, and use them.
 _OWN = ("SLURM_JOB_ID", "SLURMD_NODENAME")
@@ -162,7 +162,7 @@ def _hold(gate: Path, longest: float) -> None:
 # The agent with its modules compiled: hundreds of nodes that start it at once need not each do that.
 
 
-# A digest of the source instead of its time, and nobody compares it: both are in one file.
+# A digest of the source instead of its time, and it is not compared: both are in one file.
 _UNCHECKED = (1).to_bytes(4, "little")
 
 

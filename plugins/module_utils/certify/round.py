@@ -182,7 +182,7 @@ def main(argv: t.Sequence[str]) -> int:
 
 
 def _run(groups: t.Sequence[t.Sequence[Json]], job: Json, book: journals.Journal) -> None:
-    """Do groups of tests side by side; when the process is told to end their steps end first, and no other begins."""
+    """Run groups of tests side by side; on a signal to end their steps end first, and no other begins."""
     over, door = threading.Event(), threading.Lock()
     busy: set[str] = set()
 

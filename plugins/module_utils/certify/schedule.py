@@ -20,11 +20,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing
     explained,
 )
 
-# Who is tested again, and with whom: suspects meet partners that never failed. Pure, private.
+# Which nodes are tested again, and with which partners: suspects meet nodes that never failed. Pure, private.
 
 
 Group = t.List[str]
-_LOOK = 64  # candidates that are tried for a partner who is new
+_LOOK = 64  # candidates that are tried for a partner not met before
 
 
 def unsettled(ledger: Ledger, standing: Standing) -> list[str]:
@@ -59,11 +59,11 @@ def groups(ledger: Ledger, standing: Standing, dice: random.Random, busy: t.Cont
     free = [name for name in standing.posterior if name not in busy]
     dice.shuffle(free)
     shun, sound = _shun(ledger, standing), ledger.options.clear_at
-    # Who has failed and is cleared by now is a better partner than one that it knows already.
+    # A node that failed and is cleared by now is a better partner than one that it has met.
     free.sort(key=lambda name: (standing.posterior[name] > sound, name in touched))
     bad = {name for name in touched if standing.posterior.get(name, 1.0) > sound or name in pending} | standing.unfit
     pairs = _with_partners([name for name in pending if name in touched], free, bad, ledger, shun)
-    # Who has only too few tests behind it needs no better partner than another such node.
+    # A node that only lacks tests needs no better partner than another such node.
     rest, over = certify_ledger.match(_left(pending, pairs, set(touched)), ledger.met, shun)
     pairs += rest
     pairs += _with_partners(over, _left(free, pairs), bad, ledger, shun)
@@ -73,7 +73,7 @@ def groups(ledger: Ledger, standing: Standing, dice: random.Random, busy: t.Cont
 
 
 def _shun(ledger: Ledger, standing: Standing) -> certify_ledger.Shun:
-    """Return who is no partner for whom: through a suspect switch or uplink no meeting tells of its nodes."""
+    """Return which nodes are no partners: a test through a suspect switch or uplink is no evidence on its nodes."""
     suspects = {name for name, posterior in standing.fabric.items() if posterior >= SUSPECT}
     leaf = {name: node.leaf for name, node in ledger.nodes.items()}
 
@@ -109,7 +109,7 @@ def _with_partners(
 
 
 def _among_themselves(alone: t.Sequence[str], ledger: Ledger, shun: certify_ledger.Shun) -> list[Group]:
-    """Without enough good partners suspects meet each other, the most suspect with the least."""
+    """Return pairs of suspects for whom there are no good partners, the most suspect with the least."""
     half = (len(alone) + 1) // 2
     mixed = [name for pair in zip(alone[:half], reversed(alone[half:])) for name in pair]
     rest, over = certify_ledger.match(mixed, ledger.met, shun)
@@ -168,7 +168,7 @@ def rungs(nodes: t.Sequence[FleetNode]) -> list[Rung]:
 
 
 def by(nodes: t.Sequence[FleetNode], field: str) -> dict[str, list[str]]:
-    """Return the names of nodes by what they hang on."""
+    """Return the names of nodes by their leaf or pod."""
     members: dict[str, list[str]] = {}
     for node in nodes:
         members.setdefault(getattr(node, field), []).append(node.name)
@@ -195,7 +195,7 @@ def survivors(ledger: Ledger, now: standing.Standing) -> list[FleetNode]:
 
 
 def excused(ledger: Ledger, now: standing.Standing, nodes: t.Sequence[str]) -> bool:
-    """Say whether something between these nodes is known to make what they do together slow."""
+    """Say whether a known fault between these nodes explains that they are slow together."""
     links = standing.links(ledger, now)
     return standing.explained(ledger, now, nodes) or any(set(link) <= set(nodes) for link in links)
 
@@ -215,7 +215,7 @@ def slow(ledger: Ledger, tests: t.Sequence[RoundTest]) -> dict[str, str]:
 
 
 def _rung(ledger: Ledger, number: int, collective: str) -> list[float]:
-    """Return what the groups of a rung reached when all of them ran, before anything was narrowed down."""
+    """Return the values of a rung's groups from the run of all of them, before anything was narrowed down."""
     for batch in ledger.batches:
         if batch.stage == "ladder" and (batch.round, batch.tests[0].collective) == (number, collective):
             outcomes = [ledger.outcome(test) for test in batch.tests]
@@ -288,7 +288,7 @@ def climb(
 
 
 def _narrower(ledger: Ledger, ways: t.Sequence[Way], run: Run) -> t.Generator[Batch, None, list[Way]]:
-    """Part each of these, which share no nodes, and return what is narrower and slow."""
+    """Return the slow parts of these ways, which share no nodes."""
     parts = {way: _parts(ledger, way) for way in ways}
     bad = yield from run(part.nodes for turns in parts.values() for part in turns[0])
     open_ = [way for way, turns in parts.items() if not any(part.nodes in bad for part in turns[0])]
@@ -326,7 +326,7 @@ def _halves(ledger: Ledger, names: Names) -> tuple[Names, Names]:
 
 
 def _rest(ledger: Ledger, now: standing.Standing, nodes: Names, known: t.Iterable[Names]) -> Names:
-    """Return a group without what is known to slow it: leaves, one end of a way, what is slow by itself."""
+    """Return a group without nodes that are known to slow it: of leaves, one end of a way, or slow groups."""
     out: set[str] = set()
     spans = len(leaves(ledger, nodes)) > 1
     for name in nodes:
@@ -363,7 +363,7 @@ def fleeting(ledger: Ledger) -> dict[Names, list[RoundTest]]:
 
 
 def _runs(ledger: Ledger) -> list[tuple[Names, RoundTest, bool]]:
-    """Return what ran in the ladder and gave a result, and whether it was slow."""
+    """Return the groups and tests of the ladder that gave a result, and whether each was slow."""
     bad = {name for batch in ledger.batches if batch.stage == "ladder" for name in slow(ledger, batch.tests)}
     answered = [test for test, outcome in ledger.results("ladder") if outcome.kind != "infra"]
     return [(tuple(sorted(test.nodes)), test, test.id in bad) for test in answered]

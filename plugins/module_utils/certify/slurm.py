@@ -25,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text impor
 
 
 Run = t.Callable[[t.List[str]], t.Tuple[int, str, str]]
-# What sbatch says when it would take the same job later; whatever else it says it will say again.
+# Errors of sbatch after which the same job may be accepted later; all others are final.
 _LATER = re.compile(
     r"contact slurm controller|timed out|temporarily|connection|transport endpoint|zero bytes|try again"
     r"|Max(?:Submit|Job)|backup controller|in standby",
@@ -65,7 +65,7 @@ class CampaignSlurm:
         return self.reader.partitions()
 
     def topology(self) -> str:
-        """Return what Slurm says of its switches; a cluster without a topology plugin says nothing of use."""
+        """Return the output of scontrol show topology; of no use in a cluster without a topology plugin."""
         rc, out, dummy = self._run(["scontrol", "show", "topology"])
         return "" if rc else out
 
@@ -100,7 +100,7 @@ class CampaignSlurm:
         return [_row(cells) for cells in rows if len(cells) == 5]
 
     def cancel(self, job_id: int, waiting: bool = False) -> None:
-        """End a job, or those of its tasks that have not begun; one that has ended already is no trouble."""
+        """End a job, or those of its tasks that have not begun; one that has ended already is no error."""
         with contextlib.suppress(SlurmError):
             self._run(["scancel", *(["--state=PENDING"] if waiting else []), str(job_id)])
 
@@ -138,7 +138,7 @@ def state(node: Json, reservation: bool = False) -> str:
 
 
 def mute(node: Json) -> bool:
-    """Say whether Slurm itself has asked a node in vain."""
+    """Say whether a node does not answer Slurm itself."""
     return "NOT_RESPONDING" in node["flags"]
 
 
@@ -172,7 +172,7 @@ def partition_of(partitions: t.Sequence[Json], name: str) -> Json | None:
 
 
 def places(text: str) -> dict[str, dict[str, str]]:
-    """Return leaf and pod per node from what scontrol show topology prints; nothing where there is no tree."""
+    """Return leaf and pod of each node from the output of scontrol show topology; empty where there is no tree."""
     switches = []
     for line in text.splitlines():
         values = fields(line)

@@ -128,7 +128,7 @@ def _best(known: t.Sequence[Result], number: str) -> dict[str, float]:
 
 
 def _references(profile: Json, nodes: int, material: float) -> t.Iterator[tuple[str, Json]]:
-    """Yield what the middle of a fleet should reach: references with a slack, floors as they are."""
+    """Yield the values that the median of a fleet should reach: references with a slack, floors as they are."""
     for name, slack in (("reference", material), ("expect", 0.0)):
         items = profile.get(name)
         for item in items if isinstance(items, list) else []:
@@ -163,14 +163,14 @@ def drains(judged: t.Sequence[FleetNode], planned: int, options: CampaignOptions
     return sorted(allowed), findings
 
 
-# What each test counts as, beside the others of its kind and the fleet as a whole. Pure, private.
+# The kind of each test, judged beside others of its stage and the fleet as a whole. Pure, private.
 
 
 Pair = t.Tuple[RoundTest, TestOutcome]
 
 
 def kinds_of(ledger: Ledger) -> tuple[dict[str, str], dict[str, float], list[Json], dict[str, str]]:
-    """Return what every test came to, how fast it was beside its like, what is off as a whole, what is weak.
+    """Return the kind of every test, its ratio to tests of its kind, findings on the fleet, and weak values.
 
     A test is ok, bad or infra; or it is open: three nodes that are slower than pairs are, which may well be as it is.
     """
@@ -321,7 +321,7 @@ def _sights(ledger: Ledger, kinds: t.Mapping[str, str]) -> list[tuple[tuple[str,
 
 
 def _links(ledger: Ledger, kinds: t.Mapping[str, str]) -> set[tuple[str, ...]]:
-    """Return the pairs that failed again when both were believed to be well: it is what lies between them."""
+    """Return the pairs that failed again when both nodes were believed to be well: the fault lies between them."""
     return {test.nodes for test, dummy in ledger.again() if kinds[test.id] == "bad"}
 
 

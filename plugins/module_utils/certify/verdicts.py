@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import hostlist
 
-# What a campaign says of each node: cleared, watched, drained or untested, and why. Pure, private.
+# The status of each node: cleared, watched, drained or untested, and why. Pure, private.
 
 
 _REPAIRED = ("hardware", "fabric")  # what configuration or software did is not for a repair
@@ -124,7 +124,7 @@ class _Judge:
         return "" if met or not self._meets else "no test with a partner gave a result"
 
     def _excused(self, name: str, sight: VerdictSight) -> bool:
-        """Say whether a bad test is explained by what else was part of it: its reason is not this node's."""
+        """Say whether another node or a switch explains a bad test, so that its reason is not about this node."""
         others = [self._now.posterior.get(other, 0.0) for other in sight.test.nodes if other != name]
         return max(others, default=0.0) >= SUSPECT or explained(self._ledger, self._now, sight.test.nodes)
 
@@ -151,7 +151,7 @@ def _blame(bad: t.Sequence[VerdictSight]) -> str | None:
     return max(sorted(set(classes)), key=classes.count)
 
 
-# Why a node was judged as it was: every test, with whom, what came back, and what is believed of the partners.
+# Why a node was judged as it was: every test, its partners and what is believed of them, and its result.
 
 
 _WORDS = {"ok": "good", "bad": "bad", "infra": "no result", "open": "open"}
@@ -243,7 +243,7 @@ def _links(ledger: Ledger, now: standing.Standing) -> t.Iterator[Json]:
 
 
 def _slow(ledger: Ledger, now: standing.Standing) -> t.Iterator[Json]:
-    """Pairs clean but a rung slow: the narrowest slow groups name the switches, or the way between two nodes."""
+    """Yield findings on groups that are slow though their pairs are clean: switches, or the way between two nodes."""
     for nodes, tests in schedule.slowest(ledger).items():
         if schedule.excused(ledger, now, nodes):
             continue
@@ -273,7 +273,7 @@ def _fabric_finding(ledger: Ledger, text: str, nodes: t.Sequence[str], tests: t.
 
 
 def _outside(ledger: Ledger, now: standing.Standing) -> t.Iterator[Json]:
-    """Nodes whose own suite met its floors, but not what the others reach."""
+    """Yield findings on nodes whose own suite met its floors, but not the values of the others."""
     for test, outcome in [*ledger.results("local"), *ledger.own()]:
         if outcome.kind == "ok" and now.kinds[test.id] == "bad":
             ratio = now.ratios.get(test.id, 0.0)
