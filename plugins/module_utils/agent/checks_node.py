@@ -25,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks impo
 TIMEOUT = 4.0
 
 
-class Here(NodeAccess):
+class ConfiguredNode(NodeAccess):
     """This node, with the system directories that the configuration names."""
 
     def __init__(self, config: AgentConfig) -> None:
@@ -43,7 +43,7 @@ def _run(name: str, context: Context) -> list[Json]:
     config = context.config
     profile = config.profile.get("profile")
     options = checks.NodeCheckOptions(config.node, config.expect, config.paths, run=context.run, profile=profile)
-    return context.adopt(checks.perform([name], options, Here(config)))
+    return context.adopt(checks.perform([name], options, ConfiguredNode(config)))
 
 
 def cpu_count(context: Context) -> list[Json]:

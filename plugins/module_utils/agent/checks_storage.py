@@ -204,7 +204,7 @@ def munge(context: Context) -> list[Json]:
 
 
 def _munge(context: Context) -> LimitFinding:
-    ask = node_access.reach(context).ask
+    ask = node_access.node_commands(context).ask
     made = ask(["munge", "-n"])
     if made.problem:
         return LimitFinding(verdict="fail", reason=f"munge: {made.problem}", blame="config")
@@ -273,7 +273,7 @@ def clock_skew(context: Context) -> list[Json]:
 def encoded(context: Context, letter: node_access.Letter) -> float:
     """Return when the controller made the letter: munge's own time cannot be forged, the other one is finer."""
     try:
-        outcome = node_access.reach(context).ask(["unmunge"], letter.credential)
+        outcome = node_access.node_commands(context).ask(["unmunge"], letter.credential)
     except BrokenError:
         return letter.time
     match = _ENCODED.search(outcome.out)

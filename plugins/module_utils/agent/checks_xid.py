@@ -151,7 +151,7 @@ def kernel_log(context: Context) -> str:
     """Return the kernel's messages; a log without any line is a log that cannot be read."""
     source = context.config.kernel_log
     if not isinstance(source, str):
-        return node_access.reach(context).get(list(source))
+        return node_access.node_commands(context).get(list(source))
     try:
         with Path(source).open("rb") as file:
             file.seek(max(0, Path(source).stat().st_size - node_access.LARGEST))

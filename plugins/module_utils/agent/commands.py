@@ -89,8 +89,8 @@ def _save(run: SuiteRun, result: SuiteResult) -> str:
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as spool
 
     def work(say: runner.Say) -> None:
-        places = spool.Places(run.config.home, run.config.spool)
-        spool.save(places, run.config.node, result.host, run.suite, result.records, result.kept)
+        folders = spool.StateFolders(run.config.home, run.config.spool)
+        spool.save(folders, run.config.node, result.host, run.suite, result.records, result.kept)
 
     left = min(run.deadline + SAVING - time.monotonic(), PATIENCE if run.suite in CALM else LONGEST)
     return runner.bounded(work, max(SAVING, left))

@@ -30,8 +30,8 @@ TIMEOUT = 5.0
 LARGEST = 16 << 20
 
 
-class Reach:
-    """The node below the roots that the configuration names; tests give another way to run programs."""
+class NodeCommands:
+    """The programs of the node and the roots of its sysfs and proc; tests give another way to run programs."""
 
     def __init__(self, sysfs: str, proc: str, runner: t.Callable[..., Outcome] = run) -> None:
         self.sysfs, self.proc, self._runner = Path(sysfs), Path(proc), runner
@@ -48,10 +48,10 @@ class Reach:
         return outcome.out
 
 
-def reach(context: Context) -> Reach:
-    """Return the way to the node that all checks of a suite share."""
+def node_commands(context: Context) -> NodeCommands:
+    """Return the NodeCommands that all checks of a suite share."""
     config = context.config
-    return t.cast(Reach, context.once("reach", lambda: Reach(config.sysfs, config.proc)))
+    return t.cast(NodeCommands, context.once("node_commands", lambda: NodeCommands(config.sysfs, config.proc)))
 
 
 def text(path: str | Path) -> str | None:

@@ -183,16 +183,16 @@ def perform(run: SuiteRun) -> SuiteResult:
             for name in ahead:
                 result.records.extend(errors(run, name, f"not finished within {run.plan.budget:g} s", result.host))
             break
-        turn = _Turn(run, result, ahead, blind)
-        result = turn.go()
-        if ahead and not turn.ready and not blind:
-            blind = f"reading it: {turn.reason}"
+        child_pass = _ChildPass(run, result, ahead, blind)
+        result = child_pass.go()
+        if ahead and not child_pass.ready and not blind:
+            blind = f"reading it: {child_pass.reason}"
         elif ahead:
-            result.records.extend(errors(run, ahead.pop(0), turn.reason, result.host))
+            result.records.extend(errors(run, ahead.pop(0), child_pass.reason, result.host))
     return result._replace(records=once(result.records))
 
 
-class _Turn:
+class _ChildPass:
     """One child and the checks that are left; those that it has done are removed from the list."""
 
     def __init__(self, run: SuiteRun, result: SuiteResult, ahead: list[str], blind: str) -> None:

@@ -125,7 +125,7 @@ KEPT = 60
 LARGEST = 8 << 20
 
 
-class Places(t.NamedTuple):
+class StateFolders(t.NamedTuple):
     """The directories of the state, and of the records of many runs."""
 
     home: str
@@ -165,16 +165,16 @@ def private(path: Path) -> None:
     path.chmod(0o600)
 
 
-def save(places: Places, node: str, host: BootedHost, suite: str, records: t.Sequence[Json], kept: Json) -> None:
+def save(folders: StateFolders, node: str, host: BootedHost, suite: str, records: t.Sequence[Json], kept: Json) -> None:
     """Add what a suite found, one suite at a time; the state first, as the disk of the records may be full."""
-    folder = Path(places.spool, "records")
-    with locked(places.home):
+    folder = Path(folders.spool, "records")
+    with locked(folders.home):
         # Left by a process that was killed while it wrote; with the lock no other one writes.
-        for left in (*Path(places.home).glob(".state.json.*"), *folder.glob(".*.jsonl.*")):
+        for left in (*Path(folders.home).glob(".state.json.*"), *folder.glob(".*.jsonl.*")):
             left.unlink()
-        state, dummy = load(places.home, node, host)
+        state, dummy = load(folders.home, node, host)
         moment = time.time()
-        write(state_path(places.home), json.dumps(merge(state, suite, moment, records, kept)))
+        write(state_path(folders.home), json.dumps(merge(state, suite, moment, records, kept)))
         _log(folder, suite, moment, records)
 
 

@@ -64,7 +64,7 @@ class Clock(t.NamedTuple):
     sleep: t.Callable[[float], None] = time.sleep
 
 
-class Earlier(t.NamedTuple):
+class EarlierAttempts(t.NamedTuple):
     """What is known before an attempt: how long others took to begin, that jobs of this batch do, who was silent."""
 
     took: t.Sequence[float] = ()
@@ -85,10 +85,10 @@ class Watch:
         how: Json,
         batch: str,
         clock: Clock,
-        earlier: Earlier | None = None,
+        earlier: EarlierAttempts | None = None,
     ) -> None:
         self.journal, self.slurm, self.how, self.batch, self.clock = journal, slurm, how, batch, clock
-        self.earlier = earlier or Earlier()
+        self.earlier = earlier or EarlierAttempts()
         self.begun = self.moved = self.grown = self.alive = self.ran = self.last = clock.now()
         self.looked = self.listened = self.gap = 0.0
         self.progress = (0, 0)
@@ -413,7 +413,7 @@ class Coordinator:
             self._save(batch, state)
         self._submit(batch, jobs)
         silent = state.setdefault("silent", [])
-        earlier = Earlier(self.took, state["attempt"] > 1 and len(silent) < len(batch["tests"]), silent)
+        earlier = EarlierAttempts(self.took, state["attempt"] > 1 and len(silent) < len(batch["tests"]), silent)
         watch = Watch(self.journal, self.slurm, self.how, batch["id"], self.clock, earlier)
         over = watch.follow(jobs, lambda answered: self._take(campaign, batch, state, answered))
         self.took += watch.took.values()

@@ -32,7 +32,7 @@ _TRIES = 1000  # rails of few nodes that are looked at in a campaign, those of c
 _ROOM = 3.0  # times what is material: different rails differ more than one and the same
 
 
-class Beside(t.NamedTuple):
+class RailLimits(t.NamedTuple):
     """The least share of its test's other rails that a rail reaches, and for each the most that it does."""
 
     low: float
@@ -47,7 +47,7 @@ def rounds(nodes: int) -> int:
     return 1 + (nodes % 2 if nodes <= ROUND_ROBIN else 0)
 
 
-def rail_reference(reference: t.Iterable[tuple[RoundTest, TestOutcome]], material: float) -> Beside | None:
+def rail_reference(reference: t.Iterable[tuple[RoundTest, TestOutcome]], material: float) -> RailLimits | None:
     """Return the limits for rails of few nodes; None where they are not few, or no rails were measured."""
     known = [(test, shares(outcome)) for test, outcome in reference]
     if len({name for test, dummy in known for name in test.nodes}) >= FEW:
@@ -60,10 +60,10 @@ def rail_reference(reference: t.Iterable[tuple[RoundTest, TestOutcome]], materia
         for rail, value in rails.items():
             seen.setdefault(rail, []).append(value)
     best = {rail: max(values) for rail, values in seen.items() if len(values) > 1}
-    return Beside(limit.low, limit.median - limit.low, best)
+    return RailLimits(limit.low, limit.median - limit.low, best)
 
 
-def weak(outcome: TestOutcome, limit: Beside | None) -> dict[str, float]:
+def weak(outcome: TestOutcome, limit: RailLimits | None) -> dict[str, float]:
     """Return the rails of a test that are too slow, with their share of the others."""
     rail_shares = shares(outcome) if limit else {}
     return {
@@ -200,7 +200,7 @@ def kinds_of(ledger: Ledger) -> tuple[dict[str, str], dict[str, float], list[Jso
     return kinds, ratios, findings, weak
 
 
-def _inside(outcome: TestOutcome, beside: Beside | None) -> str:
+def _inside(outcome: TestOutcome, beside: RailLimits | None) -> str:
     """Return as text which rails lie outside those of the same test."""
     rails = sorted(weak(outcome, beside).items())
     return ", ".join(f"rail {rail} at {share:.1%} of the others between these nodes" for rail, share in rails[:4])
