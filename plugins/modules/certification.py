@@ -492,7 +492,7 @@ def main() -> None:
         short = {key: value for key, value in found.certificate.items() if key != "rounds"}
         result.update(
             certificate=short,
-            checks=certify_module.told(found.records),
+            checks=certify_module.reportable(found.records),
             drains=certify_module.drains(found.certificate),
         )
         result["refused"] = certify_module.refused(found.certificate)

@@ -174,20 +174,20 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    wanted = azcopy.WantedAzcopy(Path(params["directory"]), params["version"], params["sha256"])
+    pin = azcopy.AzcopyPin(Path(params["directory"]), params["version"], params["sha256"])
     try:
-        azcopy.check(wanted)
-        there, used = azcopy.state(wanted)
+        azcopy.check(pin)
+        present, used = azcopy.state(pin)
         if not module.check_mode and not used:
-            if not there and not params["archive"]:
-                raise CheckpointError(f"azcopy {wanted.version} is not in {wanted.directory}, and no archive is given")
-            azcopy.install(wanted, params["archive"] or "")
+            if not present and not params["archive"]:
+                raise CheckpointError(f"azcopy {pin.version} is not in {pin.directory}, and no archive is given")
+            azcopy.install(pin, params["archive"] or "")
         changed, dummy, diffs = keep_all(module, params["files"])
     except (CheckpointError, FileError, OSError) as exc:
         module.fail_json(msg=f"The tools for uploads are not installed: {exc}")
-    link = {"before_header": str(wanted.link), "after_header": str(wanted.link), "before": "", "after": wanted.target}
+    link = {"before_header": str(pin.link), "after_header": str(pin.link), "before": "", "after": pin.target}
     diffs += [] if used else [link]
-    module.exit_json(changed=changed or not used, azcopy=str(wanted.link), needs_archive=not there, diff=diffs)
+    module.exit_json(changed=changed or not used, azcopy=str(pin.link), needs_archive=not present, diff=diffs)
 
 
 if __name__ == "__main__":

@@ -266,10 +266,10 @@ def _perform(module: AnsibleModule) -> dict[str, t.Any]:
     if params["state"] == "prepared":
         needed, run = ddp.prepare(folder, params["spec"], params["programs"], params["again"], module.check_mode)
         return {"changed": needed, "needed": needed, "run": run}
-    found = ddp.wait(folder, params["run"], params["timeout"])
-    if found["state"] != "completed":
-        module.fail_json(msg=ddp.report(found, ddp.last_words(found)), training=found)
-    return {"changed": False, "training": found}
+    training = ddp.wait(folder, params["run"], params["timeout"])
+    if training["state"] != "completed":
+        module.fail_json(msg=ddp.report(training, ddp.last_lines(training)), training=training)
+    return {"changed": False, "training": training}
 
 
 def main() -> None:

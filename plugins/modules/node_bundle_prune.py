@@ -112,8 +112,8 @@ def main() -> None:
     params = module.params
     try:
         files = [Path(name) for pattern in params["user_data"] for name in glob.glob(pattern)]  # noqa: PTH207
-        wish = bundle.PruneRequest(params["current"], params["keep"], params["seconds"], bundle.named(files))
-        changed, gone, kept = bundle.bring(Path(params["path"]), wish, time.time(), module.check_mode)
+        request = bundle.PruneRequest(params["current"], params["keep"], params["seconds"], bundle.named(files))
+        changed, gone, kept = bundle.bring(Path(params["path"]), request, time.time(), module.check_mode)
     except OSError as exc:
         module.fail_json(msg=f"Bundles in {params['path']} cannot be removed: {exc}")
     diff = {

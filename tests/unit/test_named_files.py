@@ -27,7 +27,7 @@ PROGRAMS = sorted(
 
 @pytest.mark.parametrize("check", sorted(registry.CHECKS))
 def test_a_check_of_the_agent_is_where_its_table_says(check: str) -> None:
-    module, dummy, function = registry.CHECKS[check].place.partition(":")
+    module, dummy, function = registry.CHECKS[check].function.partition(":")
     assert callable(getattr(importlib.import_module(f"{registry.HOME}.{module}"), function))
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a check of the agent is, what it knows of its node, and the agent's configuration."""
+"""A check of the agent, the context that it is given, and the agent's configuration."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class ConfigError(ValueError):
 
 
 class Suite(t.NamedTuple):
-    """What the configuration says of a suite; None leaves it to the agent."""
+    """The configuration of a suite; None leaves a part to the agent."""
 
     checks: t.Sequence[str] | None = None
     budget: float | None = None
 
 
 class AgentConfig(t.NamedTuple):
-    """What a node's agent is told. ``checks`` holds options of single checks, by their names."""
+    """The configuration of a node's agent. ``checks`` holds options of single checks, by their names."""
 
     node: str
     profile: t.Mapping[str, t.Any] = {}
@@ -111,7 +111,7 @@ def load(path: str | Path = PATH) -> AgentConfig:
 
 
 def check(raw: t.Any) -> AgentConfig:
-    """Refuse whatever would make a check measure something else than what is meant."""
+    """Return the checked configuration; raises ConfigError for whatever would make a check measure something else."""
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         raise ConfigError(f"a mapping with schema {SCHEMA} is needed")
     unknown = sorted(set(raw) - {"schema", "node", *_KINDS})
@@ -126,7 +126,7 @@ def check(raw: t.Any) -> AgentConfig:
     given = {name: raw[name] for name in _KINDS if name in raw}
     _values(given)
     _profile(given.get("profile", {}))
-    given["suites"] = {name: _suite(name, one) for name, one in given.get("suites", {}).items()}
+    given["suites"] = {name: _suite(name, suite) for name, suite in given.get("suites", {}).items()}
     return AgentConfig(node=node, **given)
 
 
@@ -141,7 +141,7 @@ def _values(given: Json) -> None:
     other = sorted(set(given.get("tools", {})) - set(TOOLS))
     if other:
         raise ConfigError(f"tools {', '.join(other)}: accepted are {', '.join(TOOLS)}")
-    if not all(isinstance(one, dict) for one in given.get("checks", {}).values()):
+    if not all(isinstance(options, dict) for options in given.get("checks", {}).values()):
         raise ConfigError("checks holds one mapping of options per check")
 
 
@@ -151,7 +151,7 @@ def _texts(name: str, values: t.Any) -> None:
 
 
 def _profile(profile: t.Mapping[str, t.Any]) -> None:
-    """An expectation that never applies is a check that never fails."""
+    """Refuse a profile with an expectation that never applies: its check would never fail."""
     for name in ("gpu", "topology", "infiniband", "nvme"):
         if not isinstance(profile.get(name) or {}, dict):
             raise ConfigError(f"profile.{name} is {profile[name]!r}, a mapping is needed")
@@ -159,11 +159,11 @@ def _profile(profile: t.Mapping[str, t.Any]) -> None:
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise ConfigError(f"profile.{name}.count is {count!r}, a whole number from 0 is needed")
     expect = profile.get("expect", [])
-    if not isinstance(expect, list) or not all(isinstance(one, dict) for one in expect):
+    if not isinstance(expect, list) or not all(isinstance(expectation, dict) for expectation in expect):
         raise ConfigError("profile.expect is no list of mappings")
-    for one in expect:
+    for expectation in expect:
         try:
-            validate_expectation(one)
+            validate_expectation(expectation)
         except (CheckError, TypeError) as exc:
             raise ConfigError(f"profile: {exc}") from exc
 
@@ -172,27 +172,29 @@ def _suite(name: str, raw: t.Any) -> Suite:
     if not isinstance(raw, dict) or set(raw) - {"checks", "budget"}:
         raise ConfigError(f"suites.{name} is {raw!r}, a mapping of checks and budget is needed")
     checks, budget = raw.get("checks"), raw.get("budget")
-    if checks is not None and (not isinstance(checks, list) or not all(isinstance(one, str) for one in checks)):
+    if checks is not None and (
+        not isinstance(checks, list) or not all(isinstance(check_name, str) for check_name in checks)
+    ):
         raise ConfigError(f"suites.{name}.checks is {checks!r}, a list of names is needed")
     if budget is not None and (finite(budget) or 0) < 1:
         raise ConfigError(f"suites.{name}.budget is {budget!r}, a number of seconds from 1 is needed")
     return Suite(checks, budget)
 
 
-# What a check of the agent is, and what it knows of its node. Private, stdlib only.
+# A check of the agent, and the context that it is given. Private, stdlib only.
 
 
 SUITES = ("boot", "prolog", "epilog", "periodic", "full")
 
 
 class AgentCheck(t.NamedTuple):
-    """A check. ``place`` is ``module:function`` below ``agent``, imported when the check runs.
+    """A check. ``function`` is ``module:function`` below ``agent``, imported when the check runs.
 
     ``cost`` is what it takes on a healthy node, in seconds: the cheapest run first. After ``limit`` it is given up.
     ``names`` are the checks that its records name, if not its own: what is given up leaves an error for each.
     """
 
-    place: str
+    function: str
     cost: float
     limit: float
     suites: t.Sequence[str]
@@ -201,14 +203,14 @@ class AgentCheck(t.NamedTuple):
 
 
 class BootedHost(t.NamedTuple):
-    """Which boot of which machine this is; empty is unknown."""
+    """The boot and the physical host of a node; empty is unknown."""
 
     boot_id: str = ""
     physical_host: str = ""
 
 
 class Context:
-    """What a check knows: the configuration, what is latched, and what it kept in earlier runs of this boot."""
+    """What a check is given: the configuration, latched faults, and what it kept in earlier runs of this boot."""
 
     def __init__(
         self,
@@ -232,7 +234,7 @@ class Context:
         return dict(self.state.get("latched") or {})
 
     def kept(self, name: str) -> t.Any:
-        """Return what was kept under a name in this boot, None at first. It was read from a file: trust nothing."""
+        """Return what was kept under a name in this boot, None at first. It comes from a file that may be damaged."""
         return self.keeping.get(name, (self.state.get("kept") or {}).get(name))
 
     def keep(self, name: str, value: t.Any) -> None:
@@ -240,7 +242,7 @@ class Context:
         self.keeping[name] = value
 
     def once(self, name: str, read: t.Callable[[], t.Any]) -> t.Any:
-        """Read once what several checks need."""
+        """Return a value that several checks need, read once."""
         if name not in self._once:
             self._once[name] = read()
         return self._once[name]
@@ -257,14 +259,17 @@ class Context:
     ) -> Json:
         """Return a record of this node; what is ``latched`` stays a finding until the node has booted again."""
         more = {"code": code, "action": action or None, "latched": latched or None}
-        told = {key: value for key, value in more.items() if value is not None}
+        details = {key: value for key, value in more.items() if value is not None}
         profile = self.config.profile.get("profile")
         about = {"tool": "hpcai-agent", "profile": profile, "physical_host": self.host.physical_host}
-        known = {**about, "suite": self.suite, **(context or {}), **told}
+        known = {**about, "suite": self.suite, **(context or {}), **details}
         rest.setdefault("time", self.now())
         return record(check, self.config.node, run=self.run, context=known, **rest)
 
     def adopt(self, records: t.Iterable[Json]) -> list[Json]:
-        """Add to records of the modules' code what the agent's own records say of the machine."""
+        """Return records of the modules' code with the run, physical host and suite that the agent's own ones have."""
         about = {"physical_host": self.host.physical_host, "suite": self.suite}
-        return [{**one, "run": self.run, "context": {**(one.get("context") or {}), **about}} for one in records]
+        return [
+            {**original, "run": self.run, "context": {**(original.get("context") or {}), **about}}
+            for original in records
+        ]

@@ -63,24 +63,28 @@ def flaps(context: Context) -> list[Json]:
     grown = state.grown(context, FLAPS, downs, _WINDOW)
     metrics = [metric("link_downs", grown.get(nic), "events", nic=nic) for nic in downs]
     full = [nic for nic, value in downs.items() if value == _FULL]
-    found = LimitFinding(
+    finding = LimitFinding(
         metrics,
         verdict="warn" if full else None,
-        reason=_told(blind, full),
+        reason=_reason(blind, full),
         blame="fabric",
         samples=[{"nic": nic, "link_downed": value, "window": grown.get(nic)} for nic, value in downs.items()],
         latched=True,
     )
-    one = report(context, FLAPS, found)
-    return [{**one, "scope": _scope(one, full)}]
+    record = report(context, FLAPS, finding)
+    return [{**record, "scope": _scope(record, full)}]
 
 
 def _scope(record: Json, more: t.Sequence[str] = ()) -> Json:
-    bad = {item["nic"] for item in record["metrics"] if "nic" in item and item["verdict"] in ("fail", "warn", "error")}
+    bad = {
+        measured["nic"]
+        for measured in record["metrics"]
+        if "nic" in measured and measured["verdict"] in ("fail", "warn", "error")
+    }
     return {"nic": sorted(bad | set(more))} if bad or more else {}
 
 
-def _told(blind: t.Sequence[str], full: t.Sequence[str]) -> str:
+def _reason(blind: t.Sequence[str], full: t.Sequence[str]) -> str:
     parts = [f"{', '.join(blind)}: no counter link_downed" if blind else ""]
     parts += [f"{', '.join(full)}: link_downed has stopped counting at 255; clear it with perfquery -R" if full else ""]
     return "; ".join(part for part in parts if part)
@@ -97,12 +101,12 @@ def errors(context: Context) -> list[Json]:
     grown = state.grown(context, ERRORS, flat, _DAY)
     metrics = [metric(key.split(" ")[1], value, "errors", nic=key.split(" ")[0]) for key, value in grown.items()]
     samples = [{"nic": nic, **{name: values.get(name) for name in _JUDGED}} for nic, values in counters.items()]
-    one = report(context, ERRORS, LimitFinding(metrics, blame="fabric", samples=samples))
-    return [{**one, "scope": _scope(one)}]
+    record = report(context, ERRORS, LimitFinding(metrics, blame="fabric", samples=samples))
+    return [{**record, "scope": _scope(record)}]
 
 
 def _counters(context: Context) -> tuple[Counters, LimitFinding | None]:
-    """Return the counters of all InfiniBand ports, or what stands in the way."""
+    """Return the counters of all InfiniBand ports, or the finding that there are none."""
     ports = [port for port in infiniband.read_sysfs(context.config.sysfs) if port.infiniband]
     if ports:
         return {nic: port.counters for nic, port in zip(names(ports), ports)}, None

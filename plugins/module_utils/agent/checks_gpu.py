@@ -15,8 +15,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import pci_gpus
 
-# nvidia-smi is asked three times. It tells of 8 GPUs within two seconds, without persistence mode within ten; who
-# waits for an epilog does not wait that long.
+# The checks of the module gpu_info, run by the agent, and a count that needs no driver. Private, stdlib only.
+
+
+# nvidia-smi runs three times. With 8 GPUs it takes two seconds, without persistence mode ten; in an epilog users wait
+# for it, and get less.
 TIMEOUT, IMPATIENT = 12.0, 8.0
 
 
@@ -43,8 +46,7 @@ def unstuck(context: Context) -> None:
 
 def _read(context: Context) -> Gpus:
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info as asked
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import read as ask
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import read as read_nvidia_smi
 
     config, profile = context.config, context.config.profile
     unstuck(context)
@@ -59,15 +61,15 @@ def _read(context: Context) -> Gpus:
         "run": context.run,
         "profile": profile.get("profile"),
     }
-    options = asked.options(params, config.node)
+    options = info.options(params, config.node)
     begin, start = context.now(), time.monotonic()
-    reading = ask(config.tools.get("nvidia_smi") or None, timeout, dict(config.environment))
+    reading = read_nvidia_smi(config.tools.get("nvidia_smi") or None, timeout, dict(config.environment))
     seen = info.see(reading, options, config.sysfs, None, config.proc)
     return Gpus(seen, options, begin, time.monotonic() - start)
 
 
 def inventory(context: Context) -> list[Json]:
-    """Judge what nvidia-smi says."""
+    """Judge the inventory that nvidia-smi prints."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info
 
     seen, options, begin, seconds = read(context)
@@ -76,11 +78,11 @@ def inventory(context: Context) -> list[Json]:
 
 def devices(context: Context) -> list[Json]:
     """Count the GPUs on the PCI bus: one that fell off it is gone from there, and sysfs answers at once."""
-    places = Path(context.config.sysfs, "bus/pci/devices")
-    if not places.is_dir():
-        return [context.record("gpu_devices", verdict="error", reason=f"{places} is not there")]
+    folder = Path(context.config.sysfs, "bus/pci/devices")
+    if not folder.is_dir():
+        return [context.record("gpu_devices", verdict="error", reason=f"{folder} is not there")]
     counted = metric("gpus", len(pci_gpus(context.config.sysfs)), "GPUs")
     if not context.config.gpus:
         return [context.record("gpu_devices", metrics=[counted])]
-    wanted = {"metric": "gpus", "op": ">=", "value": context.config.gpus, "unit": "GPUs", "source": "profile"}
-    return [context.record("gpu_devices", metrics=[compare(counted, wanted)])]
+    expected = {"metric": "gpus", "op": ">=", "value": context.config.gpus, "unit": "GPUs", "source": "profile"}
+    return [context.record("gpu_devices", metrics=[compare(counted, expected)])]

@@ -34,7 +34,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import (
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_xml import Gpu
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import pci_gpus
 
-# Checks of what GPUs count and how they are set, from what nvidia-smi said. Private, stdlib only.
+# Checks of the counters and settings of GPUs, from the output of nvidia-smi. Private, stdlib only.
 
 
 Field = t.Callable[[Gpu], t.Any]
@@ -68,20 +68,20 @@ def _flag(value: bool | None) -> int | None:
 
 
 def persistence(context: Context) -> list[Json]:
-    """Without persistence the driver forgets clocks, and each first job waits for it to start."""
+    """Check persistence mode: without it the driver forgets clocks, and each first job waits for it to start."""
     fields: list[tuple[str, str, Field]] = [("persistence", "flags", lambda gpu: _flag(gpu.persistence))]
     return [_measured(context, "gpu_persistence", fields, LimitFinding(blame="config", action="monitor"))]
 
 
 def clock_limits(context: Context) -> list[Json]:
     """Compare the highest clocks that a GPU offers with those of its kind; a lock leaves them as they are."""
-    wanted = (context.config.profile.get("gpu") or {}).get("max_clocks")
+    expected = (context.config.profile.get("gpu") or {}).get("max_clocks")
     highest = [
         {"check": "gpu_clock_limits", "metric": f"{name}_max", "op": ">=", "value": value, "unit": "MHz"}
-        for name, value in (wanted.items() if isinstance(wanted, dict) else ())
+        for name, value in (expected.items() if isinstance(expected, dict) else ())
         if isinstance(value, (int, float)) and not isinstance(value, bool)
     ]
-    more = [{**one, "source": "max_clocks of the profile", "verdict": "warn"} for one in highest]
+    more = [{**limit, "source": "max_clocks of the profile", "verdict": "warn"} for limit in highest]
     fields: list[tuple[str, str, Field]] = [
         ("graphics_max", "MHz", lambda gpu: gpu.max_clocks.graphics_mhz),
         ("memory_max", "MHz", lambda gpu: gpu.max_clocks.memory_mhz),
@@ -90,7 +90,7 @@ def clock_limits(context: Context) -> list[Json]:
 
 
 def idle(context: Context) -> list[Json]:
-    """Nobody's memory and processes on GPUs while no job runs; what is seen once may just be on its way out."""
+    """Look for memory and processes on GPUs while no job runs; seen once only, they may just be ending."""
     busy = _busy(context)
     seen = read(context).seen
     busy |= _busy(context)
@@ -98,18 +98,18 @@ def idle(context: Context) -> list[Json]:
         return [report(context, "gpu_idle", LimitFinding(verdict="skipped", reason="a job runs here"))]
     limit = limits(context, "gpu_idle")
     sure = context.suite == "boot" or context.kept("gpu_idle") is True
-    expect = limit if sure else [{**one, "verdict": "warn"} for one in limit]
+    expect = limit if sure else [{**expectation, "verdict": "warn"} for expectation in limit]
     fields: list[tuple[str, str, Field]] = [("processes", "processes", lambda gpu: len(gpu.processes))]
     if not _COHERENT.match(str((context.config.profile.get("gpu") or {}).get("model"))):
         fields.insert(0, ("memory_used", "MiB", lambda gpu: gpu.memory_used_mib))
-    one = _measured(context, "gpu_idle", fields, LimitFinding(blame="software", expect=expect))
-    context.keep("gpu_idle", one["verdict"] in ("fail", "warn"))
+    record = _measured(context, "gpu_idle", fields, LimitFinding(blame="software", expect=expect))
+    context.keep("gpu_idle", record["verdict"] in ("fail", "warn"))
     names = sorted({f"{p.pid} {p.name or ''}".strip() for gpu in seen.gpus.values() for p in gpu.processes})
-    return [{**one, "evidence": ", ".join(names)[:1000]}]
+    return [{**record, "evidence": ", ".join(names)[:1000]}]
 
 
 def _busy(context: Context) -> bool:
-    """In an epilog the job that has just ended does not count."""
+    """Say whether a job runs here; in an epilog the one that has just ended does not count."""
     return bool(node_access.jobs(node_access.processes(context.config.proc)) - node_access.ended(context.suite))
 
 
@@ -117,12 +117,12 @@ def _measured(
     context: Context,
     check: str,
     fields: t.Sequence[tuple[str, str, Field]],
-    found: LimitFinding,
+    finding: LimitFinding,
 ) -> Json:
     """Measure fields of all GPUs; what none of them has is left out, what one of them lacks is an error."""
     seen = read(context).seen
     if not seen.gpus:
-        return report(context, check, nothing(context, seen))
+        return report(context, check, no_gpus(context, seen))
     metrics: list[Json] = []
     for name, unit, field in fields:
         values = {index: field(gpu) for index, gpu in seen.gpus.items()}
@@ -132,13 +132,17 @@ def _measured(
         return report(
             context, check, LimitFinding(verdict="skipped", reason="nvidia-smi shows no such value of these GPUs")
         )
-    one = report(context, check, found._replace(metrics=metrics))
-    bad = {item["gpu"] for item in one["metrics"] if "gpu" in item and item["verdict"] in ("fail", "warn", "error")}
-    return {**one, "scope": {"gpu": sorted(bad)} if bad else {}}
+    record = report(context, check, finding._replace(metrics=metrics))
+    bad = {
+        measured["gpu"]
+        for measured in record["metrics"]
+        if "gpu" in measured and measured["verdict"] in ("fail", "warn", "error")
+    }
+    return {**record, "scope": {"gpu": sorted(bad)} if bad else {}}
 
 
-def nothing(context: Context, seen: ObservedGpus) -> LimitFinding:
-    """No GPU where none is planned is no finding; where nobody knows, nobody can say that all is well."""
+def no_gpus(context: Context, seen: ObservedGpus) -> LimitFinding:
+    """Return the finding of a node without GPUs: skipped where none is expected, else an error."""
     gpu = context.config.profile.get("gpu")
     none = isinstance(gpu, dict) and gpu.get("count") == 0
     if none and not seen.topology.gpus:
@@ -150,12 +154,12 @@ def nothing(context: Context, seen: ObservedGpus) -> LimitFinding:
 
 
 CLOCK_CHECK = "gpu_clock_lock"
-SETTINGS = "/etc/hpcai/gpu_clocks.json"  # what the role gpu_clocks was told
+SETTINGS = "/etc/hpcai/gpu_clocks.json"  # the request of the role gpu_clocks
 _SITE, _REMEMBERED = "the settings of role gpu_clocks", "what gpu_clocks set since the last boot"
 
 
 def lock(context: Context) -> list[Json]:
-    """Compare the clocks that were asked for with those that GPUs show, as far as an idle GPU tells them."""
+    """Compare the clocks that were requested with those that GPUs show, as far as an idle GPU shows them."""
     given = context.config.options(CLOCK_CHECK)
     try:
         settings = _settings(Path(given.get("settings") or SETTINGS))
@@ -165,40 +169,40 @@ def lock(context: Context) -> list[Json]:
         ]
     seen: ObservedGpus = read(context).seen
     if not seen.gpus:
-        return [report(context, CLOCK_CHECK, nothing(context, seen))]
+        return [report(context, CLOCK_CHECK, no_gpus(context, seen))]
     driver = str(seen.reading.query.driver_version) if seen.reading.query else ""
     entries = Record(given.get("record") or PATH).load(driver)
     metrics: list[Json] = []
     expect: list[Json] = []
     for index, shown in sorted(seen.gpus.items()):
         gpu, entry = _gpu(index, shown, driver), entries.get(shown.uuid or "", ClockEntry())
-        wanted = _site(gpu, settings)
-        source = _SITE if wanted is not None else _REMEMBERED
-        for domain, value in (wanted or _remembered(entry))._asdict().items():
+        site = _site(gpu, settings)
+        source = _SITE if site is not None else _REMEMBERED
+        for domain, value in (site or _remembered(entry))._asdict().items():
             now = None if value is None else shows(gpu, domain, value, entry)
             if now is not None:
                 metrics.append(metric(domain, now, "MHz", gpu=index))
                 expect += _limits(domain, value, index, source)
     if not metrics:
         return [report(context, CLOCK_CHECK, LimitFinding(verdict="skipped", reason=_silent(settings, entries)))]
-    one = report(context, CLOCK_CHECK, LimitFinding(blame="config", metrics=metrics, expect=expect))
-    bad = sorted({item["gpu"] for item in one["metrics"] if item["verdict"] != "pass"})
-    return [{**one, "scope": {"gpu": bad} if bad else {}}]
+    record = report(context, CLOCK_CHECK, LimitFinding(blame="config", metrics=metrics, expect=expect))
+    bad = sorted({measured["gpu"] for measured in record["metrics"] if measured["verdict"] != "pass"})
+    return [{**record, "scope": {"gpu": bad} if bad else {}}]
 
 
 def _settings(path: Path) -> Json | None:
-    """Return what the role was told, None where it was not applied."""
+    """Return the settings of the role, None where it was not applied."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        settings = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         raise ValueError(f"{path} holds no mapping")
-    return found
+    return settings
 
 
 def _site(gpu: ClockedGpu, settings: Json | None) -> ClockPair | None:
-    """Return the clocks that the site wants at all times, None where it has no say: clocks may come with jobs."""
+    """Return the clocks that the site sets at all times, None where it sets none: clocks may come with jobs."""
     if settings is None or settings.get("when") == "job":
         return None
     state, given = str(settings.get("state")), [settings.get(name) or None for name in ClockPair._fields]
@@ -210,8 +214,10 @@ def _remembered(entry: ClockEntry) -> ClockPair:
 
 
 def _gpu(index: int, shown: nvidia_smi_xml.Gpu, driver: str) -> ClockedGpu:
-    def whole(found: nvidia_smi_xml.GpuClocks) -> ClockPair:
-        return ClockPair(*(None if mhz is None else int(mhz) for mhz in (found.graphics_mhz, found.memory_mhz)))
+    def whole(shown_clocks: nvidia_smi_xml.GpuClocks) -> ClockPair:
+        return ClockPair(
+            *(None if mhz is None else int(mhz) for mhz in (shown_clocks.graphics_mhz, shown_clocks.memory_mhz))
+        )
 
     now = (whole(shown.max_clocks), whole(shown.clocks), whole(shown.application_clocks))
     about = (index, shown.uuid or "", shown.bus_id, shown.name or "", driver, shown.persistence)
@@ -219,7 +225,7 @@ def _gpu(index: int, shown: nvidia_smi_xml.Gpu, driver: str) -> ClockedGpu:
 
 
 def shows(gpu: ClockedGpu, domain: str, value: int, entry: ClockEntry) -> int | None:
-    """Return the clock that is to be compared; None when nothing can be told, or heat or power hold it down."""
+    """Return the clock to compare; None when an idle GPU does not show it, or heat or power hold it down."""
     setting = entry.of(domain)
     if clocks.near(gpu.application.of(domain), value) and not (setting and setting.by == "locked"):
         return gpu.application.of(domain)
@@ -242,7 +248,7 @@ def _silent(settings: Json | None, entries: t.Mapping[str, ClockEntry]) -> str:
     return "no clock that gpu_clocks set can be told now"
 
 
-# The check of what the NVLinks count: errors, links that did not recover, bit error rates. Private, stdlib only.
+# The check of the counters of NVLink: errors, links that did not recover, bit error rates. Private, stdlib only.
 
 
 NVLINK_CHECK = "gpu_nvlink_errors"
@@ -258,7 +264,7 @@ def errors(context: Context) -> list[Json]:
 
 def _errors(context: Context) -> LimitFinding:
     profile, bus = context.config.profile, pci_gpus(context.config.sysfs)
-    expected = any(one.get("check") == "gpu_nvlink" for one in context.config.expect)
+    expected = any(expectation.get("check") == "gpu_nvlink" for expectation in context.config.expect)
     if not bus and (profile.get("gpu") or {}).get("count") == 0:
         return LimitFinding(verdict="skipped", reason="no GPU is expected")
     try:
@@ -269,16 +275,16 @@ def _errors(context: Context) -> LimitFinding:
     outcome = run([path, "nvlink", "-e"], NVLINK_TIMEOUT, None, dict(context.config.environment))
     gpus = [gpu for gpu in nvidia_smi_nvlink.parse(outcome.out) if gpu.links]
     if not gpus:
-        said = nvidia_smi.message(f"{outcome.out}\n{outcome.err}")
+        message = nvidia_smi.message(f"{outcome.out}\n{outcome.err}")
         none = outcome.rc == 0 or any(word in f"{outcome.out}{outcome.err}" for word in _NONE)
-        if outcome.rc is not None and said is None and none and not expected:
+        if outcome.rc is not None and message is None and none and not expected:
             return LimitFinding(verdict="skipped", reason="these GPUs show no counters of NVLink")
         return LimitFinding(verdict="error", reason=f"nvidia-smi nvlink -e: {outcome.problem or 'it shows no link'}")
     return judged(context, gpus)
 
 
 def judged(context: Context, gpus: t.Sequence[nvidia_smi_nvlink.NvlinkErrorsGpu]) -> LimitFinding:
-    """Return the finding of what was counted."""
+    """Return the finding that follows from the counters."""
     metrics: list[Json] = []
     grown = state.grown(context, NVLINK_CHECK, {str(gpu.index): gpu.total("errors") for gpu in gpus}, _HOUR)
     for name, unit in (("errors", "errors"), ("recovery_failed", "events"), ("effective_ber", "errors/bit")):

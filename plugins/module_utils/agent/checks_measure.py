@@ -20,7 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import n
 
 LOOPBACK = "nccl_loopback"
 # NVLink and shared memory off: what is left between two GPUs of a node is the adapters. NVLink SHARP of H100 and newer
-# does not ask whether peers may be reached, it has a switch of its own.
+# does not depend on whether peers can be reached, it has a switch of its own.
 FABRIC_ONLY = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 _ENOUGH = 1 << 30
 
@@ -44,17 +44,17 @@ def gpu_bandwidth(context: Context) -> list[Json]:
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth_command as bandwidth
 
     given = {"gpus": context.config.gpus or None, "path": _tool(context, "nvbandwidth")}
-    asked = params(context, bandwidth.SPEC, tool="auto", **given)
-    return context.adopt(bandwidth_run.perform(asked, False)["checks"])
+    options = params(context, bandwidth.SPEC, tool="auto", **given)
+    return context.adopt(bandwidth_run.perform(options, False)["checks"])
 
 
 def nccl(context: Context) -> list[Json]:
-    """All GPUs of the node, as a job would use them."""
+    """Measure all GPUs of the node together, as a job would use them."""
     return _nccl(context, "nccl_tests", {})
 
 
 def nccl_loopback(context: Context) -> list[Json]:
-    """All GPUs of the node, through its adapters."""
+    """Measure all GPUs of the node through its adapters."""
     if not (context.config.profile.get("infiniband") or {}).get("count"):
         return [context.record(LOOPBACK, verdict="skipped", reason="no InfiniBand is known of this machine type")]
     return _nccl(context, LOOPBACK, FABRIC_ONLY)
@@ -66,11 +66,11 @@ def _nccl(context: Context, check: str, variables: t.Mapping[str, str]) -> list[
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import run
 
     profile = context.config.profile
-    limits = [one for one in context.config.expect if one["check"] == check and one.get("min_nodes", 1) < 2]
-    given: Json = {"expect": [{**one, "check": request.CHECK} for one in limits]}
+    limits = [limit for limit in context.config.expect if limit["check"] == check and limit.get("min_nodes", 1) < 2]
+    given: Json = {"expect": [{**limit, "check": request.CHECK} for limit in limits]}
     given.update(path=_tool(context, "nccl"), infiniband=bool(variables))
     nccl_of = profile.get("nccl") or {}
-    sizes = [one["size"] for one in limits if one.get("size")]
+    sizes = [limit["size"] for limit in limits if limit.get("size")]
     most = str((nccl_of.get("tests") or {}).get("max_size") or _ENOUGH)
     given.update(min_size=str(min(sizes)) if sizes else most, max_size=str(max(sizes)) if sizes else most)
     # One process has all GPUs, so there is nothing to launch.
@@ -78,43 +78,41 @@ def _nccl(context: Context, check: str, variables: t.Mapping[str, str]) -> list[
     given["topology_file"] = nccl_of.get("topology_file")
     given["environment"] = {**(nccl_of.get("environment") or {}), **context.config.environment, **variables}
     with tempfile.TemporaryDirectory(prefix="hpcai-nccl-") as folder:
-        found = run.perform(params(context, request.SPEC, **given), False, folder)
-    return context.adopt({**one, "check": check} for one in found["checks"])
+        result = run.perform(params(context, request.SPEC, **given), False, folder)
+    return context.adopt({**row, "check": check} for row in result["checks"])
 
 
 def infiniband_bandwidth(context: Context) -> list[Json]:
-    """Every adapter to itself."""
+    """Measure every adapter against itself."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import bandwidth as ib_bandwidth
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import bandwidth as infiniband_request
 
     fabric = context.config.profile.get("infiniband") or {}
     if not fabric.get("count"):
         reason = "no InfiniBand is known of this machine type"
         return [context.record("infiniband_bandwidth", verdict="skipped", reason=reason)]
     given = {"path": _tool(context, "perftest"), "devices": list(fabric.get("devices") or []), "timeout": 280.0}
-    asked = params(context, infiniband_request.SPEC, **given)
-    return context.adopt(ib_bandwidth.perform(asked, False)["checks"])
+    options = params(context, ib_bandwidth.SPEC, **given)
+    return context.adopt(ib_bandwidth.perform(options, False)["checks"])
 
 
 def storage_bandwidth(context: Context) -> list[Json]:
-    """The node's own scratch, where it stands: gigabytes for it would else go to the disk of the system."""
+    """Measure the node's own scratch where it is mounted: gigabytes would else go to the disk of the system."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import boot as use
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth as asked
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth as fio
 
     if not context.config.scratch:
         return [context.record("storage_bandwidth", verdict="skipped", reason="no scratch is configured")]
-    place = use.use(_looked(context))
-    if place["skipped"]:
-        return context.adopt([place["skipped"]])
-    mount = place["path"]
+    usage = use.use(_scratch_plan(context))
+    if usage["skipped"]:
+        return context.adopt([usage["skipped"]])
+    mount = usage["path"]
     given = {"paths": [mount], "fio": _tool(context, "fio"), "runtime": 20, "timeout": 120.0}
-    limits = [one for one in context.config.expect if one.get("path") in (None, mount)]
-    return context.adopt(fio.perform(params(context, asked.SPEC, expect=limits, **given), False)["checks"])
+    limits = [limit for limit in context.config.expect if limit.get("path") in (None, mount)]
+    return context.adopt(fio.perform(params(context, fio.SPEC, expect=limits, **given), False)["checks"])
 
 
-def _looked(context: Context) -> Json:
-    """Return what nvme_scratch says of the node in check mode."""
+def _scratch_plan(context: Context) -> Json:
+    """Return the result of nvme_scratch on this node in check mode."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import module as task
 
     known = {**params(context, task.SPEC), **(context.config.scratch or {})}
@@ -122,20 +120,20 @@ def _looked(context: Context) -> Json:
 
 
 def scratch(context: Context) -> list[Json]:
-    """Ask what nvme_scratch would change; that it would change anything means that scratch is not as it should be."""
+    """Run nvme_scratch in check mode; a change that it would make means that scratch is not as it should be."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import boot as use
 
     if not context.config.scratch:
         return [context.record("nvme_scratch", verdict="skipped", reason="no scratch is configured")]
-    found = _looked(context)
-    one = found["check"]
-    if found["changed"] and one["verdict"] in ("pass", "unjudged"):
-        one = {**one, "verdict": "fail", "class": "config", "reason": use.pending(found)}
-    return context.adopt([one])
+    plan = _scratch_plan(context)
+    record = plan["check"]
+    if plan["changed"] and record["verdict"] in ("pass", "unjudged"):
+        record = {**record, "verdict": "fail", "class": "config", "reason": use.pending(plan)}
+    return context.adopt([record])
 
 
 def hpl(context: Context) -> list[Json]:
-    """One rank per GPU, bound to the CPUs and memory that are near to it."""
+    """Run HPL with one rank per GPU, bound to the CPUs and memory near it."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_gpu import read
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run as hpl_run
@@ -152,8 +150,8 @@ def hpl(context: Context) -> list[Json]:
     given["gpu_memory_mib"] = (context.config.profile.get("gpu") or {}).get("memory_mib")
     with tempfile.TemporaryDirectory(prefix="hpcai-hpl-") as folder:
         given["directory"] = folder
-        found = hpl_run.perform(params(context, problem.SPEC, **given), False, folder)
-    return context.adopt(found["checks"])
+        result = hpl_run.perform(params(context, problem.SPEC, **given), False, folder)
+    return context.adopt(result["checks"])
 
 
 # Bandwidth between every two GPUs of a node, by nvbandwidth: the agent's check gpu_p2p. Private, stdlib only.
@@ -167,7 +165,7 @@ _TAIL = 2000
 
 def p2p(context: Context) -> list[Json]:
     """Copy from each GPU to each other one."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find as find
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_command import PLACES
 
@@ -175,8 +173,8 @@ def p2p(context: Context) -> list[Json]:
     if config.gpus == 1 or not (config.gpus or _expected(context)):
         return [context.record(CHECK, verdict="skipped", reason="fewer than two GPUs are known of this machine type")]
     try:
-        path = _find.find("nvbandwidth", config.tools.get("nvbandwidth") or None, PLACES["nvbandwidth"])
-    except _find.NotFound as exc:
+        path = find.find("nvbandwidth", config.tools.get("nvbandwidth") or None, PLACES["nvbandwidth"])
+    except find.NotFound as exc:
         return [context.record(CHECK, verdict="error", reason=str(exc))]
     argv = [path, "-t", TEST]
     outcome = run(argv, TIMEOUT, None, {**config.environment, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
@@ -184,7 +182,7 @@ def p2p(context: Context) -> list[Json]:
 
 
 def _expected(context: Context) -> bool:
-    return any(one["check"] == CHECK for one in context.config.expect)
+    return any(expectation["check"] == CHECK for expectation in context.config.expect)
 
 
 def judged(outcome: Outcome, argv: t.Sequence[str], context: Context) -> Json:
@@ -199,11 +197,11 @@ def judged(outcome: Outcome, argv: t.Sequence[str], context: Context) -> Json:
         return context.record(CHECK, verdict="fail", blame="hardware", reason=cause.text, **about)
     problem = outcome.problem or (cause.text if cause else "") or _problem(run, context.config.gpus)
     if problem or test is None or not test.values:
-        told = problem or f"nvbandwidth printed no number for {TEST}"
-        return context.record(CHECK, verdict="error", reason=told, **about)
+        reason = problem or f"nvbandwidth printed no number for {TEST}"
+        return context.record(CHECK, verdict="error", reason=reason, **about)
     # Where not all GPUs reach each other the profile expects nothing, and a pair without a number is no finding.
-    found = judge(CHECK, pairs(test.matrices[-1]), context.config.expect)
-    return context.record(CHECK, metrics=found, scope=scope(found), **about)
+    metrics = judge(CHECK, pairs(test.matrices[-1]), context.config.expect)
+    return context.record(CHECK, metrics=metrics, scope=scope(metrics), **about)
 
 
 def _problem(run: nvbandwidth.NvbandwidthRun | None, gpus: int) -> str:
@@ -228,8 +226,10 @@ def pairs(matrix: nvbandwidth.Matrix) -> list[Json]:
 
 def scope(metrics: t.Sequence[Json]) -> Json:
     """Name the one GPU that all bad pairs have in common, if there is one, else all of theirs."""
-    bad = [{one["gpu"], one["peer"]} for one in metrics if one["verdict"] in ("fail", "warn", "error")]
+    bad = [
+        {measured["gpu"], measured["peer"]} for measured in metrics if measured["verdict"] in ("fail", "warn", "error")
+    ]
     counts = collections.Counter(gpu for pair in bad for gpu in pair)
     common = [gpu for gpu, count in counts.items() if count == len(bad)]
-    found = common if len(common) == 1 else list(counts)
-    return {"gpu": sorted(found)} if found else {}
+    gpus = common if len(common) == 1 else list(counts)
+    return {"gpu": sorted(gpus)} if gpus else {}

@@ -25,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access impo
 TIMEOUT = 4.0
 
 
-class Here(NodeAccess):
+class ConfiguredNode(NodeAccess):
     """This node, with the system directories that the configuration names."""
 
     def __init__(self, config: AgentConfig) -> None:
@@ -43,7 +43,7 @@ def _run(name: str, context: Context) -> list[Json]:
     config = context.config
     profile = config.profile.get("profile")
     options = checks.NodeCheckOptions(config.node, config.expect, config.paths, run=context.run, profile=profile)
-    return context.adopt(checks.perform([name], options, Here(config)))
+    return context.adopt(checks.perform([name], options, ConfiguredNode(config)))
 
 
 def cpu_count(context: Context) -> list[Json]:
@@ -59,7 +59,7 @@ def disk_space(context: Context) -> list[Json]:
 
 
 def munge(context: Context) -> list[Json]:
-    """Ask the own daemon only; the check that talks to the controller is another one."""
+    """Check the node's own daemon; the check against the controller is another one."""
     return _run("munge", context)
 
 
@@ -70,10 +70,10 @@ _POISONED = re.compile(r"^HardwareCorrupted:\s+(\d+) kB$", re.MULTILINE)
 
 
 def profile(context: Context) -> list[Json]:
-    """Say so when nothing is known of the machine type: a node of which nothing is expected never fails."""
-    found = context.config.profile
-    name = found.get("sku") or found.get("profile") or "an unnamed machine type"
-    if found.get("known") is False or not found.get("expect"):
+    """Report a machine type without a profile: a node of which nothing is expected never fails."""
+    known = context.config.profile
+    name = known.get("sku") or known.get("profile") or "an unnamed machine type"
+    if known.get("known") is False or not known.get("expect"):
         reason = f"there is no profile for {name}: nothing is expected of this node, so nothing was proved"
         return [report(context, "profile", LimitFinding(verdict="error", reason=reason))]
     return [report(context, "profile", LimitFinding(verdict="pass"))]
@@ -86,13 +86,13 @@ def cpus_online(context: Context) -> list[Json]:
     metrics = [metric("online", online, "cpus"), metric("offline", present - online, "cpus")]
     # Without SMT the second threads are offline on purpose.
     single = node_access.text(folder / "smt/control") in ("off", "forceoff")
-    wanted = context.config.profile.get("vcpus")
+    expected = context.config.profile.get("vcpus")
     more = []
-    if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted > 0:
-        told = {"op": "==", "value": wanted, "unit": "cpus", "source": "vcpus of the profile"}
-        more = [{"check": "cpus_online", "metric": "online", **told}]
-    found = LimitFinding(metrics[:1], blame="config", more=more) if single else LimitFinding(metrics, more=more)
-    return [report(context, "cpus_online", found)]
+    if isinstance(expected, int) and not isinstance(expected, bool) and expected > 0:
+        limit = {"op": "==", "value": expected, "unit": "cpus", "source": "vcpus of the profile"}
+        more = [{"check": "cpus_online", "metric": "online", **limit}]
+    finding = LimitFinding(metrics[:1], blame="config", more=more) if single else LimitFinding(metrics, more=more)
+    return [report(context, "cpus_online", finding)]
 
 
 def memory_errors(context: Context) -> list[Json]:
@@ -117,7 +117,7 @@ def memory_errors(context: Context) -> list[Json]:
 
 
 def _sum(values: t.Sequence[int | None]) -> int | None:
-    """One controller that does not tell makes the sum unknown."""
+    """Return the sum, None where one controller has no number."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
 
@@ -131,8 +131,10 @@ def swap(context: Context) -> list[Json]:
     size = sum(int(row[-3]) for row in rows) * 1024
     more = [limits.SWAP] if context.config.profile.get("vm_size") else []
     samples = [{"device": row[0], "bytes": int(row[-3]) * 1024} for row in rows]
-    found = LimitFinding([metric("swap", size, "bytes")], blame="config", action="monitor", samples=samples, more=more)
-    return [report(context, "swap", found)]
+    finding = LimitFinding(
+        [metric("swap", size, "bytes")], blame="config", action="monitor", samples=samples, more=more
+    )
+    return [report(context, "swap", finding)]
 
 
 # The check of processes that a job left behind. Reported, never killed. Private, stdlib only.
@@ -142,7 +144,7 @@ CHECK = "leftover_processes"
 # login.defs: UID_MIN and UID_MAX; from there to 65535 are services (systemd's own, Debian's slurm) and nobody.
 _PEOPLE = range(1000, 60001)
 _DIRECTORY = 65536
-_TOLD = 20
+_LISTED = 20
 
 
 def leftover(context: Context) -> list[Json]:
@@ -151,17 +153,23 @@ def leftover(context: Context) -> list[Json]:
     if not every:
         return [report(context, CHECK, LimitFinding(verdict="error", reason=f"{context.config.proc} shows no process"))]
     services = _service(context.config.mailbox_user)
-    found = left(every, node_access.ended(context.suite), services, logins=context.suite == "epilog")
-    stuck = [process for process in found if process.state == "D"]
-    reason = f"{len(found)} processes of users without a job here" if found else ""
+    leftovers = left(every, node_access.ended(context.suite), services, logins=context.suite == "epilog")
+    stuck = [process for process in leftovers if process.state == "D"]
+    reason = f"{len(leftovers)} processes of users without a job here" if leftovers else ""
     if stuck:
         reason += f", {len(stuck)} of them in uninterruptible sleep, which only a reboot ends"
     samples = [
-        {"pid": one.pid, "user": _name(one.uid), "job": one.job, "state": one.state, "command": one.command[:120]}
-        for one in found[:_TOLD]
+        {
+            "pid": process.pid,
+            "user": _name(process.uid),
+            "job": process.job,
+            "state": process.state,
+            "command": process.command[:120],
+        }
+        for process in leftovers[:_LISTED]
     ]
-    metrics = [metric("processes", len(found), "processes"), metric("uninterruptible", len(stuck), "processes")]
-    verdict = "warn" if found else "pass"
+    metrics = [metric("processes", len(leftovers), "processes"), metric("uninterruptible", len(stuck), "processes")]
+    verdict = "warn" if leftovers else "pass"
     return [report(context, CHECK, LimitFinding(metrics, verdict, reason, "software", samples=samples))]
 
 
@@ -179,8 +187,8 @@ def left(
     """
     running = node_access.jobs(every) - set(gone)
     owners = {process.uid for process in every if process.job in running}
-    found = [process for process in every if _is_left(process, running, owners, services)]
-    return [process for process in found if process.job or logins]
+    leftovers = [process for process in every if _is_left(process, running, owners, services)]
+    return [process for process in leftovers if process.job or logins]
 
 
 def _is_left(

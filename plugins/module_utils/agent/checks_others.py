@@ -27,7 +27,7 @@ _FAILED = "Health check failed:"
 
 
 def nhc(context: Context) -> list[Json]:
-    """Read what its latest run left: the time, its exit status and what it printed."""
+    """Read the file of its latest run: the time, its exit status and its output."""
     options = context.config.options("nhc")
     path = Path(str(options.get("result", NHC)))
     try:
@@ -57,7 +57,7 @@ def _nhc(context: Context, status: int, text: str, drains: bool) -> Json:
 
 
 def healthagent(context: Context) -> list[Json]:
-    """Ask its daemon what it last found; nothing is run for that."""
+    """Return the last reports of its daemon; no check is run for that."""
     program = str(context.config.options("healthagent").get("program", HEALTH))
     done = run([program, "-s"], _TIMEOUT)
     if done.problem:
@@ -72,22 +72,22 @@ def healthagent(context: Context) -> list[Json]:
 def _reports(context: Context, modules: t.Any) -> list[Json]:
     if not isinstance(modules, dict) or not modules:
         return [context.record("healthagent", verdict="error", reason="healthagent reports no module")]
-    found = []
+    records = []
     for module, checks in sorted(modules.items()):
         scope = {"module": str(module)}
         if not isinstance(checks, dict) or not checks:
             reason = f"its module {module} reports no check"
-            found.append(context.record("healthagent", verdict="error", reason=reason, scope=scope))
+            records.append(context.record("healthagent", verdict="error", reason=reason, scope=scope))
             continue
         for name, report in sorted(checks.items()):
-            found.append(_report(context, {**scope, "check": str(name)}, report if isinstance(report, dict) else {}))
-    return found
+            records.append(_report(context, {**scope, "check": str(name)}, report if isinstance(report, dict) else {}))
+    return records
 
 
 def _report(context: Context, scope: Json, report: Json) -> Json:
     status = report.get("status")
     verdict = _VERDICT.get(status, "error") if isinstance(status, str) else "error"
-    told = next((report[key] for key in ("message", "description") if isinstance(report.get(key), str)), "")
-    reason = f"{scope['module']} {scope['check']}: {told or f'status {status!r}'}"
+    text = next((report[key] for key in ("message", "description") if isinstance(report.get(key), str)), "")
+    reason = f"{scope['module']} {scope['check']}: {text or f'status {status!r}'}"
     blame = _BLAME.get(scope["module"], "software")
     return context.record("healthagent", verdict=verdict, blame=blame, reason=reason, scope=scope)

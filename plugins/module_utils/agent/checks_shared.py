@@ -16,65 +16,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import node_access
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import LimitFinding, report
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.node_access import ProbeResult, acting_as
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
-
-# What the controller left in the mailbox for the nodes: its time and a munge credential. Private, stdlib only.
-
-
-NAME = "controller.json"
-STALE = 900.0
-_PROBE = 4096
-
-
-class Letter(t.NamedTuple):
-    """The file. ``time`` is the controller's clock, ``written`` the file server's at the same moment.
-
-    ``age`` is told by the file server alone, so a wrong clock of this node does not make it wrong.
-    """
-
-    time: float
-    credential: str
-    written: float
-    age: float
-
-
-class Share(t.NamedTuple):
-    """What the shared directory did with our own file, and the letter or why there is none."""
-
-    probe: node_access.ProbeResult
-    letter: Letter | None
-    problem: str
-
-
-def share(context: Context) -> Share:
-    """Write a probe and read the letter, once for all checks of a suite."""
-    return t.cast(Share, context.once("share", lambda: _share(context)))
-
-
-def _share(context: Context) -> Share:
-    config = context.config
-    folder = Path(config.mailbox)
-    with node_access.acting_as(config.mailbox_user):
-        if not folder.is_dir():
-            raise BrokenError(f"{folder} is not there: is {config.shared_dir or 'the shared directory'} mounted?")
-        done = node_access.probe(folder, _PROBE)
-        try:
-            return Share(done, _read_letter(folder / NAME, context.now() if done.served is None else done.served), "")
-        except (OSError, ValueError) as exc:
-            return Share(done, None, f"{folder / NAME}: {getattr(exc, 'strerror', None) or exc}")
-
-
-def _read_letter(path: Path, now: float) -> Letter:
-    with path.open("rb") as file:
-        raw = json.loads(file.read(65536).decode())
-    written = path.stat().st_mtime
-    time, credential = (raw.get("time"), raw.get("credential")) if isinstance(raw, dict) else (None, None)
-    moment = finite(time)
-    if moment is None or not isinstance(credential, str) or not credential.startswith("MUNGE:"):
-        raise ValueError("a mapping with time and credential is needed")
-    return Letter(moment, credential.strip(), written, now - written)
-
 
 # Checks of what a node shares with its cluster: the directory, the munge key, the time. Private, stdlib only.
 
@@ -108,7 +52,7 @@ def munge(context: Context) -> list[Json]:
 
 
 def _munge(context: Context) -> LimitFinding:
-    ask = node_access.reach(context).ask
+    ask = node_access.node_commands(context).ask
     made = ask(["munge", "-n"])
     if made.problem:
         return LimitFinding(verdict="fail", reason=f"munge: {made.problem}", blame="config")
@@ -131,29 +75,29 @@ def _munge(context: Context) -> LimitFinding:
     if status.startswith(("Expired", "Rewound")):
         return LimitFinding(metrics, "fail", f"unmunge: {status}: the clocks of node and controller differ", "config")
     invalid = status.startswith("Invalid")
-    told = f"unmunge: {status}; {_KEY}" if invalid else f"unmunge: {status}"
-    return LimitFinding(metrics, "fail" if invalid else "error", told, "config")
+    reason = f"unmunge: {status}; {_KEY}" if invalid else f"unmunge: {status}"
+    return LimitFinding(metrics, "fail" if invalid else "error", reason, "config")
 
 
 def _status(outcome: Outcome) -> str:
-    """Return what unmunge made of a credential: one that it does not open is named on standard error alone."""
+    """Return the status that unmunge gives a credential; of one that it does not open only standard error has it."""
     if outcome.out.strip():
-        return facts.credential(outcome.out)
+        return facts.munge_status(outcome.out)
     return outcome.problem.rpartition("unmunge: Error: ")[2]
 
 
 def _letter(context: Context) -> Letter | str:
     """Return the controller's letter, or why it proves nothing."""
     try:
-        found = share(context)
+        shared = share(context)
     except (BrokenError, OSError) as exc:
         return str(exc)
-    if found.letter is None:
-        return found.problem
-    if found.letter.age > STALE:
+    if shared.letter is None:
+        return shared.problem
+    if shared.letter.age > STALE:
         name = Path(context.config.mailbox, NAME)
-        return f"{name} is {found.letter.age:.0f} s old: the controller's reconciler does not run"
-    return found.letter
+        return f"{name} is {shared.letter.age:.0f} s old: the controller's reconciler does not run"
+    return shared.letter
 
 
 def clock_skew(context: Context) -> list[Json]:
@@ -170,16 +114,73 @@ def clock_skew(context: Context) -> list[Json]:
         return [report(context, "clock_skew", LimitFinding(verdict="error", reason=reason))]
     skew = done.skew - (encoded(context, letter) - letter.written)
     evidence = f"node minus controller: {skew:.2f} s (node minus file server: {done.skew:.2f} s)"
-    found = LimitFinding([metric("skew", abs(skew), "s")], blame="config", evidence=evidence)
-    return [report(context, "clock_skew", found)]
+    finding = LimitFinding([metric("skew", abs(skew), "s")], blame="config", evidence=evidence)
+    return [report(context, "clock_skew", finding)]
 
 
 def encoded(context: Context, letter: Letter) -> float:
     """Return when the controller made the letter: munge's own time cannot be forged, the other one is finer."""
     try:
-        outcome = node_access.reach(context).ask(["unmunge"], letter.credential)
+        outcome = node_access.node_commands(context).ask(["unmunge"], letter.credential)
     except BrokenError:
         return letter.time
     match = _ENCODED.search(outcome.out)
-    told = float(match.group(1)) if match else letter.time
-    return letter.time if abs(told - letter.time) < 2 else told
+    munge_time = float(match.group(1)) if match else letter.time
+    return letter.time if abs(munge_time - letter.time) < 2 else munge_time
+
+
+# What the controller left in the mailbox for the nodes: its time and a munge credential. Private, stdlib only.
+
+
+NAME = "controller.json"
+STALE = 900.0
+_PROBE = 4096
+
+
+class Letter(t.NamedTuple):
+    """The file. ``time`` is the controller's clock, ``written`` the file server's at the same moment.
+
+    ``age`` is told by the file server alone, so a wrong clock of this node does not make it wrong.
+    """
+
+    time: float
+    credential: str
+    written: float
+    age: float
+
+
+class Share(t.NamedTuple):
+    """The probe of the shared directory, and the letter or why there is none."""
+
+    probe: ProbeResult
+    letter: Letter | None
+    problem: str
+
+
+def share(context: Context) -> Share:
+    """Write a probe and read the letter, once for all checks of a suite."""
+    return t.cast(Share, context.once("share", lambda: _share(context)))
+
+
+def _share(context: Context) -> Share:
+    config = context.config
+    folder = Path(config.mailbox)
+    with acting_as(config.mailbox_user):
+        if not folder.is_dir():
+            raise BrokenError(f"{folder} is not there: is {config.shared_dir or 'the shared directory'} mounted?")
+        done = node_access.probe(folder, _PROBE)
+        try:
+            return Share(done, _read_letter(folder / NAME, context.now() if done.served is None else done.served), "")
+        except (OSError, ValueError) as exc:
+            return Share(done, None, f"{folder / NAME}: {getattr(exc, 'strerror', None) or exc}")
+
+
+def _read_letter(path: Path, now: float) -> Letter:
+    with path.open("rb") as file:
+        raw = json.loads(file.read(65536).decode())
+    written = path.stat().st_mtime
+    time, credential = (raw.get("time"), raw.get("credential")) if isinstance(raw, dict) else (None, None)
+    moment = finite(time)
+    if moment is None or not isinstance(credential, str) or not credential.startswith("MUNGE:"):
+        raise ValueError("a mapping with time and credential is needed")
+    return Letter(moment, credential.strip(), written, now - written)

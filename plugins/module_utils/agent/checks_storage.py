@@ -17,94 +17,101 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import nod
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import LimitFinding, report
 
+# Checks of the node's own file systems: writable, with room, and an array that is whole. Private, stdlib only.
+
+
 _HEALTHY = ("clean", "active", "active-idle", "write-pending", "read-auto")
 _PROBE = 1 << 20
 
 
 def mounted(context: Context) -> list[node_access.MountedFilesystem]:
-    """Return what is mounted, as this process sees it."""
-    found = context.once("mounts", lambda: node_access.parse(node_access.needed(Path(context.config.proc, "mounts"))))
-    return t.cast("list[node_access.MountedFilesystem]", found)
+    """Return the mounts, as this process sees them."""
+    mounts = context.once("mounts", lambda: node_access.parse(node_access.needed(Path(context.config.proc, "mounts"))))
+    return t.cast("list[node_access.MountedFilesystem]", mounts)
 
 
 def filesystems(context: Context) -> list[Json]:
     """Look at the root, the agent's spool and the paths of the configuration."""
-    wanted = list(dict.fromkeys(["/", context.config.spool, *context.config.paths]))
+    paths = list(dict.fromkeys(["/", context.config.spool, *context.config.paths]))
     every = mounted(context)
     metrics: list[Json] = []
     readonly: list[str] = []
-    for path in wanted:
+    for path in paths:
         mount = node_access.holding(every, path)
         if mount is None or mount.network:
             continue
         if mount.read_only:
             readonly.append(path)
         metrics += _room(context, path)
-    told = "".join(f"{', '.join(readonly)}: the file system is read-only; see the kernel log for errors of its disk")
-    found = LimitFinding(
+    reason = "".join(f"{', '.join(readonly)}: the file system is read-only; see the kernel log for errors of its disk")
+    finding = LimitFinding(
         metrics,
         verdict="fail" if readonly else None,
-        reason=told if readonly else "",
+        reason=reason if readonly else "",
         blame="hardware" if readonly else "config",
     )
-    return [report(context, "filesystems", found)]
+    return [report(context, "filesystems", finding)]
 
 
 def _room(context: Context, path: str) -> list[Json]:
-    """Return what is free; file systems that make inodes as they need them count none."""
+    """Return the free space and inodes; file systems that make inodes as they need them count none."""
     stat = context.once("statvfs", lambda: os.statvfs)
-    found = None
+    usage = None
     # What will be made there takes its room from what holds it now.
-    for place in (Path(path), *Path(path).parents):
+    for folder in (Path(path), *Path(path).parents):
         try:
-            found = stat(str(place))
+            usage = stat(str(folder))
             break
         except FileNotFoundError:
             continue
         except OSError:
             break
-    if found is None:
+    if usage is None:
         return [metric("free", None, "%", path=path)]
-    free = 100.0 * found.f_bavail / found.f_blocks if found.f_blocks else None
+    free = 100.0 * usage.f_bavail / usage.f_blocks if usage.f_blocks else None
     room = [metric("free", free, "%", path=path)]
-    return room + ([metric("free_inodes", found.f_favail, "inodes", path=path)] if found.f_files else [])
+    return room + ([metric("free_inodes", usage.f_favail, "inodes", path=path)] if usage.f_files else [])
 
 
 def _scratch(context: Context, check: str) -> tuple[node_access.MountedFilesystem | None, Json | None]:
-    """Return the mount of the scratch, or the record that says why there is nothing to look at."""
+    """Return the mount of the scratch, or the record that says why there is none."""
     config = context.config.scratch
     path = str(config.get("mount") or "/mnt/resource_nvme") if config else ""
     if not config:
         return None, report(context, check, LimitFinding(verdict="skipped", reason="no scratch is configured"))
-    found = node_access.at(mounted(context), path)
-    if found is None and config.get("fallback"):
+    mount = node_access.at(mounted(context), path)
+    if mount is None and config.get("fallback"):
         reason = f"nothing is mounted at {path}, {config['fallback']} stands in for it"
         return None, report(context, check, LimitFinding(verdict="warn", reason=reason, blame="config"))
-    if found is None:
+    if mount is None:
         reason = f"nothing is mounted at {path}: what jobs write there fills the system disk"
         return None, report(context, check, LimitFinding(verdict="fail", reason=reason))
-    return found, None
+    return mount, None
 
 
 def scratch_array(context: Context) -> list[Json]:
-    """Ask the kernel about the array under the scratch: how many disks it has, and whether each is there."""
+    """Check the array under the scratch by sysfs: how many disks it has, and whether each is present."""
     mount, record = _scratch(context, "scratch_array")
     if mount is None:
         return [record] if record else []
     name = context.once("realpath", lambda: os.path.realpath)(mount.source).rpartition("/")[2]
     disks = (context.config.scratch or {}).get("count")
-    wanted = disks if isinstance(disks, int) and not isinstance(disks, bool) else None
-    return [report(context, "scratch_array", array(Path(context.config.sysfs, "block", name), wanted, mount.path))]
+    expected = disks if isinstance(disks, int) and not isinstance(disks, bool) else None
+    return [report(context, "scratch_array", array(Path(context.config.sysfs, "block", name), expected, mount.path))]
 
 
-def array(block: Path, wanted: int | None, path: str) -> LimitFinding:
+def array(block: Path, expected: int | None, path: str) -> LimitFinding:
     """Judge an array by its directory in sysfs; a disk without an array is one disk. The path is for people."""
     md = block / "md"
     if not block.is_dir():
         return LimitFinding(verdict="error", reason=f"the kernel has no {block.name}")
     members = node_access.listed(md, "dev-*") if md.is_dir() else [block]
     state = node_access.text(md / "array_state") if md.is_dir() else "active"
-    bad = [f"{path.name[4:]} is {said}" for path, said in ((p, _member(p)) for p in members) if said and md.is_dir()]
+    bad = [
+        f"{path.name[4:]} is {problem}"
+        for path, problem in ((p, _member(p)) for p in members)
+        if problem and md.is_dir()
+    ]
     disks, degraded = (
         node_access.number(md / "raid_disks") if md.is_dir() else 1,
         node_access.number(md / "degraded") or 0,
@@ -117,7 +124,7 @@ def array(block: Path, wanted: int | None, path: str) -> LimitFinding:
     whole = len(members) - len(bad)
     limits = [
         {"check": "scratch_array", "metric": "disks", "op": "==", "value": count, "unit": "disks", "source": source}
-        for count, source in ((disks, "what the array was made of"), (wanted, "count of nvme_scratch"))
+        for count, source in ((disks, "what the array was made of"), (expected, "count of nvme_scratch"))
         if count is not None
     ]
     reason = f"{block.name}: {'; '.join(problems)}" if problems else ""
@@ -126,13 +133,13 @@ def array(block: Path, wanted: int | None, path: str) -> LimitFinding:
 
 
 def _member(path: Path) -> str:
-    """Say what is wrong with a member; of a disk that was pulled the array itself still says that all is well."""
+    """Return what is wrong with a member; of a disk that was pulled the array may still report that all is well."""
     state = node_access.text(path / "state") or "in an unknown state"
     if "in_sync" not in state.split(",") or "faulty" in state:
         return state
     name, sysfs = path.name[len("dev-") :], path.parents[3]
-    there = (sysfs / "block" / name).is_dir() or (sysfs / "class/block" / name).is_dir()
-    return "" if there else "gone"
+    present = (sysfs / "block" / name).is_dir() or (sysfs / "class/block" / name).is_dir()
+    return "" if present else "gone"
 
 
 def scratch_probe(context: Context) -> list[Json]:
@@ -155,10 +162,10 @@ def nvme_disks(context: Context) -> list[Json]:
     if not count:
         return [report(context, "nvme_disks", LimitFinding(verdict="skipped", reason="no NVMe disk is expected"))]
     folders = node_access.listed(Path(context.config.sysfs, "class/nvme"), "nvme*")
-    found = [path for path in folders if model.lower() in (node_access.text(path / "model") or "").lower()]
-    dead = [path.name for path in found if (node_access.text(path / "state") or "live") != "live"]
+    disks = [path for path in folders if model.lower() in (node_access.text(path / "model") or "").lower()]
+    dead = [path.name for path in disks if (node_access.text(path / "state") or "live") != "live"]
     named = f"profile: {count} of {model or 'any model'}"
     limit = {"check": "nvme_disks", "metric": "disks", "op": "==", "value": count, "unit": "disks", "source": named}
-    metrics = [metric("disks", len(found) - len(dead), "disks")]
+    metrics = [metric("disks", len(disks) - len(dead), "disks")]
     reason = f"{', '.join(dead)}: the controller does not answer" if dead else ""
     return [report(context, "nvme_disks", LimitFinding(metrics, reason=reason, more=[limit]))]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The agent's check of XID and SXid messages in the kernel log, and what each of them asks for."""
+"""The agent's check of XID and SXid messages in the kernel log, and the action for each of them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.xid impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import address
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import pci_gpus
 
-# What each Xid asks for: isolate, reboot, reset or monitor. Pure, private.
+# The action for each Xid: isolate, reboot, reset or monitor. Pure, private.
 
 
 ACTIONS = ("monitor", "reset", "reboot", "isolate")
 
 
 class XidRule(t.NamedTuple):
-    """What to do, who is to blame, and what the code means."""
+    """The action for a code, the class to blame, and what the code means."""
 
     action: str
     blame: str
@@ -86,7 +86,7 @@ _RECOVERY_NUMBERS = {1: "reset", 2: "reboot", 3: "reset", 4: "reset"}
 
 
 def rule_of(event: Event) -> XidRule | None:
-    """Return what an event asks for; None for the news that a GPU needs nothing any more."""
+    """Return the rule for an event; None for the message that a GPU needs nothing any more."""
     if event.code is None:
         return XidRule("monitor", "software", "a message that cannot be read")
     if event.kind == "SXid":
@@ -140,27 +140,27 @@ def xid(context: Context) -> list[Json]:
     events = parser.parse(kernel_log(context), boot_time(context))
     indexes = {address(bus): index for index, bus in enumerate(pci_gpus(context.config.sysfs))}
     every = [(_record(context, fault, indexes), fault.last.time) for fault in faults(events, boot_time(context))]
-    found = [one for one, last in every if not state.over(context.kept(state.FORGIVEN), one, last)]
-    known = {(one["context"].get("code"), str(one["scope"])) for one in found}
-    kept = [one for one in context.latched.values() if one["check"] == CHECK]
-    found += [one for one in kept if (one["context"].get("code"), str(one["scope"])) not in known]
-    return found or [report(context, CHECK, LimitFinding(verdict="pass"))]
+    records = [record for record, last in every if not state.over(context.kept(state.FORGIVEN), record, last)]
+    known = {(record["context"].get("code"), str(record["scope"])) for record in records}
+    kept = [record for record in context.latched.values() if record["check"] == CHECK]
+    records += [record for record in kept if (record["context"].get("code"), str(record["scope"])) not in known]
+    return records or [report(context, CHECK, LimitFinding(verdict="pass"))]
 
 
 def kernel_log(context: Context) -> str:
     """Return the kernel's messages; a log without any line is a log that cannot be read."""
     source = context.config.kernel_log
     if not isinstance(source, str):
-        return node_access.reach(context).get(list(source))
+        return node_access.node_commands(context).get(list(source))
     try:
         with Path(source).open("rb") as file:
             file.seek(max(0, Path(source).stat().st_size - node_access.LARGEST))
-            found = file.read(node_access.LARGEST).decode(errors="replace")
+            text = file.read(node_access.LARGEST).decode(errors="replace")
     except OSError as exc:
         raise BrokenError(f"{source} cannot be read: {exc.strerror or exc}") from exc
-    if not found.strip():
+    if not text.strip():
         raise BrokenError(f"{source} is empty")
-    return found
+    return text
 
 
 def boot_time(context: Context) -> float | None:
@@ -171,21 +171,21 @@ def boot_time(context: Context) -> float | None:
 
 
 def faults(events: t.Sequence[parser.Event], boot: float | None) -> list[XidFault]:
-    """Put together what is about the same thing, the worst first; what an earlier boot left is over."""
-    found: dict[tuple[t.Any, ...], XidFault] = {}
+    """Return the faults, one for each code and device, the worst first; events of an earlier boot are left out."""
+    known: dict[tuple[t.Any, ...], XidFault] = {}
     for event in events:
         rule = rule_of(event)
         old = event.time is not None and boot is not None and event.time < boot - _SLACK
         if rule is None or old:
             continue
         key = (event.kind, event.code, event.bus_id)
-        before = found.get(key)
+        before = known.get(key)
         if before is None:
-            found[key] = XidFault(rule, event, event, 1)
+            known[key] = XidFault(rule, event, event, 1)
             continue
-        worse = max(before.rule, rule, key=lambda one: ACTIONS.index(one.action))
-        found[key] = XidFault(worse, before.first, event, before.times + 1)
-    order = sorted(found.values(), key=lambda one: -ACTIONS.index(one.rule.action))
+        worse = max(before.rule, rule, key=lambda candidate: ACTIONS.index(candidate.action))
+        known[key] = XidFault(worse, before.first, event, before.times + 1)
+    order = sorted(known.values(), key=lambda fault: -ACTIONS.index(fault.rule.action))
     return order[:_MOST]
 
 
@@ -198,7 +198,7 @@ def _record(context: Context, fault: XidFault, indexes: t.Mapping[t.Any, int]) -
     name = f"{event.kind} {event.code}" if event.code is not None else event.kind
     times = f", {fault.times} times" if fault.times > 1 else ""
     sample = {"code": code, "bus_id": event.bus_id, "count": fault.times, "text": event.text}
-    found = LimitFinding(
+    finding = LimitFinding(
         verdict="warn" if rule.action == "monitor" else "fail",
         reason=f"{name} on {where}{times}: {rule.meaning}",
         blame=rule.blame,
@@ -209,4 +209,4 @@ def _record(context: Context, fault: XidFault, indexes: t.Mapping[t.Any, int]) -
         latched=rule.action != "monitor",
         code=code,
     )
-    return report(context, CHECK, found)
+    return report(context, CHECK, finding)

@@ -32,88 +32,92 @@ def latch_command(argv: t.Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="hpcai-agent latch")
     parser.add_argument("--config", default=check.PATH)
     parser.add_argument("--clear", metavar="KEY", help=f"a key as shown, or {ALL}")
-    asked = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     try:
-        found = check.load(asked.config)
-        if asked.clear:
-            return clear(found, asked.clear)
-        state, problem = agent_state.load(found.home, found.node, host(found.proc))
+        config = check.load(options.config)
+        if options.clear:
+            return clear(config, options.clear)
+        state, problem = agent_state.load(config.home, config.node, host(config.proc))
     except (check.ConfigError, OSError) as exc:
         sys.stderr.write(f"hpcai-agent latch: {exc}\n")
         return 1
     if problem:
-        sys.stderr.write(f"hpcai-agent latch: {agent_state.state_path(found.home)}: {problem}\n")
-    for key, one in sorted(state["latched"].items()):
-        sys.stdout.write(f"{json.dumps({'key': key, 'time': one['time'], 'reason': one['reason']})}\n")
+        sys.stderr.write(f"hpcai-agent latch: {agent_state.state_path(config.home)}: {problem}\n")
+    for key, fault in sorted(state["latched"].items()):
+        sys.stdout.write(f"{json.dumps({'key': key, 'time': fault['time'], 'reason': fault['reason']})}\n")
     return 1 if problem else 0
 
 
-def clear(found: check.AgentConfig, key: str) -> int:
-    """Forget one latched fault or all of them."""
-    with agent_state.locked(found.home):
-        state, dummy = agent_state.load(found.home, found.node, host(found.proc))
+def clear(config: check.AgentConfig, key: str) -> int:
+    """Remove one latched fault or all of them from the state; return 1 where it is not latched."""
+    with agent_state.locked(config.home):
+        state, dummy = agent_state.load(config.home, config.node, host(config.proc))
         if key not in (ALL, *state["latched"]):
             sys.stderr.write(f"hpcai-agent latch: {key!r} is not latched\n")
             return 1
         gone = state["latched"] if key == ALL else {key: state["latched"][key]}
-        left = {name: one for name, one in state["latched"].items() if name not in gone}
+        left = {name: entry for name, entry in state["latched"].items() if name not in gone}
         kept = agent_state.forgiven(state["kept"], gone, time.time())
-        # Else the controller would be told of it until every suite has run again.
-        suites = {name: {**one, "records": _without(one["records"], key)} for name, one in state["suites"].items()}
+        # Else letters to the controller would have it until every suite has run again.
+        suites = {
+            name: {**entry, "records": _without(entry["records"], key)} for name, entry in state["suites"].items()
+        }
         agent_state.write(
-            agent_state.state_path(found.home), json.dumps({**state, "latched": left, "suites": suites, "kept": kept})
+            agent_state.state_path(config.home), json.dumps({**state, "latched": left, "suites": suites, "kept": kept})
         )
     return 0
 
 
 def _without(records: list[Json], key: str) -> list[Json]:
-    return [one for one in records if not (one["context"].get("latched") and key in (ALL, agent_state.key(one)))]
+    return [
+        entry for entry in records if not (entry["context"].get("latched") and key in (ALL, agent_state.key(entry)))
+    ]
 
 
-# hpcai-agent publish: put what this node found into the shared mailbox, for the reconciler. Private, stdlib only.
+# hpcai-agent publish: write this node's letter into the shared mailbox, for the reconciler. Private, stdlib only.
 
 
 SCHEMA = 1
 LIMIT = 20.0
-# A node that says nothing new says so this often, in seconds.
+# Seconds after which a letter is written again although nothing in it is new.
 OLD = 420.0
 LOCK = "publish.lock"
 
 
 def publish_command(argv: t.Sequence[str]) -> int:
-    """Publish and return 0, or say what kept it."""
+    """Publish and return 0, or print why not and return 1."""
     parser = argparse.ArgumentParser(prog="hpcai-agent publish")
     parser.add_argument("--config", default=check.PATH)
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds after which it has ended")
-    asked = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     try:
-        found = check.load(asked.config)
+        config = check.load(options.config)
     except check.ConfigError as exc:
-        return _told(str(exc))
-    if not found.mailbox:
-        return _told("mailbox is not set")
-    with contextlib.suppress(OSError):  # only root can have it, and only root is asked to
-        agent_state.private(Path(found.home, LOCK))
-        file = Path(found.home, LOCK).open("a")  # noqa: SIM115 - the child holds it as long as it hangs
+        return _failed(str(exc))
+    if not config.mailbox:
+        return _failed("mailbox is not set")
+    with contextlib.suppress(OSError):  # only root can have it, and only root needs it
+        agent_state.private(Path(config.home, LOCK))
+        file = Path(config.home, LOCK).open("a")  # noqa: SIM115 - the child holds it as long as it hangs
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return _told(f"an earlier one still waits for {found.mailbox}")
-    problem = runner.bounded(lambda say: publish(found), asked.limit)
-    return _told(f"{found.mailbox}: {problem}") if problem else 0
+            return _failed(f"an earlier one still waits for {config.mailbox}")
+    problem = runner.bounded(lambda say: publish(config), options.limit)
+    return _failed(f"{config.mailbox}: {problem}") if problem else 0
 
 
-def _told(problem: str) -> int:
+def _failed(problem: str) -> int:
     sys.stderr.write(f"hpcai-agent publish: {problem}\n")
     return 1
 
 
-def publish(found: check.AgentConfig) -> None:
-    """Be the child: read the state, become the mailbox's owner, write."""
-    state, problem = agent_state.load(found.home, found.node, host(found.proc))
+def publish(config: check.AgentConfig) -> None:
+    """Read the state, become the mailbox's owner, and write the letter; runs in a child."""
+    state, problem = agent_state.load(config.home, config.node, host(config.proc))
     letter = compose(state, time.time(), problem)
-    _become(found.mailbox_user)
-    path = Path(found.mailbox, f"{found.node}.json")
+    _become(config.mailbox_user)
+    path = Path(config.mailbox, f"{config.node}.json")
     with contextlib.suppress(OSError, ValueError):
         if not due(json.loads(path.read_bytes()), letter):
             return
@@ -123,7 +127,7 @@ def publish(found: check.AgentConfig) -> None:
 
 
 def _become(user: str) -> None:
-    """A server of files does not know this node's root."""
+    """Become the owner of the mailbox, as a file server does not trust this node's root."""
     if user and os.geteuid() == 0:
         import pwd
 
@@ -134,25 +138,25 @@ def _become(user: str) -> None:
 
 
 def compose(state: Json, moment: float, problem: str = "") -> Json:
-    """Return the letter: what did not pass in the latest run of each suite, and what is latched."""
+    """Return the letter: records of the latest run of each suite that did not pass, and latched ones."""
     runs = state["suites"].values()
     latched = list(state["latched"].values())
-    seen = [one for run in runs for one in run["records"]]
-    told = [one for one in seen if one["verdict"] not in ("pass", "skipped") and one not in latched]
+    seen = [record for run in runs for record in run["records"]]
+    news = [record for record in seen if record["verdict"] not in ("pass", "skipped") and record not in latched]
     about = {name: state[name] for name in ("node", "boot_id", "physical_host")}
     return {
         "schema": SCHEMA,
         **about,
         "time": moment,
         "suites": {name: run["time"] for name, run in state["suites"].items()},
-        "records": [*latched, *told],
-        "counts": dict(collections.Counter(one["verdict"] for one in seen)),
+        "records": [*latched, *news],
+        "counts": dict(collections.Counter(record["verdict"] for record in seen)),
         "problem": problem,
     }
 
 
 def due(before: t.Any, letter: Json) -> bool:
-    """Return whether the letter says something new, or the one that lies there is old."""
+    """Return whether the letter has news, or the one in the mailbox is old."""
     moment = finite(before.get("time")) if isinstance(before, dict) else None
     if moment is None:
         return True
@@ -160,8 +164,8 @@ def due(before: t.Any, letter: Json) -> bool:
 
 
 def _news(letter: Json) -> t.Any:
-    """Leave out what differs every time: a finding is the same one a minute later."""
+    """Return the parts of a letter that make it new; times and numbers differ each time, and are left out."""
     records = letter.get("records")
-    told = [one for one in records if isinstance(one, dict)] if isinstance(records, list) else []
-    findings = sorted(str([one.get(name) for name in ("check", "verdict", "class", "scope")]) for one in told)
+    known = [record for record in records if isinstance(record, dict)] if isinstance(records, list) else []
+    findings = sorted(str([record.get(name) for name in ("check", "verdict", "class", "scope")]) for record in known)
     return [letter.get(name) for name in ("boot_id", "physical_host", "problem")], findings

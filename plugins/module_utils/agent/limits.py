@@ -22,8 +22,8 @@ _NHC = "mej/nhc nhc.conf (9c4a38c)"
 
 
 def _limit(check: str, metric: str, op: str, value: float, unit: str, source: str, verdict: str = "fail") -> Json:
-    told = {"check": check, "metric": metric, "op": op, "value": value, "unit": unit, "source": source}
-    return {**told, "verdict": verdict}
+    limit = {"check": check, "metric": metric, "op": op, "value": value, "unit": unit, "source": source}
+    return {**limit, "verdict": verdict}
 
 
 BUILT_IN: t.Sequence[Json] = (
@@ -138,15 +138,19 @@ SWAP = _limit(
 
 
 def limits(context: Context, check: str, more: t.Sequence[Json] = ()) -> list[Json]:
-    """Return what is expected of a check: what the profile says, then what is here, then what the check adds."""
-    told = [one for one in context.config.expect if one.get("check") == check]
-    known = {one["metric"] for one in told}
-    own = [one for one in (*BUILT_IN, *more) if one["check"] == check and one["metric"] not in known]
-    return [*told, *own]
+    """Return the expectations of a check: those of the profile, else those of this file and of the check itself."""
+    given = [expectation for expectation in context.config.expect if expectation.get("check") == check]
+    known = {expectation["metric"] for expectation in given}
+    own = [
+        expectation
+        for expectation in (*BUILT_IN, *more)
+        if expectation["check"] == check and expectation["metric"] not in known
+    ]
+    return [*given, *own]
 
 
 class LimitFinding(t.NamedTuple):
-    """What a check saw beside its metrics; the worse of its verdict and theirs counts.
+    """Metrics of a check and its own verdict on what they do not show; the worse of both counts.
 
     ``more`` is expected beside the limits of the profile and of this file, ``expect`` in their place.
     """
@@ -165,28 +169,33 @@ class LimitFinding(t.NamedTuple):
     expect: t.Sequence[Json] | None = None
 
 
-def report(context: Context, check: str, found: LimitFinding) -> Json:
+def report(context: Context, check: str, finding: LimitFinding) -> Json:
     """Judge the metrics and return the record; an action is named only where there is something to do."""
-    quiet = found.verdict in ("skipped", "error")
-    wanted = limits(context, check, found.more) if found.expect is None else found.expect
-    expect = [] if quiet else wanted
+    quiet = finding.verdict in ("skipped", "error")
+    expectations = limits(context, check, finding.more) if finding.expect is None else finding.expect
+    expect = [] if quiet else expectations
     # What a machine does not have is not measured; that is no hole, but of what its profile expects.
-    names, told = {one["name"] for one in found.metrics}, context.config.expect if found.metrics else []
-    metrics = judge(check, found.metrics, [one for one in expect if one["metric"] in names or one in told])
-    judged = overall(metrics) if metrics and not quiet else found.verdict
-    verdict = next((one for one in _WORST if one in (judged, found.verdict)), found.verdict or judged)
+    names, promised = (
+        {measured["name"] for measured in finding.metrics},
+        context.config.expect if finding.metrics else [],
+    )
+    metrics = judge(
+        check, finding.metrics, [limit for limit in expect if limit["metric"] in names or limit in promised]
+    )
+    judged = overall(metrics) if metrics and not quiet else finding.verdict
+    verdict = next((worst for worst in _WORST if worst in (judged, finding.verdict)), finding.verdict or judged)
     bad = verdict in ("fail", "warn")
-    reasons = [found.reason, explain(metrics)] if not quiet else [found.reason]
+    reasons = [finding.reason, explain(metrics)] if not quiet else [finding.reason]
     return context.record(
         check,
         verdict=verdict,
         metrics=metrics,
-        blame=found.blame,
+        blame=finding.blame,
         reason="; ".join(part for part in reasons if part),
-        scope=dict(found.scope),
-        samples=list(found.samples),
-        evidence=found.evidence,
-        action=found.action if verdict == "fail" else "monitor" if verdict == "warn" else "",
-        latched=found.latched and verdict == "fail",
-        code=found.code if bad else None,
+        scope=dict(finding.scope),
+        samples=list(finding.samples),
+        evidence=finding.evidence,
+        action=finding.action if verdict == "fail" else "monitor" if verdict == "warn" else "",
+        latched=finding.latched and verdict == "fail",
+        code=finding.code if bad else None,
     )

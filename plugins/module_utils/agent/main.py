@@ -57,7 +57,7 @@ def _whole() -> None:
 
 
 def _quietly(status: int) -> int:
-    """A reader that has gone must not change the exit status: Slurm would drain the node for it."""
+    """Flush the output; a reader that has gone must not change the exit status, or Slurm drains the node."""
     for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
         try:
             stream.flush()

@@ -28,8 +28,8 @@ TIMEOUT = 5.0
 LARGEST = 16 << 20
 
 
-class Reach:
-    """The node below the roots that the configuration names; tests give another way to run programs."""
+class NodeCommands:
+    """The programs of the node and the roots of its sysfs and proc; tests give another way to run programs."""
 
     def __init__(self, sysfs: str, proc: str, runner: t.Callable[..., Outcome] = run) -> None:
         self.sysfs, self.proc, self._runner = Path(sysfs), Path(proc), runner
@@ -39,21 +39,21 @@ class Reach:
         return NodeAccess(seconds, self._runner).ask(argv, data)
 
     def get(self, argv: t.Sequence[str], seconds: float = TIMEOUT) -> str:
-        """Run a program that has to succeed and to say something."""
+        """Return the output of a program that has to succeed and to print something."""
         outcome = self.ask(argv, None, seconds)
         if outcome.problem or not outcome.out.strip():
             raise BrokenError(f"{' '.join(argv)}: {outcome.problem or 'no output'}")
         return outcome.out
 
 
-def reach(context: Context) -> Reach:
-    """Return the way to the node that all checks of a suite share."""
+def node_commands(context: Context) -> NodeCommands:
+    """Return the NodeCommands that all checks of a suite share."""
     config = context.config
-    return t.cast(Reach, context.once("reach", lambda: Reach(config.sysfs, config.proc)))
+    return t.cast(NodeCommands, context.once("node_commands", lambda: NodeCommands(config.sysfs, config.proc)))
 
 
 def text(path: str | Path) -> str | None:
-    """Return what a small file holds, None where it is not there; parts of sysfs refuse to be read."""
+    """Return the text of a small file, None where it cannot be read, as parts of sysfs cannot."""
     try:
         with Path(path).open("rb") as file:
             return file.read(LARGEST).decode(errors="replace").strip()
@@ -62,21 +62,21 @@ def text(path: str | Path) -> str | None:
 
 
 def needed(path: str | Path) -> str:
-    """Return what a file holds that every system has."""
-    found = text(path)
-    if not found:
+    """Return the text of a file that every system has; raises BrokenError where it is missing or empty."""
+    content = text(path)
+    if not content:
         raise BrokenError(f"{path} cannot be read or is empty")
-    return found
+    return content
 
 
 def number(path: str | Path) -> int | None:
     """Return the whole number in a file, None for everything else."""
-    found = text(path) or ""
-    return int(found) if found.isascii() and found.isdigit() and len(found) < 20 else None
+    content = text(path) or ""
+    return int(content) if content.isascii() and content.isdigit() and len(content) < 20 else None
 
 
 def listed(folder: str | Path, pattern: str = "*") -> list[Path]:
-    """Return what is in a directory, nothing where there is none."""
+    """Return the paths in a directory, none where there is no directory."""
     try:
         return sorted(Path(folder).glob(pattern))
     except OSError:
@@ -85,7 +85,7 @@ def listed(folder: str | Path, pattern: str = "*") -> list[Path]:
 
 @contextlib.contextmanager
 def acting_as(user: str) -> t.Iterator[None]:
-    """Do as another user: file servers take root for nobody. Without being root this changes nothing."""
+    """Act as another user, where root: file servers take root for nobody."""
     if not user or os.geteuid() != 0:
         yield
         return
@@ -143,92 +143,15 @@ def _plain(text: str) -> str:
 
 def holding(mounts: t.Sequence[MountedFilesystem], path: str) -> MountedFilesystem | None:
     """Return the file system that a path is on."""
-    inside = [one for one in mounts if path == one.path or path.startswith(f"{one.path.rstrip('/')}/")]
-    longest = max((len(one.path) for one in inside), default=0)
-    return next((one for one in reversed(inside) if len(one.path) == longest), None)
+    inside = [mount for mount in mounts if path == mount.path or path.startswith(f"{mount.path.rstrip('/')}/")]
+    longest = max((len(mount.path) for mount in inside), default=0)
+    return next((mount for mount in reversed(inside) if len(mount.path) == longest), None)
 
 
 def at(mounts: t.Sequence[MountedFilesystem], path: str) -> MountedFilesystem | None:
-    """Return what is mounted at a path itself, however that is written."""
-    place = posixpath.normpath(path)
-    return next((one for one in reversed(mounts) if one.path == place), None)
-
-
-# Which jobs run on this node, from its processes: no command of Slurm is asked. Private, stdlib only.
-
-
-# The daemon of each step calls itself so; "slurmstepd infinity" only keeps a cgroup.
-_STEP = re.compile(r"slurmstepd: \[(\d{1,12})\b")
-_CGROUP = re.compile(r"/job_(\d{1,12})(?:/|$)", re.MULTILINE)
-_UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
-_STATE = re.compile(r"^State:\s+(\S)", re.MULTILINE)
-# In uninterruptible sleep, and a child of init, for whoever started it has gone. Its command line could not be read.
-_STAT = re.compile(r"(\d{1,12}) \((.{1,64})\) D 1 ")
-_NOBODY = 4294967295
-
-
-class JobProcess(t.NamedTuple):
-    """A process. ``login`` is the user who logged in to start it, ``job`` the job whose cgroup it is in."""
-
-    pid: int
-    uid: int
-    login: int | None
-    job: str
-    state: str
-    group: str
-    command: str
-
-
-def processes(proc: str | Path) -> list[JobProcess]:
-    """Return all processes; one that ends meanwhile is none."""
-    found = (_process(path) for path in listed(proc, "[0-9]*") if path.name.isdigit())
-    return [process for process in found if process]
-
-
-def _process(path: Path) -> JobProcess | None:
-    status = text(path / "status")
-    if not status:
-        return None
-    uid, state = _UID.search(status), _STATE.search(status)
-    if uid is None:
-        return None
-    group = text(path / "cgroup") or ""
-    job = _CGROUP.search(group)
-    command = (text(path / "cmdline") or "").replace("\0", " ").strip()
-    return JobProcess(
-        int(path.name),
-        int(uid.group(1)),
-        _login(text(path / "loginuid")),
-        job.group(1) if job else "",
-        state.group(1) if state else "",
-        group,
-        command,
-    )
-
-
-def _login(found: str | None) -> int | None:
-    """Daemons have no login: the kernel writes the largest number for it."""
-    number = int(found) if found and found.isascii() and found.isdigit() else _NOBODY
-    return None if number >= _NOBODY else number
-
-
-def hung(proc: str | Path, name: str) -> list[int]:
-    """Return the programs that earlier checks left behind in the kernel, which no signal ends."""
-    found = (_STAT.match(text(path / "stat") or "") for path in listed(proc, "[0-9]*"))
-    return [int(one.group(1)) for one in found if one and one.group(2) == name]
-
-
-def jobs(every: t.Iterable[JobProcess]) -> set[str]:
-    """Return the jobs that have a step here."""
-    matches = (_STEP.match(process.command) for process in every if process.uid == 0)
-    return {match.group(1) for match in matches if match}
-
-
-def ended(suite: str, environment: t.Mapping[str, str] | None = None) -> set[str]:
-    """Return the job whose epilog this is; its steps have ended, even where their daemons have not yet."""
-    known = os.environ if environment is None else environment
-    job = known.get("SLURM_JOB_ID", "") if suite == "epilog" else ""
-    return {job} if job else set()
+    """Return the file system mounted at the path itself, however that is written."""
+    point = posixpath.normpath(path)
+    return next((mount for mount in reversed(mounts) if mount.path == point), None)
 
 
 # Write a file, read it back from where it is stored, and compare. Private, stdlib only.
@@ -257,13 +180,13 @@ class ProbeResult(t.NamedTuple):
 
 def probe(folder: str | Path, size: int, data: bytes | None = None) -> ProbeResult:
     """Write and read ``size`` bytes of chance in a directory; nothing of it stays."""
-    begin, wanted = time.monotonic(), os.urandom(size) if data is None else data
+    begin, sent = time.monotonic(), os.urandom(size) if data is None else data
     # A name that nobody can take before us: all may write where jobs write.
     path = Path(folder, f"{_NAME}{os.urandom(8).hex()}")
     try:
         clean(folder)
         try:
-            found = _through(path, wanted)
+            stored = _through(path, sent)
             served, skew = _times(path.with_suffix(".d"))
         finally:
             with contextlib.suppress(OSError):
@@ -272,16 +195,18 @@ def probe(folder: str | Path, size: int, data: bytes | None = None) -> ProbeResu
         kind = "hardware" if exc.errno in _DISK else "config"
         return ProbeResult(time.monotonic() - begin, f"{folder}: {exc.strerror or exc}", kind, full=exc.errno in _FULL)
     seconds = time.monotonic() - begin
-    if hashlib.sha256(found).digest() == hashlib.sha256(wanted).digest():
+    if hashlib.sha256(stored).digest() == hashlib.sha256(sent).digest():
         return ProbeResult(seconds, served=served, skew=skew)
-    wrong = next((at for at, (one, other) in enumerate(zip(found, wanted)) if one != other), min(len(found), size))
+    wrong = next(
+        (at for at, (actual, expected) in enumerate(zip(stored, sent)) if actual != expected), min(len(stored), size)
+    )
     return ProbeResult(
-        seconds, f"{folder}: {len(found)} of {size} bytes came back, the first wrong one is number {wrong}"
+        seconds, f"{folder}: {len(stored)} of {size} bytes came back, the first wrong one is number {wrong}"
     )
 
 
 def _through(path: Path, data: bytes) -> bytes:
-    """Return what the storage has; the page cache would only prove that memory works.
+    """Return the bytes that the storage has; the page cache would only prove that memory works.
 
     By its name it is not opened again: where all may write, something else could be there by then.
     """
@@ -296,7 +221,7 @@ def _through(path: Path, data: bytes) -> bytes:
 
 
 def _times(folder: Path) -> tuple[float, float]:
-    """A new directory gets its time from whoever serves the file system; of files a client may tell its own time."""
+    """Return the file server's time and how far ours is ahead, by a new directory: of files clients set times."""
     folder.mkdir(mode=0o700)
     now = time.time()
     try:
@@ -313,3 +238,80 @@ def clean(folder: str | Path, now: float | None = None) -> None:
         with contextlib.suppress(OSError):
             if moment - path.lstat().st_mtime > _OLD:
                 path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+# Which jobs run on this node, from its processes: no command of Slurm is run. Private, stdlib only.
+
+
+# The daemon of each step calls itself so; "slurmstepd infinity" only keeps a cgroup.
+_STEP = re.compile(r"slurmstepd: \[(\d{1,12})\b")
+_CGROUP = re.compile(r"/job_(\d{1,12})(?:/|$)", re.MULTILINE)
+_UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
+_STATE = re.compile(r"^State:\s+(\S)", re.MULTILINE)
+# In uninterruptible sleep, and a child of init, as its parent has gone. Its command line could not be read.
+_STAT = re.compile(r"(\d{1,12}) \((.{1,64})\) D 1 ")
+_NOBODY = 4294967295
+
+
+class JobProcess(t.NamedTuple):
+    """A process. ``login`` is the user who logged in to start it, ``job`` the job whose cgroup it is in."""
+
+    pid: int
+    uid: int
+    login: int | None
+    job: str
+    state: str
+    group: str
+    command: str
+
+
+def processes(proc: str | Path) -> list[JobProcess]:
+    """Return all processes; one that ends meanwhile is none."""
+    candidates = (_process(path) for path in listed(proc, "[0-9]*") if path.name.isdigit())
+    return [process for process in candidates if process]
+
+
+def _process(path: Path) -> JobProcess | None:
+    status = text(path / "status")
+    if not status:
+        return None
+    uid, state = _UID.search(status), _STATE.search(status)
+    if uid is None:
+        return None
+    group = text(path / "cgroup") or ""
+    job = _CGROUP.search(group)
+    command = (text(path / "cmdline") or "").replace("\0", " ").strip()
+    return JobProcess(
+        int(path.name),
+        int(uid.group(1)),
+        _login(text(path / "loginuid")),
+        job.group(1) if job else "",
+        state.group(1) if state else "",
+        group,
+        command,
+    )
+
+
+def _login(content: str | None) -> int | None:
+    """Return the user id of a login; None for daemons, where the kernel writes the largest number."""
+    number = int(content) if content and content.isascii() and content.isdigit() else _NOBODY
+    return None if number >= _NOBODY else number
+
+
+def hung(proc: str | Path, name: str) -> list[int]:
+    """Return the programs that earlier checks left behind in the kernel, which no signal ends."""
+    matches = (_STAT.match(text(path / "stat") or "") for path in listed(proc, "[0-9]*"))
+    return [int(match.group(1)) for match in matches if match and match.group(2) == name]
+
+
+def jobs(every: t.Iterable[JobProcess]) -> set[str]:
+    """Return the jobs that have a step here."""
+    matches = (_STEP.match(process.command) for process in every if process.uid == 0)
+    return {match.group(1) for match in matches if match}
+
+
+def ended(suite: str, environment: t.Mapping[str, str] | None = None) -> set[str]:
+    """Return the job whose epilog this is; its steps have ended, even where their daemons have not yet."""
+    known = os.environ if environment is None else environment
+    job = known.get("SLURM_JOB_ID", "") if suite == "epilog" else ""
+    return {job} if job else set()

@@ -29,7 +29,7 @@ _FULL = ("full",)
 _ALWAYS = ("boot", "periodic", "full")
 _ROOT = ("boot", "epilog", "periodic")
 _JOB_ENDS = ("boot", "epilog", "periodic", "full")
-# What healthagent tells of, in place of our own checks.
+# The checks that healthagent makes, in place of our own.
 HEALTHAGENT = (
     "gpu",
     "gpu_xid",
@@ -44,7 +44,7 @@ HEALTHAGENT = (
 # Where each check is (file:function of this folder), what it costs in seconds on a healthy node, after how many seconds
 # it hangs, the suites that run it by themselves, and the records that it owes where that is not one of its own name.
 CHECKS: dict[str, AgentCheck] = {
-    # Checks of a node's own state: local files, milliseconds, nothing asks Slurm.
+    # Checks of a node's own state: local files, milliseconds, no call of Slurm.
     "profile": AgentCheck("checks_node:profile", 0.001, 1, _ALWAYS),
     "filesystems": AgentCheck("checks_storage:filesystems", 0.002, 3, SUITES),
     "nvme_disks": AgentCheck("checks_storage:nvme_disks", 0.003, 2, SUITES),
@@ -63,7 +63,7 @@ CHECKS: dict[str, AgentCheck] = {
     "gpu_memory_errors": AgentCheck("checks_gpu_state:memory_errors", 2.1, 12, _JOB_ENDS),
     "gpu_persistence": AgentCheck("checks_gpu_state:persistence", 2.1, 12, _ALWAYS),
     "gpu_clock_limits": AgentCheck("checks_gpu_state:clock_limits", 2.1, 12, _ALWAYS),
-    # nvidia-smi is asked once for all of these, whichever comes first.
+    # nvidia-smi runs once for all of these.
     "gpu_clock_lock": AgentCheck("checks_gpu_state:lock", 1.5, 12, _ALWAYS, needs_root=True),
     "gpu_idle": AgentCheck("checks_gpu_state:idle", 2.2, 12, _ROOT),
     "gpu_nvlink_errors": AgentCheck("checks_gpu_state:errors", 2.5, 8, _ALWAYS),
@@ -84,7 +84,7 @@ CHECKS: dict[str, AgentCheck] = {
     "infiniband_bandwidth": AgentCheck("checks_measure:infiniband_bandwidth", 61, 300, _FULL),
     "storage_bandwidth": AgentCheck("checks_measure:storage_bandwidth", 62, 150, _FULL),
     "hpl": AgentCheck("checks_measure:hpl", 300, 960, _FULL),
-    # Verdicts of other health checkers, handed on where the configuration says so.
+    # Verdicts of other health checkers; only where the configuration lists them.
     "nhc": AgentCheck("checks_others:nhc", 0.001, 1, ()),
     "healthagent": AgentCheck("checks_others:healthagent", 0.2, 8, ()),
 }
@@ -100,14 +100,14 @@ class SuitePlan(t.NamedTuple):
 
 
 def plan(config: AgentConfig, suite: str, only: t.Sequence[str] = (), budget: float | None = None) -> SuitePlan:
-    """Return what a suite runs: what the caller names, the configuration, or the agent's own list."""
+    """Return the checks of a suite: those that the caller names, or the configuration's, or the agent's own."""
     if suite not in SUITES:
         raise ConfigError(f"suite {suite!r} is none of {', '.join(SUITES)}")
     other = sorted(set(config.suites) - set(SUITES))
     if other:
         raise ConfigError(f"suites {', '.join(other)}: accepted are {', '.join(SUITES)}")
     given = config.suites.get(suite)
-    own = sorted((name for name, one in CHECKS.items() if suite in one.suites), key=lambda name: CHECKS[name].cost)
+    own = sorted((name for name, entry in CHECKS.items() if suite in entry.suites), key=lambda name: CHECKS[name].cost)
     names = list(only or (own if given is None or given.checks is None else given.checks))
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
@@ -120,23 +120,23 @@ def plan(config: AgentConfig, suite: str, only: t.Sequence[str] = (), budget: fl
 
 def perform(name: str, context: Context) -> list[Json]:
     """Run a check; whatever it raises is an error of the infrastructure, and so is saying nothing."""
-    module, dummy, function = CHECKS[name].place.partition(":")
+    module, dummy, function = CHECKS[name].function.partition(":")
     if CHECKS[name].needs_root and os.geteuid() != 0:
         reason = "it needs root: the node's own health check does it"
-        return [context.record(one, verdict="skipped", reason=reason) for one in owed(name)]
+        return [context.record(owed_name, verdict="skipped", reason=reason) for owed_name in owed(name)]
     try:
         check = getattr(importlib.import_module(f"{HOME}.{module}"), function)
-        found = list(check(context))
+        records = list(check(context))
     except BrokenError as exc:
         return errors(name, context, str(exc))
     except Exception as exc:  # a check of the agent must never take the others with it
         return errors(name, context, f"{type(exc).__name__}: {exc}")
-    return found or errors(name, context, "the check returned nothing")
+    return records or errors(name, context, "the check returned nothing")
 
 
 def errors(name: str, context: Context, reason: str) -> list[Json]:
     """Return an error for every record that a check owes."""
-    return [context.record(one, verdict="error", reason=reason) for one in owed(name)]
+    return [context.record(owed_name, verdict="error", reason=reason) for owed_name in owed(name)]
 
 
 def owed(name: str) -> t.Sequence[str]:

@@ -26,7 +26,7 @@ _LARGEST = 16 << 20
 
 
 class Child:
-    """A child process that runs a function and says JSON, one value a line."""
+    """A child process that runs a function and sends JSON values, one a line."""
 
     def __init__(self, work: t.Callable[[Say], None]) -> None:
         reader, writer = os.pipe()
@@ -39,7 +39,7 @@ class Child:
         os.set_blocking(reader, False)
 
     def listen(self, deadline: float) -> list[Json] | None:
-        """Return what the child said next, None when it has ended, and nothing when the time is over."""
+        """Return the next values from the child, None when it has ended, an empty list when the time is over."""
         while True:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._reader], [], [], left)[0]:
@@ -85,7 +85,7 @@ def _value(line: bytes) -> Json | None:
 
 
 def _live(work: t.Callable[[Say], None], writer: int) -> t.NoReturn:
-    """Be the child. Whoever reads our output must not wait for a child that hangs, so it gets none of it."""
+    """Be the child, without our standard files: whoever reads our output must not wait for a child that hangs."""
     status = 1
     try:
         null = os.open(os.devnull, os.O_RDWR)
@@ -111,12 +111,12 @@ def descendants(pid: int) -> list[int]:
     for name in os.listdir("/proc"):  # noqa: PTH208 - without pathlib this module is imported in no time
         if name.isdigit():
             children.setdefault(_parent(name), []).append(int(name))
-    found, ahead = [], [pid]
+    started, ahead = [], [pid]
     while ahead:
         below = children.get(ahead.pop(), [])
-        found += below
+        started += below
         ahead += below
-    return found
+    return started
 
 
 def _parent(pid: str) -> int:
@@ -133,12 +133,12 @@ def bounded(work: t.Callable[[Say], None], seconds: float) -> str:
     child, problem = Child(work), ""
     try:
         while True:
-            said = child.listen(deadline)
-            if said is None:
+            values = child.listen(deadline)
+            if values is None:
                 return problem
-            if not said:
+            if not values:
                 return f"not finished within {seconds:.3g} s"
-            problem = next((str(one["died"]) for one in said if "died" in one), problem)
+            problem = next((str(value["died"]) for value in values if "died" in value), problem)
     finally:
         child.end()
 
@@ -154,7 +154,7 @@ SETUP, SHARE = 0.4, 0.02
 
 
 class SuiteRun(t.NamedTuple):
-    """A suite as it is asked for; ``begin`` is on the monotonic clock."""
+    """The request to run a suite; ``begin`` is on the monotonic clock."""
 
     config: check.AgentConfig
     suite: str
@@ -168,7 +168,7 @@ class SuiteRun(t.NamedTuple):
 
 
 class SuiteResult(t.NamedTuple):
-    """What a suite found, what its checks want to keep, and where."""
+    """The records of a suite, what its checks keep for the next run, and the host that it ran on."""
 
     records: list[Json]
     kept: Json
@@ -183,17 +183,17 @@ def perform(run: SuiteRun) -> SuiteResult:
             for name in ahead:
                 result.records.extend(errors(run, name, f"not finished within {run.plan.budget:g} s", result.host))
             break
-        turn = _Turn(run, result, ahead, blind)
-        result = turn.go()
-        if ahead and not turn.ready and not blind:
-            blind = f"reading it: {turn.reason}"
+        child_pass = _ChildPass(run, result, ahead, blind)
+        result = child_pass.go()
+        if ahead and not child_pass.ready and not blind:
+            blind = f"reading it: {child_pass.reason}"
         elif ahead:
-            result.records.extend(errors(run, ahead.pop(0), turn.reason, result.host))
+            result.records.extend(errors(run, ahead.pop(0), child_pass.reason, result.host))
     return result._replace(records=once(result.records))
 
 
-class _Turn:
-    """What one child does of what is ahead; it takes away what it has done."""
+class _ChildPass:
+    """One child and the checks that are left; those that it has done are removed from the list."""
 
     def __init__(self, run: SuiteRun, result: SuiteResult, ahead: list[str], blind: str) -> None:
         self.ready, self.reason = False, "ended unexpectedly"
@@ -205,11 +205,11 @@ class _Turn:
         try:
             while self._ahead:
                 limit = self._limit()
-                said = child.listen(began + limit)
-                if not said:
-                    self.reason = self.reason if said is None else f"not finished within {limit:.3g} s"
+                values = child.listen(began + limit)
+                if not values:
+                    self.reason = self.reason if values is None else f"not finished within {limit:.3g} s"
                     break
-                ends = [self._hear(one) for one in said]
+                ends = [self._receive(value) for value in values]
                 if True in ends:
                     began = time.monotonic()
         finally:
@@ -220,24 +220,24 @@ class _Turn:
         own = registry.CHECKS[self._ahead[0]].limit if self.ready else max(SETUP, SHARE * self._run.plan.budget)
         return max(0.0, min(own, self._run.deadline - time.monotonic()))
 
-    def _hear(self, one: Json) -> bool:
-        """Take in what the child says and return whether something has come to its end."""
-        if "died" in one:
-            self.reason = str(one["died"])
-        elif "host" in one:
-            self._result = self._result._replace(host=BootedHost(*one["host"]))
-        elif "ready" in one:
+    def _receive(self, value: Json) -> bool:
+        """Take in one value from the child; return whether a step has ended with it."""
+        if "died" in value:
+            self.reason = str(value["died"])
+        elif "host" in value:
+            self._result = self._result._replace(host=BootedHost(*value["host"]))
+        elif "ready" in value:
             self.ready = True
             return True
-        elif self._ahead and one.get("end") == self._ahead[0]:
-            self._result.records.extend(trusted(self._run, self._ahead.pop(0), one.get("records"), self._result.host))
-            self._result.kept.update(one.get("keep") or {})
+        elif self._ahead and value.get("end") == self._ahead[0]:
+            self._result.records.extend(trusted(self._run, self._ahead.pop(0), value.get("records"), self._result.host))
+            self._result.kept.update(value.get("keep") or {})
             return True
         return False
 
 
 def _work(run: SuiteRun, names: t.Sequence[str], blind: str, say: Say) -> None:
-    """Be the child: look where we are, and run check after check."""
+    """Be the child: find out the host, read the state, and run check after check."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as host
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as spool
 
@@ -248,15 +248,15 @@ def _work(run: SuiteRun, names: t.Sequence[str], blind: str, say: Say) -> None:
     say({"ready": True})
     context = Context(run.config, run.suite, host=here, state=state, run=run.name, problem=problem)
     for name in names:
-        found = registry.perform(name, context)
-        say({"end": name, "records": found, "keep": context.keeping})
+        records = registry.perform(name, context)
+        say({"end": name, "records": records, "keep": context.keeping})
         context.state["kept"] = {**context.state["kept"], **context.keeping}
         context.keeping = {}
 
 
 def trusted(run: SuiteRun, name: str, records: t.Any, host: BootedHost) -> list[Json]:
-    """A check that returns something else than records has not passed."""
-    if isinstance(records, list) and records and all(agent_state.sound(one) for one in records):
+    """Return the records of a check, or errors where it returned something else."""
+    if isinstance(records, list) and records and all(agent_state.sound(record) for record in records):
         return records
     return errors(run, name, "the check returned no records", host)
 
@@ -266,8 +266,8 @@ def errors(run: SuiteRun, name: str, reason: str, host: BootedHost) -> list[Json
 
 
 def once(records: t.Sequence[Json]) -> list[Json]:
-    """Return every latched fault once, however many checks told of it; the first report is the one of the latch."""
+    """Return every latched fault once, however many checks reported it; the first record is the one of the latch."""
     seen: dict[str, Json] = {}
-    for number, one in enumerate(records):
-        seen.setdefault(agent_state.key(one) if one["context"].get("latched") else str(number), one)
+    for number, record in enumerate(records):
+        seen.setdefault(agent_state.key(record) if record["context"].get("latched") else str(number), record)
     return list(seen.values())

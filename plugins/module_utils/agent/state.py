@@ -22,7 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check impo
 SCHEMA = 1
 # A fault that repeats under ever new names must not fill the disk.
 MOST = 256
-# Under this name is kept when which fault was cleared by hand.
+# The name under which the times of faults that were cleared by hand are kept.
 FORGIVEN = "forgiven"
 _MISSED = {"fail", "error"}
 
@@ -33,7 +33,7 @@ def fresh(node: str, host: BootedHost) -> Json:
 
 
 def read(text: str | None, node: str, host: BootedHost) -> tuple[Json, str]:
-    """Return the state, and why it is empty if it should not be; what another boot left is gone on purpose."""
+    """Return the state, and why it lacks something; that of another boot is dropped on purpose, and no problem."""
     if text is None:
         return fresh(node, host), ""
     try:
@@ -48,48 +48,52 @@ def read(text: str | None, node: str, host: BootedHost) -> tuple[Json, str]:
     parts: Json = {name: raw.get(name) for name in ("latched", "suites", "kept")}
     if not all(isinstance(part, dict) for part in parts.values()):
         return fresh(node, host), "latched, suites and kept are no mappings"
-    latched = {name: one for name, one in parts["latched"].items() if sound(one)}
-    suites = {name: one for name, one in parts["suites"].items() if _run(one)}
+    latched = {name: entry for name, entry in parts["latched"].items() if sound(entry)}
+    suites = {name: entry for name, entry in parts["suites"].items() if _run(entry)}
     lost = len(parts["latched"]) - len(latched) + len(parts["suites"]) - len(suites)
-    found = {**fresh(node, host), "latched": latched, "suites": suites, "kept": parts["kept"]}
-    return found, f"{lost} of its entries are damaged" if lost else ""
+    state = {**fresh(node, host), "latched": latched, "suites": suites, "kept": parts["kept"]}
+    return state, f"{lost} of its entries are damaged" if lost else ""
 
 
-def sound(one: t.Any) -> bool:
-    """Return whether something is a check record that can be relied on, and does not contradict itself."""
-    if not isinstance(one, dict):
+def sound(record: t.Any) -> bool:
+    """Return whether something is a complete check record that does not contradict itself."""
+    if not isinstance(record, dict):
         return False
-    texts = all(isinstance(one.get(name), str) for name in ("check", "verdict", "reason"))
-    parts = all(isinstance(one.get(name), dict) for name in ("scope", "context"))
-    if not texts or not parts or finite(one.get("time")) is None or not isinstance(one.get("metrics"), list):
+    texts = all(isinstance(record.get(name), str) for name in ("check", "verdict", "reason"))
+    parts = all(isinstance(record.get(name), dict) for name in ("scope", "context"))
+    if not texts or not parts or finite(record.get("time")) is None or not isinstance(record.get("metrics"), list):
         return False
-    metrics = [item.get("verdict") if isinstance(item, dict) else None for item in one["metrics"]]
-    if not all(isinstance(verdict, str) and verdict in VERDICTS for verdict in (one["verdict"], *metrics)):
+    metrics = [metric.get("verdict") if isinstance(metric, dict) else None for metric in record["metrics"]]
+    if not all(isinstance(verdict, str) and verdict in VERDICTS for verdict in (record["verdict"], *metrics)):
         return False
-    contradicts = one["verdict"] == "pass" and not _MISSED.isdisjoint(metrics)
-    return one.get("class") in _classes(one["verdict"]) and not contradicts
+    contradicts = record["verdict"] == "pass" and not _MISSED.isdisjoint(metrics)
+    return record.get("class") in _classes(record["verdict"]) and not contradicts
 
 
 def _classes(verdict: str) -> t.Sequence[t.Any]:
-    """Return what can be to blame: whoever drains nodes goes by it."""
+    """Return the classes that a verdict may have; drains depend on them."""
     return CLASSES if verdict in ("fail", "warn") else ("infra",) if verdict == "error" else (None,)
 
 
-def _run(one: t.Any) -> bool:
-    whole = isinstance(one, dict) and finite(one.get("time")) is not None and isinstance(one.get("records"), list)
-    return whole and all(sound(record) for record in one["records"])
+def _run(suite_run: t.Any) -> bool:
+    whole = (
+        isinstance(suite_run, dict)
+        and finite(suite_run.get("time")) is not None
+        and isinstance(suite_run.get("records"), list)
+    )
+    return whole and all(sound(record) for record in suite_run["records"])
 
 
 def key(record: Json) -> str:
-    """Return what two reports of the same fault have in common: check, code and part."""
+    """Return the key that two records of the same fault share: check, code and part."""
     code = record["context"].get("code")
     scope = json.dumps(record["scope"], sort_keys=True, default=str)
     return ":".join([record["check"], "" if code is None else str(code), "" if scope == "{}" else scope])
 
 
 def forgiven(kept: Json, gone: t.Mapping[str, Json], time: float) -> Json:
-    """Return what is kept after faults were cleared: else their old messages and counts would latch them again."""
-    checks = {one["check"] for one in gone.values()}
+    """Return the kept values after faults were cleared, without old counts and messages that would latch them again."""
+    checks = {fault["check"] for fault in gone.values()}
     before = kept.get(FORGIVEN)
     known: Json = before if isinstance(before, dict) else {}
     rest = {name: value for name, value in kept.items() if name not in checks}
@@ -121,8 +125,8 @@ KEPT = 60
 LARGEST = 8 << 20
 
 
-class Places(t.NamedTuple):
-    """Where the state is, and where the records of many runs are."""
+class StateFolders(t.NamedTuple):
+    """The directories of the state, and of the records of many runs."""
 
     home: str
     spool: str
@@ -161,16 +165,16 @@ def private(path: Path) -> None:
     path.chmod(0o600)
 
 
-def save(places: Places, node: str, host: BootedHost, suite: str, records: t.Sequence[Json], kept: Json) -> None:
+def save(folders: StateFolders, node: str, host: BootedHost, suite: str, records: t.Sequence[Json], kept: Json) -> None:
     """Add what a suite found, one suite at a time; the state first, as the disk of the records may be full."""
-    folder = Path(places.spool, "records")
-    with locked(places.home):
-        # Whoever was killed while writing left these; with the lock nobody else writes.
-        for left in (*Path(places.home).glob(".state.json.*"), *folder.glob(".*.jsonl.*")):
+    folder = Path(folders.spool, "records")
+    with locked(folders.home):
+        # Left by a process that was killed while it wrote; with the lock no other one writes.
+        for left in (*Path(folders.home).glob(".state.json.*"), *folder.glob(".*.jsonl.*")):
             left.unlink()
-        state, dummy = load(places.home, node, host)
+        state, dummy = load(folders.home, node, host)
         moment = time.time()
-        write(state_path(places.home), json.dumps(merge(state, suite, moment, records, kept)))
+        write(state_path(folders.home), json.dumps(merge(state, suite, moment, records, kept)))
         _log(folder, suite, moment, records)
 
 
@@ -181,7 +185,7 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
 
 def _log(folder: Path, suite: str, moment: float, records: t.Sequence[Json]) -> None:
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    lines = "".join(f"{json.dumps(one)}\n" for one in records)
+    lines = "".join(f"{json.dumps(record)}\n" for record in records)
     write(folder / f"{suite}-{int(moment * 1e9)}.jsonl", lines)
     for old in sorted(folder.glob(f"{suite}-*.jsonl"))[:-KEPT]:
         with contextlib.suppress(OSError):
@@ -197,7 +201,7 @@ _MOST = 400
 
 
 def grown(context: Context, name: str, values: t.Mapping[str, float | None], seconds: float) -> dict[str, float]:
-    """Return by how much each counter grew within the last seconds, and keep what is needed to tell so again.
+    """Return by how much each counter grew within the last seconds, and keep the samples for the next run.
 
     The first value of a boot is where growth starts. A counter that fell was reset, and has grown from zero.
     """
@@ -207,11 +211,11 @@ def grown(context: Context, name: str, values: t.Mapping[str, float | None], sec
     for key, value in values.items():
         if finite(value) is None or value is None:
             continue
-        history = [one for one in before.get(key, []) if one[0] <= now]
+        history = [sample for sample in before.get(key, []) if sample[0] <= now]
         result[key] = sum(_steps([*history, (now, value)], now - seconds))
         # The last one from before the window is where it starts.
-        old = [one for one in history if one[0] < now - seconds][-1:]
-        young = [one for one in history if one[0] >= now - seconds]
+        old = [sample for sample in history if sample[0] < now - seconds][-1:]
+        young = [sample for sample in history if sample[0] >= now - seconds]
         kept[key] = [*old, *_thin(young), (now, value)]
     context.keep(name, kept)
     return result
@@ -232,44 +236,44 @@ def _before(kept: t.Any) -> dict[str, list[Sample]]:
     """Return what was kept, without what is no sample: the file may be damaged."""
     if not isinstance(kept, dict):
         return {}
-    found: dict[str, list[Sample]] = {}
+    samples: dict[str, list[Sample]] = {}
     for key, rows in kept.items():
         good = [(row[0], row[1]) for row in rows if _sound(row)] if isinstance(rows, list) else []
-        found[str(key)] = sorted(good)
-    return found
+        samples[str(key)] = sorted(good)
+    return samples
 
 
 def _sound(row: t.Any) -> bool:
-    return isinstance(row, (list, tuple)) and len(row) == 2 and all(finite(one) is not None for one in row)
+    return isinstance(row, (list, tuple)) and len(row) == 2 and all(finite(value) is not None for value in row)
 
 
 # Which boot of which machine this is. Private, stdlib only.
 
 
-# Hyper-V's key-value exchange: Azure's host tells its guests its name there.
+# Hyper-V's key-value exchange, in which Azure's host gives its guests its name.
 POOL = "/var/lib/hyperv/.kvp_pool_3"
 NAMES = ("PhysicalHostNameFullyQualified", "PhysicalHostName")
 _KEY, _VALUE = 512, 2048
 
 
 def host(proc: str = "/proc", pool: str = POOL) -> BootedHost:
-    """Read both; what cannot be read is empty, since neither is everywhere."""
+    """Return boot id and physical host; what cannot be read is empty, since neither is everywhere."""
     try:
         boot = Path(proc, "sys/kernel/random/boot_id").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         boot = ""
     try:
-        found = pairs(Path(pool).read_bytes())
+        exchanged = pairs(Path(pool).read_bytes())
     except OSError:
-        found = {}
-    return BootedHost(boot, next((found[name] for name in NAMES if found.get(name)), ""))
+        exchanged = {}
+    return BootedHost(boot, next((exchanged[name] for name in NAMES if exchanged.get(name)), ""))
 
 
 def pairs(data: bytes) -> dict[str, str]:
     """Read the pool: records of a key and a value, each filled up with zeros; half a record is none."""
     size = _KEY + _VALUE
     whole = (data[start : start + size] for start in range(0, len(data) - size + 1, size))
-    return {_text(one[:_KEY]): _text(one[_KEY:]) for one in whole}
+    return {_text(entry[:_KEY]): _text(entry[_KEY:]) for entry in whole}
 
 
 def _text(field: bytes) -> str:
@@ -280,9 +284,9 @@ def _text(field: bytes) -> str:
 
 
 def latches(context: Context) -> list[Json]:
-    """Return what is latched as it was found; a state that cannot be read may have held anything."""
-    found = list(context.latched.values())
+    """Return the latched records as they are; a state that cannot be read may have held more, and is an error."""
+    latched = list(context.latched.values())
     if context.problem:
         reason = f"{context.config.home}/state.json: {context.problem}; faults of this boot may be forgotten"
-        return [*found, context.record("latches", verdict="error", reason=reason)]
-    return found or [context.record("latches", verdict="pass", reason="nothing is latched")]
+        return [*latched, context.record("latches", verdict="error", reason=reason)]
+    return latched or [context.record("latches", verdict="pass", reason="nothing is latched")]

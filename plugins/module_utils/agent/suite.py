@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import sys
@@ -15,6 +16,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import J
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, registry, runner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import SUITES, Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.runner import SuiteResult, SuiteRun, perform
+
+# hpcai-agent suite NAME: run checks, each of which may hang, within a time that does not depend on them.
+
 
 if t.TYPE_CHECKING:
     import argparse
@@ -31,7 +35,7 @@ CALM = ("prolog", "epilog")
 
 
 def main(argv: t.Sequence[str]) -> int:
-    """Run a suite and return what Slurm goes by: 1 is a fault that jobs would suffer from, 2 a broken agent."""
+    """Run a suite and return the exit status for Slurm: 1 is a fault that jobs would suffer from, 2 a broken agent."""
     import argparse
 
     parser = argparse.ArgumentParser(prog="hpcai-agent suite")
@@ -41,21 +45,21 @@ def main(argv: t.Sequence[str]) -> int:
     parser.add_argument("--check", action="append", default=[], help="run this check instead of the suite's own")
     parser.add_argument("--budget", type=float, help="seconds after which the suite has ended")
     parser.add_argument("--run", help="the name of the run, for the records")
-    asked = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     try:
-        found = records(asked.config, asked.suite, asked.budget, asked.run, asked.check)
+        results = records(options.config, options.suite, options.budget, options.run, options.check)
     except check.ConfigError as exc:
-        return _broken(asked, str(exc))
+        return _broken(options, str(exc))
     except Exception as exc:  # no process left, no memory: the agent's trouble, not the node's
-        return _broken(asked, f"{type(exc).__name__}: {exc}")
-    show(found, asked.json)
-    return status(asked.suite, found)
+        return _broken(options, f"{type(exc).__name__}: {exc}")
+    show(results, options.json)
+    return status(options.suite, results)
 
 
 def records(path: str, suite: str, budget: float | None, run: str | None, only: t.Sequence[str] = ()) -> list[Json]:
-    """Run a suite and return what its checks found; raises ConfigError, or whatever there is no process for."""
-    begin, found = time.monotonic(), check.load(path)
-    return _all(SuiteRun(found, suite, registry.plan(found, suite, only, budget), begin, run))
+    """Run a suite and return its records; raises ConfigError, or OSError where no process can be started."""
+    begin, config = time.monotonic(), check.load(path)
+    return _all(SuiteRun(config, suite, registry.plan(config, suite, only, budget), begin, run))
 
 
 def _all(run: SuiteRun) -> list[Json]:
@@ -68,19 +72,19 @@ def _all(run: SuiteRun) -> list[Json]:
     return [*result.records, about.record("spool", verdict="error", reason=problem)]
 
 
-def _broken(asked: argparse.Namespace, reason: str) -> int:
-    """A checker that is broken must not take a fleet from its jobs, one after the other, in their prologs."""
-    one = record("agent", None, time=time.time(), verdict="error", reason=reason, run=asked.run)
-    show([one], asked.json)
-    return 0 if asked.suite in CALM else BROKEN
+def _broken(options: argparse.Namespace, reason: str) -> int:
+    """Print an error record; around jobs the exit status is 0, as a broken agent must not drain the whole fleet."""
+    error = record("agent", None, time=time.time(), verdict="error", reason=reason, run=options.run)
+    show([error], options.json)
+    return 0 if options.suite in CALM else BROKEN
 
 
 def _save(run: SuiteRun, result: SuiteResult) -> str:
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as spool
 
     def work(say: runner.Say) -> None:
-        places = spool.Places(run.config.home, run.config.spool)
-        spool.save(places, run.config.node, result.host, run.suite, result.records, result.kept)
+        folders = spool.StateFolders(run.config.home, run.config.spool)
+        spool.save(folders, run.config.node, result.host, run.suite, result.records, result.kept)
 
     left = min(run.deadline + SAVING - time.monotonic(), PATIENCE if run.suite in CALM else LONGEST)
     return runner.bounded(work, max(SAVING, left))
@@ -93,18 +97,18 @@ def status(suite: str, records: t.Sequence[Json]) -> int:
     of the reconciler, which sees how many say the same.
     """
     to_blame = ("hardware", "fabric") if suite == "boot" else ("hardware",)
-    faults = [one for one in records if one["verdict"] == "fail" and one["class"] in to_blame]
+    faults = [record for record in records if record["verdict"] == "fail" and record["class"] in to_blame]
     return FAILED if faults and suite in DRAINING else 0
 
 
 def show(records: t.Sequence[Json], as_json: bool) -> None:
-    """Print all records as JSON, or what a person wants to know."""
+    """Print all records as JSON, or for people those that are neither pass nor skipped."""
     if as_json:
-        lines = [json.dumps(one) for one in records]
+        lines = [json.dumps(record) for record in records]
     else:
-        told = [one for one in records if one["verdict"] not in ("pass", "skipped")]
-        lines = [f"{one['verdict']} {one['check']} ({one['class']}): {one['reason']}" for one in told]
-        lines.append(f"{len(records)} records, {len(told)} of them neither pass nor skipped")
+        notable = [record for record in records if record["verdict"] not in ("pass", "skipped")]
+        lines = [f"{record['verdict']} {record['check']} ({record['class']}): {record['reason']}" for record in notable]
+        lines.append(f"{len(records)} records, {len(notable)} of them neither pass nor skipped")
     text = "".join(f"{line}\n" for line in lines).encode("ascii", "backslashreplace").decode()
     with contextlib.suppress(OSError):
         sys.stdout.write(text)

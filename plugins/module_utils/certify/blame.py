@@ -59,9 +59,9 @@ def solve(causes: Causes, sights: t.Sequence[BlameSight], noise: float, weight: 
     return Beliefs([sum(graph.faults(i)) for i in range(len(causes.kinds))], graph.noise, graph.shares)
 
 
-def _towards(share: float, found: float) -> float:
-    """Go further than to what was found: plain steps are small ones, all in one direction."""
-    return min(0.3, share * (found / share) ** _STRIDE)
+def _towards(share: float, learnt: float) -> float:
+    """Return the share moved past what was learnt: plain steps are small, and all in one direction."""
+    return min(0.3, share * (learnt / share) ** _STRIDE)
 
 
 class _Graph:
@@ -80,9 +80,9 @@ class _Graph:
             if not sight.bad:
                 for cause in sight.causes:
                     good[cause] += 1
-        # What is believed of a cause before any bad test, without its prior.
-        self._told = [[n * math.log1p(-q) for q in self._shows[i]] for i, n in enumerate(good)]
-        self._said = [[[0.0] * len(self._shows[cause]) for cause in bad] for bad in self._bad]
+        # The sum of all messages to each cause, without its prior; here that of its good tests.
+        self._sums = [[n * math.log1p(-q) for q in self._shows[i]] for i, n in enumerate(good)]
+        self._messages = [[[0.0] * len(self._shows[cause]) for cause in bad] for bad in self._bad]
         self._alike = self._like(good)
         self._prior()
 
@@ -105,9 +105,9 @@ class _Graph:
             self._odds[kind, floor] = [math.log(scale * share / well) for share in self.shares[kind]]
 
     def faults(self, cause: int, without: t.Sequence[float] | None = None) -> list[float]:
-        """Return the probability of each fault of a cause, leaving out what one test said of it."""
+        """Return the probability of each fault of a cause, without the message of one test to it."""
         odds = self._odds[self._causes.kinds[cause].name, self._causes.floors[cause]]
-        logs = [prior + told for prior, told in zip(odds, self._told[cause])]
+        logs = [prior + total for prior, total in zip(odds, self._sums[cause])]
         if without is not None:
             logs = [value - gone for value, gone in zip(logs, without)]
         top = max(0.0, *logs)
@@ -116,24 +116,24 @@ class _Graph:
         return [value / norm for value in raised]
 
     def sweep(self) -> float:
-        """Let every bad test tell its causes anew; return the largest change of a message."""
+        """Renew the messages of every bad test to its causes; return the largest change of one."""
         change = 0.0
-        for bad, said in zip(self._bad, self._said):
-            hidden = [self._hidden(cause, said[n]) for n, cause in enumerate(bad)]
+        for bad, messages in zip(self._bad, self._messages):
+            hidden = [self._hidden(cause, messages[n]) for n, cause in enumerate(bad)]
             unseen = (1.0 - self.noise) * math.prod(hidden)
             for n, cause in enumerate(bad):
                 others = unseen / hidden[n]
                 for s, shows in enumerate(self._shows[cause]):
                     new = math.log((1.0 - (1.0 - shows) * others) / (1.0 - others))
-                    delta = new - said[n][s]
-                    said[n][s] = new
-                    self._told[cause][s] += delta
+                    delta = new - messages[n][s]
+                    messages[n][s] = new
+                    self._sums[cause][s] += delta
                     change = max(change, abs(delta))
         return change
 
-    def _hidden(self, cause: int, said: t.Sequence[float]) -> float:
+    def _hidden(self, cause: int, message: t.Sequence[float]) -> float:
         """Return the chance that a cause would not have shown in a test."""
-        return 1.0 - sum(p * q for p, q in zip(self.faults(cause, said), self._shows[cause]))
+        return 1.0 - sum(p * q for p, q in zip(self.faults(cause, message), self._shows[cause]))
 
     def learn(self) -> float:
         """Learn how common each fault and noise are; return the largest change."""
@@ -145,16 +145,16 @@ class _Graph:
             count[kind] += number
             for s, p in enumerate(self.faults(cause)):
                 seen[kind][s] += number * p
-        for name, found in seen.items():
-            self.shares[name] = tuple(_towards(old, new / count[name]) for old, new in zip(self.shares[name], found))
+        for name, expected in seen.items():
+            self.shares[name] = tuple(_towards(old, new / count[name]) for old, new in zip(self.shares[name], expected))
         self.noise = self._learn_noise()
         self._prior()
         after = (self.noise, *(share for shares in self.shares.values() for share in shares))
         return max(abs(a - b) for a, b in zip(before, after))
 
     def _learn_noise(self) -> float:
-        found = self._weight * self._noise_prior
-        for bad, said in zip(self._bad, self._said):
-            quiet = math.prod(self._hidden(cause, said[n]) for n, cause in enumerate(bad))
-            found += self.noise * quiet / (1.0 - (1.0 - self.noise) * quiet)
-        return min(_MOST_NOISE, found / (self._weight + self._tests))
+        noisy = self._weight * self._noise_prior
+        for bad, messages in zip(self._bad, self._messages):
+            quiet = math.prod(self._hidden(cause, messages[n]) for n, cause in enumerate(bad))
+            noisy += self.noise * quiet / (1.0 - (1.0 - self.noise) * quiet)
+        return min(_MOST_NOISE, noisy / (self._weight + self._tests))

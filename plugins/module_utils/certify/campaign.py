@@ -38,7 +38,7 @@ class _Step(t.NamedTuple):
 
 
 def plan(ledger: Ledger) -> Json:
-    """Return the plan; confirmation is what it takes at most, on the suspects that the prior lets expect."""
+    """Return the plan; confirmation is counted at its most, for the suspects that the prior predicts."""
     options = ledger.options
     ready = [node for node in ledger.nodes.values() if not away(node)]
     steps = [step for step in _steps(ledger, len(ready)) if step.stage in options.stages and step.rounds]
@@ -46,7 +46,7 @@ def plan(ledger: Ledger) -> Json:
     gpu_hours = hours * options.gpus_per_node
     robin = _pair_rounds(options, len(ready))[1]
     seconds = sum(step.seconds for step in steps)
-    found: Json = {
+    totals: Json = {
         "nodes": len(ready),
         "untested": len(ledger.nodes) - len(ready),
         "rounds": sum(step.rounds for step in steps if step.stage in ("pair", "confirm")),
@@ -57,7 +57,7 @@ def plan(ledger: Ledger) -> Json:
         "cost": round(gpu_hours * options.cost_per_gpu_hour, 2),
         "round_robin": robin,
     }
-    return {**found, "text": [*(_line(step) for step in steps), _total(found, options)]}
+    return {**totals, "text": [*(_line(step) for step in steps), _total(totals, options)]}
 
 
 def _pair_rounds(options: CampaignOptions, nodes: int) -> tuple[int, bool]:
@@ -97,14 +97,14 @@ def _line(step: _Step) -> str:
     return f"{step.stage}: {rounds}, {step.tests} tests, {step.seconds / 60:.1f} min ({step.text})"
 
 
-def _total(found: Json, options: CampaignOptions) -> str:
-    hours = f"{found['gpu_hours']:g} GPU-hours" if options.gpus_per_node else f"{found['node_hours']:g} node-hours"
-    cost = f", about {found['cost']:.2f} by the given price" if options.cost_per_gpu_hour else ""
-    left = f"; {found['untested']} not idle, so not tested" if found["untested"] else ""
-    return f"in all: {found['nodes']} nodes, at most {found['wall_seconds'] / 60:.1f} min, {hours}{cost}{left}"
+def _total(totals: Json, options: CampaignOptions) -> str:
+    hours = f"{totals['gpu_hours']:g} GPU-hours" if options.gpus_per_node else f"{totals['node_hours']:g} node-hours"
+    cost = f", about {totals['cost']:.2f} by the given price" if options.cost_per_gpu_hour else ""
+    left = f"; {totals['untested']} not idle, so not tested" if totals["untested"] else ""
+    return f"in all: {totals['nodes']} nodes, at most {totals['wall_seconds'] / 60:.1f} min, {hours}{cost}{left}"
 
 
-# The certificate: what may be said of a fleet, as a function of what came back. Pure, private.
+# The certificate, as a function of the ledger. Pure, private.
 
 
 SCHEMA = 1
@@ -113,7 +113,7 @@ _VERDICTS = {"ok": "pass", "bad": "fail", "infra": "error", "open": "unjudged"}
 
 
 def certificate(ledger: Ledger, now: Standing, fleet: Json, digests: t.Mapping[str, str]) -> Json:
-    """Return the certificate of what is in the ledger."""
+    """Return the certificate of a ledger."""
     nodes = verdicts(ledger, now)
     of = {status: [name for name, node in nodes.items() if node["status"] == status] for status in STATUSES}
     untested = [{"node": name, "reason": nodes[name]["reason"]} for name in of["untested"]]
@@ -161,11 +161,11 @@ def miss_bound(ledger: Ledger, nodes: t.Mapping[str, Json], good: t.Mapping[str,
 
 def _times(ledger: Ledger) -> Json:
     """Return when the first record began and the last one ended: the records' time, not that of the reader."""
-    found = [
+    outcomes = [
         outcome for batch in ledger.batches for test in batch.tests for outcome in [ledger.outcome(test)] if outcome
     ]
-    begun = min((outcome.begun for outcome in found if outcome.begun is not None), default=None)
-    ended = max((outcome.ended for outcome in found if outcome.ended is not None), default=None)
+    begun = min((outcome.begun for outcome in outcomes if outcome.begun is not None), default=None)
+    ended = max((outcome.ended for outcome in outcomes if outcome.ended is not None), default=None)
     return {"time": ended, "seconds": None if begun is None or ended is None else ended - begun}
 
 
@@ -196,8 +196,8 @@ def _suspects(ledger: Ledger, batches: int, now: Standing) -> Json:
     options = ledger.options
     then = ledger.history.get(batches) or stand(ledger.until(batches), now).posterior
     # Without history a posterior between the two limits is no suspicion yet, only too few tests.
-    found = {name: p for name, p in then.items() if p > max(options.clear_at, options.prior)}
-    return {name: float(f"{found[name]:.6g}") for name in sorted(found, key=lambda name: (-found[name], name))}
+    suspects = {name: p for name, p in then.items() if p > max(options.clear_at, options.prior)}
+    return {name: float(f"{suspects[name]:.6g}") for name in sorted(suspects, key=lambda name: (-suspects[name], name))}
 
 
 def _options(ledger: Ledger) -> Json:
@@ -211,12 +211,12 @@ def _options(ledger: Ledger) -> Json:
 
 
 def _tools(ledger: Ledger) -> Json:
-    found: Json = {}
+    tools: Json = {}
     for batch in ledger.batches:
         for test in batch.tests:
             outcome = ledger.outcome(test)
-            found.update(outcome.tools if outcome else {})
-    return dict(sorted(found.items()))
+            tools.update(outcome.tools if outcome else {})
+    return dict(sorted(tools.items()))
 
 
 def _digest(ledger: Ledger) -> str:
@@ -225,14 +225,14 @@ def _digest(ledger: Ledger) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-# The course of a certification: which tests come next, given what came back. No I/O, no clock, private.
+# The course of a certification: which tests come next, given the results. No I/O, no clock, private.
 
 
 _ARRANGE = (ledger.inside, ledger.across, ledger.anyhow)
 
 
 class CampaignPlan:
-    """One certification: ask ``next()``, run it, hand every result to ``take()``, until there is nothing next."""
+    """One certification: run the batch of ``next()``, give each result to ``take()``, until ``next()`` returns None."""
 
     def __init__(self, fleet_: Json, options: Json) -> None:
         self._fleet = fleet_
@@ -240,7 +240,7 @@ class CampaignPlan:
         self.ledger = Ledger(fleet.read_nodes(fleet_), self.options, fleet.profile(fleet_))
         self._dice = random.Random(self.options.seed)  # noqa: S311 - reproducible, not secret
         self._rounds = self._railed = self._early = 0
-        self._course = self._go()
+        self._course = self._batches()
         self._step: tuple[Batch, ...] = ()
         self._over = False
         self._stood: tuple[tuple[int, int], standing.Standing] | None = None
@@ -258,31 +258,31 @@ class CampaignPlan:
         tests = [test.facts() for batch in self._step for test in batch.tests]
         most = len({tuple(test["nodes"]) for test in tests})
         concurrent = min(most, self.options.concurrent or most)
-        told = {"id": self._step[0].id, "stage": self._step[-1].stage, "round": self._step[-1].round}
-        return {**told, "tests": tests, "missing": self._missing(), "concurrent": concurrent}
+        head = {"id": self._step[0].id, "stage": self._step[-1].stage, "round": self._step[-1].round}
+        return {**head, "tests": tests, "missing": self._missing(), "concurrent": concurrent}
 
     def _missing(self) -> list[str]:
         return [test.id for batch in self._step for test in self.ledger.missing(batch)]
 
     def take(self, test_id: str, records: t.Sequence[t.Any], reason: str = "") -> None:
-        """Take what came back of a test, or why nothing will; what comes again changes nothing."""
+        """Take the records of a test, or the reason why there are none; a second call for a test changes nothing."""
         if test_id not in self.ledger.outcomes:
             self.ledger.outcomes[test_id] = evidence.read(records, reason)
 
     def plan(self) -> Json:
-        """Return what will be done, how long it takes and what it costs, before anything was."""
+        """Return the tests, their time and cost before anything has run."""
         return plan(self.ledger)
 
     def certificate(self, **digests: str) -> Json:
-        """Return the certificate of what came back so far; digests (records_sha256, agent_sha256) go into it."""
+        """Return the certificate of the results so far; digests (records_sha256, agent_sha256) go into it."""
         return certificate(self.ledger, self._stand(), self._fleet, digests)
 
     def explain(self, node: str) -> list[str]:
-        """Return what convicted or cleared a node: its tests, with whom, and what came back."""
+        """Return why a node was convicted or cleared, line by line: its tests, partners and results."""
         return certify_verdicts.explain(self.ledger, self._stand(), node)
 
     def _stand(self) -> standing.Standing:
-        """Return what is believed now; it takes a while, so not twice of the same results."""
+        """Return the standing now; it is computed once for the same results, as it takes a while."""
         taken = (len(self.ledger.outcomes), len(self.ledger.untested))
         if self._stood is None or self._stood[0] != taken:
             self._stood = (taken, standing.stand(self.ledger))
@@ -290,11 +290,11 @@ class CampaignPlan:
                 self.ledger.history[len(self.ledger.batches)] = self._stood[1].posterior
         return self._stood[1]
 
-    def _go(self) -> t.Iterator[tuple[Batch, ...]]:
+    def _batches(self) -> t.Iterator[tuple[Batch, ...]]:
         stages = self.options.stages
-        yield from self._alone([stage for stage in ("reach", "local") if stage in stages])
+        yield from self._single_nodes([stage for stage in ("reach", "local") if stage in stages])
         if "local" in stages:
-            yield from self._again()
+            yield from self._suite_retests()
         if "pair" in stages:
             yield from self._pairs()
         if "confirm" in stages:
@@ -302,8 +302,8 @@ class CampaignPlan:
         if "ladder" in stages:
             yield from self._ladder()
 
-    def _alone(self, stages: t.Sequence[str]) -> t.Iterator[tuple[Batch, ...]]:
-        """Who answers, and each node by itself: one start of a task tells both."""
+    def _single_nodes(self, stages: t.Sequence[str]) -> t.Iterator[tuple[Batch, ...]]:
+        """Yield the tests of single nodes: one task answers, and runs the node's own suite."""
         everybody = [[node.name] for node in self.ledger.taking_part()]
         if everybody and stages:
             yield tuple(self.ledger.open(stage, 0, everybody) for stage in stages)
@@ -311,12 +311,12 @@ class CampaignPlan:
             if outcome.kind == "infra":
                 self.ledger.untested[test.nodes[0]] = f"did not answer: {outcome.reason}"
         for test, outcome in self.ledger.results("local"):
-            # Who never answered would cost its patience once more.
+            # A node that never answered would cost its patience once more.
             if outcome.silent:
                 self.ledger.untested.setdefault(test.nodes[0], f"its own suite gave no result: {outcome.reason}")
 
-    def _again(self) -> t.Iterator[tuple[Batch, ...]]:
-        """Whatever a node's own suite finds wrong, it has to find twice."""
+    def _suite_retests(self) -> t.Iterator[tuple[Batch, ...]]:
+        """Yield the own suites of nodes again that did not end well: a fault has to be found twice."""
         kinds, out = self._stand().kinds, self.ledger.untested
         local = [test for test, dummy in self.ledger.results("local")]
         flagged = [test.nodes for test in local if test.nodes[0] not in out and kinds[test.id] != "ok"]
@@ -337,16 +337,16 @@ class CampaignPlan:
         robin = ledger.round_robin([node.name for node in nodes]) if few else []
         arrange = [*_ARRANGE, *[ledger.anyhow] * self.options.k][: self.options.k]
         for number in range(len(robin) if few else len(arrange)):
-            # Whoever hangs costs everybody the time limit of a round.
+            # A node that hangs costs all others the time limit of a round.
             mute = self.ledger.mute()
             left = [node for node in nodes if node.name not in mute]
             met = robin[number] if few else arrange[number](left, self.ledger.met, self._dice)
             groups = [group for group in met if not mute & set(group)]
             if groups:
-                yield (self._meeting("pair", groups), *self._more(groups, len(nodes)))
+                yield (self._meeting("pair", groups), *self._early_confirmations(groups, len(nodes)))
 
-    def _more(self, groups: t.Sequence[t.Sequence[str]], nodes: int) -> t.Iterator[Batch]:
-        """Two nodes have no other partner: that they have to meet again to be cleared is known before they start."""
+    def _early_confirmations(self, groups: t.Sequence[t.Sequence[str]], nodes: int) -> t.Iterator[Batch]:
+        """Yield the confirmations of a fleet of two at once: without other partners they are needed in any case."""
         if nodes > 2 or "confirm" not in self.options.stages:
             return
         for dummy in range(min(self.options.confirm_rounds, standing.enough(self.options) - 1)):
@@ -368,7 +368,7 @@ class CampaignPlan:
             yield (self._meeting("confirm", groups, again=again),)
 
     def _ladder(self) -> t.Iterator[tuple[Batch, ...]]:
-        # Who failed in the last round, and is more likely well than not, would be kept out with no word about the way.
+        # Groups that failed in the last round, of nodes likely to be well, would be left out and their links untested.
         again = schedule.again(self.ledger, self._stand(), standing.SUSPECT)
         if again and "confirm" in self.options.stages and self.options.confirm_rounds:
             yield (self._meeting("confirm", [], again=again),)
@@ -379,7 +379,7 @@ class CampaignPlan:
                     yield (batch,)
 
 
-# A certificate again, from the request and raw records of its run, or as another profile would have it.
+# A certificate made again from the request and raw records of its run, maybe with another profile.
 
 
 METRIC = ("name", "value", "unit", "expected", "source", "ratio", "verdict")  # of a metric; all others are labels
@@ -388,13 +388,13 @@ _NOT_RUN = "no record of this test was kept"
 
 
 def replay(request: t.Mapping[str, t.Any], records: t.Iterable[Json], profile: Json | None = None) -> CampaignPlan:
-    """Return the campaign as it ended; tests that were never run, as another profile would have asked, are infra."""
+    """Return the campaign as it ended; tests that another profile would have added, and that never ran, are infra."""
     tests: dict[str, list[Json]] = {}
     expect = (profile or {}).get("expect") or []
     before = (request["fleet"].get("profile") or {}).get("expect") or []
-    for one in records:
-        test = str((one.get("context") or {}).get("test") or "")
-        tests.setdefault(test, []).append(one if profile is None else _anew(one, expect, before))
+    for original in records:
+        test = str((original.get("context") or {}).get("test") or "")
+        tests.setdefault(test, []).append(original if profile is None else _anew(original, expect, before))
     fleet = request["fleet"] if profile is None else {**request["fleet"], "profile": profile}
     campaign = CampaignPlan(fleet, request["options"])
     while True:
@@ -405,53 +405,69 @@ def replay(request: t.Mapping[str, t.Any], records: t.Iterable[Json], profile: J
             campaign.take(test["id"], tests.get(test["id"], []), "" if test["id"] in tests else _NOT_RUN)
 
 
-def _anew(one: Json, expect: t.Sequence[Json], before: t.Sequence[Json]) -> Json:
-    """One record that no limit can be applied to must not take the others with it, and is no pass."""
+def _anew(original: Json, expect: t.Sequence[Json], before: t.Sequence[Json]) -> Json:
+    """Return a record judged anew; one that no limit can be applied to is an error, and leaves the others alone."""
     try:
-        return rejudged(one, expect, before)
+        return rejudged(original, expect, before)
     except (ValueError, TypeError) as exc:
-        return {**one, "verdict": "error", "class": "infra", "reason": f"cannot be judged anew: {exc}"}
+        return {**original, "verdict": "error", "class": "infra", "reason": f"cannot be judged anew: {exc}"}
 
 
-def rejudged(one: Json, expect: t.Sequence[Json], before: t.Sequence[Json]) -> Json:
-    """Return a record as other expectations would have it; what the former ones did not decide stays as it is."""
-    if not _whole(one) or one["verdict"] not in ("pass", "warn", "fail", "unjudged") or not one["metrics"]:
-        return one
-    missed = any(item["verdict"] in ("fail", "warn") for item in one["metrics"])
-    if one["verdict"] in ("fail", "warn") and not missed:
-        return one
-    group = one["scope"].get("group") or [one["node"]]
-    kept = [_limit(one["check"], item) for item in one["metrics"] if _own(one["check"], item, before)]
-    metrics = judge(one["check"], one["metrics"], [*kept, *expect], nodes=len(group))
+def rejudged(original: Json, expect: t.Sequence[Json], before: t.Sequence[Json]) -> Json:
+    """Return a record judged by other expectations; a verdict that the former ones did not decide stays."""
+    if (
+        not _whole(original)
+        or original["verdict"] not in ("pass", "warn", "fail", "unjudged")
+        or not original["metrics"]
+    ):
+        return original
+    missed = any(metric["verdict"] in ("fail", "warn") for metric in original["metrics"])
+    if original["verdict"] in ("fail", "warn") and not missed:
+        return original
+    group = original["scope"].get("group") or [original["node"]]
+    kept = [
+        _limit(original["check"], metric) for metric in original["metrics"] if _own(original["check"], metric, before)
+    ]
+    metrics = judge(original["check"], original["metrics"], [*kept, *expect], nodes=len(group))
     verdict = overall(metrics)
-    # Right values at a speed that nobody compared with anything are no pass.
-    if verdict == "pass" and all(item["verdict"] == "unjudged" for item in metrics if item["unit"] in RATES):
-        verdict = one["verdict"] if not any(item["unit"] in RATES for item in metrics) else "unjudged"
+    # Right values at a speed that no limit applies to are no pass.
+    if verdict == "pass" and all(metric["verdict"] == "unjudged" for metric in metrics if metric["unit"] in RATES):
+        verdict = original["verdict"] if not any(metric["unit"] in RATES for metric in metrics) else "unjudged"
     names = ("run", "seconds", "scope", "samples", "evidence", "context")
-    rest = {name: one[name] for name in names if name in one}
-    blame = one["class"] or ("fabric" if len(group) > 1 else "hardware")
-    return record(one["check"], one["node"], time=one["time"], verdict=verdict, metrics=metrics, blame=blame, **rest)
+    rest = {name: original[name] for name in names if name in original}
+    blame = original["class"] or ("fabric" if len(group) > 1 else "hardware")
+    return record(
+        original["check"],
+        original["node"],
+        time=original["time"],
+        verdict=verdict,
+        metrics=metrics,
+        blame=blame,
+        **rest,
+    )
 
 
-def _whole(one: Json) -> bool:
-    """What lacks something is an error as it is, and stays one."""
-    if not believable(one) or not {"node", "time", "class"} <= set(one):
+def _whole(original: Json) -> bool:
+    """Say whether a record has all that judging it anew needs; one that lacks something stays as it is."""
+    if not believable(original) or not {"node", "time", "class"} <= set(original):
         return False
-    return all(set(METRIC) <= set(item) and isinstance(item["expected"] or "", str) for item in one["metrics"])
+    return all(
+        set(METRIC) <= set(metric) and isinstance(metric["expected"] or "", str) for metric in original["metrics"]
+    )
 
 
-def _own(check: str, item: Json, before: t.Sequence[Json]) -> bool:
+def _own(check: str, metric: Json, before: t.Sequence[Json]) -> bool:
     """Say whether a check judged this by a limit of its own, which is no matter of a profile."""
-    if not item.get("expected"):
+    if not metric.get("expected"):
         return False
-    told = {(e["check"], e["metric"], f"{e['op']} {e['value']}") for e in before}
-    return (check, item["name"], item["expected"]) not in told
+    profile_limits = {(e["check"], e["metric"], f"{e['op']} {e['value']}") for e in before}
+    return (check, metric["name"], metric["expected"]) not in profile_limits
 
 
-def _limit(check: str, item: Json) -> Json:
-    """Return the limit that a metric says it was judged by."""
-    op, dummy, value = item["expected"].partition(" ")
-    mark = {"verdict": "warn"} if item["verdict"] == "warn" else {}
-    more = {key: item[key] for key in item if key not in METRIC and item[key] is not None}
-    base = {"check": check, "metric": item["name"], "op": op, "value": json.loads(value), "unit": item["unit"]}
-    return {**base, "source": item["source"] or "the check itself", **mark, **more}
+def _limit(check: str, metric: Json) -> Json:
+    """Return the limit by which a metric was judged, from its own fields."""
+    op, dummy, value = metric["expected"].partition(" ")
+    mark = {"verdict": "warn"} if metric["verdict"] == "warn" else {}
+    more = {key: metric[key] for key in metric if key not in METRIC and metric[key] is not None}
+    base = {"check": check, "metric": metric["name"], "op": op, "value": json.loads(value), "unit": metric["unit"]}
+    return {**base, "source": metric["source"] or "the check itself", **mark, **more}

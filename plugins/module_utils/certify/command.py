@@ -38,19 +38,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hpcai-agent certificate", description=__doc__)
     kinds = parser.add_subparsers(dest="what", required=True)
     for name, run in (("plan", _plan), ("explain", _explain), ("rejudge", _rejudge)):
-        one = kinds.add_parser(name)
-        one.set_defaults(run=run)
-        one.add_argument("directory", type=Path, help="<shared directory>/certification/<run>")
+        command = kinds.add_parser(name)
+        command.set_defaults(run=run)
+        command.add_argument("directory", type=Path, help="<shared directory>/certification/<run>")
     kinds.choices["explain"].add_argument("node")
     kinds.choices["rejudge"].add_argument("--profile", type=Path, help="JSON file with another profile to judge by")
     return parser
 
 
 def _request(folder: Path) -> Json:
-    found = load(folder / "request.json")
-    if not isinstance(found, dict):
+    request = load(folder / "request.json")
+    if not isinstance(request, dict):
         raise CampaignError("request.json is missing: this is not the directory of a run")
-    return found
+    return request
 
 
 def _replayed(options: argparse.Namespace, profile: Json | None = None) -> tuple[CampaignPlan, dict[str, str]]:
@@ -70,12 +70,12 @@ def _replayed(options: argparse.Namespace, profile: Json | None = None) -> tuple
 
 def _plan(options: argparse.Namespace) -> int:
     request = _request(options.directory)
-    _say(CampaignPlan(request["fleet"], request["options"]).plan()["text"])
+    _print(CampaignPlan(request["fleet"], request["options"]).plan()["text"])
     return 0
 
 
 def _explain(options: argparse.Namespace) -> int:
-    _say(_replayed(options)[0].explain(options.node))
+    _print(_replayed(options)[0].explain(options.node))
     return 0
 
 
@@ -84,15 +84,15 @@ def _rejudge(options: argparse.Namespace) -> int:
     if options.profile and not isinstance(profile, dict):
         raise CampaignError(f"{options.profile} holds no profile")
     campaign, digests = _replayed(options, profile)
-    found = json.loads(json.dumps(campaign.certificate(**digests)))
-    _say([json.dumps(found, indent=1, sort_keys=True)])
+    certificate = json.loads(json.dumps(campaign.certificate(**digests)))
+    _print([json.dumps(certificate, indent=1, sort_keys=True)])
     before = load(options.directory / "certificate.json")
-    if profile is not None or before in (None, found):
+    if profile is not None or before in (None, certificate):
         return 0
-    differ = sorted(key for key in {**before, **found} if before.get(key) != found.get(key))
+    differ = sorted(key for key in {**before, **certificate} if before.get(key) != certificate.get(key))
     sys.stderr.write(f"certificate.json says something else in: {', '.join(differ)}\n")
     return 1
 
 
-def _say(lines: t.Iterable[str]) -> None:
+def _print(lines: t.Iterable[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))

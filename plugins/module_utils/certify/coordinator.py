@@ -27,12 +27,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm im
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
-# How long silence has to last before it means something, learnt from those who were not silent. Pure, private.
+# How long a node may be silent, learnt from the nodes that were not. Pure, private.
 
 
 _CHANCE = 1e-4  # that a sound node takes longer
 _LEAST = 1.5  # times the slowest of the others, however many they are
-MORE = 3.0  # times as long for who is asked again
+MORE = 3.0  # times as long for a test that is tried again
 
 
 def enough(least: float, others: t.Sequence[float]) -> float:
@@ -43,16 +43,16 @@ def enough(least: float, others: t.Sequence[float]) -> float:
     return max(least, max(others) * max(_LEAST, math.log(1.0 / _CHANCE) / slowest))
 
 
-# Awaits the jobs of one attempt at a batch, and says of every test that is left why it has no result.
+# Awaits the jobs of one attempt at a batch, and returns why each test that is left has no result.
 
 
 # Seconds without a new task before an array that still waits is taken to have started all it can, or twice as long as
 # it once was before.
 SETTLE = 3.0
 LOOK = 5.0  # seconds that a job may wait before its nodes are looked at, and between looks
-_ENDED = 5.0  # seconds after the end of a job that nobody began in which its first files may still arrive
+_ENDED = 5.0  # seconds after the end of a job without a sign of a start in which its first files may still arrive
 _AWAY_WATCHING = 3600.0  # seconds that a controller may be away while jobs run
-# Whoever has had its patience is still given a part of the time that the others took to begin.
+# The part of the time that others took to begin which a node gets even after its patience.
 _SHARE = 0.25
 
 
@@ -64,7 +64,7 @@ class Clock(t.NamedTuple):
     sleep: t.Callable[[float], None] = time.sleep
 
 
-class Earlier(t.NamedTuple):
+class EarlierAttempts(t.NamedTuple):
     """What is known before an attempt: how long others took to begin, that jobs of this batch do, who was silent."""
 
     took: t.Sequence[float] = ()
@@ -85,19 +85,19 @@ class Watch:
         how: Json,
         batch: str,
         clock: Clock,
-        earlier: Earlier | None = None,
+        earlier: EarlierAttempts | None = None,
     ) -> None:
         self.journal, self.slurm, self.how, self.batch, self.clock = journal, slurm, how, batch, clock
-        self.earlier = earlier or Earlier()
+        self.earlier = earlier or EarlierAttempts()
         self.begun = self.moved = self.grown = self.alive = self.ran = self.last = clock.now()
         self.looked = self.listened = self.gap = 0.0
         self.progress = (0, 0)
         self.opened: set[str] = set()
         self.unheard: set[str] = set()  # nodes that Slurm itself hears nothing of
         self.off: dict[str, float] = {}  # since when
-        self.given: dict[tuple[str, str], float] = {}  # when Slurm first said that a job runs on a node
+        self.given: dict[tuple[str, str], float] = {}  # when Slurm first listed a job as running on a node
         self.took: dict[str, float] = {}  # how long nodes, or jobs of several, needed to begin
-        self.silent: set[str] = set()  # tests that have been asked for long enough
+        self.silent: set[str] = set()  # tests that were silent for longer than their patience
 
     def follow(self, jobs: t.Sequence[RoundJob], take: t.Callable[[set[str]], None]) -> dict[str, str]:
         """Return why each test that is left has no result; an empty reason is worth another attempt."""
@@ -111,7 +111,7 @@ class Watch:
                 self._open(jobs)
                 return {}
             rows = self._queue({job.name for job in jobs})
-            over = self._over(jobs, left, rows) if rows is not None else None
+            over = self._reasons(jobs, left, rows) if rows is not None else None
             if over is not None:
                 self._end(jobs, rows or [])
                 return over
@@ -119,7 +119,7 @@ class Watch:
             pause = min(pause * 1.15, float(self.how["poll"]))
 
     def _queue(self, names: t.Container[str]) -> list[JobRow] | None:
-        """A controller that is away is waited for: the jobs go on without it."""
+        """Return the jobs in the queue, None while slurmctld does not answer: the jobs go on without it."""
         try:
             return self.slurm.queue(names)
         except SlurmError:
@@ -127,27 +127,27 @@ class Watch:
                 raise
         return None
 
-    def _over(
+    def _reasons(
         self, jobs: t.Sequence[RoundJob], left: t.Mapping[str, Json], rows: t.Sequence[JobRow]
     ) -> dict[str, str] | None:
-        """Return None as long as something may still come."""
+        """Return why each test left has no result, None as long as one may still come."""
         now, started = self.clock.now(), self._started(jobs)
-        self._note(now, (len(started), len(left)), rows)
-        self._learn(now, started, jobs)
+        self._note_progress(now, (len(started), len(left)), rows)
+        self._learn_delays(now, started, jobs)
         for job in jobs:
             self._gate(job, rows, left, now)
         if not rows:
-            return None if now - self.alive < self._late(left, started, jobs) else dict.fromkeys(left, "")
+            return None if now - self.alive < self._grace(left, started, jobs) else dict.fromkeys(left, "")
         silent = self._silent(left, started, jobs, rows)
         if silent:
             return {**dict.fromkeys(left, ""), **silent}
         if any(row.waits for row in rows) and now - self.begun > LOOK and now - self.looked > LOOK:
             self.looked = now
-            return self._taken(left, rows, jobs)
+            return self._unavailable(left, rows, jobs)
         return None
 
-    def _note(self, now: float, progress: tuple[int, int], rows: t.Sequence[JobRow]) -> None:
-        """Remember when each kind of movement was last seen."""
+    def _note_progress(self, now: float, progress: tuple[int, int], rows: t.Sequence[JobRow]) -> None:
+        """Record when progress of each kind was last seen."""
         if progress[0] > self.progress[0]:
             self.grown = now
         if progress != self.progress:
@@ -160,8 +160,8 @@ class Watch:
                 self.ran = now
                 self.given.setdefault((row.name, row.host), now)
 
-    def _learn(self, now: float, started: t.Container[str], jobs: t.Sequence[RoundJob]) -> None:
-        """Remember how long it took at most until a node that was given something was seen to have begun."""
+    def _learn_delays(self, now: float, started: t.Container[str], jobs: t.Sequence[RoundJob]) -> None:
+        """Record how long each node took at most from its allocation to its sign of a start."""
         for job in jobs:
             for name in job.nodes:
                 sign = self._sign(job, name)
@@ -175,22 +175,22 @@ class Watch:
     def _started(self, jobs: t.Sequence[RoundJob]) -> set[str]:
         return self.journal.started() & {self._sign(job, node) for job in jobs for node in job.nodes}
 
-    def _late(self, left: t.Mapping[str, Json], started: t.Container[str], jobs: t.Sequence[RoundJob]) -> float:
-        """Return how long files may still arrive when no job is left: of who has begun, as long as anything takes."""
+    def _grace(self, left: t.Mapping[str, Json], started: t.Container[str], jobs: t.Sequence[RoundJob]) -> float:
+        """Return how long files may still arrive when no job is left: longer where a test has begun."""
         begun = any(
             test["id"] in left and self._sign(job, test["nodes"][0]) in started for job in jobs for test in job.tests
         )
         return self._enough() if begun else min(_ENDED, float(self.how["poll"]) * 2)
 
     def _enough(self) -> float:
-        """Return for how long who was given something may be silent."""
+        """Return for how long an allocated node may be silent."""
         return enough(float(self.how["patience"]), [*self.earlier.took, *self.took.values()])
 
     def _silent(
         self, left: t.Mapping[str, Json], started: set[str], jobs: t.Sequence[RoundJob], rows: t.Sequence[JobRow]
     ) -> dict[str, str]:
-        """Return why tests whose node Slurm says to run them have not begun, unless something still goes on."""
-        found: dict[str, str] = {}
+        """Return the reasons of tests that Slurm runs and that have not begun; none as long as something goes on."""
+        reasons: dict[str, str] = {}
         now = self.clock.now()
         for job in jobs:
             hosts = {row.host for row in rows if row.name == job.name and not row.waits}
@@ -199,41 +199,41 @@ class Watch:
                 continue
             if any(self._sign(job, test["nodes"][0]) in started for test in mine):
                 return {}
-            soon, late = self._patience(job, started, self._given(job, hosts, mine), rows, mine)
+            soon, late = self._patience(job, started, self._given_at(job, hosts, mine), rows, mine)
             unheard = self._listen(now) if now > soon else set()
             for test in mine:
                 head = min(hosts & set(test["nodes"]), default="")
                 if head and head not in unheard and now <= late:
                     return {}
-                found[test["id"]] = self._called(test["id"], head, unheard)
-        return found
+                reasons[test["id"]] = self._why_silent(test["id"], head, unheard)
+        return reasons
 
-    def _called(self, test: str, head: str, unheard: t.Container[str]) -> str:
-        """Return what a silent test is called: nothing the first time, unless Slurm hears nothing of its node."""
+    def _why_silent(self, test: str, head: str, unheard: t.Container[str]) -> str:
+        """Return why a test is silent: an empty reason the first time, unless Slurm hears nothing of its node."""
         if not head:
             return ""
         self.silent.add(test)
         return _dead(head) if head in unheard or test in self.earlier.silent else ""
 
     def _listen(self, now: float) -> set[str]:
-        """Return the nodes that Slurm hears nothing of; it asks them, too, and waits for them in its own way."""
+        """Return the nodes that do not answer Slurm, which polls them by itself."""
         if now - self.listened > LOOK:
             with contextlib.suppress(SlurmError):
                 self.unheard = {node["name"] for node in self.slurm.nodes() if mute(node)}
                 self.listened = now
         return self.unheard
 
-    def _given(self, job: RoundJob, hosts: set[str], mine: t.Sequence[Json]) -> float:
-        """Return when the last of those that are silent was given what it has not begun."""
+    def _given_at(self, job: RoundJob, hosts: set[str], mine: t.Sequence[Json]) -> float:
+        """Return when the last of the silent nodes was allocated."""
         silent = hosts & {name for test in mine for name in test["nodes"]}
         return max(self.given[job.name, name] for name in silent or hosts)
 
     def _patience(
         self, job: RoundJob, started: set[str], given: float, rows: t.Sequence[JobRow], mine: t.Sequence[Json]
     ) -> tuple[float, float]:
-        """Return until when to wait for who is silent to Slurm as well, and for who is silent to us alone.
+        """Return until when to wait for nodes that do not answer Slurm either, and for those silent to us alone.
 
-        As long as none of a job has begun, it may be Slurm that is slow, or its prologs: silence says nothing. A node's
+        As long as no node of a job has begun, Slurm or its prologs may be slow: silence means nothing. A node's
         patience runs while the others work, so that in a long stage it costs nothing.
         """
         patience = self._enough()
@@ -241,11 +241,11 @@ class Watch:
             return given + patience, self.moved + max(float(self.how["wait"]), MORE * patience)
         quiet = patience if any(row.waits for row in rows) else min(SETTLE, patience)
         soon = max(given + patience, self.grown + max(quiet, _SHARE * (self.grown - self.begun)))
-        asked = any(test["id"] in self.earlier.silent for test in mine)
-        return soon, given + MORE * MORE * patience if asked else soon + MORE * patience
+        repeated = any(test["id"] in self.earlier.silent for test in mine)
+        return soon, given + MORE * MORE * patience if repeated else soon + MORE * patience
 
     def _gate(self, job: RoundJob, rows: t.Sequence[JobRow], left: t.Mapping[str, Json], now: float) -> None:
-        """Let nodes go when every task has one, or when no more will start as long as the others keep theirs."""
+        """Open the gate of an array when each task has a node, or when no more start while others keep theirs."""
         if job.kind != "array" or job.name in self.opened:
             return
         waiting = [row for row in rows if row.name == job.name and row.waits]
@@ -259,13 +259,13 @@ class Watch:
         for job in jobs:
             if job.kind != "round" and job.name not in self.opened:
                 self.opened.add(job.name)
-                # In place: who opens a file sees what was written to it, not that there is another one of this name.
+                # In place: a node that has the file open would not see that another one has replaced it.
                 self.journal.path("jobs", job.name, ".gate").write_text(OPEN)
 
-    def _taken(
+    def _unavailable(
         self, left: t.Mapping[str, Json], rows: t.Sequence[JobRow], jobs: t.Sequence[RoundJob]
     ) -> dict[str, str] | None:
-        """Jobs wait: leave out the nodes that others have, or all of them when they had time enough."""
+        """Return why tests get no nodes where all jobs wait: others have them, or it took too long; None to go on."""
         if any(not row.waits for row in rows):
             return None
         now, run = self.clock.now(), jobs[0].name.partition(f"{self.batch}-")[0]
@@ -283,8 +283,8 @@ class Watch:
         return {name: late if name in self.earlier.silent else "" for name in left}
 
     def _away(self, test: Json, known: t.Mapping[str, Json], now: float) -> str:
-        """Return why nodes are not free. Of who does not answer Slurm it may be that it just has not yet."""
-        found = []
+        """Return why nodes of a test are not free; one that does not answer Slurm may just need longer."""
+        reasons = []
         for name in test["nodes"]:
             node = known.get(name)
             word = state(node, bool(self.how["reservation"])) if node else "unknown to Slurm"
@@ -292,10 +292,10 @@ class Watch:
             if word == "idle":
                 del self.off[name]
             elif node and mute(node) and test["id"] in self.earlier.silent:
-                found.append(_dead(name))
+                reasons.append(_dead(name))
             elif not node or not mute(node) or node["state"] == "DOWN" or now - since > self._enough():
-                found.append(f"{name} is {word}")
-        return ", ".join(found)
+                reasons.append(f"{name} is {word}")
+        return ", ".join(reasons)
 
     def _end(self, jobs: t.Sequence[RoundJob], rows: t.Sequence[JobRow]) -> None:
         self._open(jobs)
@@ -310,8 +310,8 @@ def _dead(node: str) -> str:
 # Has a campaign's tests done by Slurm, batch after batch. Private, stdlib only.
 
 
-FRUITLESS = 2  # attempts one after the other that came to nothing
-STRAGGLERS = 16  # nodes that are asked for one by one
+FRUITLESS = 2  # attempts in a row that gave no result
+STRAGGLERS = 16  # so many nodes without a result are tried one by one
 _AWAY_SUBMITTING = 300.0  # seconds that a controller may be away when something has to be submitted
 
 
@@ -335,7 +335,7 @@ class Coordinator:
         self.took: list[float] = []  # how long nodes needed to begin, so far
 
     def run(self, campaign: Campaign) -> None:
-        """Do whatever the campaign still asks for."""
+        """Run batches until the campaign has no next one."""
         while True:
             batch = campaign.next()
             if batch is None:
@@ -359,15 +359,15 @@ class Coordinator:
         )
 
     def _left(self, campaign: Campaign, batch: Json, state: Json) -> list[Json]:
-        """Hand on what there is, and return the tests that need a job."""
+        """Hand the results that are there to the campaign, and return the tests that need a job."""
         answered = self.journal.answered()
         self._take(campaign, batch, state, answered)
         self._give_up(campaign, batch, state)
         return [test for test in batch["tests"] if test["id"] not in answered and test["id"] not in state["given_up"]]
 
     def _take(self, campaign: Campaign, batch: Json, state: Json, answered: t.Container[str]) -> None:
-        """Hand results on, each once; when it was first seen is kept, or a second look would judge another clock."""
-        # What comes after a test was given up comes too late: whoever goes on with the run would go another way.
+        """Hand each result to the campaign once; when it was first seen is kept, as a node's clock is judged by it."""
+        # Results of a test that was given up come too late: a resumed run would take another course with them.
         tests = [test for test in batch["tests"] if test["id"] in answered and test["id"] not in state["given_up"]]
         fresh = [test["id"] for test in tests if test["id"] not in state["seen"]]
         if fresh:
@@ -377,11 +377,11 @@ class Coordinator:
         for test in tests:
             if test["id"] not in taken:
                 taken.add(test["id"])
-                found = self.journal.results(test["id"]) or []
-                self._tell(campaign, test, [*found, *self._clocks(test, found, state)])
+                records = self.journal.results(test["id"]) or []
+                self._hand_on(campaign, test, [*records, *self._clocks(test, records, state)])
 
     def _give_up(self, campaign: Campaign, batch: Json, state: Json) -> None:
-        """A test without result leaves a record as well: the certificate can be made from the records alone."""
+        """Record each test that has no result, so that the certificate can be made from the records alone."""
         for test in batch["tests"]:
             reason = state["given_up"].get(test["id"])
             if reason and test["id"] not in state.setdefault("taken", set()):
@@ -389,11 +389,11 @@ class Coordinator:
                 node = test["nodes"][0] if len(test["nodes"]) == 1 else None
                 more: Json = {"run": self.request["run"], "scope": {} if node else {"group": list(test["nodes"])}}
                 more["context"] = {SILENT: True}
-                one = record(test["stage"], node, time=state["submitted"], verdict="error", reason=reason, **more)
-                self._tell(campaign, test, [one], reason)
+                missing = record(test["stage"], node, time=state["submitted"], verdict="error", reason=reason, **more)
+                self._hand_on(campaign, test, [missing], reason)
 
-    def _tell(self, campaign: Campaign, test: Json, found: list[Json], reason: str = "") -> None:
-        stamped = stamp(test["id"], found)
+    def _hand_on(self, campaign: Campaign, test: Json, records: list[Json], reason: str = "") -> None:
+        stamped = stamp(test["id"], records)
         self.records += stamped
         campaign.take(test["id"], stamped, reason)
 
@@ -413,7 +413,7 @@ class Coordinator:
             self._save(batch, state)
         self._submit(batch, jobs)
         silent = state.setdefault("silent", [])
-        earlier = Earlier(self.took, state["attempt"] > 1 and len(silent) < len(batch["tests"]), silent)
+        earlier = EarlierAttempts(self.took, state["attempt"] > 1 and len(silent) < len(batch["tests"]), silent)
         watch = Watch(self.journal, self.slurm, self.how, batch["id"], self.clock, earlier)
         over = watch.follow(jobs, lambda answered: self._take(campaign, batch, state, answered))
         self.took += watch.took.values()
@@ -428,19 +428,19 @@ class Coordinator:
         self._save(batch, state)
 
     def _submit(self, batch: Json, jobs: t.Sequence[RoundJob]) -> None:
-        """Submit what Slurm does not have; whoever was killed right after sbatch left jobs that have these names."""
+        """Submit the jobs that Slurm does not have; one that was killed after sbatch left jobs of these names."""
         begin = self.clock.now()
         while True:
             try:
                 begun = self.journal.read("jobs", jobs[0].name) is not None
                 names = {job.name for job in jobs}
-                there = {row.name: row.job_id for row in self.slurm.queue(names)} if begun else {}
+                queued = {row.name: row.job_id for row in self.slurm.queue(names)} if begun else {}
                 done = self.journal.answered() if begun else set()
                 last: int | None = None
                 for job in jobs:
                     if {test["id"] for test in job.tests} <= done:
-                        continue  # Slurm has it no more: it ended while nobody led
-                    sent = self.journal.read("jobs", f"{job.name}.sent") or there.get(job.name)
+                        continue  # Slurm has it no more: it ended while no coordinator ran
+                    sent = self.journal.read("jobs", f"{job.name}.sent") or queued.get(job.name)
                     last = sent or self._send(batch, job, last)
                 return
             except SlurmError as exc:
@@ -464,17 +464,18 @@ class Coordinator:
         self.journal.write("jobs", f"{job.name}.sent", number)
         return number
 
-    def _clocks(self, test: Json, found: t.Sequence[Json], state: Json) -> list[Json]:
+    def _clocks(self, test: Json, records: t.Sequence[Json], state: Json) -> list[Json]:
         """Judge a node's clock by ours: what it did lies between the job's submission and the first sight of it."""
-        one = next((item for item in found if item["check"] == "reach"), None)
-        moment = finite(one.get("time")) if one else None
-        if one is None or moment is None or test["stage"] != "reach":
+        reach = next((entry for entry in records if entry["check"] == "reach"), None)
+        moment = finite(reach.get("time")) if reach else None
+        if reach is None or moment is None or test["stage"] != "reach":
             return []
         off = max(0.0, state["submitted"] - moment, moment - state["seen"][test["id"]])
-        told = [one for one in self.request["fleet"]["profile"].get("expect") or [] if one["check"] == "clock_skew"]
-        expect = told or [one for one in BUILT_IN if one["check"] == "clock_skew"]
+        given = self.request["fleet"]["profile"].get("expect") or []
+        of_clocks = [expectation for expectation in given if expectation["check"] == "clock_skew"]
+        expect = of_clocks or [expectation for expectation in BUILT_IN if expectation["check"] == "clock_skew"]
         metrics = judge("clock_skew", [metric("skew", off, "s")], expect)
         about = {"tool": "certification", "how": "outside of the time from the job's submission to its result"}
-        context = {**about, "physical_host": (one.get("context") or {}).get("physical_host", "")}
+        context = {**about, "physical_host": (reach.get("context") or {}).get("physical_host", "")}
         rest: Json = {"metrics": metrics, "blame": "config", "run": self.request["run"], "context": context}
         return [record("clock_skew", test["nodes"][0], time=moment, **rest)]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What tests of a round say of nodes and links: evidence, and what is an outlier."""
+"""The outcome of a test from its records, and which values are outliers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CLASSES, VERDICTS, Json, compare, finite
 
-# What the check records of one test say about its nodes; whatever cannot be believed is infra. Pure, private.
+# The outcome of a test from its check records; records that cannot be believed make it infra. Pure, private.
 
 
 RATES = ("GB/s", "Gb/s", "bytes/s", "TFLOP/s", "GFLOP/s", "Gflops", "MHz")  # units in which less is worse
@@ -22,7 +22,7 @@ SILENT = "silent"  # in the context of a record that stands for a result that ne
 
 
 class TestOutcome(t.NamedTuple):
-    """What one test came to: ok, bad, or infra (nothing is known)."""
+    """The outcome of one test: ok, bad, or infra (nothing is known)."""
 
     kind: str = "infra"
     blame: str | None = "infra"
@@ -52,7 +52,7 @@ def stamp(test_id: str, records: t.Iterable[Json]) -> list[Json]:
 
 
 def read(records: t.Sequence[t.Any], reason: str = "") -> TestOutcome:
-    """Return what the records of one test come to, or with none of them the reason why."""
+    """Return the outcome of the records of one test; without records it has the given reason."""
     pairs = sorted((_line(record), n) for n, record in enumerate(records))
     digest = hashlib.sha256("\n".join(line for line, dummy in pairs).encode()).hexdigest()
     ordered = [records[n] for dummy, n in pairs]
@@ -62,7 +62,7 @@ def read(records: t.Sequence[t.Any], reason: str = "") -> TestOutcome:
         return TestOutcome(
             reason=reason or (lost if broken else "nothing came back"), silent=not ordered, digest=digest
         )
-    return _come_to(ordered)._replace(digest=digest)
+    return _outcome(ordered)._replace(digest=digest)
 
 
 def _line(record: t.Any) -> str:
@@ -72,8 +72,8 @@ def _line(record: t.Any) -> str:
         return "not JSON"
 
 
-def _come_to(records: t.Sequence[Json]) -> TestOutcome:
-    """Return what believable records come to: one fail decides, then one hole, and nothing measured is a hole."""
+def _outcome(records: t.Sequence[Json]) -> TestOutcome:
+    """Return the outcome of believable records: one fail decides, then one missing result; no metric is one, too."""
     about = _about(records)
     bad = [r for r in records if r["verdict"] == "fail" and r["class"] != "infra"]
     lost = [r for r in records if r["verdict"] == "error" or (r["verdict"] == "fail" and r["class"] == "infra")]
@@ -91,7 +91,7 @@ def _come_to(records: t.Sequence[Json]) -> TestOutcome:
 
 
 def believable(record: t.Any) -> bool:
-    """Only what has the shape of a check record is one."""
+    """Say whether this has the shape of a check record."""
     if not isinstance(record, dict) or not isinstance(record.get("check"), str):
         return False
     if record.get("verdict") not in VERDICTS:
@@ -106,34 +106,34 @@ def believable(record: t.Any) -> bool:
 
 
 def _consistent(record: Json) -> bool:
-    """Metrics have their shape, and none that missed, or has no value, hides in a pass."""
+    """Say whether all metrics have their shape, and none in a pass missed its limit or lacks a value."""
     texts = ("name", "unit", "verdict")
-    for item in record["metrics"]:
-        if not isinstance(item, dict) or not all(isinstance(item.get(name), str) for name in texts):
+    for metric in record["metrics"]:
+        if not isinstance(metric, dict) or not all(isinstance(metric.get(name), str) for name in texts):
             return False
-        if record["verdict"] in ("pass", "unjudged") and item["verdict"] not in ("pass", "unjudged"):
+        if record["verdict"] in ("pass", "unjudged") and metric["verdict"] not in ("pass", "unjudged"):
             return False
-        if item["verdict"] == "pass" and not _met(item):
+        if metric["verdict"] == "pass" and not _met(metric):
             return False
     return True
 
 
-def _met(item: Json) -> bool:
-    """Say whether a metric that passed has a value, and one that meets what is written beside it."""
-    if finite(item.get("value")) is None or not isinstance(item.get("expected"), str):
-        return finite(item.get("value")) is not None and item.get("expected") is None
-    op, dummy, limit = item["expected"].partition(" ")
+def _met(metric: Json) -> bool:
+    """Say whether a metric that passed has a value, and meets its own limit."""
+    if finite(metric.get("value")) is None or not isinstance(metric.get("expected"), str):
+        return finite(metric.get("value")) is not None and metric.get("expected") is None
+    op, dummy, limit = metric["expected"].partition(" ")
     try:
-        expectation = {"op": op, "value": float(limit), "unit": item["unit"], "source": ""}
-        return compare(item, expectation)["verdict"] == "pass"
+        expectation = {"op": op, "value": float(limit), "unit": metric["unit"], "source": ""}
+        return compare(metric, expectation)["verdict"] == "pass"
     except (KeyError, ValueError):
         return False
 
 
 def _hard(record: Json) -> bool:
-    """No speed is to blame: there are no metrics at all, or one that is no rate missed."""
-    missed = [item for item in record["metrics"] if item["verdict"] in ("fail", "warn")]
-    return not missed or any(item["unit"] not in RATES for item in missed)
+    """Say whether a record is bad at any speed: it has no metrics, or one that is no rate missed its limit."""
+    missed = [metric for metric in record["metrics"] if metric["verdict"] in ("fail", "warn")]
+    return not missed or any(metric["unit"] not in RATES for metric in missed)
 
 
 def _reasons(records: t.Sequence[Json]) -> str:
@@ -142,14 +142,14 @@ def _reasons(records: t.Sequence[Json]) -> str:
 
 
 def _about(records: t.Sequence[Json]) -> TestOutcome:
-    """Return what the records say besides a verdict."""
+    """Return an outcome with all but the verdict: values, units, hosts, tools and times."""
     main = _main([r for r in records if r["scope"].get("rail") is None])
     times = [(time, finite(r.get("seconds")) or 0.0) for r in records for time in [finite(r.get("time"))] if time]
     rails: dict[str, list[Json]] = {}
     for record in records:
         if record["scope"].get("rail") is not None:
             rails.setdefault(_text(record["scope"]["rail"]), []).append(record)
-    speeds = {rail: finite(_main(found).get("value")) for rail, found in rails.items()}
+    speeds = {rail: finite(_main(measured).get("value")) for rail, measured in rails.items()}
     return TestOutcome(
         value=finite(main.get("value")),
         unit=main.get("unit", ""),
@@ -170,37 +170,37 @@ def _text(value: t.Any) -> str:
 
 def _main(records: t.Sequence[Json]) -> Json:
     """Return the metric by which a collective is compared with others: busbw of the largest size."""
-    rates = [item for r in records for item in r["metrics"] if item["unit"] in RATES]
-    rates = [item for item in rates if finite(item.get("value")) is not None]
-    named = [item for item in rates if item["name"] in _MAIN] or rates
-    return max(named, key=lambda item: (item["name"] == "busbw", finite(item.get("size")) or 0), default={})
+    rates = [metric for r in records for metric in r["metrics"] if metric["unit"] in RATES]
+    rates = [metric for metric in rates if finite(metric.get("value")) is not None]
+    named = [metric for metric in rates if metric["name"] in _MAIN] or rates
+    return max(named, key=lambda metric: (metric["name"] == "busbw", finite(metric.get("size")) or 0), default={})
 
 
 def _numbers(records: t.Sequence[Json]) -> dict[str, float]:
     """Return the rates by name and label; the lowest of several alike (GPUs of one node)."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for record in records:
-        for item in record["metrics"]:
-            value = finite(item.get("value"))
-            if value is not None and item["unit"] in RATES:
-                name = key(record["check"], {**item, "metric": item["name"]})
-                found[name] = min(value, found.get(name, value))
-    return found
+        for metric in record["metrics"]:
+            value = finite(metric.get("value"))
+            if value is not None and metric["unit"] in RATES:
+                name = key(record["check"], {**metric, "metric": metric["name"]})
+                numbers[name] = min(value, numbers.get(name, value))
+    return numbers
 
 
 def key(check: str, item: t.Mapping[str, t.Any]) -> str:
-    """Return by what name numbers of several nodes are compared; an expectation about them has the same."""
+    """Return the name under which a metric is compared between nodes; an expectation about it has the same."""
     labels = "".join(f" {name}={_text(item[name])}" for name in ("collective", "size") if item.get(name) is not None)
     return f"{check} {item['metric']}{labels} [{item['unit']}]"
 
 
 def _tools(records: t.Sequence[Json]) -> dict[str, Json]:
-    found = {}
+    tools = {}
     for record in records:
         context = record["context"]
         if isinstance(context.get("tool"), str):
-            found[context["tool"]] = {name: _text(context.get(name)) or None for name in ("version", "sha256")}
-    return found
+            tools[context["tool"]] = {name: _text(context.get(name)) or None for name in ("version", "sha256")}
+    return tools
 
 
 # Which values of a fleet lie too far under the rest. Pure, private.
@@ -234,5 +234,5 @@ def limit(values: t.Sequence[float], material: float, tries: int = 0) -> Limit |
 
 def below(values: t.Mapping[str, float], material: float) -> dict[str, Limit]:
     """Return the names whose value lies outside, with the limit."""
-    found = limit(list(values.values()), material)
-    return {name: found for name, value in values.items() if found and value < found.low}
+    bound = limit(list(values.values()), material)
+    return {name: bound for name, value in values.items() if bound and value < bound.low}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a campaign is about and how it was asked to go: read and validated once. Pure, private."""
+"""The nodes and options of a campaign, read and validated once. Pure, private."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 
 
 def read_options(given: t.Mapping[str, t.Any]) -> CampaignOptions:
-    """Return the options; what is not named keeps its default, what is not known is not ours."""
+    """Return the options; one that is not given has its default, unknown names are left to others."""
     blank = CampaignOptions()
     values = {name: given[name] for name in CampaignOptions._fields if given.get(name) is not None}
     for name, value in values.items():
@@ -138,5 +138,5 @@ def away(node: FleetNode) -> str:
 
 def profile(fleet: t.Mapping[str, t.Any]) -> Json:
     """Return the machine type's profile."""
-    found = fleet.get("profile")
-    return found if isinstance(found, dict) else {}
+    given = fleet.get("profile")
+    return given if isinstance(given, dict) else {}

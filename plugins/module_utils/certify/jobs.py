@@ -51,16 +51,16 @@ def jobs(run: str, batch: Json, tests: t.Sequence[Json], attempt: int, sizes: t.
         if len(test["nodes"]) == 1:
             alone.setdefault(test["nodes"][0], []).append(test)
     several = [test for test in tests if len(test["nodes"]) > 1]
-    found: list[RoundJob] = []
+    planned: list[RoundJob] = []
     # Nodes that test themselves share no job, though one step of many costs a fifth less: where one node hangs Slurm
-    # ends the step for all, and keeps them for up to a minute after. Whoever no task reached is asked by name.
+    # ends the step for all, and keeps them for up to a minute after. A node that no task reached is requested by name.
     single = attempt > 1 and len(alone) <= sizes["stragglers"]
     for part in _parts(list(alone), lambda name: 1, 1 if single else sizes["array"]):
         mine = [test for name in part for test in alone[name]]
-        found.append(_job(run, batch["id"], f"{attempt}.{len(found)}", mine, "node" if len(part) == 1 else "array"))
+        planned.append(_job(run, batch["id"], f"{attempt}.{len(planned)}", mine, "node" if len(part) == 1 else "array"))
     for wide in _parts(several, lambda test: len(test["nodes"]), sizes["allocation"]):
-        found.append(_job(run, batch["id"], f"{attempt}.{len(found)}", wide, "round"))
-    return found
+        planned.append(_job(run, batch["id"], f"{attempt}.{len(planned)}", wide, "round"))
+    return planned
 
 
 def _job(run: str, batch: str, part: str, tests: t.Sequence[Json], kind: str) -> RoundJob:
@@ -86,16 +86,16 @@ def arguments(
     job: RoundJob, how: Json, others: t.Sequence[str], seconds: float, log: str, after: int | None = None
 ) -> list[str]:
     """Return the options of sbatch. A task that failed is never started again by Slurm: that is for us to decide."""
-    place: Json = {"nodes": len(job.nodes), "nodelist": compress(job.nodes)}
+    selection: Json = {"nodes": len(job.nodes), "nodelist": compress(job.nodes)}
     if job.kind == "array":
-        place = {"nodes": 1, "array": f"0-{len(job.nodes) - 1}", "exclude": compress(others) or None}
+        selection = {"nodes": 1, "array": f"0-{len(job.nodes) - 1}", "exclude": compress(others) or None}
     options = {
         "parsable": True,
         "no_requeue": True,
         "exclusive": True,
         "no_kill": job.kind == "round",
         "chdir": "/",
-        # What still waits when nobody leads any more must not run some day.
+        # A job that still waits when no coordinator runs any more must not start some day.
         "deadline": f"now+{math.ceil((_LONGEST[bool(how['at_once'])] + seconds) / 60)}minutes",
         "time": min(math.ceil(seconds / 60) + 1, max(1, int(how.get("longest") or 1e9) // 60)),
         "export": "PATH,HOME,USER",
@@ -106,8 +106,8 @@ def arguments(
     }
     given = {str(key).replace("-", "_"): value for key, value in how["sbatch_options"].items()}
     # So many nodes at a time is one job at a time.
-    place["dependency"] = f"afterany:{after}" if after and how["at_once"] else None
-    return flags({**options, **given, **place, "job_name": job.name, "output": log})
+    selection["dependency"] = f"afterany:{after}" if after and how["at_once"] else None
+    return flags({**options, **given, **selection, "job_name": job.name, "output": log})
 
 
 def script(job: RoundJob, how: Json, agent: str, file: str) -> str:
@@ -117,7 +117,7 @@ def script(job: RoundJob, how: Json, agent: str, file: str) -> str:
 
 
 def content(job: RoundJob, batch: Json, request: Json, folder: str) -> Json:
-    """Return what the agent is told in the job's file."""
+    """Return what stands in the job's file, which the agent on the nodes reads."""
     how = request["how"]
     wide = job.kind == "round"
     most = max(1, min(int(batch.get("concurrent") or len(job.tests)), len(job.tests)))
@@ -128,13 +128,13 @@ def content(job: RoundJob, batch: Json, request: Json, folder: str) -> Json:
         "folder": folder,
         "agent": how["agent_path"],
         "batch": batch["id"],
-        "tests": [_told(test) for test in job.tests],
+        "tests": [_with_defaults(test) for test in job.tests],
         "concurrent": most if wide else 1,
         "how": {**how, "agent": how["agent"] if single and not wide else {}},
     }
 
 
-def _told(test: Json) -> Json:
+def _with_defaults(test: Json) -> Json:
     blank = {"collective": "", "rails": False, "round": 0}
     return {**blank, **test, "nodes": list(test["nodes"])}
 

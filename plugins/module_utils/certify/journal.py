@@ -18,11 +18,11 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace
 
-# The directory of a certification: whatever was learnt is in it before anything else happens. Private, stdlib only.
+# The directory of a certification: each result is in it before anything else happens. Private, stdlib only.
 
 
 FOLDERS = ("batches", "jobs", "results", "started", "logs", "journal")
-# No honest file is larger; a damaged one must not fill the memory of whoever reads it.
+# No honest file is larger; a damaged one must not fill the memory of its reader.
 LARGEST = 256 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,200}")
 
@@ -57,7 +57,7 @@ class Journal:
         return path
 
     def read(self, kind: str, name: str) -> t.Any:
-        """Return what was written, None if nothing was."""
+        """Return the value that write() wrote, None without one."""
         return load(self.path(kind, name))
 
     def results(self, test: str) -> list[Json] | None:
@@ -69,14 +69,14 @@ class Journal:
         """Return the ids of all tests that have results."""
         return {name[: -len(".jsonl")] for name in _names(self.folder / "results") if name.endswith(".jsonl")}
 
-    def answer(self, test: str, found: t.Sequence[Json]) -> None:
+    def answer(self, test: str, records: t.Sequence[Json]) -> None:
         """Keep the records of a test; the first answer stays, whoever else measures it again."""
         path = self.path("results", test, ".jsonl")
         if not path.exists():
-            replace(path, "".join(f"{json.dumps(one, sort_keys=True)}\n" for one in found))
+            replace(path, "".join(f"{json.dumps(record, sort_keys=True)}\n" for record in records))
 
     def start(self, name: str) -> None:
-        """Leave a sign that a task runs: a node that is given but silent has none."""
+        """Leave a file that says that a task runs; a node that Slurm gave and that is silent leaves none."""
         with contextlib.suppress(OSError):
             self.path("started", name, "").touch()
 
@@ -91,7 +91,7 @@ class Journal:
 
 
 def load(path: Path) -> t.Any:
-    """Return what a JSON file holds, None without one."""
+    """Return the value of a JSON file, None without one."""
     text = _text(path)
     if text is None:
         return None
@@ -102,23 +102,23 @@ def load(path: Path) -> t.Any:
 
 
 def records(text: str) -> list[Json]:
-    """Read JSON lines; what is no record says that something is wrong with the test, not with the node.
+    """Return the records in JSON lines; a line that is none adds an error about the test, not about the node.
 
     Left out without a word, a line could take a failure with it, and the rest would pass.
     """
     lines = [line for line in text.splitlines() if line.strip()]
-    found = [one for one in map(_record, lines) if one is not None]
-    lost = len(lines) - len(found)
-    return found + [_hole(f"{lost} of {len(lines)} lines of its result are no records")] * bool(lost)
+    valid = [record for record in map(_record, lines) if record is not None]
+    lost = len(lines) - len(valid)
+    return valid + [_hole(f"{lost} of {len(lines)} lines of its result are no records")] * bool(lost)
 
 
 def _record(line: str) -> Json | None:
     try:
-        one = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    texts = isinstance(one, dict) and all(isinstance(one.get(name), str) for name in ("check", "verdict"))
-    return one if texts and all(isinstance(one.get(name, {}), dict) for name in ("scope", "context")) else None
+    texts = isinstance(value, dict) and all(isinstance(value.get(name), str) for name in ("check", "verdict"))
+    return value if texts and all(isinstance(value.get(name, {}), dict) for name in ("scope", "context")) else None
 
 
 def _hole(reason: str) -> Json:
@@ -149,21 +149,21 @@ def _names(folder: Path) -> list[str]:
         raise JournalError(f"{folder} cannot be listed: {exc.strerror}") from exc
 
 
-# Earlier runs: which one goes on, what they said of nodes, and which of them may go. Private, stdlib only.
+# Earlier runs: which one is continued, their certificates, and which of them may be removed. Private, stdlib only.
 
 
 CERTIFICATE, RECORDS, REQUEST = "certificate.json", "records.jsonl", "request.json"
-RESUMABLE = 6 * 3600.0  # seconds; what nodes said before that is no proof of today
-_EARLIER = 5  # earlier certificates that are asked for suspects
+RESUMABLE = 6 * 3600.0  # seconds; older results prove nothing about today
+_EARLIER = 5  # earlier certificates that are read for suspects
 
 
 def unfinished(base: Path, fingerprint: str) -> Json | None:
-    """Return the newest run that was asked for the same, not long ago, and has no certificate."""
+    """Return the request of the newest recent run of this fingerprint that has no certificate."""
     folders = sorted(base.iterdir(), reverse=True) if base.is_dir() else []
     for folder in folders:
-        there = load(folder / REQUEST) if recent(folder) else None
-        if there and there.get("fingerprint") == fingerprint and not (folder / CERTIFICATE).exists():
-            return dict(there)
+        request = load(folder / REQUEST) if recent(folder) else None
+        if request and request.get("fingerprint") == fingerprint and not (folder / CERTIFICATE).exists():
+            return dict(request)
     return None
 
 
@@ -174,12 +174,12 @@ def recent(folder: Path) -> bool:
 
 def earlier(base: Path) -> list[t.Any]:
     """Return the last certificates, the newest last; a damaged one must not stand in the way of a new one."""
-    found = []
+    certificates = []
     files = sorted(base.glob(f"*/{CERTIFICATE}"), key=lambda path: (path.stat().st_mtime, path))
     for path in files[-_EARLIER:]:
         with contextlib.suppress(JournalError):
-            found.append(load(path))
-    return found
+            certificates.append(load(path))
+    return certificates
 
 
 def old(base: Path, keep: int, run: str, reasons: t.Callable[[], t.Sequence[str]]) -> list[Path]:
@@ -200,14 +200,14 @@ def old(base: Path, keep: int, run: str, reasons: t.Callable[[], t.Sequence[str]
 
 
 def _ours(folder: Path) -> bool:
-    """Only what the module certification wrote is a run, under the name that its request has."""
+    """Say whether a folder is a run: the module certification wrote its request, with the folder's name."""
     if folder.is_symlink() or not (folder / REQUEST).is_file():
         return False
     try:
-        found = load(folder / REQUEST)
+        request = load(folder / REQUEST)
     except JournalError:
         return False
-    return isinstance(found, dict) and found.get("run") == folder.name and {"schema", "fingerprint"} <= set(found)
+    return isinstance(request, dict) and request.get("run") == folder.name and {"schema", "fingerprint"} <= set(request)
 
 
 def _age(folder: Path) -> float:
@@ -228,10 +228,10 @@ def _going(folder: Path) -> bool:
 
 
 def _says_more(folder: Path, known: set[str]) -> bool:
-    """Say whether a run tells of nodes that no newer one does; what cannot be read may."""
+    """Say whether a run has nodes that no newer one has; one that cannot be read may have."""
     try:
-        found = load(folder / CERTIFICATE)
-        nodes = set(found["nodes"]) if found else set()
+        certificate = load(folder / CERTIFICATE)
+        nodes = set(certificate["nodes"]) if certificate else set()
     except (JournalError, TypeError, KeyError):
         return True
     fresh = nodes - known
@@ -250,5 +250,5 @@ def remove(folder: Path) -> None:
 
 
 def reasons(nodes: t.Iterable[Json]) -> list[str]:
-    """Return why nodes are drained; our reasons name the run that said so."""
+    """Return the reasons of nodes; ours name the run that drained them."""
     return [str(node.get("reason") or "") for node in nodes]

@@ -21,12 +21,12 @@ Shun = t.Callable[[str, str], bool]
 _LOOK = 64  # candidates that are tried before a partner is looked for among the pairs already made
 
 
-def _nobody(one: str, other: str) -> bool:
+def _nobody(name: str, other: str) -> bool:
     return False
 
 
 def meet(met: Met, group: t.Iterable[str]) -> None:
-    """Remember that these have met."""
+    """Record that the nodes of a group have met."""
     names = list(group)
     for name in names:
         met.setdefault(name, set()).update(other for other in names if other != name)
@@ -52,8 +52,8 @@ def inside(nodes: t.Sequence[FleetNode], met: Met, dice: random.Random) -> list[
     groups: list[Group] = []
     left: list[str] = []
     for leaf in sorted(leaves):
-        found, over = match(_shuffled(leaves[leaf], dice), met)
-        groups += found
+        pairs, over = match(_shuffled(leaves[leaf], dice), met)
+        groups += pairs
         left += over
     return _finish(groups, left, met)
 
@@ -75,14 +75,14 @@ def across(nodes: t.Sequence[FleetNode], met: Met, dice: random.Random) -> list[
             groups.append(pair)
         else:
             left += pair
-    found, over = match(left, met)
-    return _finish(groups + found, over, met)
+    pairs, over = match(left, met)
+    return _finish(groups + pairs, over, met)
 
 
 def anyhow(nodes: t.Sequence[FleetNode], met: Met, dice: random.Random) -> list[Group]:
     """Return random pairs."""
-    found, over = match(_shuffled([node.name for node in nodes], dice), met)
-    return _finish(found, over, met)
+    pairs, over = match(_shuffled([node.name for node in nodes], dice), met)
+    return _finish(pairs, over, met)
 
 
 def _shuffled(names: t.Sequence[str], dice: random.Random) -> list[str]:
@@ -107,12 +107,12 @@ def match(order: t.Sequence[str], met: Met, shun: Shun = _nobody) -> tuple[list[
 
 def _finish(groups: list[Group], left: t.Sequence[str], met: Met) -> list[Group]:
     """Place the leftovers: with each other, by parting a pair, and the last odd one as a third."""
-    found, over = match(left, met)
-    groups = groups + found
+    pairs, over = match(left, met)
+    groups = groups + pairs
     while len(over) > 1:
-        one, two = over.pop(), over.pop()
-        if not _part(groups, one, two, met):
-            groups.append([one, two])
+        first, second = over.pop(), over.pop()
+        if not _part(groups, first, second, met):
+            groups.append([first, second])
     if over and not groups:
         return [over]
     if over:
@@ -122,18 +122,18 @@ def _finish(groups: list[Group], left: t.Sequence[str], met: Met) -> list[Group]
     return groups
 
 
-def _part(groups: list[Group], one: str, two: str, met: Met) -> bool:
+def _part(groups: list[Group], first: str, second: str, met: Met) -> bool:
     """Give two who have met each other the partners of a pair that neither of them knows."""
     for group in groups:
         for a, b in ((0, 1), (1, 0)):
-            if group[a] not in met.get(one, ()) and group[b] not in met.get(two, ()):
-                groups.append([two, group[b]])
-                group[:] = [one, group[a]]
+            if group[a] not in met.get(first, ()) and group[b] not in met.get(second, ()):
+                groups.append([second, group[b]])
+                group[:] = [first, group[a]]
                 return True
     return False
 
 
-# What was asked and what came back so far; all that a campaign decides is a function of it. Pure, private.
+# The tests planned and their outcomes so far; all that a campaign decides is a function of them. Pure, private.
 
 
 PAIRS = ("pair", "confirm")
@@ -150,7 +150,7 @@ class RoundTest(t.NamedTuple):
     rails: bool = False
 
     def facts(self) -> Json:
-        """Return it as the executor reads it."""
+        """Return the test as a batch and a job's file list it."""
         return {**self._asdict(), "nodes": list(self.nodes)}
 
 
@@ -195,25 +195,25 @@ class Ledger:
         return [test for test in batch.tests if test.id not in self.outcomes]
 
     def outcome(self, test: RoundTest) -> TestOutcome | None:
-        """Return what came back of a test.
+        """Return the outcome of a test.
 
-        Between nodes a warning is a slow connection; of one node nothing counts that speaks of another.
+        Between nodes a warning is a slow connection; records of one node that are about another do not count.
         """
-        found = self.outcomes.get(test.id)
-        if found and found.warned and len(test.nodes) > 1:
-            return found._replace(kind="bad", blame="fabric", reason=found.warned)
-        if found and len(test.nodes) == 1 and found.nodes - set(test.nodes):
-            wrong = f"records of {test.nodes[0]} speak of {', '.join(sorted(found.nodes))}"
-            return TestOutcome(reason=wrong, begun=found.begun, ended=found.ended, digest=found.digest)
-        return found
+        outcome = self.outcomes.get(test.id)
+        if outcome and outcome.warned and len(test.nodes) > 1:
+            return outcome._replace(kind="bad", blame="fabric", reason=outcome.warned)
+        if outcome and len(test.nodes) == 1 and outcome.nodes - set(test.nodes):
+            wrong = f"records of {test.nodes[0]} speak of {', '.join(sorted(outcome.nodes))}"
+            return TestOutcome(reason=wrong, begun=outcome.begun, ended=outcome.ended, digest=outcome.digest)
+        return outcome
 
     def results(self, *stages: str) -> t.Iterator[tuple[RoundTest, TestOutcome]]:
         """Yield the tests of these stages that were answered, as planned."""
         for batch in self.batches:
             for test in batch.tests:
-                found = self.outcome(test) if test.stage in stages else None
-                if found:
-                    yield test, found
+                outcome = self.outcome(test) if test.stage in stages else None
+                if outcome:
+                    yield test, outcome
 
     def own(self) -> list[tuple[RoundTest, TestOutcome]]:
         """Return the second tries of single nodes."""
@@ -224,21 +224,21 @@ class Ledger:
         return [*self.results("local"), *self.own()]
 
     def mute(self) -> set[str]:
-        """Return who never gave a result in company, at least twice, where all partners gave some with others."""
+        """Return the nodes with two or more tests with others and no result, whose partners all had some elsewhere."""
         met = [(test, outcome.kind != "infra") for test, outcome in self.results(*PAIRS)]
-        told = {name for test, well in met if well for name in test.nodes}
+        answered = {name for test, well in met if well for name in test.nodes}
         lost: dict[str, list[tuple[str, ...]]] = {}
         for test, dummy in met:
-            for name in set(test.nodes) - told:
+            for name in set(test.nodes) - answered:
                 lost.setdefault(name, []).append(test.nodes)
         return {
             name
             for name, groups in lost.items()
-            if len(groups) > 1 and all(set(group) - {name} <= told for group in groups)
+            if len(groups) > 1 and all(set(group) - {name} <= answered for group in groups)
         }
 
     def last(self) -> dict[str, TestOutcome]:
-        """Return what came of the last try of each node's own suite."""
+        """Return the outcome of the last try of each node's own suite."""
         return {test.nodes[0]: outcome for test, outcome in self.alone()}
 
     def again(self) -> list[tuple[RoundTest, TestOutcome]]:
@@ -247,10 +247,10 @@ class Ledger:
 
     def until(self, batches: int) -> Ledger:
         """Return the book as it was after so many batches."""
-        found = Ledger(list(self.nodes.values()), self.options, self.profile)
-        found.untested, found.outcomes, found.batches = self.untested, self.outcomes, self.batches[:batches]
-        return found
+        book = Ledger(list(self.nodes.values()), self.options, self.profile)
+        book.untested, book.outcomes, book.batches = self.untested, self.outcomes, self.batches[:batches]
+        return book
 
     def taking_part(self) -> list[FleetNode]:
-        """Return the nodes that are not out of it."""
+        """Return the nodes that are tested further."""
         return [node for name, node in self.nodes.items() if name not in self.untested]

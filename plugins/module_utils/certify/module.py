@@ -34,7 +34,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
-# What a certification was asked to do: read once, and the same for whoever goes on with it. Pure, private.
+# The request of a certification: made once, and the same for each process that continues the run. Pure, private.
 
 
 SCHEMA = 1
@@ -85,7 +85,7 @@ _KEPT = (
 
 
 class CampaignRequestError(ValueError):
-    """The certification cannot be done as asked; the text is fit for the user."""
+    """The certification cannot be done as requested; the text is fit for the user."""
 
 
 def validate(params: t.Mapping[str, t.Any]) -> None:
@@ -99,8 +99,8 @@ def validate(params: t.Mapping[str, t.Any]) -> None:
     validate_seconds("hold", params["hold"], 0)
     if params["nodes_at_once"] < 0 or (params["gpus"] or 0) < 0 or params["keep"] < 0:
         raise CampaignRequestError("nodes_at_once, gpus and keep must not be negative")
-    for one in params["profile"].get("expect") or []:
-        validate_expectation(one)
+    for expectation in params["profile"].get("expect") or []:
+        validate_expectation(expectation)
     environment(params["environment"])
     for name, known in (("torch", TORCH), ("options", CampaignOptions._fields)):
         unknown = sorted(set(params[name]) - set(known))
@@ -115,18 +115,18 @@ def validate(params: t.Mapping[str, t.Any]) -> None:
 
 
 def how(params: t.Mapping[str, t.Any], array_size: int) -> Json:
-    """Return how tests are run, as jobs and their steps are told it."""
+    """Return how tests are run, as the files of jobs have it."""
     profile = params["profile"]
     gpus = int(_or(params["gpus"], (profile.get("gpu") or {}).get("count") or 0))
     ports = int((profile.get("infiniband") or {}).get("count") or 0)
     most = int(params["nodes_at_once"])
     tool = params["tool"] if params["tool"] != "auto" else "nccl" if gpus else "torch"
-    # A machine type that has no GPUs here is asked for none.
-    told = {**profile, "gpu": {**(profile.get("gpu") or {}), "count": gpus}} if profile else {}
+    # The suite expects as many GPUs as the tests use: none, where the request says so.
+    node_profile = {**profile, "gpu": {**(profile.get("gpu") or {}), "count": gpus}} if profile else {}
     return {
         **{name: params[name] for name in _KEPT},
         "agent_path": params["agent"],
-        "agent": {**params["node"], "profile": told},
+        "agent": {**params["node"], "profile": node_profile},
         "profile": profile.get("profile"),
         "expect": profile.get("expect") or [],
         "tool": tool,
@@ -147,10 +147,10 @@ def _or(value: t.Any, other: t.Any) -> t.Any:
     return other if value is None else value
 
 
-def build(params: t.Mapping[str, t.Any], fleet: Json, others: t.Sequence[str], told: Json, digests: Json) -> Json:
-    """Return the whole request; ``told`` is what how() made, digests those of agent and profile."""
-    options = {"gpus_per_node": told["gpus"], **params["options"], "run": params["run"]}
-    rounds = told["nccl"].get("tests") or {}
+def build(params: t.Mapping[str, t.Any], fleet: Json, others: t.Sequence[str], settings: Json, digests: Json) -> Json:
+    """Return the whole request; ``settings`` is what how() made, digests those of agent and profile."""
+    options = {"gpus_per_node": settings["gpus"], **params["options"], "run": params["run"]}
+    rounds = settings["nccl"].get("tests") or {}
     if "collectives" not in params["options"] and rounds.get("collectives"):
         options["collectives"] = rounds["collectives"]
     return {
@@ -159,19 +159,19 @@ def build(params: t.Mapping[str, t.Any], fleet: Json, others: t.Sequence[str], t
         "fleet": fleet,
         "options": options,
         "others": list(others),
-        "how": told,
+        "how": settings,
         "digests": digests,
-        "fingerprint": fingerprint(params, told),
+        "fingerprint": fingerprint(params, settings),
     }
 
 
-def fingerprint(params: t.Mapping[str, t.Any], told: Json) -> str:
-    """Return what two requests for the same thing have in common; neither the nodes' state nor the agent is of it.
+def fingerprint(params: t.Mapping[str, t.Any], settings: Json) -> str:
+    """Return a digest that two requests for the same run share; the nodes' state and the agent are not part of it.
 
     A run keeps the agent that it began with.
     """
     about = {name: params[name] for name in ("cluster", "hosts", "partition", "options")}
-    same = {key: value for key, value in told.items() if key not in ("agent_path", "poll", "array")}
+    same = {key: value for key, value in settings.items() if key not in ("agent_path", "poll", "array")}
     return digest({**about, "how": same})
 
 
@@ -183,18 +183,18 @@ def digest(value: t.Any) -> str:
 def new_name(moment: float, taken: t.Container[str]) -> str:
     """Return a name for a run by its time; two in one second are told apart."""
     name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(moment))
-    return next(one for one in (name, *(f"{name}-{n}" for n in range(1, 1000))) if one not in taken)
+    return next(candidate for candidate in (name, *(f"{name}-{n}" for n in range(1, 1000))) if candidate not in taken)
 
 
-# The module certification without Ansible: find or make the run, lead it, and write what came out.
+# The module certification without Ansible: find or make the run, lead it, and write the certificate.
 
 
-# Above this Ansible is told of what is not well, and the rest stays in the run's directory.
+# Of more than so many Ansible gets those that are not well; the rest stays in the run's directory.
 MOST_RECORDS = 5000
 
 
 class CampaignResult(t.NamedTuple):
-    """What a certification came to; without a certificate it was only planned."""
+    """The result of a certification; without a certificate it was only planned."""
 
     run: str
     folder: str
@@ -214,8 +214,8 @@ def perform(params: Json, slurm: CampaignSlurm, check_mode: bool) -> CampaignRes
     folder = base / request["run"]
     done = certify_journal.load(folder / CERTIFICATE)
     if done is not None:
-        found = certify_journal.records((folder / RECORDS).read_text())
-        return CampaignResult(request["run"], str(folder), done.get("plan") or {}, done, found)
+        records = certify_journal.records((folder / RECORDS).read_text())
+        return CampaignResult(request["run"], str(folder), done.get("plan") or {}, done, records)
     campaign = CampaignPlan(request["fleet"], request["options"])
     resumed = (folder / REQUEST).exists()
     if check_mode:
@@ -231,14 +231,14 @@ def _request(params: Json, slurm: CampaignSlurm, base: Path, check_mode: bool) -
     agent = Path(params["agent"])
     if not agent.is_file() and not check_mode:
         raise CampaignRequestError(f"agent {agent} is no file on this machine")
-    told = how(params, slurm.array_size())
+    settings = how(params, slurm.array_size())
     partition = certify_slurm.partition_of(slurm.partitions(), params["partition"])
     # A job that asks for more than the partition allows would wait for ever.
-    told["longest"] = partition["max_time"] if partition else None
+    settings["longest"] = partition["max_time"] if partition else None
     if params["run"]:
-        there = certify_journal.load(base / params["run"] / REQUEST)
-        if there is not None:
-            if there.get("fingerprint") != fingerprint(params, told):
+        begun = certify_journal.load(base / params["run"] / REQUEST)
+        if begun is not None:
+            if begun.get("fingerprint") != fingerprint(params, settings):
                 raise CampaignRequestError(
                     f"run {params['run']} was begun with other options; name another one, or remove"
                     f" {base / params['run']}"
@@ -249,32 +249,34 @@ def _request(params: Json, slurm: CampaignSlurm, base: Path, check_mode: bool) -
                     f" ended: what its nodes said then is no proof of today. Name another one, or remove"
                     f" {base / params['run']}"
                 )
-            return dict(there)
+            return dict(begun)
     else:
-        there = certify_journal.unfinished(base, fingerprint(params, told))
-        if there:
-            return there
+        begun = certify_journal.unfinished(base, fingerprint(params, settings))
+        if begun:
+            return begun
     taken = {path.name for path in base.iterdir()} if base.is_dir() else set()
     named = {**params, "run": params["run"] or new_name(time.time(), taken)}
-    told["agent_path"] = str(base / named["run"] / "agent.pyz")
+    settings["agent_path"] = str(base / named["run"] / "agent.pyz")
     digests = {"profile_sha256": digest(params["profile"])}
-    return build(named, *_fleet(params, slurm, base), told, digests)
+    return build(named, *_fleet(params, slurm, base), settings, digests)
 
 
 def _fleet(params: Json, slurm: CampaignSlurm, base: Path) -> tuple[Json, list[str]]:
     """Return the fleet, and all other nodes that Slurm might give instead."""
     nodes = slurm.nodes()
     partition = certify_slurm.partition_of(slurm.partitions(), params["partition"])
-    wanted = certify_slurm.wanted(nodes, params["hosts"], partition)
+    selected = certify_slurm.selected(nodes, params["hosts"], partition)
     suspicion = certify_slurm.history(certify_journal.earlier(base))
-    listed = certify_slurm.fleet(wanted, certify_slurm.places(slurm.topology()), suspicion, bool(params["reservation"]))
-    names = {node["name"] for node in wanted}
+    listed = certify_slurm.fleet(
+        selected, certify_slurm.places(slurm.topology()), suspicion, bool(params["reservation"])
+    )
+    names = {node["name"] for node in selected}
     others = [node["name"] for node in nodes if node["name"] not in names]
     return {"cluster": params["cluster"], "profile": params["profile"], "nodes": listed}, others
 
 
 def _lead(request: Json, folder: Path, agent: Path, slurm: CampaignSlurm, campaign: CampaignPlan) -> CampaignResult:
-    """Do what is left of a run; one at a time, or two would submit the same jobs."""
+    """Run the rest of a campaign; under a lock, as two coordinators would submit the same jobs."""
     journal = certify_journal.Journal(folder)
     journal.create()
     with _files.lock(folder / "lock"):
@@ -286,14 +288,14 @@ def _lead(request: Json, folder: Path, agent: Path, slurm: CampaignSlurm, campai
         replace(folder / "plan.json", json.dumps(plan, sort_keys=True))
         coordinator = Coordinator(journal, request, slurm)
         coordinator.run(campaign)
-        lines = [json.dumps(one, sort_keys=True) for one in coordinator.records]
+        lines = [json.dumps(record, sort_keys=True) for record in coordinator.records]
         order = sorted(range(len(lines)), key=lines.__getitem__)
         records = [coordinator.records[n] for n in order]
         replace(folder / RECORDS, "".join(f"{lines[n]}\n" for n in order), 0o644)
         digests = {**request["digests"], "records_sha256": sha256(folder / RECORDS)}
         certificate = campaign.certificate(**digests)
         replace(folder / CERTIFICATE, json.dumps(certificate, indent=1, sort_keys=True), 0o644)
-    # Whoever fetches them need not be root: as root Ansible takes a whole file into memory, twice.
+    # Others may fetch them: as root Ansible reads a whole file into memory, twice.
     folder.chmod(0o755)
     return CampaignResult(request["run"], str(folder), plan, certificate, records, True)
 
@@ -304,47 +306,49 @@ def _begin(request: Json, folder: Path, agent: Path) -> Json:
     ran = compiled(plain)
     replace(folder / "agent.pyz", ran)
     made = {"agent_sha256": hashlib.sha256(ran).hexdigest(), "agent_source_sha256": hashlib.sha256(plain).hexdigest()}
-    told = {**request, "digests": {**request["digests"], **made}}
-    replace(folder / REQUEST, json.dumps(told, sort_keys=True))
-    return told
+    complete = {**request, "digests": {**request["digests"], **made}}
+    replace(folder / REQUEST, json.dumps(complete, sort_keys=True))
+    return complete
 
 
 def _clear(base: Path, run: str, keep: int, slurm: CampaignSlurm, check_mode: bool) -> list[str]:
-    """Remove runs of which more are there than are kept, and return their names; a new one is worth more than that."""
-    found: list[str] = []
+    """Remove the runs beyond those that are kept, and return their names; a failure here does not fail the new run."""
+    removed: list[str] = []
     with contextlib.suppress(OSError, SlurmError):
         for folder in certify_journal.old(base, keep, run, lambda: certify_journal.reasons(slurm.nodes())):
             if not check_mode:
                 certify_journal.remove(folder)
-            found.append(folder.name)
-    return found
+            removed.append(folder.name)
+    return removed
 
 
-def told(records: t.Sequence[Json]) -> list[Json]:
-    """Return the records that Ansible is told of."""
+def reportable(records: t.Sequence[Json]) -> list[Json]:
+    """Return the records that the module returns to Ansible."""
     if len(records) <= MOST_RECORDS:
         return list(records)
-    return [one for one in records if one["verdict"] not in ("pass", "skipped", "unjudged")][:MOST_RECORDS]
+    return [record for record in records if record["verdict"] not in ("pass", "skipped", "unjudged")][:MOST_RECORDS]
 
 
 def refused(certificate: Json) -> list[Json]:
-    """Return what somebody may not want to accept: nodes by their status, findings, stages that measured nothing."""
-    found = [
-        {"status": one["status"], "text": f"{name} is not certified: {one['status']}: {one['reason']}"}
-        for name, one in sorted(certificate["nodes"].items())
-        if one["status"] != "cleared"
+    """Return why a certificate may be refused: nodes by their status, findings, stages that measured nothing."""
+    refusals = [
+        {"status": node["status"], "text": f"{name} is not certified: {node['status']}: {node['reason']}"}
+        for name, node in sorted(certificate["nodes"].items())
+        if node["status"] != "cleared"
     ]
-    found += [{"status": "finding", "text": f"{one['kind']}: {one['text']}"} for one in certificate["findings"]]
+    refusals += [
+        {"status": "finding", "text": f"{finding['kind']}: {finding['text']}"} for finding in certificate["findings"]
+    ]
     for stage in ("pair", "ladder"):
         tests = [test for part in certificate["rounds"] if part["stage"] == stage for test in part["tests"]]
         if tests and all(test["verdict"] in (None, "error") for test in tests):
             text = f"none of the {len(tests)} tests of stage {stage} gave a result: nothing is known between the nodes"
-            found.append({"status": "error", "text": text})
-    return found
+            refusals.append({"status": "error", "text": text})
+    return refusals
 
 
 def drains(certificate: Json) -> list[Json]:
-    """Return what a drain of those that may be drained takes: one call for each class of fault."""
+    """Return the calls of slurm_node that drain the nodes that may be drained, one for each class of fault."""
     groups: dict[str, list[str]] = {}
     for name in certificate["drains"]:
         groups.setdefault(str(certificate["nodes"][name]["class"] or "hardware"), []).append(name)

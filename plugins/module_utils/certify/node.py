@@ -24,12 +24,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import j
 # To which test a record belongs; apart from what measures, as each node imports it. Pure, private, stdlib only.
 
 
-def marked(one: Json, test: Json, run_name: str) -> Json:
-    """Return a record that tells which test it belongs to."""
-    place = {"test": test["id"], "stage": test["stage"], "round": test["round"]}
+def marked(record: Json, test: Json, run_name: str) -> Json:
+    """Return a record with the test that it belongs to."""
+    origin = {"test": test["id"], "stage": test["stage"], "round": test["round"]}
     group = {"group": list(test["nodes"])} if len(test["nodes"]) > 1 else {}
-    scope = {**(one.get("scope") or {}), **group}
-    return {**one, "run": run_name, "scope": scope, "context": {**(one.get("context") or {}), **place}}
+    scope = {**(record.get("scope") or {}), **group}
+    return {**record, "run": run_name, "scope": scope, "context": {**(record.get("context") or {}), **origin}}
 
 
 # hpcai-agent local FILE: one node tests itself, as one task of an array. Private, stdlib only.
@@ -37,9 +37,9 @@ def marked(one: Json, test: Json, run_name: str) -> Json:
 
 HOLD, OPEN = "hold", "open"
 STATE = "/run/hpcai/agent/state.json"
-# How old a finding of the node's own health check may be and still be told: a few of its intervals.
+# How old a record of the node's own health check may be and still count: a few of its intervals.
 _RECENT = 3600.0
-# Of a step's variables whoever looks for a scheduler sees that the job has other nodes: mpirun would use them.
+# All others of a step's variables go: mpirun would see in them that the job has other nodes, and use them.
 _OWN = ("SLURM_JOB_ID", "SLURMD_NODENAME")
 
 
@@ -50,7 +50,7 @@ def main(argv: t.Sequence[str]) -> int:
         return 2
     job = journals.load(Path(argv[0]))
     name = os.environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
-    tests = [one for one in (job or {}).get("tests", []) if one["nodes"] == [name]]
+    tests = [test for test in (job or {}).get("tests", []) if test["nodes"] == [name]]
     if not tests:
         sys.stderr.write(f"{argv[0]} has no test of {name}\n")
         return 2
@@ -66,18 +66,18 @@ def main(argv: t.Sequence[str]) -> int:
 
 
 def perform(test: Json, job: Json, name: str) -> list[Json]:
-    """Return what the node says of itself: that it is here and, unless only that is asked, all of the suite."""
-    found = [_reached(name)]
+    """Return the node's own records: that it answers and, in all stages but reach, those of its suite."""
+    records = [_reached(name)]
     if test["stage"] != "reach":
-        found += [*_kept(name, lambda: _suite(job, name)), *_kept(name, lambda: _root(name))]
-    return [marked(one, test, job["run"]) for one in found]
+        records += [*_guarded(name, lambda: _suite(job, name)), *_guarded(name, lambda: _root(name))]
+    return [marked(record, test, job["run"]) for record in records]
 
 
-def _kept(name: str, ask: t.Callable[[], list[Json]]) -> list[Json]:
-    """A full disk or a damaged state must not take with it what the node has to say besides."""
+def _guarded(name: str, read: t.Callable[[], list[Json]]) -> list[Json]:
+    """Return the records, or an error record: a full disk or a damaged state must not cost the node's other records."""
     begin = time.time()
     try:
-        return ask()
+        return read()
     except Exception as exc:  # whatever it is, silence would be taken for a node that does not answer
         return [record("suite", name, time=begin, verdict="error", reason=f"{type(exc).__name__}: {exc}")]
 
@@ -101,17 +101,17 @@ def _suite(job: Json, name: str) -> list[Json]:
     how = job["how"]
     _alone(os.environ)
     with tempfile.TemporaryDirectory(prefix="hpcai-") as folder:
-        told = {**how["agent"], "schema": 1, "node": name, "spool": f"{folder}/spool"}
-        told["sysfs"] = str(told.get("sysfs") or "/sys").replace("{node}", name)
+        settings = {**how["agent"], "schema": 1, "node": name, "spool": f"{folder}/spool"}
+        settings["sysfs"] = str(settings.get("sysfs") or "/sys").replace("{node}", name)
         Path(folder, "spool").mkdir()
-        Path(folder, "agent.json").write_text(json.dumps(told))
+        Path(folder, "agent.json").write_text(json.dumps(settings))
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         try:
-            found = suite.records(f"{folder}/agent.json", how["suite"], float(how["suite_timeout"]), job["run"])
+            records = suite.records(f"{folder}/agent.json", how["suite"], float(how["suite_timeout"]), job["run"])
         finally:
             os.environ.pop("TMPDIR", None)
             tempfile.tempdir = None
-    return found or [record("suite", name, time=time.time(), verdict="error", reason="the suite gave no record")]
+    return records or [record("suite", name, time=time.time(), verdict="error", reason="the suite gave no record")]
 
 
 def _alone(environment: t.MutableMapping[str, str]) -> None:
@@ -120,32 +120,33 @@ def _alone(environment: t.MutableMapping[str, str]) -> None:
 
 
 def own(state: t.Any, name: str, now: float) -> list[Json]:
-    """Return what the node's health check found as root, where no user can look: latched faults and recent findings."""
+    """Return the records of the node's health check, made as root where no user can look: latched and recent ones."""
     if not isinstance(state, dict) or state.get("node") != name:
         return []
-    runs = [one for one in (state.get("suites") or {}).values() if isinstance(one, dict)]
-    recent = [(float(one.get("time") or 0), _sound(one.get("records") or [])) for one in runs]
+    runs = [suite_run for suite_run in (state.get("suites") or {}).values() if isinstance(suite_run, dict)]
+    timed = [(float(suite_run.get("time") or 0), _sound(suite_run.get("records") or [])) for suite_run in runs]
+    recent = [(moment, records) for moment, records in timed if now - moment < _RECENT]
     latched = _sound((state.get("latched") or {}).values())
-    found: dict[str, Json] = {}
-    for one in [*latched, *_standing([suite_run for suite_run in recent if now - suite_run[0] < _RECENT])]:
-        if one["verdict"] in ("fail", "warn") and isinstance(one.get("context"), dict) and "scope" in one:
-            key = json.dumps([one["check"], one["scope"], one.get("reason")], sort_keys=True)
-            found.setdefault(key, {**one, "context": {**one["context"], "from": "state.json"}})
-    return list(found.values())
+    findings: dict[str, Json] = {}
+    for latest in [*latched, *_standing(recent)]:
+        if latest["verdict"] in ("fail", "warn") and isinstance(latest.get("context"), dict) and "scope" in latest:
+            key = json.dumps([latest["check"], latest["scope"], latest.get("reason")], sort_keys=True)
+            findings.setdefault(key, {**latest, "context": {**latest["context"], "from": "state.json"}})
+    return list(findings.values())
 
 
 def _sound(listed: t.Iterable[t.Any]) -> list[Json]:
-    return journals.records("\n".join(json.dumps(one) for one in listed))
+    return journals.records("\n".join(json.dumps(record) for record in listed))
 
 
 def _standing(runs: t.Sequence[tuple[float, list[Json]]]) -> list[Json]:
-    """What a later suite found in order is in order: an epilog is followed by a repair, and by no other epilog."""
+    """Return the records that no later suite contradicts: an epilog is followed by a repair, and by no other epilog."""
     passed: dict[str, float] = {}
     for moment, records in runs:
-        bad = {one["check"] for one in records if one["verdict"] != "pass"}
-        for check in {one["check"] for one in records} - bad:
+        bad = {record["check"] for record in records if record["verdict"] != "pass"}
+        for check in {passing["check"] for passing in records} - bad:
             passed[check] = max(moment, passed.get(check, moment))
-    return [one for moment, records in runs for one in records if moment >= passed.get(one["check"], moment)]
+    return [record for moment, records in runs for record in records if moment >= passed.get(record["check"], moment)]
 
 
 def _hold(gate: Path, longest: float) -> None:
@@ -161,7 +162,7 @@ def _hold(gate: Path, longest: float) -> None:
 # The agent with its modules compiled: hundreds of nodes that start it at once need not each do that.
 
 
-# A digest of the source instead of its time, and nobody compares it: both are in one file.
+# A digest of the source instead of its time, and it is not compared: both are in one file.
 _UNCHECKED = (1).to_bytes(4, "little")
 
 

@@ -40,14 +40,14 @@ def measure(tests: t.Sequence[Json], how: Json, run_name: str, folder: str) -> t
     for few in [[test] for test in tests] if nccl else [list(tests)]:
         begin = time.time()
         try:
-            found = [_nccl(few[0], how, run_name, folder)] if nccl else _torch(few, how, run_name)
+            results = [_nccl(few[0], how, run_name, folder)] if nccl else _torch(few, how, run_name)
         except Exception as exc:  # one test must never take the others of its round with it
             name = "nccl_tests" if nccl else "collective_test"
-            found = [[record(name, None, time=begin, verdict="error", reason=f"{type(exc).__name__}: {exc}")]] * len(
+            results = [[record(name, None, time=begin, verdict="error", reason=f"{type(exc).__name__}: {exc}")]] * len(
                 few
             )
-        for test, records in zip(few, found):
-            yield test["id"], [marked(one, test, run_name) for one in records]
+        for test, records in zip(few, results):
+            yield test["id"], [marked(row, test, run_name) for row in records]
 
 
 def paired(test: Json) -> bool:
@@ -55,25 +55,25 @@ def paired(test: Json) -> bool:
 
 
 def _nccl(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
-    alone, found = paired(test) and how["gpus"] > 1, []
+    alone, records = paired(test) and how["gpus"] > 1, []
     # The first value is the one by which pairs are compared.
     for name in (PAIR, command.CHECK) if alone else (command.CHECK,):
         params = nccl_params(test, how, run_name, name, f"{folder}/{test['id']}.{name}")
         done = nccl_run.perform(params, False, folder)
-        found += [{**one, "check": name} for one in done["checks"]]
+        records += [{**row, "check": name} for row in done["checks"]]
         if _hung(done):
-            return found
-    return found + (_rails(test, how, run_name, folder) if test.get("rails") and alone else [])
+            return records
+    return records + (_rails(test, how, run_name, folder) if test.get("rails") and alone else [])
 
 
 def _hung(done: Json) -> bool:
-    """Whoever did not end would not the next time either, and keep all others of the round waiting as long again."""
-    return any(one["rc"] is None for one in done.get("runs", ()))
+    """Say whether a run did not end: it would not the next time either, and the round would wait as long again."""
+    return any(program_run["rc"] is None for program_run in done.get("runs", ()))
 
 
 def _rails(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
-    """Measure with one GPU of each node after the other; what a container holds cannot be told which."""
-    params, found = nccl_params(test, how, run_name, PAIR, folder), []
+    """Measure with one GPU of each node after the other; not inside a container, which cannot be given one GPU here."""
+    params, records = nccl_params(test, how, run_name, PAIR, folder), []
     if params["container_image"]:
         return []
     program = command.program(command.read(params), params["collectives"][0], _find.find)
@@ -82,26 +82,26 @@ def _rails(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
         # Slurm sets the variable itself, and does not bind a step's only task of a node to one of its GPUs.
         path.write_text(f'#!/bin/sh\nCUDA_VISIBLE_DEVICES={rail} exec {shlex.quote(program)} "$@"\n')
         path.chmod(0o755)
-        one = {
+        options = {
             "path": str(path),
             "ranks_per_node": 1,
             "cpu_masks": [],
             "expect": [],
             "log": f"{folder}/{test['id']}.{rail}",
         }
-        done = nccl_run.perform({**params, **one}, False, folder)
-        found += [{**row, "check": RAIL, "scope": {**row["scope"], "rail": rail}} for row in done["checks"]]
+        done = nccl_run.perform({**params, **options}, False, folder)
+        records += [{**row, "check": RAIL, "scope": {**row["scope"], "rail": rail}} for row in done["checks"]]
         if _hung(done):
             break
-    return found
+    return records
 
 
 def nccl_params(test: Json, how: Json, run_name: str, name: str, log: str) -> Json:
     """Return the options of the module nccl_tests for a test."""
     given = how["nccl"]
     variables = {**given.get("environment", {}), **how["environment"], **(FABRIC_ONLY if name == PAIR else {})}
-    blank = {key: one.get("default") for key, one in {**_launch.SPEC, **command.SPEC}.items()}
-    limits = [{**one, "check": command.CHECK} for one in how["expect"] if one["check"] == name]
+    blank = {key: option.get("default") for key, option in {**_launch.SPEC, **command.SPEC}.items()}
+    limits = [{**limit, "check": command.CHECK} for limit in how["expect"] if limit["check"] == name]
     mine = {name: given[name] for name in ("path", "topology_file", "container_image") if given.get(name)}
     largest = given.get("max_size") or "8G"
     return {
@@ -151,7 +151,7 @@ def _torch(tests: t.Sequence[Json], how: Json, run_name: str) -> list[list[Json]
 
 
 def _here() -> dict[str, str]:
-    """Steps of one job that start at once must not meet at one port; each takes its own."""
+    """Return the rendezvous port of a step: steps of one job that start at once must not share one."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return {"MASTER_PORT": str(probe.getsockname()[1])}
@@ -173,7 +173,7 @@ def main(argv: t.Sequence[str]) -> int:
     book.start(Path(argv[0]).stem)
     done = book.answered()
     tests = [test for test in job["tests"] if test["id"] not in done]
-    # What the same nodes do, they do one after the other.
+    # Tests of the same nodes run one after the other.
     groups: dict[tuple[t.Any, ...], list[Json]] = {}
     for test in tests:
         groups.setdefault((*test["nodes"], test.get("collective"), paired(test)), []).append(test)
@@ -182,7 +182,7 @@ def main(argv: t.Sequence[str]) -> int:
 
 
 def _run(groups: t.Sequence[t.Sequence[Json]], job: Json, book: journals.Journal) -> None:
-    """Do groups of tests side by side; when the process is told to end their steps end first, and no other begins."""
+    """Run groups of tests side by side; on a signal to end their steps end first, and no other begins."""
     over, door = threading.Event(), threading.Lock()
     busy: set[str] = set()
 
@@ -208,8 +208,8 @@ def _run(groups: t.Sequence[t.Sequence[Json]], job: Json, book: journals.Journal
                     with door:
                         over.set()
                     raise
-            for one in running:
-                one.result()
+            for future in running:
+                future.result()
         except (SystemExit, KeyboardInterrupt):
             # The pool waits for its threads, which wait for their steps; one of them may just be starting one.
             while busy:
@@ -219,8 +219,8 @@ def _run(groups: t.Sequence[t.Sequence[Json]], job: Json, book: journals.Journal
 
 
 def _together(tests: t.Sequence[Json], job: Json, book: journals.Journal) -> None:
-    for name, found in measure(tests, job["how"], job["run"], str(book.folder / "logs")):
+    for name, records in measure(tests, job["how"], job["run"], str(book.folder / "logs")):
         try:
-            book.answer(name, found)
+            book.answer(name, records)
         except (OSError, journals.JournalError) as exc:
             sys.stderr.write(f"{name}: its result was lost: {exc}\n")

@@ -25,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text impor
 
 
 Run = t.Callable[[t.List[str]], t.Tuple[int, str, str]]
-# What sbatch says when it would take the same job later; whatever else it says it will say again.
+# Errors of sbatch after which the same job may be accepted later; all others are final.
 _LATER = re.compile(
     r"contact slurm controller|timed out|temporarily|connection|transport endpoint|zero bytes|try again"
     r"|Max(?:Submit|Job)|backup controller|in standby",
@@ -52,7 +52,7 @@ class JobRow(t.NamedTuple):
 
 
 class CampaignSlurm:
-    """Asks and tells Slurm as one user; raises SlurmError where Slurm says no or nothing."""
+    """Slurm's commands, run as one user; raises SlurmError where one fails or does not answer."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -65,7 +65,7 @@ class CampaignSlurm:
         return self.reader.partitions()
 
     def topology(self) -> str:
-        """Return what Slurm says of its switches; a cluster without a topology plugin says nothing of use."""
+        """Return the output of scontrol show topology; of no use in a cluster without a topology plugin."""
         rc, out, dummy = self._run(["scontrol", "show", "topology"])
         return "" if rc else out
 
@@ -78,9 +78,9 @@ class CampaignSlurm:
     def submit(self, options: t.Sequence[str], script: Path) -> int:
         rc, out, err = self._run(["sbatch", *options, str(script)])
         if rc:
-            said = (err or out).strip()
-            kind = SlurmError if _LATER.search(said) or not said else RefusedError
-            raise kind(f"sbatch refused {script.stem}: {said}")
+            output = (err or out).strip()
+            kind = SlurmError if _LATER.search(output) or not output else RefusedError
+            raise kind(f"sbatch refused {script.stem}: {output}")
         return submitted_id(out)
 
     def queue(self, names: t.Container[str]) -> list[JobRow]:
@@ -100,7 +100,7 @@ class CampaignSlurm:
         return [_row(cells) for cells in rows if len(cells) == 5]
 
     def cancel(self, job_id: int, waiting: bool = False) -> None:
-        """End a job, or those of its tasks that have not begun; one that has ended already is no trouble."""
+        """End a job, or those of its tasks that have not begun; one that has ended already is no error."""
         with contextlib.suppress(SlurmError):
             self._run(["scancel", *(["--state=PENDING"] if waiting else []), str(job_id)])
 
@@ -138,11 +138,11 @@ def state(node: Json, reservation: bool = False) -> str:
 
 
 def mute(node: Json) -> bool:
-    """Say whether Slurm itself has asked a node in vain."""
+    """Say whether a node does not answer Slurm itself."""
     return "NOT_RESPONDING" in node["flags"]
 
 
-def wanted(nodes: t.Sequence[Json], hosts: str, partition: Json | None) -> list[Json]:
+def selected(nodes: t.Sequence[Json], hosts: str, partition: Json | None) -> list[Json]:
     """Return the named nodes, or those of the partition; each once."""
     known = {node["name"]: node for node in nodes}
     try:
@@ -154,8 +154,8 @@ def wanted(nodes: t.Sequence[Json], hosts: str, partition: Json | None) -> list[
         raise SlurmError(f"Slurm does not know {compress(missing)}; it knows {compress(list(known), sort=True)}")
     if not names:
         raise SlurmError("there is no node to certify")
-    there = set(partition["nodes"] if partition else names)
-    outside = [name for name in dict.fromkeys(names) if name not in there]
+    members = set(partition["nodes"] if partition else names)
+    outside = [name for name in dict.fromkeys(names) if name not in members]
     if outside:
         raise SlurmError(f"partition {(partition or {}).get('name')} does not have {compress(outside, sort=True)}")
     return [known[name] for name in dict.fromkeys(names)]
@@ -163,19 +163,21 @@ def wanted(nodes: t.Sequence[Json], hosts: str, partition: Json | None) -> list[
 
 def partition_of(partitions: t.Sequence[Json], name: str) -> Json | None:
     """Return the partition that jobs go to, None where Slurm has no default."""
-    found = [one for one in partitions if (one["name"] == name if name else one["default"])]
-    if name and not found:
-        raise SlurmError(f"Slurm has no partition {name}; it has {', '.join(one['name'] for one in partitions)}")
-    return found[0] if found else None
+    matches = [partition for partition in partitions if (partition["name"] == name if name else partition["default"])]
+    if name and not matches:
+        raise SlurmError(
+            f"Slurm has no partition {name}; it has {', '.join(partition['name'] for partition in partitions)}"
+        )
+    return matches[0] if matches else None
 
 
 def places(text: str) -> dict[str, dict[str, str]]:
-    """Return leaf and pod per node from what scontrol show topology prints; nothing where there is no tree."""
+    """Return leaf and pod of each node from the output of scontrol show topology; empty where there is no tree."""
     switches = []
     for line in text.splitlines():
-        found = fields(line)
-        if line.startswith("SwitchName=") and found.get("Level", "").isdigit():
-            switches.append((int(found["Level"]), found["SwitchName"], expand(found.get("Nodes", ""))))
+        values = fields(line)
+        if line.startswith("SwitchName=") and values.get("Level", "").isdigit():
+            switches.append((int(values["Level"]), values["SwitchName"], expand(values.get("Nodes", ""))))
     leaf = {name: switch for level, switch, names in switches if level == 0 for name in names}
     pod = {name: switch for level, switch, names in switches if level == 1 for name in names}
     return {name: {"leaf": leaf[name], "pod": pod.get(name, "")} for name in leaf}
@@ -187,7 +189,7 @@ def fleet(
     suspicion: t.Mapping[str, float],
     reservation: bool = False,
 ) -> list[Json]:
-    """Return the nodes as the planner takes them."""
+    """Return the nodes as the campaign reads them."""
     blank = {"leaf": "", "pod": "", "physical_host": ""}
     return [
         {
@@ -210,15 +212,15 @@ def _silence(node: Json) -> str:
 
 def history(certificates: t.Sequence[t.Any]) -> dict[str, float]:
     """Return how far earlier certificates, the newest last, suspect a node that none has cleared since."""
-    found: dict[str, float] = {}
-    for one in certificates:
-        nodes = one.get("nodes") if isinstance(one, dict) else None
+    suspicion: dict[str, float] = {}
+    for certificate in certificates:
+        nodes = certificate.get("nodes") if isinstance(certificate, dict) else None
         for name, verdict in (nodes or {}).items() if isinstance(nodes, dict) else []:
             status = verdict.get("status") if isinstance(verdict, dict) else None
             if status == "cleared":
-                found.pop(name, None)
+                suspicion.pop(name, None)
             elif status in ("watched", "drained"):
                 posterior = verdict.get("posterior")
                 number = isinstance(posterior, (int, float)) and not isinstance(posterior, bool)
-                found[name] = min(1.0, max(0.0, float(posterior))) if number else 0.5
-    return found
+                suspicion[name] = min(1.0, max(0.0, float(posterior))) if number else 0.5
+    return suspicion

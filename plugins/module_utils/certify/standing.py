@@ -32,7 +32,7 @@ _TRIES = 1000  # rails of few nodes that are looked at in a campaign, those of c
 _ROOM = 3.0  # times what is material: different rails differ more than one and the same
 
 
-class Beside(t.NamedTuple):
+class RailLimits(t.NamedTuple):
     """The least share of its test's other rails that a rail reaches, and for each the most that it does."""
 
     low: float
@@ -47,28 +47,28 @@ def rounds(nodes: int) -> int:
     return 1 + (nodes % 2 if nodes <= ROUND_ROBIN else 0)
 
 
-def rail_reference(reference: t.Iterable[tuple[RoundTest, TestOutcome]], material: float) -> Beside | None:
-    """Return by what rails of few nodes are judged; nothing where they are not few, or no rails were measured."""
+def rail_reference(reference: t.Iterable[tuple[RoundTest, TestOutcome]], material: float) -> RailLimits | None:
+    """Return the limits for rails of few nodes; None where they are not few, or no rails were measured."""
     known = [(test, shares(outcome)) for test, outcome in reference]
     if len({name for test, dummy in known for name in test.nodes}) >= FEW:
         return None
-    found = evidence.limit([value for dummy, one in known for value in one.values()], _ROOM * material, _TRIES)
-    if found is None:
+    limit = evidence.limit([value for dummy, rails in known for value in rails.values()], _ROOM * material, _TRIES)
+    if limit is None:
         return None
     seen: dict[str, list[float]] = {}
-    for dummy, one in known:
-        for rail, value in one.items():
+    for dummy, rails in known:
+        for rail, value in rails.items():
             seen.setdefault(rail, []).append(value)
     best = {rail: max(values) for rail, values in seen.items() if len(values) > 1}
-    return Beside(found.low, found.median - found.low, best)
+    return RailLimits(limit.low, limit.median - limit.low, best)
 
 
-def weak(outcome: TestOutcome, limit: Beside | None) -> dict[str, float]:
+def weak(outcome: TestOutcome, limit: RailLimits | None) -> dict[str, float]:
     """Return the rails of a test that are too slow, with their share of the others."""
-    found = shares(outcome) if limit else {}
+    rail_shares = shares(outcome) if limit else {}
     return {
         rail: value
-        for rail, value in found.items()
+        for rail, value in rail_shares.items()
         if limit and value < limit.low and value < limit.best.get(rail, 2.0) - limit.gap
     }
 
@@ -103,32 +103,32 @@ def population(results: t.Sequence[Result], profile: Json, nodes: int, material:
     everybody = {name for names, dummy in known for name in names}
     if len(everybody) < _LEAST:
         return []
-    found = []
-    for wanted, limit in _references(profile, nodes, material):
-        values = list(_best(known, wanted).values())
+    findings = []
+    for number, limit in _references(profile, nodes, material):
+        values = list(_best(known, number).values())
         median = statistics.median(values) if values else None
         if median is not None and median < limit["value"] * (1 - limit["slack"]):
-            text = f"the fleet's median of {wanted} is {median:g}, expected is {limit['value']:g} ({limit['source']})"
-            found.append(finding("population", text, metric=wanted, value=median, expected=limit["value"]))
+            text = f"the fleet's median of {number} is {median:g}, expected is {limit['value']:g} ({limit['source']})"
+            findings.append(finding("population", text, metric=number, value=median, expected=limit["value"]))
     slow = everybody - {name for names, outcome in known if outcome.kind == "ok" for name in names}
-    if not found and len(slow) > _MAJORITY * len(everybody):
+    if not findings and len(slow) > _MAJORITY * len(everybody):
         text = (
             f"{len(slow)} of {len(everybody)} nodes missed a floor in every test over {nodes} node{'s' * (nodes > 1)}"
         )
-        found.append(finding("population", text, value=len(slow), expected=0))
-    return found
+        findings.append(finding("population", text, value=len(slow), expected=0))
+    return findings
 
 
-def _best(known: t.Sequence[Result], wanted: str) -> dict[str, float]:
+def _best(known: t.Sequence[Result], number: str) -> dict[str, float]:
     best: dict[str, float] = {}
     for names, outcome in known:
-        for name in names if wanted in outcome.numbers else ():
-            best[name] = max(outcome.numbers[wanted], best.get(name, 0.0))
+        for name in names if number in outcome.numbers else ():
+            best[name] = max(outcome.numbers[number], best.get(name, 0.0))
     return best
 
 
 def _references(profile: Json, nodes: int, material: float) -> t.Iterator[tuple[str, Json]]:
-    """Yield what the middle of a fleet should reach: references with a slack, floors as they are."""
+    """Yield the values that the median of a fleet should reach: references with a slack, floors as they are."""
     for name, slack in (("reference", material), ("expect", 0.0)):
         items = profile.get(name)
         for item in items if isinstance(items, list) else []:
@@ -150,27 +150,27 @@ def drains(judged: t.Sequence[FleetNode], planned: int, options: CampaignOptions
         share = f"{len(judged)} of {planned} nodes were judged bad, more than {options.max_share:.0%}"
         text = f"{share}: look for a common cause before any is drained"
         return [], [finding("common_cause", text, [n.name for n in judged], value=len(judged))]
-    found, allowed = [], []
+    findings, allowed = [], []
     leaves: dict[str, list[str]] = {}
     for node in judged:
         leaves.setdefault(node.leaf, []).append(node.name)
     for leaf, names in sorted(leaves.items()):
         if leaf and len(names) >= options.max_leaf:
             text = f"{len(names)} nodes of leaf {leaf} were judged bad: look at the leaf before any is drained"
-            found.append(finding("common_cause", text, names, [leaf], value=len(names)))
+            findings.append(finding("common_cause", text, names, [leaf], value=len(names)))
         else:
             allowed += names
-    return sorted(allowed), found
+    return sorted(allowed), findings
 
 
-# What each test counts as, beside the others of its kind and the fleet as a whole. Pure, private.
+# The kind of each test, judged beside others of its stage and the fleet as a whole. Pure, private.
 
 
 Pair = t.Tuple[RoundTest, TestOutcome]
 
 
 def kinds_of(ledger: Ledger) -> tuple[dict[str, str], dict[str, float], list[Json], dict[str, str]]:
-    """Return what every test came to, how fast it was beside its like, what is off as a whole, what is weak.
+    """Return the kind of every test, its ratio to tests of its kind, findings on the fleet, and weak values.
 
     A test is ok, bad or infra; or it is open: three nodes that are slower than pairs are, which may well be as it is.
     """
@@ -181,15 +181,15 @@ def kinds_of(ledger: Ledger) -> tuple[dict[str, str], dict[str, float], list[Jso
     later = (ledger.own(), [*ledger.results("confirm"), *ledger.again()])
     for first, others, nodes in (("local", later[0], 1), ("pair", later[1], 2)):
         reference = list(ledger.results(first))
-        found = population([(test.nodes, o) for test, o in reference], ledger.profile, nodes, ledger.options.material)
-        findings += found
+        common = population([(test.nodes, o) for test, o in reference], ledger.profile, nodes, ledger.options.material)
+        findings += common
         beside = rail_reference(reference, ledger.options.material)
         # Of a few values the spread is known badly, and there are many rails to be wrong about.
         alike = [(test, o._replace(rails={})) for test, o in reference] if beside else reference
         limits = _limits(alike, ledger.options.material)
         for test, outcome in [*reference, *others]:
             below = ", ".join(text for text in (_below(test, outcome, limits), _inside(outcome, beside)) if text)
-            bad = bool(below) or (outcome.kind == "bad" and (outcome.hard or not found))
+            bad = bool(below) or (outcome.kind == "bad" and (outcome.hard or not common))
             slow = "" if bad else _below(test, outcome, limits, nodes)
             kinds[test.id] = "infra" if outcome.kind == "infra" else "bad" if bad else "open" if slow else "ok"
             if below or slow:
@@ -200,24 +200,24 @@ def kinds_of(ledger: Ledger) -> tuple[dict[str, str], dict[str, float], list[Jso
     return kinds, ratios, findings, weak
 
 
-def _inside(outcome: TestOutcome, beside: Beside | None) -> str:
-    """Return which rails lie outside those of the same test."""
-    found = sorted(weak(outcome, beside).items())
-    return ", ".join(f"rail {rail} at {share:.1%} of the others between these nodes" for rail, share in found[:4])
+def _inside(outcome: TestOutcome, beside: RailLimits | None) -> str:
+    """Return as text which rails lie outside those of the same test."""
+    rails = sorted(weak(outcome, beside).items())
+    return ", ".join(f"rail {rail} at {share:.1%} of the others between these nodes" for rail, share in rails[:4])
 
 
 def _below(test: RoundTest, outcome: TestOutcome, limits: t.Mapping[str, evidence.Limit], nodes: int = 0) -> str:
     """Return which of its numbers lie outside those of the others, or of others over so many nodes."""
-    found = [
+    texts = [
         f"{name} at {value / limits[name].median:.1%} of the fleet's median"
         for name, value in sorted(_compared(test, outcome, nodes).items())
         if name in limits and value < limits[name].low
     ]
-    return ", ".join(found[:4])
+    return ", ".join(texts[:4])
 
 
 def _compared(test: RoundTest, outcome: TestOutcome, nodes: int = 0) -> dict[str, float]:
-    """Return what is compared between tests of a kind: of one node all its rates, of a collective its main one."""
+    """Return the values compared between tests of a kind: of one node all its rates, of a collective its main one."""
     if len(test.nodes) == 1:
         return dict(outcome.numbers)
     key = f"{test.collective} of {nodes or len(test.nodes)}"
@@ -230,24 +230,24 @@ def _limits(reference: t.Iterable[Pair], material: float) -> dict[str, evidence.
     for test, outcome in reference:
         for name, value in _compared(test, outcome).items():
             columns.setdefault(name, []).append(value)
-    found = {name: evidence.limit(values, material) for name, values in columns.items()}
-    return {name: limit for name, limit in found.items() if limit}
+    limits = {name: evidence.limit(values, material) for name, values in columns.items()}
+    return {name: limit for name, limit in limits.items() if limit}
 
 
 def _ratio(test: RoundTest, outcome: TestOutcome, limits: t.Mapping[str, evidence.Limit], nodes: int) -> float | None:
     """Return the worst of its numbers beside the fleet's median, of pairs where nothing else is like it."""
     for width in (0, nodes):
-        found = [
+        ratios = [
             value / limits[name].median
             for name, value in _compared(test, outcome, width).items()
             if name in limits and limits[name].median
         ]
-        if found:
-            return min(found)
+        if ratios:
+            return min(ratios)
     return None
 
 
-# Where every node stands, as far as all that came back lets anyone believe. Pure, private.
+# The standing of every node, given all outcomes. Pure, private.
 
 
 _MOST = 64
@@ -259,7 +259,7 @@ _WEIGHT = 100.0  # causes and tests that the prior is worth
 
 
 class Standing(t.NamedTuple):
-    """What is believed after some round."""
+    """What is believed of nodes and switches after some round."""
 
     kinds: dict[str, str]
     ratios: dict[str, float]
@@ -275,7 +275,7 @@ class Standing(t.NamedTuple):
 
 
 def stand(ledger: Ledger, before: Standing | None = None) -> Standing:
-    """Return where everything stands; ``before`` knows already what every test came to."""
+    """Return the standing; ``before`` has the kinds of all tests already, so that they are not judged again."""
     kinds, ratios, findings, weak = (before.kinds, before.ratios, [], before.weak) if before else kinds_of(ledger)
     posterior, fabric, noise, share = _blame(ledger, _sights(ledger, kinds))
     own = (_unfit(ledger, kinds), _good(ledger, kinds))
@@ -284,11 +284,11 @@ def stand(ledger: Ledger, before: Standing | None = None) -> Standing:
 
 def _good(ledger: Ledger, kinds: t.Mapping[str, str]) -> dict[str, int]:
     """Return how many meetings of each node ended well."""
-    found = {node.name: 0 for node in ledger.taking_part()}
+    counts = {node.name: 0 for node in ledger.taking_part()}
     for test, dummy in [*ledger.results(*PAIRS), *ledger.again()]:
         for name in test.nodes if kinds[test.id] == "ok" else ():
-            found[name] = found.get(name, 0) + 1
-    return found
+            counts[name] = counts.get(name, 0) + 1
+    return counts
 
 
 def enough(options: CampaignOptions) -> int:
@@ -307,21 +307,21 @@ def _unfit(ledger: Ledger, kinds: t.Mapping[str, str]) -> frozenset[str]:
 
 
 def _sights(ledger: Ledger, kinds: t.Mapping[str, str]) -> list[tuple[tuple[str, ...], bool]]:
-    """Return what speaks of nodes: pairs always, a node's own suite once it failed (else it is about other parts)."""
+    """Return the tests that speak of nodes: pairs always, a node's own suite only once it has failed."""
     linked = _links(ledger, kinds)
     met = [*ledger.results(*PAIRS), *ledger.again()]
-    found = [
+    meetings = [
         (test.nodes, kinds[test.id] == "bad")
         for test, dummy in met
         if kinds[test.id] in ("ok", "bad") and test.nodes not in linked
     ]
     own = [(test.nodes, kinds[test.id]) for test, dummy in ledger.alone()]
     failed = {nodes for nodes, kind in own if kind == "bad"}
-    return found + [(nodes, kind == "bad") for nodes, kind in own if nodes in failed and kind != "infra"]
+    return meetings + [(nodes, kind == "bad") for nodes, kind in own if nodes in failed and kind != "infra"]
 
 
 def _links(ledger: Ledger, kinds: t.Mapping[str, str]) -> set[tuple[str, ...]]:
-    """Return the pairs that failed again when both were believed to be well: it is what lies between them."""
+    """Return the pairs that failed again when both nodes were believed to be well: the fault lies between them."""
     return {test.nodes for test, dummy in ledger.again() if kinds[test.id] == "bad"}
 
 
@@ -339,7 +339,7 @@ def _blame(
     number = {name: n for n, name in enumerate(names)}
     node = _node(options)
     fabric = _fabric(ledger)
-    place = {name: len(names) + n for n, name in enumerate(fabric)}
+    position = {name: len(names) + n for n, name in enumerate(fabric)}
     causes = Causes(
         [node] * len(names) + [BlameKind(name.split()[0], (_FABRIC,)) for name in fabric],
         [ledger.nodes[name].suspicion for name in names] + [0.0] * len(fabric),
@@ -347,12 +347,12 @@ def _blame(
     seen = []
     for nodes, bad in sights:
         members = [number[name] for name in nodes if name in number]
-        over = [place[name] for name in _above(ledger, nodes) if name in place]
+        over = [position[name] for name in _above(ledger, nodes) if name in position]
         if members:
             seen.append(BlameSight((*members, *over), bad))
     beliefs = solve(causes, seen, options.e0, _WEIGHT)
     posterior = dict(zip(names, beliefs.posterior))
-    above = {name: beliefs.posterior[n] for name, n in place.items()}
+    above = {name: beliefs.posterior[n] for name, n in position.items()}
     return posterior, above, beliefs.noise, sum(beliefs.shares.get("node", (0.0,)))
 
 
@@ -372,12 +372,12 @@ def _fabric(ledger: Ledger) -> list[str]:
 
 
 def explained(ledger: Ledger, standing: Standing, nodes: t.Sequence[str]) -> bool:
-    """Say whether something that these nodes hang on is suspect."""
+    """Say whether a switch or uplink above these nodes is suspect."""
     return any(standing.fabric.get(name, 0.0) >= SUSPECT for name in _above(ledger, nodes))
 
 
 def _above(ledger: Ledger, nodes: t.Sequence[str]) -> list[str]:
-    """Return what a test goes through; of one node nothing."""
+    """Return the switches and uplinks that a test goes through; none for one node."""
     leaves = sorted({ledger.nodes[name].leaf for name in nodes})
     if len(nodes) == 1:
         return []
@@ -386,7 +386,7 @@ def _above(ledger: Ledger, nodes: t.Sequence[str]) -> list[str]:
 
 
 def _lost(ledger: Ledger, kinds: t.Mapping[str, str]) -> dict[str, float]:
-    """Return who makes tests end without a result: blamed the same way, but never as hardware."""
+    """Return how likely each node makes tests end without a result: inferred as faults are, but never as hardware."""
     names = [node.name for node in ledger.taking_part()]
     number = {name: n for n, name in enumerate(names)}
     kind = _node(ledger.options)

@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import hostlist
 
-# What a campaign says of each node: cleared, watched, drained or untested, and why. Pure, private.
+# The status of each node: cleared, watched, drained or untested, and why. Pure, private.
 
 
 _REPAIRED = ("hardware", "fabric")  # what configuration or software did is not for a repair
@@ -38,24 +38,24 @@ class VerdictSight(t.NamedTuple):
 
 
 def sights(ledger: Ledger, now: Standing) -> dict[str, list[VerdictSight]]:
-    """Return what was tried with each node, in the order of the plan."""
-    found: dict[str, list[VerdictSight]] = {name: [] for name in ledger.nodes}
+    """Return the tests of each node, in the order of the plan."""
+    sights_by_node: dict[str, list[VerdictSight]] = {name: [] for name in ledger.nodes}
     for test, outcome in ledger.results("reach", "local", "retest", *PAIRS):
         for name in test.nodes:
-            found[name].append(VerdictSight(test, outcome, now.kinds.get(test.id, outcome.kind)))
-    return found
+            sights_by_node[name].append(VerdictSight(test, outcome, now.kinds.get(test.id, outcome.kind)))
+    return sights_by_node
 
 
 def verdicts(ledger: Ledger, now: Standing) -> dict[str, Json]:
     """Return the node entries of the certificate."""
     judge = _Judge(ledger, now)
-    found = {}
+    entries = {}
     for name, seen in sights(ledger, now).items():
         status, reason, blame = judge.verdict(name, seen)
         node = ledger.nodes[name]
         meetings = [sight.kind for sight in seen if len(sight.test.nodes) > 1]
         hosts = [sight.outcome.hosts[name] for sight in seen if name in sight.outcome.hosts]
-        found[name] = {
+        entries[name] = {
             "status": status,
             "posterior": _rounded(now.posterior.get(name)),
             "reason": reason,
@@ -65,7 +65,7 @@ def verdicts(ledger: Ledger, now: Standing) -> dict[str, Json]:
             "tests": len(meetings),
             "failed": meetings.count("bad"),
         }
-    return found
+    return entries
 
 
 def _rounded(value: float | None) -> float | None:
@@ -110,21 +110,21 @@ class _Judge:
         return "watched", f"{len(seen)} good tests are too few to clear it", None
 
     def _hole(self, name: str, seen: t.Sequence[VerdictSight]) -> str:
-        """Return what is missing to say anything of the node: silence is no pass."""
-        told = [sight for sight in seen if sight.kind != "infra" and sight.test.stage != "reach"]
+        """Return what is missing to judge the node: silence is no pass."""
+        answered = [sight for sight in seen if sight.kind != "infra" and sight.test.stage != "reach"]
         lost = [sight.outcome.reason for sight in seen if sight.kind == "infra"]
-        if not told:
+        if not answered:
             return lost[-1] if lost else "nothing came back of it"
         if self._now.lost[name] >= self._options.drain_at:
             return f"its tests end without a result: {lost[-1]}"
         own = self._own.get(name)
         if own and own.kind == "infra":
             return f"its own suite is not complete: {own.reason}"
-        met = any(len(sight.test.nodes) > 1 for sight in told)
+        met = any(len(sight.test.nodes) > 1 for sight in answered)
         return "" if met or not self._meets else "no test with a partner gave a result"
 
     def _excused(self, name: str, sight: VerdictSight) -> bool:
-        """Say whether a bad test is explained by what else was part of it: its reason is not this node's."""
+        """Say whether another node or a switch explains a bad test, so that its reason is not about this node."""
         others = [self._now.posterior.get(other, 0.0) for other in sight.test.nodes if other != name]
         return max(others, default=0.0) >= SUSPECT or explained(self._ledger, self._now, sight.test.nodes)
 
@@ -135,30 +135,30 @@ class _Judge:
         return next((name for name in above if self._now.fabric.get(name, 0.0) >= SUSPECT), "")
 
     def _cause(self, bad: t.Sequence[VerdictSight]) -> str:
-        """Return what was seen, of the node alone before that in company."""
+        """Return the reason of the first bad test, of the node alone before those with others."""
         first = min(bad, key=lambda sight: (len(sight.test.nodes), not sight.outcome.reason))
         parts = [first.outcome.reason, self._now.weak.get(first.test.id, "")]
         return "; ".join(part for part in parts if part)
 
 
 def _blame(bad: t.Sequence[VerdictSight]) -> str | None:
-    """Return the class of what was seen of the node alone, else of most of its meetings.
+    """Return the class of the bad tests of the node alone, else of most of its tests with others.
 
     What is only slow beside others has none of its own: of a node it is hardware, between nodes fabric.
     """
     alone = [sight for sight in bad if len(sight.test.nodes) == 1]
-    found = [sight.outcome.blame or ("hardware" if alone else "fabric") for sight in alone or bad]
-    return max(sorted(set(found)), key=found.count)
+    classes = [sight.outcome.blame or ("hardware" if alone else "fabric") for sight in alone or bad]
+    return max(sorted(set(classes)), key=classes.count)
 
 
-# Why a node was judged as it was: every test, with whom, what came back, and what is believed of the partners.
+# Why a node was judged as it was: every test, its partners and what is believed of them, and its result.
 
 
 _WORDS = {"ok": "good", "bad": "bad", "infra": "no result", "open": "open"}
 
 
 def explain(ledger: Ledger, now: Standing, name: str) -> list[str]:
-    """Return the lines."""
+    """Return why a node was judged as it was, line by line."""
     if name not in ledger.nodes:
         raise CampaignError(f"node {name} is not in this certification, which has {len(ledger.nodes)} nodes")
     node = verdicts(ledger, now)[name]
@@ -177,10 +177,10 @@ def _line(now: Standing, sight: VerdictSight, name: str) -> str:
     partners = [f"{other} ({_believed(now, other)})" for other in test.nodes if other != name]
     ratio = f", {now.ratios[test.id]:.1%} of the median" if test.id in now.ratios else ""
     value = f" {outcome.value:g} {outcome.unit}{ratio}" if outcome.value is not None else ""
-    said = "; ".join(part for part in (outcome.reason, now.weak.get(test.id, "")) if part)
+    cause = "; ".join(part for part in (outcome.reason, now.weak.get(test.id, "")) if part)
     company = f" with {', '.join(partners)}" if partners else ""
     head = f"  {test.stage} {test.round}{company}: {_WORDS[sight.kind]}{value}"
-    return f"{head}{f'; {said}' if said else ''} [{test.id}]"
+    return f"{head}{f'; {cause}' if cause else ''} [{test.id}]"
 
 
 def _believed(now: Standing, name: str) -> str:
@@ -210,18 +210,18 @@ def findings(ledger: Ledger, now: standing.Standing) -> list[Json]:
 
 
 def notes(ledger: Ledger) -> list[str]:
-    """Return what the reader should know of how it was judged: good beside each other is not good."""
+    """Return notes on how nodes were judged: good beside each other is not good."""
     tests = [outcome for dummy, outcome in ledger.results(*PAIRS) if outcome.kind != "infra"]
     wide = [(len(test.nodes), outcome) for test, outcome in ledger.results("ladder")]
     lost = sorted({nodes for nodes, outcome in wide if outcome.kind == "infra"})
-    found = []
+    lines = []
     if not tests and "pair" in ledger.options.stages:
-        found.append("no test between nodes gave a result: what is known is what each node found of itself")
+        lines.append("no test between nodes gave a result: what is known is what each node found of itself")
     if tests and not any(outcome.judged for outcome in tests):
-        found.append("no floor is known for the pair tests: they were judged beside each other only")
+        lines.append("no floor is known for the pair tests: they were judged beside each other only")
     if lost:
-        found.append(f"steps over {', '.join(map(str, lost))} nodes gave no result: nothing is known of their width")
-    return found
+        lines.append(f"steps over {', '.join(map(str, lost))} nodes gave no result: nothing is known of their width")
+    return lines
 
 
 def _fabric(ledger: Ledger, now: standing.Standing) -> t.Iterator[Json]:
@@ -243,7 +243,7 @@ def _links(ledger: Ledger, now: standing.Standing) -> t.Iterator[Json]:
 
 
 def _slow(ledger: Ledger, now: standing.Standing) -> t.Iterator[Json]:
-    """Pairs clean but a rung slow: the narrowest slow groups name the switches, or the way between two nodes."""
+    """Yield findings on groups that are slow though their pairs are clean: switches, or the way between two nodes."""
     for nodes, tests in schedule.slowest(ledger).items():
         if schedule.excused(ledger, now, nodes):
             continue
@@ -253,27 +253,27 @@ def _slow(ledger: Ledger, now: standing.Standing) -> t.Iterator[Json]:
             text = (
                 f"{' and '.join(nodes)} are slow together, and well with everybody else: the way between them ({why})"
             )
-        yield _found(ledger, text, nodes, tests)
+        yield _fabric_finding(ledger, text, nodes, tests)
     for nodes, tests in schedule.fleeting(ledger).items():
         about, why = _about(ledger, tests)
         text = f"{about} was slow once and well when it ran again: something in it comes and goes ({why})"
-        yield _found(ledger, text, nodes, tests)
+        yield _fabric_finding(ledger, text, nodes, tests)
 
 
 def _about(ledger: Ledger, tests: t.Sequence[RoundTest]) -> tuple[str, str]:
-    """Return what ran, and what was slow about it."""
+    """Return which collective ran over how many nodes, and why it counts as slow."""
     names = dict.fromkeys(test.collective for test in tests)
     return f"{' and '.join(names)} over {len(tests[0].nodes)} nodes", schedule.slow(ledger, tests[:1])[tests[0].id]
 
 
-def _found(ledger: Ledger, text: str, nodes: t.Sequence[str], tests: t.Sequence[RoundTest]) -> Json:
+def _fabric_finding(ledger: Ledger, text: str, nodes: t.Sequence[str], tests: t.Sequence[RoundTest]) -> Json:
     outcome = ledger.outcome(tests[0])
     value = outcome.value if outcome else None
     return finding("fabric", text, nodes, schedule.leaves(ledger, nodes), metric=tests[0].collective, value=value)
 
 
 def _outside(ledger: Ledger, now: standing.Standing) -> t.Iterator[Json]:
-    """Nodes whose own suite met its floors, but not what the others reach."""
+    """Yield findings on nodes whose own suite met its floors, but not the values of the others."""
     for test, outcome in [*ledger.results("local"), *ledger.own()]:
         if outcome.kind == "ok" and now.kinds[test.id] == "bad":
             ratio = now.ratios.get(test.id, 0.0)
@@ -283,7 +283,7 @@ def _outside(ledger: Ledger, now: standing.Standing) -> t.Iterator[Json]:
 
 def ladder(ledger: Ledger) -> list[Json]:
     """Return the rungs as the certificate lists them."""
-    found = []
+    rungs = []
     for batch in ledger.batches:
         bad = schedule.slow(ledger, batch.tests) if batch.stage == "ladder" else {}
         limits = [o.value for x in batch.tests for o in [ledger.outcome(x)] if o and o.value is not None]
@@ -295,5 +295,5 @@ def ladder(ledger: Ledger) -> list[Json]:
             about: Json = {"nodes": len(test.nodes), "hostlist": hostlist.compress(test.nodes, sort=True)}
             about.update(collective=test.collective, value=value, unit=outcome.unit if outcome else "")
             about.update(expected=outcome.expected if outcome else "", verdict=verdict)
-            found.append({**about, "ratio": value / best if value is not None and best else None})
-    return found
+            rungs.append({**about, "ratio": value / best if value is not None and best else None})
+    return rungs

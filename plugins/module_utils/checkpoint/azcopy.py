@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""azcopy: one pinned release, proved before use; lists a place, sends and fetches single files."""
+"""azcopy: one pinned release, proved before use; lists a URL, sends and fetches single files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
 
-# Runs azcopy: lists a place, sends and fetches single files.
+# Runs azcopy: lists a URL, sends and fetches single files.
 
 
 _COMMON = ["--output-type", "json", "--skip-version-check", "--log-level", "ERROR"]
@@ -39,33 +39,33 @@ class Azcopy(t.NamedTuple):
 
     path: str
     environment: t.Mapping[str, str]
-    place: str
+    target: str
     token: str = ""
     answer_timeout: float = 60
     copy_timeout: float = 86400
 
     def blobs(self) -> dict[str, files.Blob]:
-        """Return what lies below the place."""
-        url = files.blob_url(self.place, "", self.token)
+        """Return the blobs below the target."""
+        url = files.blob_url(self.target, "", self.token)
         argv = ["list", url, "--properties", "ContentMD5", "--machine-readable"]
-        return files.listing(self._run(argv, self.answer_timeout, f"list {self.place}"))
+        return files.listing(self._run(argv, self.answer_timeout, f"list {self.target}"))
 
     def send(self, source: Path, name: str, cap_mbps: int) -> None:
         """Send one file and have its MD5 kept beside it."""
-        argv = ["copy", str(source), files.blob_url(self.place, name, self.token), "--from-to", "LocalBlob"]
+        argv = ["copy", str(source), files.blob_url(self.target, name, self.token), "--from-to", "LocalBlob"]
         argv += ["--put-md5", "--overwrite", "true", "--cap-mbps", str(cap_mbps)]
-        self._copy(argv, f"send {source} to {self.place}/{name}")
+        self._copy(argv, f"send {source} to {self.target}/{name}")
 
     def fetch(self, name: str, into: str) -> None:
         """Fetch a blob and compare what arrives with the MD5 that the service keeps; the null device takes it, too."""
-        argv = ["copy", files.blob_url(self.place, name, self.token), into, "--from-to", "BlobLocal"]
+        argv = ["copy", files.blob_url(self.target, name, self.token), into, "--from-to", "BlobLocal"]
         argv += ["--check-md5", "FailIfDifferentOrMissing", "--overwrite", "true"]
-        self._copy(argv, f"fetch {self.place}/{name}")
+        self._copy(argv, f"fetch {self.target}/{name}")
 
     def remove(self, name: str) -> None:
         """Remove a blob."""
-        argv = ["remove", files.blob_url(self.place, name, self.token), "--from-to", "BlobTrash"]
-        self._copy(argv, f"remove {self.place}/{name}")
+        argv = ["remove", files.blob_url(self.target, name, self.token), "--from-to", "BlobTrash"]
+        self._copy(argv, f"remove {self.target}/{name}")
 
     def _copy(self, argv: list[str], what: str) -> None:
         output = self._run(argv, self.copy_timeout, what)
@@ -86,9 +86,9 @@ class Azcopy(t.NamedTuple):
         raise CheckpointError(_failed(what, files.problem(done.out or done.err)))
 
 
-def _failed(what: str, said: str) -> str:
-    hint = next((f": {text}" for mark, text in _HINTS.items() if mark in said), "")
-    return f"azcopy could not {what}: {said}{hint}"
+def _failed(what: str, message: str) -> str:
+    hint = next((f": {text}" for mark, text in _HINTS.items() if mark in message), "")
+    return f"azcopy could not {what}: {message}{hint}"
 
 
 # Has one pinned azcopy in a directory, proved before anything uses it.
@@ -99,15 +99,15 @@ _NAMES = {"x86_64": ("azcopy", "azcopy_linux_amd64"), "aarch64": ("azcopy", "azc
 _LOCK = ".lock"
 
 
-class WantedAzcopy(t.NamedTuple):
-    """The azcopy that shall be in a directory, from an archive with this digest."""
+class AzcopyPin(t.NamedTuple):
+    """The release of azcopy that a directory should hold, from an archive with this digest."""
 
     directory: Path
     version: str
     sha256: str
 
     @property
-    def place(self) -> Path:
+    def home(self) -> Path:
         return self.directory / "azcopy" / f"{self.version}-{self.sha256[:12]}"
 
     @property
@@ -116,57 +116,57 @@ class WantedAzcopy(t.NamedTuple):
 
     @property
     def target(self) -> str:
-        return os.path.relpath(self.place / "azcopy", self.link.parent)
+        return os.path.relpath(self.home / "azcopy", self.link.parent)
 
 
-def check(wanted: WantedAzcopy) -> None:
-    """Refuse a pin that is none before anything is fetched."""
-    if not re.fullmatch(r"[0-9a-f]{64}", wanted.sha256):
-        raise CheckpointError(f"sha256 of azcopy is {wanted.sha256!r}; 64 hexadecimal digits are needed")
-    if not re.fullmatch(r"10\.[0-9]+\.[0-9]+", wanted.version):
-        raise CheckpointError(f"version of azcopy is {wanted.version!r}; one like 10.32.2 is needed")
+def check(pin: AzcopyPin) -> None:
+    """Raise CheckpointError for a malformed pin, before anything is fetched."""
+    if not re.fullmatch(r"[0-9a-f]{64}", pin.sha256):
+        raise CheckpointError(f"sha256 of azcopy is {pin.sha256!r}; 64 hexadecimal digits are needed")
+    if not re.fullmatch(r"10\.[0-9]+\.[0-9]+", pin.version):
+        raise CheckpointError(f"version of azcopy is {pin.version!r}; one like 10.32.2 is needed")
 
 
-def state(wanted: WantedAzcopy) -> tuple[bool, bool]:
-    """Say whether that azcopy is there, and whether it is the one that is used."""
-    there = (wanted.place / "azcopy").is_file()
-    return there, there and wanted.link.is_symlink() and os.readlink(wanted.link) == wanted.target
+def state(pin: AzcopyPin) -> tuple[bool, bool]:
+    """Return whether that azcopy is installed, and whether it is the one in use."""
+    present = (pin.home / "azcopy").is_file()
+    return present, present and pin.link.is_symlink() and os.readlink(pin.link) == pin.target
 
 
-def install(wanted: WantedAzcopy, archive: str) -> None:
-    """Unpack azcopy aside, prove it, then name it; a run that was cut off leaves nothing that counts."""
-    wanted.place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with _files.lock(wanted.place.parent / _LOCK):
-        if not state(wanted)[0]:
-            aside = Path(tempfile.mkdtemp(prefix="new-", dir=wanted.place.parent))
+def install(pin: AzcopyPin, archive: str) -> None:
+    """Unpack azcopy aside, prove it, then rename it into place; a run that was cut off leaves nothing in use."""
+    pin.home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with _files.lock(pin.home.parent / _LOCK):
+        if not state(pin)[0]:
+            aside = Path(tempfile.mkdtemp(prefix="new-", dir=pin.home.parent))
             try:
-                program = _find(Path(_sources.unpack(archive, f"sha256:{wanted.sha256}", aside / "archive")))
+                program = _find(Path(_sources.unpack(archive, f"sha256:{pin.sha256}", aside / "archive")))
                 program.replace(aside / "azcopy")
                 (aside / "azcopy").chmod(0o755)
-                prove(aside / "azcopy", wanted.version)
+                prove(aside / "azcopy", pin.version)
                 shutil.rmtree(aside / "archive")
                 aside.chmod(0o755)
-                aside.rename(wanted.place)
+                aside.rename(pin.home)
             except (_sources.SourceError, OSError) as exc:
                 raise CheckpointError(str(exc)) from exc
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
-        _use(wanted)
+        _use(pin)
 
 
 def _find(root: Path) -> Path:
     names = _NAMES.get(platform.machine(), ("azcopy",))
-    found = [path for path in sorted(root.rglob("*")) if path.name in names and path.is_file()]
-    if len(found) != 1:
-        raise CheckpointError(f"the archive of azcopy holds {len(found)} programs {' or '.join(names)}, not one")
-    return found[0]
+    programs = [path for path in sorted(root.rglob("*")) if path.name in names and path.is_file()]
+    if len(programs) != 1:
+        raise CheckpointError(f"the archive of azcopy holds {len(programs)} programs {' or '.join(names)}, not one")
+    return programs[0]
 
 
 def prove(program: Path, version: str) -> None:
-    """Start it, for a program of another machine or without its libraries is a file like any other."""
+    """Run the program for its version: one for another machine, or without its libraries, does not start."""
     done = _process.run([str(program), "--version"], 60)
-    said = f"{done.out} {done.err}"
-    if "libsecret" in said and done.rc != 0:
+    output = f"{done.out} {done.err}"
+    if "libsecret" in output and done.rc != 0:
         raise CheckpointError(
             "this build of azcopy is linked with libsecret, which this host lacks: install its package (libsecret-1-0"
             " on Debian and Ubuntu) with checkpoint_upload_packages, or take an archive of an azcopy release"
@@ -177,9 +177,9 @@ def prove(program: Path, version: str) -> None:
         raise CheckpointError(f"the archive holds {done.out.strip()[:100]!r}, not azcopy {version}")
 
 
-def _use(wanted: WantedAzcopy) -> None:
-    wanted.link.parent.mkdir(mode=0o755, exist_ok=True)
-    fresh = wanted.link.with_name(".azcopy.new")
+def _use(pin: AzcopyPin) -> None:
+    pin.link.parent.mkdir(mode=0o755, exist_ok=True)
+    fresh = pin.link.with_name(".azcopy.new")
     fresh.unlink(missing_ok=True)
-    fresh.symlink_to(wanted.target)
-    fresh.replace(wanted.link)
+    fresh.symlink_to(pin.target)
+    fresh.replace(pin.link)

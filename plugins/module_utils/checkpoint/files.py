@@ -17,7 +17,7 @@ import typing as t
 import urllib.parse
 from pathlib import Path
 
-# The files of a checkpoint: which there are, whether somebody still writes them, who sends which.
+# The files of a checkpoint: which there are, whether they are still written, which node sends which.
 
 
 # What torch, safetensors, DeepSpeed, rsync and editors call a file until it is complete.
@@ -40,24 +40,24 @@ class CheckpointFile(t.NamedTuple):
 
 
 class Sums(t.NamedTuple):
-    """MD5 is what the service keeps of a blob, SHA-256 is what readers of the manifest trust."""
+    """Digests of a file: the service keeps MD5 with a blob, readers of the manifest trust SHA-256."""
 
     md5: str
     sha256: str
 
 
 def scan(directory: Path, settle: float, now: float) -> list[CheckpointFile]:
-    """Return all files, sorted; refuses a checkpoint that is not complete or could not be told from one that is."""
+    """Return all files, sorted; refuses a checkpoint that is, or may be, still written."""
     try:
-        found = [CheckpointFile(*entry) for entry in _walk(directory)]
+        files = [CheckpointFile(*entry) for entry in _walk(directory)]
     except OSError as exc:
         raise CheckpointError(f"{directory} cannot be read: {exc.strerror or exc}") from exc
-    if not found:
+    if not files:
         raise CheckpointError(f"{directory} holds no files")
-    unfinished = [file.name for file in found if _unfinished(file.name)]
+    unfinished = [file.name for file in files if _unfinished(file.name)]
     if unfinished:
         raise CheckpointError(f"{directory} is being written: {_some(unfinished)} is no finished file; try again later")
-    newest = max(found, key=lambda file: file.mtime_ns)
+    newest = max(files, key=lambda file: file.mtime_ns)
     age = now - newest.mtime_ns / 1e9
     if age < -_FUTURE:
         raise CheckpointError(f"{directory}/{newest.name} was written {-age:.0f} s in the future: clocks differ")
@@ -65,7 +65,7 @@ def scan(directory: Path, settle: float, now: float) -> list[CheckpointFile]:
         raise CheckpointError(
             f"{directory} may still be written: {newest.name} changed {age:.0f} s ago, and files must rest {settle:g} s"
         )
-    return sorted(found)
+    return sorted(files)
 
 
 def _walk(directory: Path) -> t.Iterator[tuple[str, int, int]]:
@@ -97,9 +97,9 @@ def _some(names: t.Sequence[str]) -> str:
 
 
 def share(files: t.Sequence[CheckpointFile], index: int, count: int) -> list[CheckpointFile]:
-    """Return which files one of several nodes sends: all find the same answer, none has much more than others."""
+    """Return the files that one of several nodes sends: every node computes the same shares, of about the same size."""
     loads, parts = [0] * count, [[] for dummy in range(count)]  # type: tuple[list[int], list[list[CheckpointFile]]]
-    for file in sorted(files, key=lambda one: (-one.size, one.name)):
+    for file in sorted(files, key=lambda candidate: (-candidate.size, candidate.name)):
         least = min(range(count), key=lambda part: (loads[part], len(parts[part]), part))
         loads[least] += file.size
         parts[least].append(file)
@@ -109,19 +109,19 @@ def share(files: t.Sequence[CheckpointFile], index: int, count: int) -> list[Che
 def sums(directory: Path, files: t.Sequence[CheckpointFile], cache: Path) -> dict[str, Sums]:
     """Return the digests of files; those of an unchanged file are not computed again."""
     known = _read(cache)
-    kept, found = {}, {}
+    kept, digests = {}, {}
     for file in files:
         key = f"{directory / file.name}"
         marks = [file.size, file.mtime_ns]
         entry = known.get(key)
         if not (isinstance(entry, list) and len(entry) == 4 and entry[:2] == marks):
             entry = [*marks, *_digest(directory / file.name, file)]
-        kept[key], found[file.name] = entry, Sums(*entry[2:])
+        kept[key], digests[file.name] = entry, Sums(*entry[2:])
     if kept != known:
         partial = cache.with_name(f"{cache.name}.{os.getpid()}")
         partial.write_text(json.dumps(kept), encoding="utf-8")
         partial.replace(cache)
-    return found
+    return digests
 
 
 def _read(cache: Path) -> dict[str, t.Any]:
@@ -146,7 +146,7 @@ def _digest(path: Path, expected: CheckpointFile) -> Sums:
 
 
 def unchanged(path: Path, expected: CheckpointFile) -> None:
-    """Refuse a file that somebody wrote since it was looked at."""
+    """Raise CheckpointError for a file that was written since its size and time were read."""
     try:
         now = path.lstat()
     except OSError as exc:
@@ -155,7 +155,7 @@ def unchanged(path: Path, expected: CheckpointFile) -> None:
         raise CheckpointError(f"{path} was written while it was sent; try again when the checkpoint is complete")
 
 
-# What is in the account, beside what should be: manifests and azcopy's listings. No I/O, private.
+# The blobs in the account, compared with what they should be: manifests and azcopy's listings. No I/O, private.
 
 
 SCHEMA = 1
@@ -186,9 +186,9 @@ def target(destination: str, name: str) -> str:
     return url
 
 
-def blob_url(place: str, name: str, token: str = "") -> str:
-    """Return the URL of a blob, or with an empty name of the place itself, with its token."""
-    path = "/".join([place, *([urllib.parse.quote(name)] if name else [])])
+def blob_url(target: str, name: str, token: str = "") -> str:
+    """Return the URL of a blob, or with an empty name of the target itself, with its token."""
+    path = "/".join([target, *([urllib.parse.quote(name)] if name else [])])
     return f"{path}?{token.lstrip('?')}" if token else path
 
 
@@ -198,40 +198,40 @@ def hidden(text: str) -> str:
 
 
 def messages(output: str) -> list[tuple[str, str]]:
-    """Return what azcopy said with C(--output-type json), as kind and text; other lines are not its own."""
-    said = []
+    """Return the messages of azcopy with C(--output-type json), as kind and text; other lines are not its own."""
+    parsed = []
     for line in output.splitlines():
         try:
             entry = json.loads(line)
         except ValueError:
             continue
         if isinstance(entry, dict) and isinstance(entry.get("MessageContent"), str):
-            said.append((str(entry.get("MessageType")), entry["MessageContent"]))
-    return said
+            parsed.append((str(entry.get("MessageType")), entry["MessageContent"]))
+    return parsed
 
 
 def listing(output: str) -> dict[str, Blob]:
     """Return the blobs that C(azcopy list) printed, by name."""
-    found = {}
+    blobs = {}
     for kind, text in messages(output):
         if kind != "ListObject":
             continue
         try:
             entry = json.loads(text)
             digest = base64.b64decode(entry.get("ContentMD5") or "", validate=True).hex()
-            found[urllib.parse.unquote(str(entry["Path"]))] = Blob(int(entry["ContentLength"]), digest)
+            blobs[urllib.parse.unquote(str(entry["Path"]))] = Blob(int(entry["ContentLength"]), digest)
         except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as exc:
             raise CheckpointError(f"azcopy listed a blob as {text[:200]!r}: {exc!r}") from exc
-    return found
+    return blobs
 
 
 def problem(output: str) -> str:
-    """Return the telling part of what azcopy said when it failed."""
-    said = messages(output)
-    for kind, text in reversed(said):
+    """Return the error in the output of an azcopy that failed."""
+    parsed = messages(output)
+    for kind, text in reversed(parsed):
         if kind == "Error":
             return _short(text)
-    for kind, text in reversed(said):
+    for kind, text in reversed(parsed):
         codes = sorted(set(re.findall(r'"ErrorCode":"?(\d+)', text))) if kind in ("Progress", "EndOfJob") else []
         if codes:
             return f"the service answered {', '.join(codes)}"
@@ -241,12 +241,12 @@ def problem(output: str) -> str:
 
 def _short(text: str) -> str:
     codes = re.findall(r"^RESPONSE (?:\d+: )?(.*)$|^ERROR CODE: (.*)$", text, re.MULTILINE)
-    told = ", ".join(part for pair in codes for part in pair if part)
-    return hidden(told or " ".join(text.split()))[:300]
+    codes_text = ", ".join(part for pair in codes for part in pair if part)
+    return hidden(codes_text or " ".join(text.split()))[:300]
 
 
 def finished(output: str) -> bool:
-    """Say whether a copy was completed: by its own word, whatever the exit status."""
+    """Say whether azcopy reported a copy as completed, whatever its exit status."""
     ends = [text for kind, text in messages(output) if kind == "EndOfJob"]
     return bool(ends) and '"JobStatus":"Completed"' in ends[-1]
 
@@ -257,7 +257,7 @@ def manifest(entries: Entries) -> str:
 
 
 def entry(size: int, sums: Sums) -> dict[str, t.Any]:
-    """Return what a manifest says of one file."""
+    """Return the entry of one file in a manifest."""
     return {"size": size, "md5": sums.md5, "sha256": sums.sha256}
 
 
@@ -266,7 +266,7 @@ def read_manifest(text: str, where: str) -> Entries:
     try:
         document = json.loads(text)
         files = document["files"]
-        if document["schema"] != SCHEMA or not all(set(one) == {"size", "md5", "sha256"} for one in files.values()):
+        if document["schema"] != SCHEMA or not all(set(entry) == {"size", "md5", "sha256"} for entry in files.values()):
             raise CheckpointError(f"{where} is the manifest of another version of this collection")
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         if isinstance(exc, CheckpointError):
@@ -277,7 +277,7 @@ def read_manifest(text: str, where: str) -> Entries:
 
 def differing(entries: Entries, blobs: t.Mapping[str, Blob]) -> list[str]:
     """Return which files are not in the account, or not as they should be, sorted."""
-    return sorted(name for name, one in entries.items() if blobs.get(name) != Blob(one["size"], one["md5"]))
+    return sorted(name for name, entry in entries.items() if blobs.get(name) != Blob(entry["size"], entry["md5"]))
 
 
 def stray(entries: Entries, blobs: t.Mapping[str, Blob]) -> list[str]:
@@ -287,4 +287,4 @@ def stray(entries: Entries, blobs: t.Mapping[str, Blob]) -> list[str]:
 
 def conflicts(entries: Entries, sealed: Entries) -> list[str]:
     """Return which files a sealed checkpoint does not have, or has otherwise."""
-    return sorted(name for name, one in entries.items() if sealed.get(name) != one)
+    return sorted(name for name, entry in entries.items() if sealed.get(name) != entry)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The program that uploads checkpoints, on one node or by a Slurm step on many; a JSON line says what it did. Private.
 
-`run` does all of it; `part`, `seal` and `unseal` are what it has the nodes do.
+`run` does all of it; `part`, `seal` and `unseal` are the steps that it runs on nodes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SRUN = ["--kill-on-bad-exit=0", "--cpu-bind=none", "--ntasks-per-node=1"]
 
 
 def main(argv: list[str]) -> int:
-    """Do what the arguments say and return the exit status."""
-    asked = arguments(argv)
-    answer: Json = {"step": asked.step, "node": socket.gethostname(), "index": asked.index}
+    """Run the step that the arguments name and return the exit status."""
+    options = arguments(argv)
+    answer: Json = {"step": options.step, "node": socket.gethostname(), "index": options.index}
     try:
-        done = run(asked) if asked.step == "run" else STEPS[asked.step](wish(asked))
+        done = run(options) if options.step == "run" else STEPS[options.step](request(options))
         answer.update(failed="", **done)
     except (CheckpointError, OSError) as exc:
         answer.update(failed=files.hidden(str(exc)))
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
-    """Read the command line; a Slurm step tells which of how many nodes this is."""
+    """Return the parsed command line; index and count come from the Slurm step."""
     parser = argparse.ArgumentParser(prog="checkpoint_upload", description=__doc__)
     parser.add_argument("step", choices=["run", *STEPS])
     parser.add_argument("source", help="directory of the checkpoint")
@@ -63,32 +63,34 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def wish(asked: argparse.Namespace) -> upload.CheckpointUpload:
-    """Return the upload that is asked for."""
-    source = Path(asked.source)
+def request(options: argparse.Namespace) -> upload.CheckpointUpload:
+    """Return the upload that the command line requests."""
+    source = Path(options.source)
     if not source.is_absolute() or not source.is_dir():
         raise CheckpointError(f"{source} on {socket.gethostname()} is no directory with an absolute path")
-    if not 0 <= asked.index < asked.count:
-        raise CheckpointError(f"there is no part {asked.index} of {asked.count}")
+    if not 0 <= options.index < options.count:
+        raise CheckpointError(f"there is no part {options.index} of {options.count}")
     try:
-        settings = site.site(json.loads(Path(asked.config).read_text(encoding="utf-8")))
+        settings = site.site(json.loads(Path(options.config).read_text(encoding="utf-8")))
     except (OSError, ValueError) as exc:
-        raise CheckpointError(f"the settings {asked.config} cannot be used: {exc}") from exc
-    place = files.target(settings.destination, asked.name)
-    return upload.CheckpointUpload(settings, source, place, asked.index, asked.count, asked.dry_run, asked.replace)
+        raise CheckpointError(f"the settings {options.config} cannot be used: {exc}") from exc
+    target = files.target(settings.destination, options.name)
+    return upload.CheckpointUpload(
+        settings, source, target, options.index, options.count, options.dry_run, options.replace
+    )
 
 
-def run(asked: argparse.Namespace) -> Json:
+def run(options: argparse.Namespace) -> Json:
     """Have all nodes send their parts, then one of them seal the checkpoint."""
-    dry = _step(asked, "part", max(asked.nodes, 1), dry=True) if asked.replace or asked.dry_run else []
+    dry = _step(options, "part", max(options.nodes, 1), dry=True) if options.replace or options.dry_run else []
     changes = any(part["sent"] for part in dry)
-    if asked.dry_run:
+    if options.dry_run:
         sealed = all(part["manifest"] for part in dry)
         return {**_summary(dry), "changed": changes or not sealed}
-    if asked.replace and changes:
-        _step(asked, "unseal", 1)
-    parts = _step(asked, "part", max(asked.nodes, 1))
-    (end,) = _step(asked, "seal", 1)
+    if options.replace and changes:
+        _step(options, "unseal", 1)
+    parts = _step(options, "part", max(options.nodes, 1))
+    (end,) = _step(options, "seal", 1)
     summary = {**_summary(parts), **{name: end[name] for name in ("files", "bytes", "stray")}}
     return {**summary, "changed": end["sealed"] or any(part["sent"] for part in parts)}
 
@@ -99,17 +101,17 @@ def _summary(parts: t.Sequence[Json]) -> Json:
     return {"sent": sent, "nodes": nodes, "plan": parts[0]["plan"]}
 
 
-def _step(asked: argparse.Namespace, step: str, tasks: int, dry: bool = False) -> list[Json]:
-    """Have the nodes do a step; all of their answers, or an error that names those who failed."""
-    command = [sys.argv[0], step, asked.source, asked.name, "--config", asked.config]
-    command += ["--dry-run"] * dry + ["--replace"] * asked.replace
+def _step(options: argparse.Namespace, step: str, tasks: int, dry: bool = False) -> list[Json]:
+    """Run a step on the nodes; return all answers, or raise CheckpointError that names a node that failed."""
+    command = [sys.argv[0], step, options.source, options.name, "--config", options.config]
+    command += ["--dry-run"] * dry + ["--replace"] * options.replace
     if step != "part":
-        command += ["--index", "0", "--count", str(max(asked.nodes, 1))]
-    if asked.nodes:
-        command = ["srun", f"--nodes={tasks}", f"--ntasks={tasks}", *SRUN, *asked.srun, *command]
+        command += ["--index", "0", "--count", str(max(options.nodes, 1))]
+    if options.nodes:
+        command = ["srun", f"--nodes={tasks}", f"--ntasks={tasks}", *SRUN, *options.srun, *command]
     elif step == "part":
         command += ["--index", "0", "--count", "1"]
-    done = _process.run(command, asked.timeout)
+    done = _process.run(command, options.timeout)
     answers = _answers(done.out, step)
     failed = [f"{answer['node']}: {answer['failed']}" for answer in answers if answer["failed"]]
     if failed:
@@ -122,12 +124,12 @@ def _step(asked: argparse.Namespace, step: str, tasks: int, dry: bool = False) -
 
 
 def _answers(output: str, step: str) -> list[Json]:
-    found = []
+    answers = []
     for line in output.splitlines():
         try:
             answer = json.loads(line)
         except ValueError:
             continue
         if isinstance(answer, dict) and answer.get("step") == step:
-            found.append(answer)
-    return sorted(found, key=lambda answer: int(answer["index"]))
+            answers.append(answer)
+    return sorted(answers, key=lambda answer: int(answer["index"]))

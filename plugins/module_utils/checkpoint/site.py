@@ -27,7 +27,7 @@ class PlanError(ValueError):
 
 
 class TransferPlan(t.NamedTuple):
-    """What each copy gets; `total_mbps` is what all of them may reach together."""
+    """The rate and connections of each copy; `total_mbps` is the rate of all of them together."""
 
     cap_mbps: int
     concurrency: int
@@ -46,7 +46,7 @@ def plan(
     cap_mbps: int | None = None,
     least_mbps: int = LEAST_MBPS,
 ) -> TransferPlan:
-    """Divide what an account takes among copies that run at the same time, one for each file."""
+    """Divide the ingress of an account among copies that run at the same time, one for each file."""
     _check(ingress_gbps, node_gbps, cap_mbps)
     for name, count in (("files", files_per_node), ("nodes", nodes), ("cores", cores), ("least", least_mbps)):
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -125,46 +125,46 @@ class Site(t.NamedTuple):
 
 
 def site(document: t.Any) -> Site:
-    """Return the settings that a document holds; a wrong one is named."""
+    """Return the checked settings of a document; raises CheckpointError with the name of a wrong one."""
     if not isinstance(document, dict):
         raise CheckpointError("the settings are no dictionary")
     unknown = sorted(set(document) - set(Site._fields))
     missing = sorted({"azcopy", "destination", "ingress_gbps", "state_dir"} - set(document))
     if unknown or missing:
         raise CheckpointError(f"the settings have unknown names {unknown} and lack {missing}")
-    found = Site(**{**document, **_numbers(document)})
+    settings = Site(**{**document, **_numbers(document)})
     for name, value, known in (
-        ("identity", found.identity, tuple(LOGIN)),
-        ("layout", found.layout, ("shared", "local")),
-        ("verify", found.verify, ("properties", "content")),
+        ("identity", settings.identity, tuple(LOGIN)),
+        ("layout", settings.layout, ("shared", "local")),
+        ("verify", settings.verify, ("properties", "content")),
     ):
         if value not in known:
             raise CheckpointError(f"{name} is {value!r}, accepted are {', '.join(known)}")
-    if found.identity == "sas" and not found.sas_on_command_line:
+    if settings.identity == "sas" and not settings.sas_on_command_line:
         raise CheckpointError(
             "azcopy takes a SAS only on its command line, where every user of the node can read it"
             " (azure-storage-azcopy issue 2138): use an identity, or allow it with sas_on_command_line"
         )
-    if found.identity in ("service_principal", "sas") and not found.credentials:
-        raise CheckpointError(f"identity {found.identity} needs credentials, a file that only its owner can read")
-    return found
+    if settings.identity in ("service_principal", "sas") and not settings.credentials:
+        raise CheckpointError(f"identity {settings.identity} needs credentials, a file that only its owner can read")
+    return settings
 
 
 def _numbers(document: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return the settings that are numbers; ansible-core before 2.19 makes texts of those in a template."""
-    found = {}
+    numbers = {}
     for name, kind in _NUMBERS.items():
         value = document.get(name)
         if isinstance(value, str):
             try:
-                found[name] = None if not value and name in ("node_gbps", "cores") else kind(value)
+                numbers[name] = None if not value and name in ("node_gbps", "cores") else kind(value)
             except ValueError as exc:
                 raise CheckpointError(f"{name} is {value!r}; a number is needed") from exc
-    return found
+    return numbers
 
 
 def credentials(path: str, user: int) -> dict[str, str]:
-    """Return what a file of C(NAME=value) lines holds; refuses one that others can read or could have written."""
+    """Return the values in a file of C(NAME=value) lines; refuses one that others can read or could have written."""
     if not path:
         return {}
     try:
@@ -179,7 +179,7 @@ def credentials(path: str, user: int) -> dict[str, str]:
             f"the credentials {path} must belong to the user who uploads (uid {user}) and have mode 0600; they belong"
             f" to uid {known.st_uid} with mode {stat.S_IMODE(known.st_mode):04o}"
         )
-    found = {}
+    secrets = {}
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.strip().partition("=")
         if not line.strip() or line.lstrip().startswith("#"):
@@ -187,8 +187,8 @@ def credentials(path: str, user: int) -> dict[str, str]:
         if not equals or not _SECRET.fullmatch(name):
             # The line itself may be the secret.
             raise CheckpointError(f"line {number} of the credentials {path} is no NAME=value that azcopy or we know")
-        found[name] = value
-    return found
+        secrets[name] = value
+    return secrets
 
 
 def variables(settings: Site, secrets: t.Mapping[str, str], scratch: str, concurrency: int) -> dict[str, str]:

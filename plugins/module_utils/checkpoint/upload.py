@@ -21,26 +21,26 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint impor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.azcopy import Azcopy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import MANIFEST, CheckpointError
 
-# Uploads a checkpoint: every node its part, then one the manifest, which tells readers that all is there.
+# Uploads a checkpoint: every node its part, then one the manifest, by which readers know that it is complete.
 
 
 Json = t.Dict[str, t.Any]
 
 
 class CheckpointUpload(t.NamedTuple):
-    """One checkpoint on its way: from a directory to a place, by this one of so many nodes."""
+    """The upload of one checkpoint from a directory to a URL, by this one of so many nodes."""
 
     settings: site.Site
     directory: Path
-    place: str
+    target: str
     node: int = 0
     nodes: int = 1
     dry: bool = False
     replace: bool = False
 
     def state(self) -> Path:
-        """Return the directory that the nodes share to tell each other what they sent."""
-        name = hashlib.sha256(f"{self.directory}\n{self.place}".encode()).hexdigest()[:24]
+        """Return the shared directory in which nodes record what they sent."""
+        name = hashlib.sha256(f"{self.directory}\n{self.target}".encode()).hexdigest()[:24]
         path = site.private(Path(self.settings.state_dir), os.geteuid()) / name
         path.mkdir(mode=0o700, exist_ok=True)
         return path
@@ -48,7 +48,7 @@ class CheckpointUpload(t.NamedTuple):
 
 @contextlib.contextmanager
 def tool(upload: CheckpointUpload, concurrency: int = 4) -> t.Iterator[Azcopy]:
-    """Give azcopy a directory and the credentials for a while."""
+    """Yield azcopy with a directory and the credentials, which are removed at the end."""
     secrets = site.credentials(upload.settings.credentials, os.geteuid())
     scratch = tempfile.mkdtemp(prefix="checkpoint_upload-")
     try:
@@ -56,7 +56,7 @@ def tool(upload: CheckpointUpload, concurrency: int = 4) -> t.Iterator[Azcopy]:
             yield Azcopy(
                 upload.settings.azcopy,
                 site.variables(upload.settings, secrets, scratch, concurrency),
-                upload.place,
+                upload.target,
                 secrets.get("SAS", "") if upload.settings.identity == "sas" else "",
                 upload.settings.answer_timeout,
                 upload.settings.copy_timeout,
@@ -66,7 +66,7 @@ def tool(upload: CheckpointUpload, concurrency: int = 4) -> t.Iterator[Azcopy]:
 
 
 def part(upload: CheckpointUpload) -> Json:
-    """Send this node's files that the account lacks; tells the other nodes only when all of them are there."""
+    """Send this node's files that the account lacks; the record for other nodes is written when all are there."""
     state = upload.state()
     with _files.lock(state / f"part-{upload.node}.lock"):
         record = state / f"part-{upload.node}.json"
@@ -81,14 +81,14 @@ def part(upload: CheckpointUpload) -> Json:
         with tool(upload, planned.concurrency) as azcopy:
             blobs = azcopy.blobs()
             _refuse_other(upload, azcopy, entries, blobs)
-            wanted = files.differing(entries, blobs)
+            differing = files.differing(entries, blobs)
             if not upload.dry:
-                _send(upload, azcopy, [file for file in mine if file.name in wanted], planned)
-                _verify(upload, azcopy, entries, wanted)
+                _send(upload, azcopy, [file for file in mine if file.name in differing], planned)
+                _verify(upload, azcopy, entries, differing)
         if not upload.dry:
             record.write_text(json.dumps({"count": upload.nodes, "files": entries}), encoding="utf-8")
-    kept = len(mine) - len(wanted)
-    return {"sent": wanted, "kept": kept, "manifest": MANIFEST in blobs, "plan": planned._asdict()}
+    kept = len(mine) - len(differing)
+    return {"sent": differing, "kept": kept, "manifest": MANIFEST in blobs, "plan": planned._asdict()}
 
 
 def _planned(upload: CheckpointUpload, count: int) -> site.TransferPlan:
@@ -110,14 +110,14 @@ def _planned(upload: CheckpointUpload, count: int) -> site.TransferPlan:
 def _refuse_other(
     upload: CheckpointUpload, azcopy: Azcopy, entries: files.Entries, blobs: t.Mapping[str, files.Blob]
 ) -> None:
-    """A reader that found the manifest may be reading: what it lists is not changed under its hands."""
+    """Refuse to change a sealed checkpoint: a reader that saw its manifest may be reading the files."""
     if MANIFEST not in blobs or upload.replace:
         return
     other = files.conflicts(entries, sealed(azcopy))
     if other:
         raise CheckpointError(
-            f"{upload.place} holds a complete checkpoint that is another: {other[0]} differs from {upload.directory}'s."
-            " Give this one another name, or say replace"
+            f"{upload.target} holds a complete checkpoint that is another: {other[0]} differs from"
+            f" {upload.directory}'s. Give this one another name, or say replace"
         )
 
 
@@ -126,15 +126,15 @@ def sealed(azcopy: Azcopy) -> files.Entries:
     with tempfile.TemporaryDirectory(prefix="checkpoint_upload-") as into:
         path = Path(into, MANIFEST)
         azcopy.fetch(MANIFEST, str(path))
-        return files.read_manifest(path.read_text(encoding="utf-8"), f"{azcopy.place}/{MANIFEST}")
+        return files.read_manifest(path.read_text(encoding="utf-8"), f"{azcopy.target}/{MANIFEST}")
 
 
 def _send(
-    upload: CheckpointUpload, azcopy: Azcopy, wanted: t.Sequence[files.CheckpointFile], planned: site.TransferPlan
+    upload: CheckpointUpload, azcopy: Azcopy, unsent: t.Sequence[files.CheckpointFile], planned: site.TransferPlan
 ) -> None:
-    """Send files side by side; one that fails does not keep the others from being there the next time."""
+    """Send files side by side; when one fails the others are sent all the same, and need not be sent again."""
 
-    def one(file: files.CheckpointFile) -> str:
+    def send_one(file: files.CheckpointFile) -> str:
         try:
             azcopy.send(upload.directory / file.name, file.name, planned.cap_mbps)
             files.unchanged(upload.directory / file.name, file)
@@ -142,11 +142,11 @@ def _send(
             return str(exc)
         return ""
 
-    largest_first = sorted(wanted, key=lambda file: -file.size)
+    largest_first = sorted(unsent, key=lambda file: -file.size)
     with concurrent.futures.ThreadPoolExecutor(planned.copies_per_node) as pool:
-        copies = [pool.submit(one, file) for file in largest_first]
+        copies = [pool.submit(send_one, file) for file in largest_first]
         try:
-            problems = [said for said in (copy.result() for copy in copies) if said]
+            problems = [problem for problem in (copy.result() for copy in copies) if problem]
         except (SystemExit, KeyboardInterrupt):
             # The pool would wait for its threads, which wait for azcopy; one of them may just be starting it.
             pool.shutdown(wait=False, cancel_futures=True)
@@ -156,13 +156,13 @@ def _send(
             raise
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise CheckpointError(f"{problems[0]}{more}; {len(wanted) - len(problems)} of {len(wanted)} files were sent")
+        raise CheckpointError(f"{problems[0]}{more}; {len(unsent) - len(problems)} of {len(unsent)} files were sent")
 
 
 def _verify(upload: CheckpointUpload, azcopy: Azcopy, entries: files.Entries, sent: t.Sequence[str]) -> None:
     wrong = files.differing(entries, azcopy.blobs()) if sent else []
     if wrong:
-        raise CheckpointError(f"{upload.place}/{wrong[0]} is not what was sent ({len(wrong)} of {len(entries)} files)")
+        raise CheckpointError(f"{upload.target}/{wrong[0]} is not what was sent ({len(wrong)} of {len(entries)} files)")
     if upload.settings.verify == "content":
         for name in entries:
             azcopy.fetch(name, os.devnull)
@@ -172,39 +172,39 @@ def _verify(upload: CheckpointUpload, azcopy: Azcopy, entries: files.Entries, se
 
 
 def seal(upload: CheckpointUpload) -> Json:
-    """Put the manifest beside the files once every node's are there; says which blobs do not belong to them."""
+    """Put the manifest beside the files once every node's are there; also return which blobs do not belong to them."""
     entries = _together(upload)
     with _files.lock(upload.state() / "seal.lock"), tempfile.TemporaryDirectory() as at, tool(upload) as azcopy:
         blobs = azcopy.blobs()
         wrong = files.differing(entries, blobs)
         if wrong:
             raise CheckpointError(
-                f"{upload.place} is not complete: {wrong[0]} ({len(wrong)} of {len(entries)}) is missing"
+                f"{upload.target} is not complete: {wrong[0]} ({len(wrong)} of {len(entries)}) is missing"
             )
         path = Path(at, MANIFEST)
         path.write_text(files.manifest(entries), encoding="utf-8")
         md5 = hashlib.new("md5", path.read_bytes(), usedforsecurity=False).hexdigest()
         current = blobs.get(MANIFEST) == files.Blob(path.stat().st_size, md5)
         if MANIFEST in blobs and not current and not upload.replace:
-            raise CheckpointError(f"{upload.place} has a manifest of other files; give this checkpoint another name")
+            raise CheckpointError(f"{upload.target} has a manifest of other files; give this checkpoint another name")
         if not current and not upload.dry:
             azcopy.send(path, MANIFEST, upload.settings.least_mbps)
-    size = sum(one["size"] for one in entries.values())
+    size = sum(entry["size"] for entry in entries.values())
     return {"sealed": not current, "files": len(entries), "bytes": size, "stray": files.stray(entries, blobs)}
 
 
 def unseal(upload: CheckpointUpload) -> Json:
-    """Take the manifest away before files change; nobody then takes the mixture for a checkpoint."""
+    """Remove the manifest before files change, so that nobody takes the mixture for a checkpoint."""
     with tool(upload) as azcopy:
-        there = MANIFEST in azcopy.blobs()
-        if there and not upload.dry:
+        sealed = MANIFEST in azcopy.blobs()
+        if sealed and not upload.dry:
             azcopy.remove(MANIFEST)
-    return {"unsealed": there}
+    return {"unsealed": sealed}
 
 
 def _together(upload: CheckpointUpload) -> files.Entries:
     """Return the files of all nodes; two of the same name must be the same."""
-    found: files.Entries = {}
+    entries: files.Entries = {}
     for index in range(upload.nodes):
         path = upload.state() / f"part-{index}.json"
         try:
@@ -213,7 +213,7 @@ def _together(upload: CheckpointUpload) -> files.Entries:
             raise CheckpointError(f"part {index} of {upload.nodes} of {upload.directory} is not uploaded") from exc
         if record["count"] != upload.nodes:
             raise CheckpointError(f"part {index} of {upload.directory} is of {record['count']}, not of {upload.nodes}")
-        for name, one in record["files"].items():
-            if found.setdefault(name, one) != one:
+        for name, entry in record["files"].items():
+            if entries.setdefault(name, entry) != entry:
                 raise CheckpointError(f"two nodes have different files {name} in {upload.directory}")
-    return found
+    return entries

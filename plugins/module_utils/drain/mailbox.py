@@ -25,8 +25,8 @@ Reports = t.Dict[str, request.Report]
 
 
 def reports(folder: str, wait: float = _WAIT) -> Reports:
-    """Read all reports; a file server that does not answer costs this pass, not the reconciler."""
-    found: Reports = {}
+    """Return all reports; raises DrainError when the file server does not answer in time."""
+    letters: Reports = {}
     trouble: list[str] = []
 
     def work() -> None:
@@ -34,7 +34,7 @@ def reports(folder: str, wait: float = _WAIT) -> Reports:
             for entry in os.scandir(folder):
                 name, dummy, kind = entry.name.rpartition(".")
                 if kind == "json" and name and not name.startswith(".") and entry.name != CONTROLLER:
-                    found[name] = _one(name, entry.path)
+                    letters[name] = _read_letter(name, entry.path)
         except OSError as exc:
             trouble.append(f"mailbox {folder} cannot be read: {exc.strerror}")
 
@@ -45,28 +45,28 @@ def reports(folder: str, wait: float = _WAIT) -> Reports:
         raise DrainError(f"mailbox {folder} was not read within {wait:g} s: does its file server answer?")
     if trouble:
         raise DrainError(trouble[0])
-    return found
+    return letters
 
 
-def _one(name: str, path: str) -> request.Report:
-    """Neither a link nor a pipe nor a huge file keeps the others from being read."""
+def _read_letter(name: str, path: str) -> request.Report:
+    """Return the report in one file; a link, pipe or huge file is a broken report, and does not block the others."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
         return request.Report(name, 0.0, broken=f"cannot be opened: {exc.strerror}")
     with os.fdopen(descriptor, "rb") as handle:
-        found = os.fstat(handle.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
-            return request.Report(name, found.st_mtime, broken=f"is no file of at most {_MAX_BYTES} bytes")
+        status = os.fstat(handle.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+            return request.Report(name, status.st_mtime, broken=f"is no file of at most {_MAX_BYTES} bytes")
         try:
             text = handle.read(_MAX_BYTES + 1).decode(errors="replace")
         except OSError as exc:
-            return request.Report(name, found.st_mtime, broken=f"cannot be read: {exc.strerror}")
-    return request.read(name, text, found.st_mtime)
+            return request.Report(name, status.st_mtime, broken=f"cannot be read: {exc.strerror}")
+    return request.read(name, text, status.st_mtime)
 
 
 def sign(folder: str) -> str:
-    """Leave a credential that nodes decode, to prove key and clock; return what went wrong.
+    """Write a credential that nodes decode, to prove key and clock; return the problem, empty where there is none.
 
     Nodes compare its time with that of the file, so there is nothing between the two. Only root may decode it, for a
     credential of the Slurm user is worth something to others.

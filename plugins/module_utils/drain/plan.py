@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which nodes to drain, when to hold back because they share a cause, and what to tell people. No I/O."""
+"""Which nodes to drain, which to hold back as they share a cause, and the findings for people. No I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Go = t.Tuple[t.Dict[str, DrainFault], t.List[Finding]]
 
 
 class Limits(t.NamedTuple):
-    """What may leave in one go, counting what has just left (``recent``: node to its check)."""
+    """How many nodes may be drained in one go, which includes those just drained (``recent``: node to its check)."""
 
     nodes: int  # of the cluster
     share: float
@@ -34,7 +34,7 @@ class Limits(t.NamedTuple):
 
     @property
     def most(self) -> int:
-        """A small cluster may always lose one."""
+        """Return how many nodes may be drained in one go; one always may, however small the cluster."""
         return max(1, int(self.share * self.nodes + 1e-9))
 
 
@@ -42,19 +42,19 @@ def finding(kind: str, text: str, nodes: t.Iterable[str], **rest: t.Any) -> Find
     return {"kind": kind, "text": text, "nodes": compress(nodes, sort=True, unique=True), **rest}
 
 
-def guard(wanted: dict[str, DrainFault], limits: Limits) -> Go:
+def guard(proposed: dict[str, DrainFault], limits: Limits) -> Go:
     """Return what may be drained, and a finding for every cause that is held back: by check, by leaf, by all."""
-    go, findings = dict(wanted), []
+    go, findings = dict(proposed), []
     for step in (_hold_checks, _leaves, _all):
-        go, found = step(go, limits)
-        findings += found
+        go, held = step(go, limits)
+        findings += held
     return go, findings
 
 
-def _hold_checks(wanted: dict[str, DrainFault], limits: Limits) -> Go:
-    """A check that too many nodes fail is held back alone: a broken GPU elsewhere need not wait for it."""
+def _hold_checks(proposed: dict[str, DrainFault], limits: Limits) -> Go:
+    """Hold back a check that too many nodes fail, and that check alone: other faults are drained all the same."""
     groups: dict[str, set[str]] = {}
-    for node, check in [*((n, fault.check) for n, fault in wanted.items()), *limits.recent.items()]:
+    for node, check in [*((n, fault.check) for n, fault in proposed.items()), *limits.recent.items()]:
         groups.setdefault(check, set()).add(node)
     held = {check: names for check, names in groups.items() if len(names) > limits.most}
     findings = [
@@ -65,15 +65,15 @@ def _hold_checks(wanted: dict[str, DrainFault], limits: Limits) -> Go:
             check=check,
         )
         for check, names in sorted(held.items())
-        for new in [[node for node in names if node in wanted and wanted[node].check == check]]
+        for new in [[node for node in names if node in proposed and proposed[node].check == check]]
         if new
     ]
-    return {node: fault for node, fault in wanted.items() if fault.check not in held}, findings
+    return {node: fault for node, fault in proposed.items() if fault.check not in held}, findings
 
 
-def _leaves(wanted: dict[str, DrainFault], limits: Limits) -> Go:
+def _leaves(proposed: dict[str, DrainFault], limits: Limits) -> Go:
     groups: dict[str, set[str]] = {}
-    for node in [*wanted, *limits.recent]:
+    for node in [*proposed, *limits.recent]:
         groups.setdefault(limits.leaves.get(node, ""), set()).add(node)
     held = {leaf: names for leaf, names in groups.items() if leaf and len(names) > limits.leaf}
     findings = [
@@ -81,42 +81,42 @@ def _leaves(wanted: dict[str, DrainFault], limits: Limits) -> Go:
             "common_cause",
             f"{len(names)} nodes of {leaf} in one go, at most {limits.leaf} are drained: suspect the switch {leaf}"
             " or what its nodes share",
-            [node for node in names if node in wanted],
+            [node for node in names if node in proposed],
             leaf=leaf,
             suspects=[leaf],
         )
         for leaf, names in sorted(held.items())
-        if any(node in wanted for node in names)
+        if any(node in proposed for node in names)
     ]
-    return {node: fault for node, fault in wanted.items() if limits.leaves.get(node, "") not in held}, findings
+    return {node: fault for node, fault in proposed.items() if limits.leaves.get(node, "") not in held}, findings
 
 
-def _all(wanted: dict[str, DrainFault], limits: Limits) -> Go:
-    names = {*wanted, *limits.recent}
-    if not wanted or len(names) <= limits.most:
-        return wanted, []
+def _all(proposed: dict[str, DrainFault], limits: Limits) -> Go:
+    names = {*proposed, *limits.recent}
+    if not proposed or len(names) <= limits.most:
+        return proposed, []
     text = f"different checks: {_count(names, limits)}: suspect what they share, or drain by hand"
-    return {}, [finding("common_cause", text, wanted)]
+    return {}, [finding("common_cause", text, proposed)]
 
 
 def _count(names: t.Collection[str], limits: Limits) -> str:
     return f"{len(names)} of {limits.nodes} nodes in one go, at most {limits.most} are drained"
 
 
-# What the reconciler tells people, without doing anything about it. No I/O; private.
+# The findings that the reconciler reports and does nothing about. No I/O; private.
 
 
 Seen = t.Mapping[str, t.List[DrainFault]]
 _UP = {"IDLE", "MIXED", "ALLOCATED"}
 
 
-def all_of(
+def all_findings(
     nodes: t.Sequence[Node], seen: Seen, left: t.Sequence[Node], view: View, settings: DrainSettings
 ) -> list[Finding]:
-    found = [_left_alone(node, seen) for node in left]
-    found += _silent(nodes, seen, view, settings)
-    found += _check_findings(seen, view, settings)
-    return found + _quiet(nodes, seen, view, settings)
+    findings = [_left_alone(node, seen) for node in left]
+    findings += _silent(nodes, seen, view, settings)
+    findings += _check_findings(seen, view, settings)
+    return findings + _quiet(nodes, seen, view, settings)
 
 
 def _left_alone(node: Node, seen: Seen) -> Finding:
@@ -127,7 +127,7 @@ def _left_alone(node: Node, seen: Seen) -> Finding:
 
 
 def _silent(nodes: t.Sequence[Node], seen: Seen, view: View, settings: DrainSettings) -> list[Finding]:
-    """A node that is said to work and does not report is not healthy: nobody knows."""
+    """Return findings on nodes that Slurm says are up and that do not report: their health is unknown."""
     up = [node["name"] for node in nodes if node["name"] in seen and node["state"] in _UP]
     never = [name for name in up if name not in view.reports]
     late = [name for name in up if name in view.reports and view.now - view.reports[name].written > settings.stale]
@@ -141,30 +141,30 @@ def _silent(nodes: t.Sequence[Node], seen: Seen, view: View, settings: DrainSett
 
 
 def _check_findings(seen: Seen, view: View, settings: DrainSettings) -> list[Finding]:
-    """Checks that could not be made, and warnings: by what they say, for one broken checker is on many nodes."""
+    """Return checks that could not be made, and warnings, by their text: one broken checker is on many nodes."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name in seen:
         report = view.reports.get(name)
         fresh = report is not None and view.now - report.written <= settings.stale
         since = view.memory.releases.get(name, 0.0)
-        for item in latches.current(report, settings.stale, since) if report and fresh else ():
-            kind = _kind(item)
+        for record in latches.current(report, settings.stale, since) if report and fresh else ():
+            kind = _kind(record)
             if kind:
-                groups.setdefault((kind, item["check"], words(item["reason"])), []).append(name)
+                groups.setdefault((kind, record["check"], words(record["reason"])), []).append(name)
     return [
         finding(kind, f"{check}: {reason or 'no reason given'}", names, check=check)
         for (kind, check, reason), names in sorted(groups.items())
     ]
 
 
-def _kind(item: Json) -> str:
-    if item["verdict"] == "error" or (item["verdict"] == "fail" and item["class"] in (None, "infra")):
+def _kind(record: Json) -> str:
+    if record["verdict"] == "error" or (record["verdict"] == "fail" and record["class"] in (None, "infra")):
         return "infra"
-    return "watch" if item["verdict"] == "warn" or (item["verdict"] == "fail" and latches.monitored(item)) else ""
+    return "watch" if record["verdict"] == "warn" or (record["verdict"] == "fail" and latches.monitored(record)) else ""
 
 
 def _quiet(nodes: t.Sequence[Node], seen: Seen, view: View, settings: DrainSettings) -> list[Finding]:
-    """Drained by us and showing nothing now: only proof gives it back. What a silent node shows nobody knows."""
+    """Return a finding on nodes that we drained and that report no fault now; they come back only once proved."""
     names = [
         node["name"]
         for node in nodes
@@ -176,11 +176,11 @@ def _quiet(nodes: t.Sequence[Node], seen: Seen, view: View, settings: DrainSetti
     return [finding("provable", text, names)] if names else []
 
 
-# Which nodes to drain, and what to say of the others. No I/O; private.
+# Which nodes to drain, and the findings on the others. No I/O; private.
 
 
 Node = t.Dict[str, t.Any]
-# Off or on the way there: the next report tells, and the machine behind the name may be another one by then.
+# Off or on the way there: the machine behind the name may be another one with its next report.
 _AWAY = frozenset("POWERED_DOWN POWERING_DOWN POWER_DOWN POWERING_UP REBOOT_ISSUED".split())
 _REPAIR = frozenset(["MAINTENANCE"])  # inside a reservation, where nodes are proved; no user's job gets there
 _SLURMS_OWN = {"Prolog error": "prolog", "Epilog error": "epilog"}
@@ -197,9 +197,9 @@ class View(t.NamedTuple):
 
 
 class DrainDecision(t.NamedTuple):
-    """What to do and to say; ``drained`` are the faults of nodes that were drained by us before."""
+    """What one pass drains and reports; ``drained`` are the faults of nodes that were drained by us before."""
 
-    wanted: dict[str, DrainFault]
+    to_drain: dict[str, DrainFault]
     changes: list[slurm_nodes.NodeChange]
     left_alone: list[Node]
     findings: list[Finding]
@@ -207,19 +207,19 @@ class DrainDecision(t.NamedTuple):
 
 
 def decide(view: View, settings: DrainSettings) -> DrainDecision:
-    """Return the same for the same view, whoever asks and however often."""
+    """Return the decision, which follows from the view alone."""
     nodes = [node for node in view.nodes if node["state"] != "FUTURE"]
     fresh = view._replace(reports={k: r for k, r in view.reports.items() if view.now - r.written <= settings.stale})
     known = latches.index(view.memory)
     seen = {node["name"]: _faults(node["name"], fresh, known, settings) for node in nodes if present(node)}
-    wanted, left, drained = _sort(nodes, seen)
+    proposed, left, drained = _sort(nodes, seen)
     limits = Limits(len(nodes), settings.max_share, settings.max_leaf, view.leaves, _recent(nodes, view.now, settings))
     # They were out of service before a repair that was cut short, so they are no news of a common cause.
-    back = {name: fault for name, fault in wanted.items() if name in view.memory.holds}
-    go, held = guard({name: fault for name, fault in wanted.items() if name not in back}, limits)
+    back = {name: fault for name, fault in proposed.items() if name in view.memory.holds}
+    go, held = guard({name: fault for name, fault in proposed.items() if name not in back}, limits)
     go = {**latches.merge(go.values()), **back}
     changes = [slurm_nodes.NodeChange(name, "drain", go[name].reason) for name in sorted(go)]
-    return DrainDecision(go, changes, left, [*held, *all_of(nodes, seen, left, view, settings)], drained)
+    return DrainDecision(go, changes, left, [*held, *all_findings(nodes, seen, left, view, settings)], drained)
 
 
 def present(node: Node) -> bool:
@@ -227,7 +227,7 @@ def present(node: Node) -> bool:
 
 
 def _faults(name: str, view: View, known: latches.Index, settings: DrainSettings) -> list[DrainFault]:
-    """Only a fresh report tells where the node is and what it has; what a repair owes needs none."""
+    """Return a node's faults: of its fresh report, latched, and those that a repair has not proved gone."""
     report = view.reports.get(name)
     unproved = latches.unproved(view.memory, name, report.host if report else "")
     if report is None:
@@ -239,34 +239,34 @@ def _faults(name: str, view: View, known: latches.Index, settings: DrainSettings
 def _sort(
     nodes: t.Sequence[Node], seen: t.Mapping[str, list[DrainFault]]
 ) -> tuple[dict[str, DrainFault], list[Node], list[DrainFault]]:
-    """Tell the nodes to drain from those that somebody else holds and those that we do."""
-    wanted: dict[str, DrainFault] = {}
+    """Part the nodes with faults into those to drain, those that somebody else holds, and those that we drained."""
+    proposed: dict[str, DrainFault] = {}
     left, drained = [], []
     for node in nodes:
-        found = seen.get(node["name"], [])
-        if not found or _REPAIR & set(node["flags"]):
+        faults = seen.get(node["name"], [])
+        if not faults or _REPAIR & set(node["flags"]):
             continue
         if node["drained"] and node["reason"].startswith(slurm_nodes.REASON_PREFIX):
-            drained += found
+            drained += faults
             continue
-        own = [fault for fault in found if fault.suite == _SLURMS_OWN.get(node["reason"])]
-        foreign = slurm_nodes.plan([node], "drained", found[0].reason).left_alone
+        own = [fault for fault in faults if fault.suite == _SLURMS_OWN.get(node["reason"])]
+        foreign = slurm_nodes.plan([node], "drained", faults[0].reason).left_alone
         if own or not foreign:
-            wanted[node["name"]] = (own or found)[0]
+            proposed[node["name"]] = (own or faults)[0]
         else:
             left += foreign
-    return wanted, left, drained
+    return proposed, left, drained
 
 
 def _recent(nodes: t.Sequence[Node], now: float, settings: DrainSettings) -> dict[str, str]:
-    """What we have drained so lately that it belongs to the same go."""
-    found = {}
+    """Return the nodes that we drained so lately that they count as of the same go, with their check."""
+    checks = {}
     for node in nodes:
         if node["drained"] and node["reason"].startswith(slurm_nodes.REASON_PREFIX):
             moment = _moment(node["reason_time"])
             if moment is not None and now - moment <= settings.window:
-                found[node["name"]] = node["reason"].split(":")[1]
-    return found
+                checks[node["name"]] = node["reason"].split(":")[1]
+    return checks
 
 
 def _moment(text: str | None) -> float | None:

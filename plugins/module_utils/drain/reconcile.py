@@ -30,7 +30,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import sta
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, compress, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError, fields
 
-# The three commands that the reconciler gives Slurm.
+# The reconciler's commands to Slurm.
 
 
 Run = t.Callable[[t.Sequence[str]], _process.Outcome]
@@ -40,34 +40,34 @@ _SHOW = ("scontrol", "show")
 
 
 def command(argv: t.Sequence[str]) -> _process.Outcome:
-    """Run scontrol; what its user has set would change what it prints."""
+    """Run scontrol with a fixed time format, which its user may have set to another."""
     return _process.run(argv, _TIMEOUT, environment={"SLURM_TIME_FORMAT": TIME_FORMAT})
 
 
 def read_nodes(run: Run) -> list[state.Record]:
-    """Read all nodes; no nodes is no answer, for nobody reconciles an empty cluster."""
+    """Return all nodes; a list without nodes is an error, as nobody reconciles an empty cluster."""
     argv = [*_SHOW, "node", "-a", "-o"]
     done = run(argv)
     if done.problem:
         raise DrainError(f"{' '.join(argv)} failed: {done.problem}")
     try:
-        found = state.nodes_from_text(done.out)
+        nodes = state.nodes_from_text(done.out)
     except (SlurmError, KeyError) as exc:
         raise DrainError(f"{' '.join(argv)} printed what cannot be read: {exc}") from exc
-    if not found:
+    if not nodes:
         raise DrainError(f"{' '.join(argv)} named no node")
-    return found
+    return nodes
 
 
 def leaves(run: Run) -> dict[str, str]:
-    """Which leaf switch (or block) each node is on; nothing where Slurm has not been told."""
+    """Return the leaf switch (or block) of each node; none where Slurm has no topology."""
     done = run([*_SHOW, "topology"])
     return {} if done.problem else leaves_from_text(done.out)
 
 
 def leaves_from_text(text: str) -> dict[str, str]:
     """Read topology/tree (switches of level 0) and topology/block."""
-    found: dict[str, str] = {}
+    leaf_of: dict[str, str] = {}
     for line in text.splitlines():
         values = fields(line)
         leaf = values.get("SwitchName") if values.get("Level") == "0" else values.get("BlockName")
@@ -75,15 +75,15 @@ def leaves_from_text(text: str) -> dict[str, str]:
             names = state.hosts(values.get("Nodes")) if leaf else []
         except SlurmError:
             names = []
-        found.update({name: leaf for name in names if leaf})
-    return found
+        leaf_of.update({name: leaf for name in names if leaf})
+    return leaf_of
 
 
 # One pass of the reconciler: look, decide, look again, drain.
 
 
 class PassOutcome(t.NamedTuple):
-    """What a pass did (or would do), and what it has to say."""
+    """What a pass did (or would do), and its findings."""
 
     commands: list[list[str]]
     drained: dict[str, str]
@@ -103,14 +103,14 @@ def perform(settings: DrainSettings, dry_run: bool, run: Run = command, now: flo
             return _Pass(settings, run, moment, drain_state.memory(settings.state_dir)).dry()
         with drain_state.alone(settings.state_dir):
             try:
-                found = _Pass(settings, run, moment, drain_state.memory(settings.state_dir, aside=True))
-                return found.only_say() if settings.dry_run else found.real()
+                reconcile_pass = _Pass(settings, run, moment, drain_state.memory(settings.state_dir, aside=True))
+                return reconcile_pass.report_only() if settings.dry_run else reconcile_pass.real()
             except OSError as exc:
                 raise DrainError(f"{settings.state_dir} cannot be written: {exc.strerror or exc}") from exc
 
 
 def release(settings: DrainSettings, nodes: t.Sequence[str], dry_run: bool, now: float | None = None) -> list[str]:
-    """Forget what is latched of nodes that were proved; return the latches that went."""
+    """Remove the latches of nodes that were proved; return their keys."""
     moment = time.time() if now is None else now
     with drain_state.acting(settings.state_dir), contextlib.nullcontext() if dry_run else drain_state.alone(
         settings.state_dir
@@ -125,7 +125,7 @@ def release(settings: DrainSettings, nodes: t.Sequence[str], dry_run: bool, now:
 def hold(
     settings: DrainSettings, nodes: t.Sequence[str], dry_run: bool, run: Run = command
 ) -> tuple[dict[str, str], bool]:
-    """Remember the reasons of nodes that a repair resumes; return them, and whether that is news."""
+    """Remember the reasons of nodes that a repair resumes; return them, and whether any of them changed."""
     with drain_state.acting(settings.state_dir), contextlib.nullcontext() if dry_run else drain_state.alone(
         settings.state_dir
     ):
@@ -138,7 +138,7 @@ def hold(
 
 
 class _Pass:
-    """What one pass knows; the nodes are the only part that it looks at more than once."""
+    """One pass and what it has read; only the nodes are read more than once."""
 
     def __init__(self, settings: DrainSettings, run: Run, now: float, memory: tuple[latches.Memory, str]) -> None:
         self.settings, self.run, self.now = settings, run, now
@@ -157,8 +157,8 @@ class _Pass:
         drained = {change.name: change.reason for change in decision.changes}
         return self._outcome(view, decision, slurm_nodes.commands(decision.changes), drained, after, wrong)
 
-    def only_say(self) -> PassOutcome:
-        """A controller that is to drain nothing is alive all the same, and nodes look for its sign."""
+    def report_only(self) -> PassOutcome:
+        """Make a pass that drains nothing, but leaves the sign of life that nodes look for, and the findings."""
         wrong = mailbox.sign(self.settings.mailbox)
         outcome = self.dry([wrong] if wrong else [])
         self._save(outcome, latches.settled(self.memory, outcome.before))
@@ -177,22 +177,22 @@ class _Pass:
                 group = [change for change in due if change.reason == due[0].reason]
                 if not group:
                     break
-                kept += self._keep(kept, [decision.wanted[change.name] for change in group])
+                kept += self._keep(kept, [decision.to_drain[change.name] for change in group])
                 view, decision = self.look()  # what people did meanwhile counts
                 group = [change for change in group if change in decision.changes]
-                ordered += [decision.wanted[change.name] for change in group]
+                ordered += [decision.to_drain[change.name] for change in group]
                 commands += self._order(group)
                 view, decision = self.look()
         except DrainError as exc:
             self.problems.append(str(exc))
-        drained = self._taken({fault.node: fault.reason for fault in ordered}, view.nodes)
+        drained = self._confirmed({fault.node: fault.reason for fault in ordered}, view.nodes)
         outcome = self._outcome(first, decision, commands, drained, list(view.nodes), [wrong] if wrong else [])
         memory = latches.latched(self.memory, [*decision.drained, *ordered], self.now, self.reports)
         self._save(outcome, latches.settled(memory, view.nodes))
         return outcome
 
     def _keep(self, kept: list[DrainFault], faults: list[DrainFault]) -> list[DrainFault]:
-        """Remember and keep the evidence first, so that nothing is lost if the order is the last thing we do."""
+        """Write latches and evidence before the drain, so that they are there even if the pass dies with it."""
         memory = latches.latched(self.memory, [*kept, *faults], self.now, self.reports)
         drain_state.remember(self.settings.state_dir, memory)
         drain_state.log(
@@ -208,8 +208,8 @@ class _Pass:
                 self.problems.append(f"{' '.join(argv)} failed: {done.problem}")
         return commands
 
-    def _taken(self, tried: dict[str, str], nodes: t.Sequence[Json]) -> dict[str, str]:
-        """Slurm's word counts, not that of the command that told it."""
+    def _confirmed(self, tried: dict[str, str], nodes: t.Sequence[Json]) -> dict[str, str]:
+        """Return the drains that Slurm shows, whatever the status of the command that set them."""
         now = {node["name"]: node["reason"] for node in nodes if node["drained"]}
         drained = {name: reason for name, reason in tried.items() if now.get(name) == reason}
         missing = sorted(set(tried) - set(drained))
@@ -227,11 +227,13 @@ class _Pass:
         wrong: t.Sequence[str] = (),
     ) -> PassOutcome:
         infra = [text for text in (self.forgotten, *wrong) if text]
-        found = [*decision.findings, *(finding("infra", text, []) for text in infra)]
+        findings = [*decision.findings, *(finding("infra", text, []) for text in infra)]
         known = drain_state.known(self.settings.state_dir)
-        new = [item for item in found if item not in known]
+        new = [entry for entry in findings if entry not in known]
         before = list(view.nodes)
-        return PassOutcome(commands, drained, decision.left_alone, found, new, before, after, "; ".join(self.problems))
+        return PassOutcome(
+            commands, drained, decision.left_alone, findings, new, before, after, "; ".join(self.problems)
+        )
 
     def _save(self, outcome: PassOutcome, memory: latches.Memory) -> None:
         folder = self.settings.state_dir
@@ -276,13 +278,15 @@ def _release(settings: DrainSettings, hostlist: str, dry_run: bool) -> int:
 
 
 def _lines(outcome: PassOutcome, dry_run: bool) -> str:
-    """What the journal keeps: every drain, and each finding once."""
+    """Return the lines for the journal: every drain, and each finding once."""
     groups: dict[str, list[str]] = {}
     for name, reason in outcome.drained.items():
         groups.setdefault(reason, []).append(name)
     word = "would drain" if dry_run else "drained"
     lines = [f"{word} {compress(names, sort=True)}: {reason}\n" for reason, names in groups.items()]
-    lines += [f"{item['kind']}: {item['nodes']}{': ' if item['nodes'] else ''}{item['text']}\n" for item in outcome.new]
+    lines += [
+        f"{entry['kind']}: {entry['nodes']}{': ' if entry['nodes'] else ''}{entry['text']}\n" for entry in outcome.new
+    ]
     return "".join(lines)
 
 

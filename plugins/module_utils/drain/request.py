@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The reconciler's configuration file, and what one node says of itself in the mailbox."""
+"""The reconciler's configuration file, and the report that a node leaves in the mailbox."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CLASSES, VERDICTS, Json, finite
 
-# What the reconciler of drains is told: its configuration file, checked. No I/O but the reading; private.
+# The reconciler's configuration file, checked. No I/O but the reading; private.
 
 
 SCHEMA = 1
@@ -33,7 +33,7 @@ class DrainSettings(t.NamedTuple):
     max_share: float = 0.05  # of the cluster's nodes, in one go
     max_leaf: int = 3  # nodes of one leaf, in one go
     latch_days: float = 30.0
-    stale: float = 900.0  # seconds after which a node's word says nothing about now
+    stale: float = 900.0  # seconds after which a node's report says nothing about now
     window: float = 3600.0  # seconds that make one go; else 5 % could leave every minute
     dry_run: bool = False
 
@@ -51,7 +51,7 @@ def load(path: str) -> DrainSettings:
 
 
 def settings(document: object) -> DrainSettings:
-    """Check a configuration; what is unknown may be a limit with a typing error, so it is refused."""
+    """Return a checked configuration; an unknown key may be a mistyped limit, so it is refused."""
     if not isinstance(document, dict):
         raise DrainError(f"an object is needed, this is {type(document).__name__}")
     unknown = sorted(set(document) - set(_KEYS))
@@ -59,29 +59,29 @@ def settings(document: object) -> DrainSettings:
         raise DrainError(f"unknown keys {', '.join(unknown)}; known are {', '.join(_KEYS)}")
     if document.get("schema") != SCHEMA:
         raise DrainError(f"schema is {document.get('schema')!r}, this program reads {SCHEMA}")
-    found = DrainSettings(**{"mailbox": "", **{key: value for key, value in document.items() if key != "schema"}})
+    checked = DrainSettings(**{"mailbox": "", **{key: value for key, value in document.items() if key != "schema"}})
     for key in ("mailbox", "state_dir"):
-        path = getattr(found, key)
+        path = getattr(checked, key)
         if not isinstance(path, str) or not path.startswith("/"):
             raise DrainError(f"{key} is {path!r}, an absolute path is needed")
-    if not isinstance(found.dry_run, bool):
-        raise DrainError(f"dry_run is {found.dry_run!r}, true or false is needed")
-    _numbers(found)
-    return found
+    if not isinstance(checked.dry_run, bool):
+        raise DrainError(f"dry_run is {checked.dry_run!r}, true or false is needed")
+    _numbers(checked)
+    return checked
 
 
-def _numbers(found: DrainSettings) -> None:
-    if isinstance(found.max_leaf, bool) or not isinstance(found.max_leaf, int) or found.max_leaf < 1:
-        raise DrainError(f"max_leaf is {found.max_leaf!r}, a whole number from 1 is needed")
+def _numbers(checked: DrainSettings) -> None:
+    if isinstance(checked.max_leaf, bool) or not isinstance(checked.max_leaf, int) or checked.max_leaf < 1:
+        raise DrainError(f"max_leaf is {checked.max_leaf!r}, a whole number from 1 is needed")
     for key, least, most in (("max_share", 0, 1), ("latch_days", 0, 3650), ("stale", 60, 86400), ("window", 0, 86400)):
-        value = getattr(found, key)
+        value = getattr(checked, key)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise DrainError(f"{key} is {value!r}, a number is needed")
         if not least <= value <= most:
             raise DrainError(f"{key} is {value:g}, {least} to {most} is needed")
 
 
-# What one node says of itself in the mailbox. No I/O; private.
+# The report of one node in the mailbox. No I/O; private.
 
 
 _CHECK = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -113,13 +113,13 @@ def read(node: str, text: str, written: float) -> Report:
         return Report(node, written, broken=f"has schema {document.get('schema')!r:.40}, 1 is needed")
     if document.get("node") != node:
         return Report(node, written, broken=f"is of {document.get('node')!r:.80}")
-    moment, found = finite(document.get("time")), document.get("records")
-    if moment is None or not isinstance(found, list) or len(found) > _MAX_RECORDS:
+    moment, listed = finite(document.get("time")), document.get("records")
+    if moment is None or not isinstance(listed, list) or len(listed) > _MAX_RECORDS:
         return Report(node, written, broken=f"lacks a time or at most {_MAX_RECORDS} records")
-    records = [item for item in found if _complete(item)]
-    lost = len(found) - len(records)
-    told = document.get("problem")
-    problem = f"says: {told[:200]}" if isinstance(told, str) and told else ""
+    records = [record for record in listed if _complete(record)]
+    lost = len(listed) - len(records)
+    problem = document.get("problem")
+    problem = f"says: {problem[:200]}" if isinstance(problem, str) and problem else ""
     host = document.get("physical_host")
     return Report(
         node,
@@ -132,18 +132,18 @@ def read(node: str, text: str, written: float) -> Report:
     )
 
 
-def _complete(item: object) -> bool:
-    """A record that lacks what is needed of it here may say anything."""
-    if not isinstance(item, dict):
+def _complete(record: object) -> bool:
+    """Say whether a record has all that a decision needs, in its form."""
+    if not isinstance(record, dict):
         return False
-    check, context = item.get("check"), item.get("context")
+    check, context = record.get("check"), record.get("context")
     return (
         isinstance(check, str)
         and bool(_CHECK.fullmatch(check))
-        and isinstance(item.get("verdict"), str)
-        and item["verdict"] in VERDICTS
-        and (item.get("class") is None or (isinstance(item["class"], str) and item["class"] in CLASSES))
-        and isinstance(item.get("reason"), str)
-        and finite(item.get("time")) is not None
+        and isinstance(record.get("verdict"), str)
+        and record["verdict"] in VERDICTS
+        and (record.get("class") is None or (isinstance(record["class"], str) and record["class"] in CLASSES))
+        and isinstance(record.get("reason"), str)
+        and finite(record.get("time")) is not None
         and (context is None or isinstance(context, dict))
     )

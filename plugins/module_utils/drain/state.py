@@ -30,17 +30,17 @@ def write(path: Path, document: Json) -> None:
 
 @contextlib.contextmanager
 def acting(folder: str) -> t.Iterator[None]:
-    """Be the owner of the folder, if root: what follows may be run by either, and file servers do not know our root."""
+    """Act as the owner of the folder, if root: either may run a pass, and file servers do not trust a client's root."""
     try:
-        found = Path(folder).stat()
+        owner = Path(folder).stat()
     except OSError as exc:
         raise DrainError(f"{folder} cannot be used: {exc.strerror}; the timer of the reconciler makes it") from exc
     before = os.geteuid(), os.getegid()
-    if before[0] or not found.st_uid:
+    if before[0] or not owner.st_uid:
         yield
         return
-    os.setegid(found.st_gid)
-    os.seteuid(found.st_uid)
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
     try:
         yield
     finally:
@@ -50,7 +50,7 @@ def acting(folder: str) -> t.Iterator[None]:
 
 @contextlib.contextmanager
 def alone(folder: str, wait: float = _WAIT) -> t.Iterator[None]:
-    """One pass at a time; who comes second waits, but not for ever behind one that hangs."""
+    """Hold the lock of a pass; raises DrainError when another pass keeps it too long."""
     path, end = Path(folder, "lock"), time.monotonic() + wait
     try:
         with path.open("a") as handle:
@@ -72,7 +72,7 @@ def _taken(handle: t.IO[str]) -> bool:
 
 
 def memory(folder: str, aside: bool = False) -> tuple[latches.Memory, str]:
-    """Return what is remembered, and why it is not, if it is not; what cannot be read is kept ``aside`` for people."""
+    """Return what is remembered, and why it cannot be read, if so; such a file is renamed with ``aside``, and kept."""
     path = Path(folder, LATCHES)
     try:
         return latches.read(json.loads(path.read_text(encoding="utf-8"))), ""
@@ -85,15 +85,15 @@ def memory(folder: str, aside: bool = False) -> tuple[latches.Memory, str]:
         return latches.Memory({}, {}), f"{path} cannot be read, what it remembered does not count: {exc}"
 
 
-def remember(folder: str, found: latches.Memory) -> None:
-    write(Path(folder, LATCHES), latches.write(found))
+def remember(folder: str, remembered: latches.Memory) -> None:
+    write(Path(folder, LATCHES), latches.write(remembered))
 
 
 def known(folder: str) -> list[Json]:
-    """The findings of the last pass."""
+    """Return the findings of the last pass."""
     try:
-        found = json.loads(Path(folder, FINDINGS).read_text(encoding="utf-8"))["findings"]
-        return [item for item in found if isinstance(item, dict)]
+        findings = json.loads(Path(folder, FINDINGS).read_text(encoding="utf-8"))["findings"]
+        return [finding for finding in findings if isinstance(finding, dict)]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 

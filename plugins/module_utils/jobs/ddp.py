@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
 
-# A training without a scheduler: whether nodes fit together, what to start on each, how it went. Pure, private.
+# A training without a scheduler: whether nodes fit together, the command for each, the result. Pure, private.
 
 
 Json = t.Dict[str, t.Any]
@@ -31,39 +31,39 @@ class DdpError(ValueError):
 
 
 def findings(nodes: t.Mapping[str, Json | None], processes: int, rendezvous: str, slurm: str = "refuse") -> list[str]:
-    """Say what keeps these nodes from training together; ``nodes`` are the facts of ddp_node_info by name."""
+    """Return what keeps these nodes from training together; ``nodes`` are the facts of ddp_node_info by name."""
     lost = sorted(name for name, facts in nodes.items() if not facts)
     if lost:
         return [f"{', '.join(lost)}: nothing is known of them; they could not be reached or asked"]
     if rendezvous not in nodes:
         return [f"the rendezvous {rendezvous} is none of the nodes {', '.join(nodes)}"]
     known = {name: facts for name, facts in nodes.items() if facts}
-    found = [f"{name}: {text}" for name, facts in known.items() for text in _alone(facts, processes, slurm)]
+    problems = [f"{name}: {text}" for name, facts in known.items() for text in _alone(facts, processes, slurm)]
     if not known[rendezvous]["port_free"]:
-        found.append(f"{rendezvous}: port {known[rendezvous]['port']} is in use there (ddp_launch_port)")
+        problems.append(f"{rendezvous}: port {known[rendezvous]['port']} is in use there (ddp_launch_port)")
     for key, what in (("torch", "version of PyTorch"), ("script_sha256", "content of the script"), ("gpus", "GPUs")):
-        found += _differ({name: facts.get(key) for name, facts in known.items()}, what)
-    return found
+        problems += _differ({name: facts.get(key) for name, facts in known.items()}, what)
+    return problems
 
 
 def _alone(facts: Json, processes: int, slurm: str) -> list[str]:
-    found = []
+    problems = []
     if not facts["torch"]:
-        found.append(f"{facts['python']} cannot import torch: {facts['torch_problem']}")
+        problems.append(f"{facts['python']} cannot import torch: {facts['torch_problem']}")
     elif processes > (facts["gpus"] or facts["cpus"]):
-        there = f"{facts['gpus']} GPUs" if facts["gpus"] else f"{facts['cpus']} CPUs"
-        found.append(f"{processes} processes per node are more than its {there}")
-    found += [f"{path} is missing or not readable for {facts['user']}" for path in facts["missing"]]
-    found += [f"the name {name} does not resolve" for name in facts["unresolved"]]
+        available = f"{facts['gpus']} GPUs" if facts["gpus"] else f"{facts['cpus']} CPUs"
+        problems.append(f"{processes} processes per node are more than its {available}")
+    problems += [f"{path} is missing or not readable for {facts['user']}" for path in facts["missing"]]
+    problems += [f"the name {name} does not resolve" for name in facts["unresolved"]]
     if facts["jobs"] and slurm == "refuse":
-        found.append(f"Slurm has jobs there: {', '.join(facts['jobs'])} (ddp_launch_slurm)")
+        problems.append(f"Slurm has jobs there: {', '.join(facts['jobs'])} (ddp_launch_slurm)")
     if facts["jobs_problem"] and slurm == "refuse":
-        found.append(f"Slurm does not say whether it has jobs there: {facts['jobs_problem']} (ddp_launch_slurm)")
-    return found
+        problems.append(f"Slurm does not say whether it has jobs there: {facts['jobs_problem']} (ddp_launch_slurm)")
+    return problems
 
 
 def _differ(values: t.Mapping[str, t.Any], what: str) -> list[str]:
-    """Name the nodes by value where they are not all the same."""
+    """Return the nodes by value where they are not all the same."""
     groups: dict[str, list[str]] = {}
     for name, value in values.items():
         if value is not None:
@@ -76,7 +76,7 @@ def _differ(values: t.Mapping[str, t.Any], what: str) -> list[str]:
 
 
 def validate(spec: Json) -> None:
-    """Refuse what could not become a unit, a file name or a command line."""
+    """Raise DdpError for what cannot become a unit, a file name or a command line."""
     for name in [*spec["nodes"], *spec["addresses"].values()]:
         if not _NAME.fullmatch(name):
             raise DdpError(f"{name!r} is no name of a node")
@@ -90,7 +90,7 @@ def validate(spec: Json) -> None:
 
 
 def digest(spec: Json, programs: t.Mapping[str, str]) -> str:
-    """Name a training by its content: another script, node or argument is another one."""
+    """Return the digest of a training: another script, node or argument makes another one."""
     return hashlib.sha256(json.dumps([spec, dict(programs)], sort_keys=True).encode()).hexdigest()
 
 
@@ -129,10 +129,10 @@ def start_command(systemd_run: str, name: str, user: str, spec: Json, run: str, 
 
 def summary(spec: Json, nodes: t.Mapping[str, Json], ranks: t.Sequence[Json], failed: Json | None) -> Json:
     """Join what the nodes and ranks left behind; ``state`` is completed, failed, or running while a node is missing."""
-    wanted = len(spec["nodes"]) * spec["processes"]
-    good = [one for one in ranks if one["rc"] == 0]
+    expected = len(spec["nodes"]) * spec["processes"]
+    good = [rank for rank in ranks if rank["rc"] == 0]
     ended = set(spec["nodes"]) <= set(nodes)
-    sound = ended and all(node["rc"] == 0 and not node["why"] for node in nodes.values()) and len(good) == wanted
+    sound = ended and all(node["rc"] == 0 and not node["why"] for node in nodes.values()) and len(good) == expected
     state = "failed" if failed else "running" if not ended else "completed" if sound else "failed"
     return {
         "state": state,
@@ -140,28 +140,28 @@ def summary(spec: Json, nodes: t.Mapping[str, Json], ranks: t.Sequence[Json], fa
         "nodes": [
             {"node": name, **nodes.get(name, {"rc": None, "why": "", "seconds": None})} for name in spec["nodes"]
         ],
-        "ranks": sorted(ranks, key=lambda one: int(one["rank"])),
-        "world_size": wanted,
+        "ranks": sorted(ranks, key=lambda rank: int(rank["rank"])),
+        "world_size": expected,
         "seconds": max((node["seconds"] for node in nodes.values()), default=None),
-        "failed": failed or (_silent(wanted, good) if state == "failed" else None),
+        "failed": failed or (_silent(expected, good) if state == "failed" else None),
         "ended": ended,
     }
 
 
-def _silent(wanted: int, good: t.Sequence[Json]) -> Json:
-    return {"node": None, "rank": None, "why": f"only {len(good)} of {wanted} ranks ended well"}
+def _silent(expected: int, good: t.Sequence[Json]) -> Json:
+    return {"node": None, "rank": None, "why": f"only {len(good)} of {expected} ranks ended well"}
 
 
-def report(found: Json, tail: str) -> str:
-    """Say what failed first, and what it said last."""
-    failed = found["failed"] or {}
+def report(training: Json, tail: str) -> str:
+    """Return a message of what failed first, with the last lines that it wrote."""
+    failed = training["failed"] or {}
     if failed.get("rank") is not None:
         who = f"rank {failed['rank']} on {failed['node']} {failed['why']}"
     else:
         who = f"{failed['node']}: {failed['why']}" if failed.get("node") else str(failed.get("why", "it did not end"))
-    silent = [one["node"] for one in found["nodes"] if one["rc"] is None]
+    silent = [node["node"] for node in training["nodes"] if node["rc"] is None]
     lost = f" {', '.join(silent)} never told how it ended and may be what was lost." if silent else ""
-    return f"{found['run']} failed: {who}.{lost}" + (f" Its last lines:\n{tail}" if tail else "")
+    return f"{training['run']} failed: {who}.{lost}" + (f" Its last lines:\n{tail}" if tail else "")
 
 
 # The directory of trainings without a scheduler: one folder per run, the record of the last one.
@@ -173,27 +173,27 @@ _LINES, _BYTES = 30, 16384
 
 
 def prepare(folder: Path, spec: Json, programs: t.Mapping[str, str], again: bool, dry: bool) -> tuple[bool, str]:
-    """Return whether there is something to start, and the run that is to be started, goes on or has completed."""
+    """Return whether nodes have to start or go on, and the run: a new one, the running one, or the completed one."""
     # ansible-core before 2.19 makes texts of the numbers in a template.
     spec = {**spec, "processes": int(spec["processes"]), "timeout": int(spec["timeout"])}
     validate(spec)
     spec = {**spec, "environment": {name: str(value) for name, value in spec["environment"].items()}}
-    wanted = digest(spec, programs)
+    fingerprint = digest(spec, programs)
     if dry and not folder.is_dir():
         return True, "run-1"
     with contextlib.nullcontext() if dry else lock(folder / LOCK):
         record = _json(folder / RECORD) or {}
         last = str(record.get("run", ""))
         if record.get("state") == "running" and _alive(folder / last):
-            if record.get("digest") != wanted:
+            if record.get("digest") != fingerprint:
                 raise DdpError(f"{folder / last} is going on with other settings; wait for its end or stop it")
             return True, last
-        if record.get("state") == "completed" and record.get("digest") == wanted and not again:
+        if record.get("state") == "completed" and record.get("digest") == fingerprint and not again:
             return False, last
         run = next_run(path.name for path in folder.iterdir())
         if not dry:
             _make(folder / run, {**spec, "run": run}, programs)
-            _write(folder / RECORD, {"run": run, "digest": wanted, "state": "running"})
+            _write(folder / RECORD, {"run": run, "digest": fingerprint, "state": "running"})
         return True, run
 
 
@@ -222,15 +222,17 @@ def _alive(run: Path, seconds: float = 60) -> bool:
 
 
 def read(run: Path) -> Json:
-    """Return how a run stands."""
+    """Return the state of a run, from the files of its nodes and ranks."""
     spec = _json(run / "spec.json")
     if spec is None:
         raise DdpError(f"{run / 'spec.json'} is not there or not readable; do all nodes see the same directory?")
     nodes = {path.stem: _json(path) or {} for path in (run / "nodes").glob("*.json")}
     ranks = [_json(path) for path in (run / "ranks").glob("rank-*.json")]
-    found = summary(spec, nodes, [one for one in ranks if one], _json(run / "failed.json"))
-    found["ranks"] = [{**one, "output": str(run / "ranks" / f"rank-{one['rank']}.txt")} for one in found["ranks"]]
-    return {**found, "directory": str(run)}
+    training = summary(spec, nodes, [rank for rank in ranks if rank], _json(run / "failed.json"))
+    training["ranks"] = [
+        {**rank, "output": str(run / "ranks" / f"rank-{rank['rank']}.txt")} for rank in training["ranks"]
+    ]
+    return {**training, "directory": str(run)}
 
 
 def wait(
@@ -240,29 +242,29 @@ def wait(
     end = clock() + timeout + STOP_SECONDS
     hurried = False
     while True:
-        found = read(folder / run)
-        if found["ended"] or clock() > end:
+        training = read(folder / run)
+        if training["ended"] or clock() > end:
             break
-        if found["failed"] and not hurried:
+        if training["failed"] and not hurried:
             hurried, end = True, min(end, clock() + STOP_SECONDS)
         time.sleep(poll)
-    if found["state"] == "running":
-        why = f"these nodes never told how they ended: {', '.join(_untold(found))}"
-        found.update(state="failed", failed={"node": None, "rank": None, "why": why})
+    if training["state"] == "running":
+        why = f"these nodes never told how they ended: {', '.join(_unended(training))}"
+        training.update(state="failed", failed={"node": None, "rank": None, "why": why})
     with lock(folder / LOCK):
         record = _json(folder / RECORD) or {}
         if record.get("run") == run:
-            _write(folder / RECORD, {**record, "state": found["state"]})
-    return found
+            _write(folder / RECORD, {**record, "state": training["state"]})
+    return training
 
 
-def _untold(found: Json) -> list[str]:
-    return [node["node"] for node in found["nodes"] if node["rc"] is None]
+def _unended(training: Json) -> list[str]:
+    return [node["node"] for node in training["nodes"] if node["rc"] is None]
 
 
-def last_words(found: Json) -> str:
-    """Return the end of what the first to fail has written."""
-    run, failed = Path(found["directory"]), found["failed"] or {}
+def last_lines(training: Json) -> str:
+    """Return the last lines of the first rank or node that failed."""
+    run, failed = Path(training["directory"]), training["failed"] or {}
     if failed.get("rank") is not None:
         return _tail(run / "ranks" / f"rank-{failed['rank']}.txt")
     return _tail(run / "nodes" / f"{failed['node']}.txt") if failed.get("node") else ""
@@ -280,10 +282,10 @@ def _tail(path: Path) -> str:
 
 def _json(path: Path) -> Json | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _write(path: Path, value: Json) -> None:
@@ -296,7 +298,7 @@ def _write(path: Path, value: Json) -> None:
 
 
 def start_unit(module: t.Any, name: str) -> bool:
-    """Start a node's part; tell whether it was not running already."""
+    """Start a node's part unless it runs; return whether it was started."""
     params, systemctl = module.params, module.get_bin_path("systemctl", required=True)
     if module.run_command([systemctl, "is-active", "--quiet", name])[0] == 0:
         return False
@@ -315,7 +317,7 @@ def start_unit(module: t.Any, name: str) -> bool:
 
 
 def stop(module: t.Any, name: str) -> bool:
-    """End whatever a node still does; tell whether it did anything."""
+    """Stop a node's part; return whether it was running."""
     systemctl = module.get_bin_path("systemctl", required=True)
     active = module.run_command([systemctl, "is-active", name])[1].strip() not in ("inactive", "failed", "unknown", "")
     if active and not module.check_mode:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node says before it takes part in a training without a scheduler. Private."""
+"""The facts of a node that decide whether it takes part in a training without a scheduler. Private."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PROBE = (
 
 
 def facts(params: t.Mapping[str, t.Any], run: Run, squeue: str | None) -> Json:
-    """Return everything that decides whether this node may and can take part."""
+    """Return the facts that decide whether this node may and can take part."""
     script = Path(params["script"]) if params["script"] else None
-    wanted = [Path(path) for path in [*params["paths"], *([script] if script else [])]]
+    paths = [Path(path) for path in [*params["paths"], *([script] if script else [])]]
     jobs, problem = slurm_jobs(run, squeue, socket.gethostname().partition(".")[0])
     return {
         **_torch(run, params["python"]),
@@ -32,7 +32,7 @@ def facts(params: t.Mapping[str, t.Any], run: Run, squeue: str | None) -> Json:
         "hostname": socket.gethostname().partition(".")[0],
         "user": pwd.getpwuid(os.geteuid()).pw_name,
         "cpus": os.cpu_count(),
-        "missing": [str(path) for path in wanted if not os.access(path, os.R_OK)],
+        "missing": [str(path) for path in paths if not os.access(path, os.R_OK)],
         "script_sha256": _digest(script),
         "unresolved": [name for name in params["addresses"] if not _resolves(name)],
         "port": params["port"],
@@ -46,12 +46,12 @@ def _torch(run: Run, python: str) -> Json:
     none: Json = {"torch": "", "gpus": 0}
     rc, out, err = run([python, "-c", _PROBE])
     try:
-        found = json.loads(out.splitlines()[-1]) if rc == 0 else None
+        versions = json.loads(out.splitlines()[-1]) if rc == 0 else None
     except (ValueError, IndexError):
-        found = None
-    if not isinstance(found, dict):
+        versions = None
+    if not isinstance(versions, dict):
         return {**none, "torch_problem": ((err or out).strip().splitlines() or [f"exit status {rc}"])[-1]}
-    return {**found, "torch_problem": ""}
+    return {**versions, "torch_problem": ""}
 
 
 def slurm_jobs(run: Run, squeue: str | None, host: str) -> tuple[list[str], str]:
@@ -69,14 +69,14 @@ def slurm_jobs(run: Run, squeue: str | None, host: str) -> tuple[list[str], str]
 
 def _steps(proc: Path = Path("/proc")) -> list[str]:
     """Return the processes that watch over job steps; they are there also where no client of Slurm is."""
-    found = []
+    steps = []
     for path in proc.glob("[0-9]*/comm"):
         try:
             if path.read_text(encoding="utf-8").startswith("slurmstepd"):
-                found.append(path.parent.name)
+                steps.append(path.parent.name)
         except OSError:
             continue
-    return found
+    return steps
 
 
 def _resolves(name: str) -> bool:

@@ -32,30 +32,30 @@ class TrainingError(ValueError):
 def parse(text: str) -> Json:
     """Read result.json; numbers that are not finite become null and are found by the judge."""
     try:
-        found = json.loads(text)
+        result = json.loads(text)
         return {
-            **{key: found.get(key) for key in ("model", "backend", "torch", "steps", "batch_size", "samples")},
-            "world_size": int(found["world_size"]),
-            "ranks": [_rank(one) for one in found["ranks"]],
-            "loss": [finite(value) for value in found["loss"]],
-            "samples_per_second": finite(found["samples_per_second"]),
-            "seconds": finite(found["seconds"]),
-            "restarts": int(found.get("restarts") or 0),
-            "resumed_from": None if found.get("resumed_from") is None else int(found["resumed_from"]),
-            "lost_steps": int(found.get("lost_steps") or 0),
+            **{key: result.get(key) for key in ("model", "backend", "torch", "steps", "batch_size", "samples")},
+            "world_size": int(result["world_size"]),
+            "ranks": [_rank(rank) for rank in result["ranks"]],
+            "loss": [finite(value) for value in result["loss"]],
+            "samples_per_second": finite(result["samples_per_second"]),
+            "seconds": finite(result["seconds"]),
+            "restarts": int(result.get("restarts") or 0),
+            "resumed_from": None if result.get("resumed_from") is None else int(result["resumed_from"]),
+            "lost_steps": int(result.get("lost_steps") or 0),
         }
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise TrainingError(f"the result cannot be read: {exc!r}") from exc
 
 
-def _rank(one: Json) -> Json:
-    cpus = one.get("cpus")
+def _rank(rank: Json) -> Json:
+    cpus = rank.get("cpus")
     bound = {} if cpus is None else {"cpus": machine.write(int(cpu) for cpu in cpus)}
-    return {"rank": int(one["rank"]), "host": str(one["host"]), **bound}
+    return {"rank": int(rank["rank"]), "host": str(rank["host"]), **bound}
 
 
 def describe(result: Json | None, job: t.Mapping[str, t.Any]) -> Json:
-    """Join what the job wrote with what Slurm says about it."""
+    """Return the job's own result joined with Slurm's record of the job."""
     about = {key: job.get(key) for key in ("name", "job_id", "state", "exit_code", "signal", "nodes", "start", "end")}
     none: Json = {"ranks": [], "loss": [], "world_size": None, "samples_per_second": None, "seconds": None}
     starts: Json = {"restarts": 0, "resumed_from": None, "lost_steps": 0}
@@ -73,7 +73,7 @@ def loss_ratio(loss: t.Sequence[float | None]) -> float | None:
 
 
 def expectations(max_loss_ratio: float, nodes: int) -> list[Json]:
-    """Return what is always expected of a training job."""
+    """Return the expectations that hold for every training job."""
     return [
         _expect("loss_ratio", "<=", max_loss_ratio, "ratio", "the task is learnable: the loss must fall this far"),
         _expect("silent_nodes", "==", 0, "nodes", "every node of the allocation must hold ranks"),
@@ -88,12 +88,12 @@ def _expect(name: str, op: str, value: float, unit: str, source: str) -> Json:
 
 def measure(training: Json) -> list[Json]:
     """Return the metrics of a training that has a result."""
-    hosts = {one["host"].split(".", 1)[0] for one in training["ranks"]}
+    hosts = {rank["host"].split(".", 1)[0] for rank in training["ranks"]}
     allocated = {str(name).split(".", 1)[0] for name in training["nodes"] or []}
     return [
         metric("loss_ratio", loss_ratio(training["loss"]), "ratio"),
         metric("silent_nodes", len(allocated - hosts) if allocated else None, "nodes"),
-        metric("missing_ranks", training["world_size"] - len({one["rank"] for one in training["ranks"]}), "ranks"),
+        metric("missing_ranks", training["world_size"] - len({rank["rank"] for rank in training["ranks"]}), "ranks"),
         metric("nodes", len(hosts), "nodes"),
         metric("samples_per_second", training["samples_per_second"], "samples/s"),
         metric("restarts", training["restarts"], "restarts"),
@@ -118,16 +118,16 @@ def check(training: Json, problem: str, expected: t.Sequence[Json], *, time: flo
     return record(CHECK, None, metrics=judge(CHECK, measure(training), expected), blame="software", **about)
 
 
-def learned(found: Json) -> bool:
+def learned(record: Json) -> bool:
     """Say whether the record shows that the loss fell far enough."""
-    return any(one["name"] == "loss_ratio" and one["verdict"] == "pass" for one in found["metrics"])
+    return any(metric["name"] == "loss_ratio" and metric["verdict"] == "pass" for metric in record["metrics"])
 
 
 # Where the GPUs of a machine type are, as gpu_info would find them on one. Pure, private.
 
 
 def topology(profile: t.Mapping[str, t.Any]) -> Json:
-    """Return the topology of a profile; what it does not tell is left empty, so that nothing is bound to a guess.
+    """Return the topology of a profile; what it lacks is left empty, so that nothing is bound to a guess.
 
     NUMA nodes of these machines are consecutive runs of CPUs of one length (topology files in Azure/azhpc-images).
     """

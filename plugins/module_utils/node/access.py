@@ -12,6 +12,9 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 
+# How checks touch the node that they run on: private, stdlib only, also packed into the node agent.
+
+
 Runner = t.Callable[..., Outcome]
 
 
@@ -20,7 +23,7 @@ class BrokenError(Exception):
 
 
 class NodeAccess:
-    """The node, as far as checks touch it; tests put another one in its place."""
+    """How checks read files and run programs of the node; tests put another one in its place."""
 
     def __init__(self, timeout: float, runner: Runner = run) -> None:
         self.timeout, self._run = timeout, runner

@@ -83,7 +83,7 @@ class NodeHost:
         return self.command(["systemctl", *words], _MOMENT)
 
     def settle(self, bundle: Path, digest: str) -> Path:
-        """Have the bundle where it stays; others are removed."""
+        """Copy the bundle to where it stays, and remove others; return that path."""
         home = self.state / "bundles" / digest[:12]
         home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         if bundle != home:
@@ -103,13 +103,13 @@ class NodeHost:
         aside.replace(self.current)
 
     def units(self) -> None:
-        """Have the units that open the gate at every boot."""
+        """Write and enable the units that open the gate at every boot."""
         stale = False
         for name, text in UNITS.items():
             path = self.root / "etc/systemd/system" / name
-            wanted = text.format(current=self.current)
-            if not path.is_file() or path.read_text(encoding="utf-8") != wanted:
-                path.write_text(wanted, encoding="utf-8")
+            content = text.format(current=self.current)
+            if not path.is_file() or path.read_text(encoding="utf-8") != content:
+                path.write_text(content, encoding="utf-8")
                 stale = True
         if stale:
             self.systemctl("daemon-reload")
@@ -135,16 +135,16 @@ class NodeHost:
                 self.held.touch()
             self.systemctl("stop", "slurmd")
 
-    def tell(self, line: str, level: str) -> None:
-        """Tell CycleCloud, on a node that it made."""
+    def report(self, line: str, level: str) -> None:
+        """Write a line into CycleCloud's log, on a node that it made."""
         jetpack = str(self.root / _JETPACK.lstrip("/"))
-        found = jetpack if os.access(jetpack, os.X_OK) else shutil.which("jetpack")
-        if found:
+        program = jetpack if os.access(jetpack, os.X_OK) else shutil.which("jetpack")
+        if program:
             priority = "high" if level == "error" else "low"
-            self.command([found, "log", f"hpcai-node: {line}", f"--level={level}", f"--priority={priority}"], _MOMENT)
+            self.command([program, "log", f"hpcai-node: {line}", f"--level={level}", f"--priority={priority}"], _MOMENT)
 
 
-# What a node remembers of having configured itself: no AnsibleModule, private, runs on the node.
+# The result of a node that configured itself, and where it is kept: no AnsibleModule, private, runs on the node.
 
 
 SCHEMA = 1
@@ -166,32 +166,32 @@ class ApplyResult(t.NamedTuple):
     changed: int = 0
 
     def document(self) -> dict[str, t.Any]:
-        told = {**self._asdict(), "seconds": round(self.seconds, 1), "message": self.message[:_SHOWN]}
-        return {"schema": SCHEMA, **told}
+        fields = {**self._asdict(), "seconds": round(self.seconds, 1), "message": self.message[:_SHOWN]}
+        return {"schema": SCHEMA, **fields}
 
     def line(self) -> str:
-        """Say it in one line, fit for CycleCloud's log."""
+        """Return the result in one line, fit for CycleCloud's log."""
         what = f"{self.status} after {self.seconds:.0f} s, {self.changed} changes, bundle {self.digest[:12]}"
         why = ": ".join(part for part in (self.failed_task, self.message) if part)
         return " ".join(f"{what}; {why}".split())[:_SHOWN] if why else what
 
 
 def load(path: Path) -> dict[str, t.Any]:
-    """Return a document; one that is not there, or half written by a node that lost its power, says nothing."""
+    """Return a document; an empty one where it is missing, or half written by a node that lost its power."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def applied(known: t.Mapping[str, t.Any], digest: str, machine: str) -> bool:
-    """Return whether this machine has this bundle, as far as it ever got."""
+    """Return whether this machine has applied this bundle without failure."""
     return (known.get("status"), known.get("digest"), known.get("machine")) == (OK, digest, machine)
 
 
-def judge(late: bool, rc: int | None, said: str, progress: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return how a run ended from its exit status, its last words and what the callback kept of it."""
+def judge(late: bool, rc: int | None, last_line: str, progress: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return how a run ended, from its exit status, its last line and what the callback kept of it."""
     changed = int(progress.get("changed") or 0)
     if late:
         return {
@@ -205,12 +205,12 @@ def judge(late: bool, rc: int | None, said: str, progress: t.Mapping[str, t.Any]
     if rc == 0:
         return {"status": OK, "changed": changed}
     task = str(progress.get("failed_task") or "")
-    # Without a failed task the words of ansible-playbook itself say why.
-    message = str(progress.get("message") or "") or said or f"ansible-playbook ended with {rc}"
+    # Without a failed task only the last line of ansible-playbook itself says why.
+    message = str(progress.get("message") or "") or last_line or f"ansible-playbook ended with {rc}"
     return {"status": FAILED, "failed_task": task, "message": message, "changed": changed}
 
 
-# What machine the cloud says this is: one bundle serves node arrays of several sizes. Private, runs on the node.
+# The machine type, from the cloud: one bundle serves node arrays of several sizes. Private, runs on the node.
 
 
 # Every VM of Azure has it: cloud-init, sources/azure/identity.py.
@@ -230,18 +230,18 @@ def size(root: Path, fetch: t.Callable[[], str] | None = None) -> str:
         return ""
     for dummy in range(_ATTEMPTS):
         try:
-            said = (fetch or _fetch)().strip()
+            answer = (fetch or _fetch)().strip()
         except (OSError, urllib.error.URLError, http.client.HTTPException):
             continue
-        return said[len("Standard_") :] if _SIZE.fullmatch(said) and said.startswith("Standard_") else ""
+        return answer[len("Standard_") :] if _SIZE.fullmatch(answer) and answer.startswith("Standard_") else ""
     return ""
 
 
 def _fetch() -> str:
-    """Ask the instance metadata service, which no proxy leads to."""
+    """Return the answer of the instance metadata service, which no proxy leads to."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    asked = urllib.request.Request(URL, headers={"Metadata": "true"})
-    with opener.open(asked, timeout=_SECONDS) as answer:
+    request = urllib.request.Request(URL, headers={"Metadata": "true"})
+    with opener.open(request, timeout=_SECONDS) as answer:
         return str(answer.read(256).decode("ascii", "replace"))
 
 
@@ -273,7 +273,7 @@ _ENVIRONMENT = {
 def options(argv: t.Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bootstrap.sh", description="Configure this node.")
     parser.add_argument("bundle", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("found", help=argparse.SUPPRESS)
+    parser.add_argument("bundle_digest", help=argparse.SUPPRESS)
     parser.add_argument("--budget", type=int, help="seconds after which to give up; by default what the bundle says")
     parser.add_argument("--digest", help="what the digest of the bundle has to be")
     parser.add_argument("--force", action="store_true", help="apply it again")
@@ -283,71 +283,73 @@ def options(argv: t.Sequence[str]) -> argparse.Namespace:
 
 def main(argv: t.Sequence[str], host: NodeHost | None = None) -> int:
     begin = time.monotonic()
-    asked, host = options(argv), host or NodeHost()
+    request, host = options(argv), host or NodeHost()
     host.run.mkdir(mode=0o755, parents=True, exist_ok=True)
     host.state.mkdir(mode=0o755, parents=True, exist_ok=True)
-    if asked.boot:
-        # Without the lock: slurmd waits for us, and whoever has the lock may be starting slurmd.
-        return boot(asked, host)
+    if request.boot:
+        # Without the lock: slurmd waits for us, and the process that has the lock may be starting slurmd.
+        return boot(request, host)
     with lock(host.run / "node.lock"):
-        return 0 if not asked.force and known(asked, host) else apply(asked, host, begin)
+        return 0 if not request.force and known(request, host) else apply(request, host, begin)
 
 
-def known(asked: argparse.Namespace, host: NodeHost) -> bool:
-    """Open the gate where this machine has the bundle already."""
-    if not applied(load(host.result), asked.found, host.machine()):
+def known(request: argparse.Namespace, host: NodeHost) -> bool:
+    """Open the gate where this machine has applied the bundle; return whether it has."""
+    if not applied(load(host.result), request.bundle_digest, host.machine()):
         return False
     host.open()
-    say(f"bundle {asked.found[:12]} is applied; the node is open for slurmd")
+    say(f"bundle {request.bundle_digest[:12]} is applied; the node is open for slurmd")
     return True
 
 
-def boot(asked: argparse.Namespace, host: NodeHost) -> int:
-    """Do what there is to do at every boot."""
-    return 0 if known(asked, host) else host.systemctl("start", "--no-block", "hpcai-node-apply.service").rc or 0
+def boot(request: argparse.Namespace, host: NodeHost) -> int:
+    """Open the gate where the bundle is applied, else start applying it."""
+    return 0 if known(request, host) else host.systemctl("start", "--no-block", "hpcai-node-apply.service").rc or 0
 
 
-def apply(asked: argparse.Namespace, host: NodeHost, begin: float) -> int:
-    """Run the playbook, write down how it ended, and open or close the gate accordingly."""
+def apply(request: argparse.Namespace, host: NodeHost, begin: float) -> int:
+    """Run the playbook, write the result, and open or close the gate by it."""
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     try:
-        verdict = attempt(asked, host, begin)
+        verdict = attempt(request, host, begin)
     except (OSError, ValueError, KeyError) as exc:  # a full disk, for one
         verdict = {"status": FAILED, "message": f"the bundle could not be applied: {type(exc).__name__}: {exc}"}
     seconds = time.monotonic() - begin
-    found = ApplyResult(digest=asked.found, machine=host.machine(), started=started, seconds=seconds, **verdict)
-    if found.status == OK:
+    result = ApplyResult(
+        digest=request.bundle_digest, machine=host.machine(), started=started, seconds=seconds, **verdict
+    )
+    if result.status == OK:
         host.open()
     else:
         host.systemctl("kill", "--signal=KILL", SCOPE)
         host.close()
-    say(found.line())
-    host.tell(found.line(), "info" if found.status == OK else "error")
-    keep(host.result, found)
-    return CODES[found.status]
+    say(result.line())
+    host.report(result.line(), "info" if result.status == OK else "error")
+    keep(host.result, result)
+    return CODES[result.status]
 
 
-def attempt(asked: argparse.Namespace, host: NodeHost, begin: float) -> dict[str, t.Any]:
-    """Put the bundle where it stays, run its playbook, and say how that ended."""
-    manifest = load(asked.bundle / "manifest.json")
-    budget = asked.budget or int(manifest.get("budget") or BUDGET)
-    home = host.settle(asked.bundle, asked.found)
+def attempt(request: argparse.Namespace, host: NodeHost, begin: float) -> dict[str, t.Any]:
+    """Put the bundle where it stays, run its playbook, and return how that ended."""
+    manifest = load(request.bundle / "manifest.json")
+    budget = request.budget or int(manifest.get("budget") or BUDGET)
+    home = host.settle(request.bundle, request.bundle_digest)
     host.units()
     inventory(home, host)
     if host.progress.exists():
         host.progress.unlink()
     outcome = play(home, host, budget - (time.monotonic() - begin))
     late = outcome.rc is None and time.monotonic() - begin >= budget
-    return judge(late, outcome.rc, last(outcome), load(host.progress))
+    return judge(late, outcome.rc, last_line_of(outcome), load(host.progress))
 
 
 def inventory(home: Path, host: NodeHost) -> None:
-    """Give the node its name; what it belongs to is in the bundle."""
+    """Write an inventory with this node's name; its groups are in the bundle."""
     text = (home / "inventory.yml").read_text(encoding="utf-8")
     groups = json.loads(text)["all"]["children"]
     local = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
     machine = size(host.root)
-    if machine:  # over what the bundle says: one bundle serves node arrays of several sizes
+    if machine:  # over the value of the bundle: one bundle serves node arrays of several sizes
         local["cluster_sku"] = machine
     hosts = {group: {"hosts": {host.name(): local}} for group in groups}
     folder = host.run / "node-inventory"
@@ -378,15 +380,15 @@ def play(home: Path, host: NodeHost, seconds: float) -> _process.Outcome:
     return _process.run_to_file(argv, max(seconds, 0.1), host.log, environment)
 
 
-def last(outcome: _process.Outcome) -> str:
-    """Return the last words of a run."""
+def last_line_of(outcome: _process.Outcome) -> str:
+    """Return the last line that a run printed."""
     lines = [line for line in f"{outcome.out}\n{outcome.err}".splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
 
-def keep(path: Path, found: ApplyResult) -> None:
+def keep(path: Path, result: ApplyResult) -> None:
     """Write the result in one step."""
-    replace(path, f"{json.dumps(found.document(), indent=2)}\n")
+    replace(path, f"{json.dumps(result.document(), indent=2)}\n")
 
 
 def say(line: str) -> None:

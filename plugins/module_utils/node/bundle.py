@@ -39,7 +39,7 @@ _PROGRAM = re.compile(r"hpcai\.gpu_cluster\.node_program',\s*'([\w.]+)'")
 _OURS = r"ansible_collections\.hpcai\.gpu_cluster\.plugins\."
 _FROM = re.compile(rf"^\s*from {_OURS}([\w.]+) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 _IMPORT = re.compile(rf"^\s*import {_OURS}([\w.]+)", re.MULTILINE)
-# Where a role says what it calls; its page and its specification only speak of others.
+# The files of a role that call others; its README and its specification only mention them.
 _CALLS = ("tasks", "handlers", "defaults", "vars", "templates")
 
 
@@ -53,7 +53,7 @@ class BundleFile(t.NamedTuple):
 
 
 class Called(t.NamedTuple):
-    """What texts name: roles and plugins, and the programs that they put on the node."""
+    """The roles and plugins that texts name, and the programs that they put on the node."""
 
     names: set[str]
     programs: set[str]
@@ -74,35 +74,35 @@ def called(root: Path) -> tuple[list[str], Called]:
         raise BundleError(f"{root} is not this collection: it has no {PLAYBOOK}")
     read_ahead = [(root / PLAYBOOK).read_text(encoding="utf-8")]
     roles: set[str] = set()
-    found = Called(set(), set())
+    calls = Called(set(), set())
     while read_ahead:
         for text in read_ahead:
-            found.names.update(_NAME.findall(text))
-            found.programs.update(_PROGRAM.findall(text))
-        new = {name for name in found.names - roles if (root / "roles" / name / "tasks").is_dir()}
+            calls.names.update(_NAME.findall(text))
+            calls.programs.update(_PROGRAM.findall(text))
+        new = {name for name in calls.names - roles if (root / "roles" / name / "tasks").is_dir()}
         roles |= new
         read_ahead = [text for role in sorted(new) for text in texts(root / "roles" / role)]
-    return sorted(roles), found
+    return sorted(roles), calls
 
 
-def plugins(root: Path, found: Called) -> list[Path]:
+def plugins(root: Path, calls: Called) -> list[Path]:
     """Return the plugins that are named; a file of filters has several, each with a page."""
     picked = []
     for kind in ("action", "lookup", "modules"):
-        picked += [path for path in files(root / "plugins" / kind) if path.stem in found.names]
+        picked += [path for path in files(root / "plugins" / kind) if path.stem in calls.names]
     for path in files(root / "plugins/filter"):
         text = path.read_text(encoding="utf-8")
-        if path.suffix == ".py" and any(f'"{name}"' in text for name in found.names):
+        if path.suffix == ".py" and any(f'"{name}"' in text for name in calls.names):
             picked += [
                 path,
                 *(page for page in files(path.parent) if page.suffix == ".yml" and f'"{page.stem}"' in text),
             ]
-    for name in sorted(found.programs):
-        picked.append(place(root, f"module_utils.{name}"))
+    for name in sorted(calls.programs):
+        picked.append(module_file(root, f"module_utils.{name}"))
     return picked
 
 
-def place(root: Path, module: str) -> Path:
+def module_file(root: Path, module: str) -> Path:
     """Return the file of a module or package below plugins."""
     path = root.joinpath("plugins", *module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -114,13 +114,13 @@ def imported(root: Path, text: str) -> set[Path]:
     for module, names in _FROM.findall(text):
         modules |= {module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))}
     modules |= {f"doc_fragments.{name}" for name in _NAME.findall(text)}
-    return {path for path in (place(root, module) for module in modules) if path.is_file()}
+    return {path for path in (module_file(root, module) for module in modules) if path.is_file()}
 
 
 def collection(root: Path) -> tuple[dict[str, BundleFile], list[str]]:
     """Return the files of this collection that a node needs, by their paths in it, and the roles among them."""
-    roles, found = called(root)
-    ahead = [*plugins(root, found)]
+    roles, calls = called(root)
+    ahead = [*plugins(root, calls)]
     for name in ALWAYS:
         ahead += files(root / name) if (root / name).is_dir() else [root / name]
     for role in roles:
@@ -163,7 +163,7 @@ def sums(files: t.Mapping[str, BundleFile]) -> str:
 
 
 def digest(text: str) -> str:
-    """Return what a bundle is called by."""
+    """Return the digest that names a bundle."""
     return sha256(text.encode())
 
 
@@ -171,13 +171,13 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def version(told: str) -> str:
+def version(digest: str) -> str:
     """Return the number of a version made from a digest, for those who want three numbers."""
-    return f"1.0.{int(told[:8], 16)}"
+    return f"1.0.{int(digest[:8], 16)}"
 
 
-def folder(told: str) -> str:
-    return f"{NAME}-{told[:SHORT]}"
+def folder(digest: str) -> str:
+    return f"{NAME}-{digest[:SHORT]}"
 
 
 def pack(files: t.Mapping[str, BundleFile], name: str) -> bytes:
@@ -191,14 +191,14 @@ def pack(files: t.Mapping[str, BundleFile], name: str) -> bytes:
     return gzip.compress(out.getvalue(), compresslevel=6, mtime=0)
 
 
-def intact(path: Path, name: str, told: str) -> bool:
-    """Return whether a bundle is there already, with the content that is wanted."""
+def intact(path: Path, name: str, expected: str) -> bool:
+    """Return whether a bundle is there already, with the expected content."""
     try:
         with tarfile.open(path) as archive:
-            found = {entry.name: archive.extractfile(entry) for entry in archive if entry.isfile()}
-            read = {key[len(name) + 1 :]: BundleFile(file.read()) for key, file in found.items() if file}
+            members = {entry.name: archive.extractfile(entry) for entry in archive if entry.isfile()}
+            read = {key[len(name) + 1 :]: BundleFile(file.read()) for key, file in members.items() if file}
         text = read.pop(SUMS).data.decode()
-        return digest(text) == told and sums(read) == text
+        return digest(text) == expected and sums(read) == text
     except (OSError, EOFError, KeyError, ValueError, tarfile.TarError):
         return False
 
@@ -215,11 +215,13 @@ def document(value: t.Any) -> BundleFile:
 
 
 def secrets(value: t.Any, path: str = "") -> list[str]:
-    """Return where names say that a value is a secret; everybody on the node may read it."""
+    """Return the paths of values whose names say that they are secret; everybody on the node may read a bundle."""
     if isinstance(value, dict):
-        return [one for key, inner in value.items() for one in _secret(str(key), inner, f"{path}.{key}".lstrip("."))]
+        return [
+            secret for key, inner in value.items() for secret in _secret(str(key), inner, f"{path}.{key}".lstrip("."))
+        ]
     if isinstance(value, list):
-        return [one for number, inner in enumerate(value) for one in secrets(inner, f"{path}[{number}]")]
+        return [secret for number, inner in enumerate(value) for secret in secrets(inner, f"{path}[{number}]")]
     return []
 
 
@@ -229,7 +231,7 @@ def _secret(key: str, inner: t.Any, path: str) -> list[str]:
     return secrets(inner, path)
 
 
-# What a bundle holds of others: collections as they are, and what is in wheels.
+# Other collections, and the content of wheels, in a bundle.
 
 
 # Of wheels; of collections, tests and what belongs to no release.
@@ -237,20 +239,22 @@ LEFT_OUT = ("ansible_test/",)
 _BESIDE = ("tests", "docs", ".git", ".github", ".build")
 
 
-def whole(name: str, places: t.Sequence[str]) -> dict[str, BundleFile]:
-    """Return the files of another collection, from the first place that has it."""
+def whole(name: str, search_paths: t.Sequence[str]) -> dict[str, BundleFile]:
+    """Return the files of another collection, from the first path that has it."""
     below = Path("ansible_collections", *name.split("."))
-    roots = [Path(place).expanduser() / below for place in places]
-    root = next((one for one in roots if one.is_dir()), None)
+    roots = [Path(search_path).expanduser() / below for search_path in search_paths]
+    root = next((candidate for candidate in roots if candidate.is_dir()), None)
     if root is None or len(below.parts) != 3:
-        raise BundleError(f"there is no collection {name} in {', '.join(str(Path(place)) for place in places)}")
+        raise BundleError(
+            f"there is no collection {name} in {', '.join(str(Path(search_path)) for search_path in search_paths)}"
+        )
     inside = {path.relative_to(root): path for path in files(root)}
-    return {told.as_posix(): read(path) for told, path in inside.items() if told.parts[0] not in _BESIDE}
+    return {relative.as_posix(): read(path) for relative, path in inside.items() if relative.parts[0] not in _BESIDE}
 
 
 def site(folders: t.Sequence[Path]) -> dict[str, BundleFile]:
-    """Return what is in the wheels of the directories, one for each Python; what they share has to be the same."""
-    found: dict[str, BundleFile] = {}
+    """Return the files in the wheels of the directories, one for each Python; files of both have to be the same."""
+    packages: dict[str, BundleFile] = {}
     wheels = [wheel for folder in folders for wheel in sorted(folder.glob("*.whl"))]
     if not wheels:
         raise BundleError(f"no wheels in {', '.join(map(str, folders)) or 'any directory'}")
@@ -260,10 +264,10 @@ def site(folders: t.Sequence[Path]) -> dict[str, BundleFile]:
                 if name.endswith("/") or name.startswith(LEFT_OUT) or ".data/" in name:
                     continue
                 file = BundleFile(archive.read(name))
-                # What a wheel says of itself names its Python.
-                if found.setdefault(name, file) != file and ".dist-info/" not in name:
+                # The metadata of a wheel names its Python.
+                if packages.setdefault(name, file) != file and ".dist-info/" not in name:
                     raise BundleError(f"{wheel} holds another {name} than a wheel for another Python")
-    return found
+    return packages
 
 
 # From the inputs of a bundle to its file.
@@ -292,14 +296,14 @@ class Bundle(t.NamedTuple):
     manifest: dict[str, t.Any]
 
 
-def refuse(wish: BundleRequest) -> None:
-    """Say everything that is wrong with the inputs."""
+def refuse(request: BundleRequest) -> None:
+    """Raise BundleError with everything that is wrong with the inputs."""
     wrong = [
-        f"{path} looks like a secret, and whoever has the bundle reads it" for path in secrets(dict(wish.variables))
+        f"{path} looks like a secret, and whoever has the bundle reads it" for path in secrets(dict(request.variables))
     ]
-    if "slurm_compute" not in wish.groups:
+    if "slurm_compute" not in request.groups:
         wrong.append("node_bundle_groups lacks slurm_compute, and node.yml is for that group")
-    slurm = wish.variables.get("cluster_slurm", "ours")
+    slurm = request.variables.get("cluster_slurm", "ours")
     if slurm not in ("ours", "cyclecloud"):
         wrong.append(f"cluster_slurm is {slurm!r}; accepted: ours, cyclecloud")
     if slurm == "ours":
@@ -307,49 +311,49 @@ def refuse(wish: BundleRequest) -> None:
         wrong += [
             f"{name} is missing, and slurmd needs it (cluster_slurm is ours)"
             for name in needed
-            if not wish.variables.get(name)
+            if not request.variables.get(name)
         ]
-    if not wish.variables.get("cluster_sku"):
+    if not request.variables.get("cluster_sku"):
         wrong.append("cluster_sku is missing: tuning, scratch and health check follow the machine type")
-    if wish.budget < 1:
-        wrong.append(f"the budget is {wish.budget} seconds")
+    if request.budget < 1:
+        wrong.append(f"the budget is {request.budget} seconds")
     if wrong:
         raise BundleError("; ".join(wrong))
 
 
-def build(wish: BundleRequest, check: bool = False) -> Bundle:
-    """Read what belongs to a bundle; in check mode the wheels may be still to come."""
-    refuse(wish)
-    ours, roles = collection(Path(wish.collection))
+def build(request: BundleRequest, check: bool = False) -> Bundle:
+    """Return the bundle of a request; in check mode the wheels need not be there yet."""
+    refuse(request)
+    ours, roles = collection(Path(request.collection))
     files = {f"collections/ansible_collections/hpcai/gpu_cluster/{path}": file for path, file in ours.items()}
-    for name in wish.collections:
+    for name in request.collections:
         below = "/".join(["collections/ansible_collections", *name.split(".")])
-        files.update({f"{below}/{path}": file for path, file in whole(name, wish.places).items()})
-    wheels = [Path(folder).expanduser() for folder in wish.wheels]
+        files.update({f"{below}/{path}": file for path, file in whole(name, request.places).items()})
+    wheels = [Path(folder).expanduser() for folder in request.wheels]
     packages = {} if check and not all(folder.is_dir() for folder in wheels) else site(wheels)
     files.update({f"site/{path}": file for path, file in packages.items()})
-    for name, text in wish.scripts.items():
+    for name, text in request.scripts.items():
         files[name] = BundleFile(text.encode(), 0o755 if name in _PROGRAMS else 0o644)
-    inventory: dict[str, t.Any] = {group: {"hosts": {"node": {}}} for group in wish.groups}
+    inventory: dict[str, t.Any] = {group: {"hosts": {"node": {}}} for group in request.groups}
     files["inventory.yml"] = document({"all": {"children": inventory}})
-    files["vars.yml"] = document(wish.variables)
+    files["vars.yml"] = document(request.variables)
     manifest = {
         "schema": SCHEMA,
         "packages": sorted({path.split(".dist-info/")[0] for path in packages if ".dist-info/" in path}),
-        "collections": sorted(["hpcai.gpu_cluster", *wish.collections]),
+        "collections": sorted(["hpcai.gpu_cluster", *request.collections]),
         "roles": roles,
-        "groups": list(wish.groups),
-        "budget": wish.budget,
+        "groups": list(request.groups),
+        "budget": request.budget,
     }
     files["manifest.json"] = document(manifest)
     return Bundle(files, digest(sums(files)), manifest)
 
 
-def keep(wish: BundleRequest, check: bool) -> tuple[bool, dict[str, t.Any]]:
-    """Have the file; return whether it had to be written, and what it is."""
-    bundle = build(wish, check)
+def keep(request: BundleRequest, check: bool) -> tuple[bool, dict[str, t.Any]]:
+    """Write the file where it is missing; return whether it was, and the facts about it."""
+    bundle = build(request, check)
     name = folder(bundle.digest)
-    path = Path(wish.dest).expanduser() / f"{name}.tar.gz"
+    path = Path(request.dest).expanduser() / f"{name}.tar.gz"
     changed = not intact(path, name, bundle.digest)
     if changed:
         data = pack({**bundle.files, SUMS: BundleFile(sums(bundle.files).encode())}, name)
@@ -357,16 +361,16 @@ def keep(wish: BundleRequest, check: bool) -> tuple[bool, dict[str, t.Any]]:
             put(data, path)
     else:
         data = path.read_bytes()
-    told = {"path": str(path), "name": path.name, "folder": name, "sha256": sha256(data), "size": len(data)}
+    facts = {"path": str(path), "name": path.name, "folder": name, "sha256": sha256(data), "size": len(data)}
     return changed, {
-        **told,
+        **facts,
         "digest": bundle.digest,
         "version": version(bundle.digest),
         "manifest": bundle.manifest,
     }
 
 
-# Which bundles of a shared directory nobody can ask for any more.
+# Which bundles of a shared directory no node can need any more.
 
 
 _BUNDLE = re.compile(rf"{NAME}-[0-9a-f]{{{SHORT}}}\.tar\.gz")
@@ -381,8 +385,8 @@ class PruneRequest(t.NamedTuple):
     named: t.Collection[str] = ()
 
 
-def found(folder: Path) -> dict[str, float]:
-    """Return the bundles of a directory, each with when it became the one of its day; nothing else is looked at."""
+def existing(folder: Path) -> dict[str, float]:
+    """Return the bundles of a directory, each with the time at which it became the current one."""
     if not folder.is_dir():
         return {}
     listed = [entry for entry in os.scandir(folder) if _BUNDLE.fullmatch(entry.name) and entry.is_file()]
@@ -391,11 +395,11 @@ def found(folder: Path) -> dict[str, float]:
 
 def named(files: t.Iterable[Path]) -> set[str]:
     """Return the bundles that user-data names; a file that is not there names none."""
-    told: set[str] = set()
+    names: set[str] = set()
     for path in files:
         with contextlib.suppress(FileNotFoundError):
-            told.update(_BUNDLE.findall(path.read_text(encoding="utf-8", errors="replace")))
-    return told
+            names.update(_BUNDLE.findall(path.read_text(encoding="utf-8", errors="replace")))
+    return names
 
 
 def returned(times: t.Mapping[str, float], current: str) -> bool:
@@ -403,30 +407,30 @@ def returned(times: t.Mapping[str, float], current: str) -> bool:
     return current in times and any(times[name] > times[current] for name in times)
 
 
-def plan(times: t.Mapping[str, float], wish: PruneRequest, now: float) -> list[str]:
-    """Return what may go.
+def plan(times: t.Mapping[str, float], request: PruneRequest, now: float) -> list[str]:
+    """Return the bundles that may be removed.
 
-    A node copies its bundle when it boots for the first time, and is told which by the user-data that it was created
-    with. So what counts is when a bundle was replaced: that is when the next one came.
+    A node copies its bundle when it boots for the first time, and the user-data that it was created with names it.
+    So what counts is when a bundle was replaced: that is when the next one came.
     """
-    if wish.current not in times:
+    if request.current not in times:
         return []
-    newest = {**times, wish.current: now} if returned(times, wish.current) else dict(times)
-    order = sorted(newest, key=lambda name: (name != wish.current, -newest[name]))
+    newest = {**times, request.current: now} if returned(times, request.current) else dict(times)
+    order = sorted(newest, key=lambda name: (name != request.current, -newest[name]))
     going = []
-    for place, name in enumerate(order[1:], 1):
-        replaced = newest[order[place - 1]]
-        if place > wish.keep and name not in wish.named and now - replaced > wish.grace:
+    for number, name in enumerate(order[1:], 1):
+        replaced = newest[order[number - 1]]
+        if number > request.keep and name not in request.named and now - replaced > request.grace:
             going.append(name)
     return going
 
 
-def bring(folder: Path, wish: PruneRequest, now: float, check: bool) -> tuple[bool, list[str], list[str]]:
-    """Remove what may go; return whether anything was to be done, what went and what stays."""
-    times = found(folder)
-    going, again = plan(times, wish, now), returned(times, wish.current)
+def bring(folder: Path, request: PruneRequest, now: float, check: bool) -> tuple[bool, list[str], list[str]]:
+    """Remove old bundles; return whether anything was to be done, which were removed and which stay."""
+    times = existing(folder)
+    going, again = plan(times, request, now), returned(times, request.current)
     if again and not check:
-        os.utime(folder / wish.current, (now, now))
+        os.utime(folder / request.current, (now, now))
     for name in [] if check else going:
         with contextlib.suppress(FileNotFoundError):  # another controller did it
             (folder / name).unlink()

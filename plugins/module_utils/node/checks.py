@@ -13,14 +13,25 @@ import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, judge, metric, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError, NodeAccess
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.facts import (
+    FactError,
+    cpus,
+    disk,
+    meminfo,
+    munge_status,
+    node_state,
+    usable,
+)
+
+# Checks that make sense on any node: private, stdlib only, also packed into the node agent.
+
 
 _IDLE_ALL_THE_SAME = {"CLOUD", "COMPLETING", "DYNAMIC_NORM"}
 
 
 class NodeCheckOptions(t.NamedTuple):
-    """What the checks need to know about the node; ``run`` is the identifier of the run, for the record."""
+    """The request of the checks; ``run`` is the identifier of the run, for the record."""
 
     node: str
     expect: t.Sequence[Json] = ()
@@ -33,7 +44,7 @@ class NodeCheckOptions(t.NamedTuple):
 
 
 class NodeFinding(t.NamedTuple):
-    """What one check saw; without a verdict the expectations decide."""
+    """What one check measured; without a verdict the expectations decide."""
 
     metrics: t.Sequence[Json] = ()
     verdict: str | None = None
@@ -44,22 +55,22 @@ class NodeFinding(t.NamedTuple):
 
 def cpu_count(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
     """Count what the kernel has online, not what this process may use."""
-    return NodeFinding([metric("cpus", facts.cpus(node.read("/sys/devices/system/cpu/online")), "cpus")])
+    return NodeFinding([metric("cpus", cpus(node.read("/sys/devices/system/cpu/online")), "cpus")])
 
 
 def memory(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
-    found = facts.memory(node.read("/proc/meminfo"))
-    return NodeFinding([metric(name, value, "bytes") for name, value in found.items()])
+    sizes = meminfo(node.read("/proc/meminfo"))
+    return NodeFinding([metric(name, value, "bytes") for name, value in sizes.items()])
 
 
 def disk_space(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
-    """Ask df and not statvfs: a hanging network mount must not take the check with it."""
+    """Measure with df and not statvfs: a network mount that hangs must not take the check with it."""
     metrics: list[Json] = []
     for path in options.paths:
         if not node.exists(path):
             return NodeFinding(metrics, "fail", f"{path} does not exist")
-        found = facts.disk(node.get(["df", "-P", "--block-size=1", path]))
-        metrics += [metric(name, value, "bytes", path=path) for name, value in found.items()]
+        sizes = disk(node.get(["df", "-P", "--block-size=1", path]))
+        metrics += [metric(name, value, "bytes", path=path) for name, value in sizes.items()]
     return NodeFinding(metrics)
 
 
@@ -94,25 +105,25 @@ def munge(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
 def _decode(node: NodeAccess, credential: str) -> tuple[str, float]:
     """Return what is wrong with a credential, nothing when it is good, and how long the answer took."""
     answer = node.ask(["unmunge"], credential)
-    status = facts.credential(answer.out) if answer.out else answer.problem
+    status = munge_status(answer.out) if answer.out else answer.problem
     return "" if answer.rc == 0 and status.startswith("Success") else status, answer.seconds
 
 
 def slurmd(node: NodeAccess, options: NodeCheckOptions) -> NodeFinding:
-    """Ask systemd for the daemon and the controller, from here, for what it thinks of this node."""
+    """Check that systemd runs slurmd, and that the controller, asked from here, can use this node."""
     active = node.ask(["systemctl", "is-active", "slurmd"]).out.strip()
     if active != "active":
         return NodeFinding(verdict="fail", reason=f"slurmd is {active or 'unknown to systemd'}")
-    found = facts.node_state(node.get(["scontrol", "show", "node", options.node, "--oneliner"]))
-    verdict, state = facts.usable(found["state"]), found["state"]
-    reason = f"node is {state}{': ' if found['reason'] else ''}{found['reason']}"
+    observed = node_state(node.get(["scontrol", "show", "node", options.node, "--oneliner"]))
+    verdict, state = usable(observed["state"]), observed["state"]
+    reason = f"node is {state}{': ' if observed['reason'] else ''}{observed['reason']}"
     known = {"state": state, "idle": idle(state)}
-    said = "" if verdict == "pass" else reason
-    return NodeFinding(verdict=verdict, reason=said, evidence=f"slurmd active, node {state}", context=known)
+    problem = "" if verdict == "pass" else reason
+    return NodeFinding(verdict=verdict, reason=problem, evidence=f"slurmd active, node {state}", context=known)
 
 
 def idle(state: str) -> bool:
-    """No job has the node or is about to get it; one that is COMPLETING has ended."""
+    """Say whether no job has the node or is about to get it; one that is COMPLETING has ended."""
     base, *flags = state.split("+")
     return base == "IDLE" and not set(flags) - _IDLE_ALL_THE_SAME
 
@@ -136,28 +147,28 @@ CHECKS: dict[str, NodeCheck] = {
 
 def perform(names: t.Sequence[str], options: NodeCheckOptions, node: NodeAccess) -> list[Json]:
     """Run the checks one after the other; every one of them leaves a record."""
-    return [_one(name, options, node) for name in names]
+    return [_record(name, options, node) for name in names]
 
 
-def _one(name: str, options: NodeCheckOptions, node: NodeAccess) -> Json:
+def _record(name: str, options: NodeCheckOptions, node: NodeAccess) -> Json:
     begin, start = node.now(), time.monotonic()
     try:
-        found = CHECKS[name].measure(node, options)
-    except (BrokenError, OSError, facts.FactError) as exc:
-        found = NodeFinding(verdict="error", reason=str(exc))
-    metrics = judge(name, found.metrics, options.expect) if found.verdict in (None, "pass") else found.metrics
+        finding = CHECKS[name].measure(node, options)
+    except (BrokenError, OSError, FactError) as exc:
+        finding = NodeFinding(verdict="error", reason=str(exc))
+    metrics = judge(name, finding.metrics, options.expect) if finding.verdict in (None, "pass") else finding.metrics
     # A check that judged itself can still miss an expectation, and never gains by one.
     worse = next((m["verdict"] for m in metrics if m["verdict"] in ("fail", "error")), None)
     return record(
         name,
         options.node,
         time=begin,
-        verdict=worse or found.verdict,
+        verdict=worse or finding.verdict,
         metrics=metrics,
         blame=CHECKS[name].blame,
-        reason=found.reason,
+        reason=finding.reason,
         run=options.run,
         seconds=time.monotonic() - start,
-        evidence=found.evidence,
-        context={"tool": "node_checks", "profile": options.profile, **found.context},
+        evidence=finding.evidence,
+        context={"tool": "node_checks", "profile": options.profile, **finding.context},
     )

@@ -16,15 +16,6 @@ class FactError(ValueError):
     """The text is not what the tool prints; fit for the user."""
 
 
-def memory(text: str) -> dict[str, int]:
-    """Read total and available bytes from /proc/meminfo."""
-    found = {key: int(value) * 1024 for key, value in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
-    try:
-        return {"total": found["MemTotal"], "available": found["MemAvailable"]}
-    except KeyError as exc:
-        raise FactError(f"meminfo has no {exc.args[0]}") from exc
-
-
 def cpus(text: str) -> int:
     """Count the processors in a kernel CPU list such as ``0-3,8``."""
     total = 0
@@ -63,9 +54,18 @@ def usable(state: str) -> str:
     return "warn" if parts & _HELD else "pass"
 
 
-def credential(text: str) -> str:
+def munge_status(text: str) -> str:
     """Return the status that unmunge printed, such as ``Success (0)``."""
     match = re.search(r"^STATUS:\s+(.*?)\s*$", text, re.MULTILINE)
     if not match:
         raise FactError(f"unmunge printed {text.strip()[-200:]!r}")
     return match.group(1)
+
+
+def meminfo(text: str) -> dict[str, int]:
+    """Read total and available bytes from /proc/meminfo."""
+    sizes = {key: int(value) * 1024 for key, value in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    try:
+        return {"total": sizes["MemTotal"], "available": sizes["MemAvailable"]}
+    except KeyError as exc:
+        raise FactError(f"meminfo has no {exc.args[0]}") from exc

@@ -25,13 +25,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 
-# What is wrong between the cloud and Slurm, and what to do about it. No I/O; private.
+# Where cloud and Slurm differ, and what to do about it. No I/O; private.
 
 
 PREFIX = "hpcai:power:"
 LATE = "ResumeTimeout reached"
-# What Slurm itself says of a node that is not there; with the instance gone, a new one is worth a try.
-_SLURM_SAYS = (LATE, "Not responding")
+# Slurm's own reasons of a node that does not answer; with the instance gone, a new one is worth a try.
+_SLURM_REASONS = (LATE, "Not responding")
 _LENGTH = 160
 _OFF = {"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"}
 _ON_ITS_WAY = {"POWERING_UP", "POWER_UP", "RESUME", "REBOOT_ISSUED", "REBOOT_REQUESTED"}
@@ -51,27 +51,27 @@ class PowerDecision(t.NamedTuple):
     back: list[str]
 
 
-def worded(cause: str) -> str:
-    """Say it as the reason of a node: marked as ours, one line, not too long, without what Slurm's text cannot hold."""
+def reason_for(cause: str) -> str:
+    """Return a cause as the reason of a node: marked as ours, one short line, of characters that Slurm keeps."""
     text = " ".join(re.sub(r"[^\x20-\x7e]|[\[\]\"'`\\]", " ", cause).split())
     return f"{PREFIX}{text if len(text) <= _LENGTH else text[: _LENGTH - 3] + '...'}"
 
 
 def ours(node: Record) -> bool:
-    """Whether we set the node's reason; a person's reason, or a drain, is never touched."""
+    """Say whether we set the node's reason; a person's reason, or a drain, is never touched."""
     return str(node["reason"] or "").startswith(PREFIX) and not node["drained"]
 
 
 def _worth_a_try(node: Record, now: float) -> bool:
-    """Whether a node that failed is switched off and has waited long enough."""
-    nobody_s = ours(node) or (node["reason"] in _SLURM_SAYS and not node["drained"])
-    return nobody_s and "POWERED_DOWN" in _flags(node) and node.get("retry", 0.0) <= now
+    """Say whether a node that failed is switched off and has waited long enough."""
+    unclaimed = ours(node) or (node["reason"] in _SLURM_REASONS and not node["drained"])
+    return unclaimed and "POWERED_DOWN" in _flags(node) and node.get("retry", 0.0) <= now
 
 
 def decide(
     nodes: t.Sequence[Record], instances: t.Mapping[str, str], mine: t.Container[str], now: float
 ) -> PowerDecision:
-    """Compare; ``mine`` are the nodes that we may create, and ``retry`` of a node is when it may be tried again."""
+    """Return what to do; ``mine`` are the nodes that we may create, ``retry`` of a node is when to try it again."""
     every = {node["name"]: node for node in nodes}
     known = {name: node for name, node in every.items() if name in mine}
     # A node that left the configuration may have a job still.
@@ -92,7 +92,7 @@ def _flags(node: Record) -> set[str]:
 
 
 def _unwanted(node: Record | None, now: float) -> bool:
-    """Whether no node of Slurm's stands for an instance; a failed one that Slurm does not count on is none."""
+    """Say whether Slurm has no use for an instance: no node of that name, or one that counts as switched off."""
     if node is None:
         return True
     if node["reason"] == LATE and node.get("retry", 0.0) > now:
@@ -101,7 +101,7 @@ def _unwanted(node: Record | None, now: float) -> bool:
 
 
 def _counted_on(node: Record) -> bool:
-    """Whether Slurm believes that the node's instance runs; a drained one is its administrator's affair."""
+    """Say whether Slurm believes that the node's instance runs; a drained one is left to its administrator."""
     return not _flags(node) & (_OFF | _ON_ITS_WAY) and not ours(node) and not node["drained"]
 
 
@@ -113,7 +113,7 @@ _GROUP = {"nodes", "machine", "user_data"}
 
 
 class PowerConfig(t.NamedTuple):
-    """What the programs know; ``nodes`` holds every node that may come to be."""
+    """The configuration of the programs; ``nodes`` holds every node that they may create."""
 
     cluster: str
     settings: dict[str, t.Any]
@@ -124,7 +124,7 @@ class PowerConfig(t.NamedTuple):
 
 
 def load(path: str, provider: type[Provider]) -> PowerConfig:
-    """Read a file."""
+    """Return the configuration in a file; raises PowerError."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as exc:
@@ -135,67 +135,69 @@ def load(path: str, provider: type[Provider]) -> PowerConfig:
 
 
 def read(document: t.Any, path: str, provider: type[Provider]) -> PowerConfig:
-    """Check a document; everything that is wrong is said at once."""
+    """Return the configuration in a document; raises PowerError with everything that is wrong."""
     if not isinstance(document, dict):
         raise PowerError(f"{path} holds no dictionary")
     wrong = [f"{key} is not {kind.__name__}" for key, kind in _KEYS.items() if not isinstance(document.get(key), kind)]
     wrong += [f"{key} is unknown" for key in sorted(set(document) - set(_KEYS))]
     if not wrong:
         wrong += names("settings", document["settings"], provider.SETTINGS)
-    found, faults = ({}, []) if wrong else _nodes(document["groups"], provider)
+    nodes, faults = ({}, []) if wrong else _nodes(document["groups"], provider)
     wrong += faults
     if wrong:
         raise PowerError(f"{path}: {'; '.join(wrong)}")
-    return PowerConfig(nodes=found, **{key: document[key] for key in _KEYS if key != "groups"})
+    return PowerConfig(nodes=nodes, **{key: document[key] for key in _KEYS if key != "groups"})
 
 
-def names(place: str, given: t.Mapping[str, t.Any], known: t.Mapping[str, bool]) -> list[str]:
-    """What is wrong with the names in a dictionary; true means that a name has to be there."""
+def names(where: str, given: t.Mapping[str, t.Any], known: t.Mapping[str, bool]) -> list[str]:
+    """Return what is wrong with the names in a dictionary; true in ``known`` means that a name is needed."""
     absent = [name for name, needed in known.items() if needed and given.get(name) in (None, "")]
     strange = sorted(set(given) - set(known))
-    found = [f"{place} lacks {', '.join(absent)}"] if absent else []
-    return [*found, f"{place} has {', '.join(strange)}; accepted: {', '.join(sorted(known))}"] if strange else found
+    problems = [f"{where} lacks {', '.join(absent)}"] if absent else []
+    return (
+        [*problems, f"{where} has {', '.join(strange)}; accepted: {', '.join(sorted(known))}"] if strange else problems
+    )
 
 
 def _nodes(groups: t.Sequence[t.Any], provider: type[Provider]) -> tuple[dict[str, CloudNode], list[str]]:
-    found: dict[str, CloudNode] = {}
+    nodes: dict[str, CloudNode] = {}
     wrong: list[str] = []
     for number, group in enumerate(groups, 1):
-        place = f"group {number}"
+        where = f"group {number}"
         if not isinstance(group, dict) or set(group) != _GROUP or not isinstance(group["machine"], dict):
-            wrong.append(f"{place} is no dictionary of {', '.join(sorted(_GROUP))}")
+            wrong.append(f"{where} is no dictionary of {', '.join(sorted(_GROUP))}")
             continue
-        wrong += names(f"machine of {place}", group["machine"], provider.MACHINE)
+        wrong += names(f"machine of {where}", group["machine"], provider.MACHINE)
         try:
             members = expand(str(group["nodes"]))
         except HostlistError as exc:
-            wrong.append(f"{place}: {exc}")
+            wrong.append(f"{where}: {exc}")
             continue
-        wrong += [f"{name} is in two groups" for name in members if name in found]
-        found.update({name: CloudNode(name, group["machine"], str(group["user_data"])) for name in members})
-    return found, wrong
+        wrong += [f"{name} is in two groups" for name in members if name in nodes]
+        nodes.update({name: CloudNode(name, group["machine"], str(group["user_data"])) for name in members})
+    return nodes, wrong
 
 
-# What the power programs do: create, remove, report what failed, and put right what differs.
+# The power programs: create, remove, report failures, and put right what differs.
 
 
 Say = t.Callable[[str], None]
 
 
 class Actions:
-    """One run of a program; every step says what it did."""
+    """One run of a program; every step writes to the log what it did."""
 
     def __init__(self, config: PowerConfig, provider: Provider, slurm: PowerSlurm, say: Say) -> None:
         self.config, self.provider, self.slurm, self.say = config, provider, slurm, say
 
     def resume(self, names: t.Sequence[str]) -> bool:
-        """Create what Slurm wants; a node that the cloud refuses loses its job to the queue, the others go on."""
+        """Create the nodes; one that the cloud refuses is set DOWN, so that its job returns to the queue."""
         strange = {name: "no group of the configuration holds it" for name in names if name not in self.config.nodes}
-        wanted = [self.config.nodes[name] for name in names if name not in strange]
+        nodes = [self.config.nodes[name] for name in names if name not in strange]
         try:
-            answer = self.provider.create(wanted) if wanted else {}
+            answer = self.provider.create(nodes) if nodes else {}
         except PowerError as exc:
-            answer = {node.name: str(exc) for node in wanted}
+            answer = {node.name: str(exc) for node in nodes}
         failed = {**strange, **{name: error for name, error in answer.items() if error}}
         made = [name for name in names if name not in failed]
         if made:
@@ -207,11 +209,11 @@ class Actions:
     def fail(self, names: t.Sequence[str], cause: str) -> None:
         """Take nodes out of service, and have Slurm count them as switched off."""
         self.say(f"{' '.join(names)} {cause}")
-        self.slurm.down(names, worded(cause))
+        self.slurm.down(names, reason_for(cause))
         self.slurm.power_down(names)
 
     def suspend(self, names: t.Sequence[str]) -> bool:
-        """Remove what Slurm does not want; a node's reason and drain are left as they are."""
+        """Remove the instances of nodes; their reasons and drains are left as they are."""
         mine = [name for name in names if name in self.config.nodes]
         answer = self.provider.delete(mine) if mine else {}
         done = [name for name in mine if not answer.get(name)]
@@ -223,7 +225,7 @@ class Actions:
         return len(done) == len(mine)
 
     def resume_fail(self, names: t.Sequence[str]) -> bool:
-        """Say why nodes did not come, and remove what is there of them; their jobs are in the queue again."""
+        """Set why nodes were not ready in time, and remove their instances; their jobs are in the queue again."""
         try:
             seen = self.provider.instances()
         except PowerError as exc:
@@ -233,23 +235,23 @@ class Actions:
             cause = f"not ready within ResumeTimeout, its instance was {seen.get(name, 'gone')}"
             self.say(f"{name} {cause}")
             if name in nodes and not nodes[name]["drained"] and (nodes[name]["reason"] or LATE) == LATE:
-                self.slurm.update([name], f"reason={worded(cause)}")
+                self.slurm.update([name], f"reason={reason_for(cause)}")
         return self.suspend(names)
 
     def sweep(self, now: float) -> bool:
         """Put right what differs between the cloud and Slurm."""
         instances = self.provider.instances()  # before Slurm, which may want one by then
         nodes = [{**node, "retry": self._retry(node)} for node in self.slurm.nodes()]
-        found = decide(nodes, instances, self.config.nodes, now)
-        if found.stray:
-            self.say(f"nobody wants {' '.join(found.stray)}")
-            self._delete(found.stray)
-        for name in self._twice(found.gone):
-            self.fail([name], found.gone[name])
-        self.slurm.power_down(found.off)
-        if found.back:
-            self.say(f"tries {' '.join(found.back)} again")
-            self.slurm.resume(found.back)
+        decision = decide(nodes, instances, self.config.nodes, now)
+        if decision.stray:
+            self.say(f"nobody wants {' '.join(decision.stray)}")
+            self._delete(decision.stray)
+        for name in self._twice(decision.gone):
+            self.fail([name], decision.gone[name])
+        self.slurm.power_down(decision.off)
+        if decision.back:
+            self.say(f"tries {' '.join(decision.back)} again")
+            self.slurm.resume(decision.back)
         return True
 
     def _delete(self, names: t.Sequence[str]) -> None:
@@ -257,7 +259,7 @@ class Actions:
             self.say(f"{name} {f'not removed: {error}' if error else 'removed'}")
 
     def _twice(self, gone: t.Mapping[str, str]) -> list[str]:
-        """Which nodes the sweep before this one missed as well: one wrong answer of a cloud shall cost no job."""
+        """Return the nodes that the last sweep missed as well: one wrong answer of a cloud must cost no job."""
         path = Path(self.config.state_dir) / "gone.json"
         try:
             before = set(json.loads(path.read_text(encoding="utf-8")))
@@ -267,7 +269,7 @@ class Actions:
         return sorted(before & set(gone))
 
     def _retry(self, node: t.Mapping[str, t.Any]) -> float:
-        """When a node that failed may be tried again."""
+        """Return when a node that failed may be tried again."""
         try:
             failed = time.mktime(time.strptime(node["reason_time"] or "", TIME_FORMAT))
         except ValueError:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cloud has to offer so that Slurm can create nodes in it, and the commands that Slurm is given."""
+"""The interface of a cloud in which Slurm creates nodes, and the commands of Slurm that the power programs run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import sta
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
-# What a cloud has to offer so that Slurm can create and remove nodes in it.
+# The interface of a cloud in which Slurm creates and removes nodes.
 
 
-# What an instance is doing, in any cloud's words.
+# The state of an instance, the same words for every cloud.
 STARTING, RUNNING, STOPPING, STOPPED = "starting", "running", "stopping", "stopped"
 
 Settings = t.Mapping[str, t.Any]
@@ -24,11 +24,11 @@ Run = t.Callable[..., _process.Outcome]
 
 
 class PowerError(ValueError):
-    """The cloud or Slurm does not do what was asked; the text is fit for the user."""
+    """The cloud or Slurm refused a request, or failed; the text is fit for the user."""
 
 
 class CloudNode(t.NamedTuple):
-    """A node to create: what machine it is, and what it runs when it boots (a path of this host)."""
+    """A node to create: its machine, and the user-data that it boots with (a path of this host)."""
 
     name: str
     machine: Settings
@@ -38,13 +38,13 @@ class CloudNode(t.NamedTuple):
 class Provider(abc.ABC):
     """One cloud. Every call is safe to repeat: what is there already, or gone already, is no error.
 
-    A PowerError means that nothing is known of any node of the call. An answer names every node that was asked for:
-    empty is done, a text says what the cloud said.
+    A PowerError means that nothing is known of any node of the call. An answer has every node of the request: an empty
+    text is done, any other is the error of the cloud.
     """
 
     # Names of settings that the provider knows, each with whether it has to be there.
     SETTINGS: t.ClassVar[dict[str, bool]] = {}
-    # Names of what a group of nodes says about its machines, likewise.
+    # Names of the settings of a group's machines, likewise.
     MACHINE: t.ClassVar[dict[str, bool]] = {}
 
     def __init__(self, settings: Settings, cluster: str) -> None:
@@ -53,7 +53,7 @@ class Provider(abc.ABC):
 
     @abc.abstractmethod
     def create(self, nodes: t.Sequence[CloudNode]) -> dict[str, str]:
-        """Ask for instances, marked as this cluster's; do not wait until they have booted."""
+        """Request instances, marked as this cluster's; do not wait until they have booted."""
 
     @abc.abstractmethod
     def delete(self, names: t.Sequence[str]) -> dict[str, str]:
@@ -61,10 +61,10 @@ class Provider(abc.ABC):
 
     @abc.abstractmethod
     def instances(self) -> dict[str, str]:
-        """Return what each instance of this cluster is doing."""
+        """Return the state of each instance of this cluster."""
 
 
-# The commands that the power programs give Slurm.
+# The commands of Slurm that the power programs run.
 
 
 _TIMEOUT = 60.0
@@ -76,22 +76,22 @@ class PowerSlurm:
     def __init__(self, run: Run = _process.run) -> None:
         self._run = run
 
-    def _ask(self, argv: t.Sequence[str]) -> str:
+    def _output(self, argv: t.Sequence[str]) -> str:
         done = self._run(argv, _TIMEOUT, environment={"SLURM_TIME_FORMAT": TIME_FORMAT})
         if done.problem:
             raise PowerError(f"{' '.join(argv)} failed: {done.problem}")
         return done.out
 
     def nodes(self) -> list[state.Record]:
-        """Read all nodes, also those that are switched off."""
+        """Return all nodes, also those that are switched off."""
         argv = ["scontrol", "show", "node", "-a", "-o"]
         try:
-            found = state.nodes_from_text(self._ask(argv))
+            nodes = state.nodes_from_text(self._output(argv))
         except (SlurmError, KeyError) as exc:
             raise PowerError(f"{' '.join(argv)} printed what cannot be read: {exc}") from exc
-        if not found:
+        if not nodes:
             raise PowerError(f"{' '.join(argv)} named no node")
-        return found
+        return nodes
 
     def down(self, names: t.Sequence[str], reason: str) -> None:
         """Take nodes out of service: their jobs are requeued, and they get no others."""
@@ -108,4 +108,4 @@ class PowerSlurm:
     def update(self, names: t.Sequence[str], *changes: str) -> None:
         """Change nodes; none is no change."""
         if names:
-            self._ask(["scontrol", "update", f"nodename={compress(names)}", *changes])
+            self._output(["scontrol", "update", f"nodename={compress(names)}", *changes])

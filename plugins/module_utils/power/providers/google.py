@@ -34,15 +34,15 @@ class Google(Provider):
         self._compute = compute.Instances(gcloud, cluster, str(settings["zone"]), "elastic")
 
     def create(self, nodes: t.Sequence[CloudNode]) -> dict[str, str]:
-        there = self.instances()
-        found = {node.name: _unfit(there.get(node.name, "")) for node in nodes}
+        existing = self.instances()
+        errors = {node.name: _unfit(existing.get(node.name, "")) for node in nodes}
         kinds: dict[str, list[CloudNode]] = {}
         for node in nodes:
-            if node.name not in there:
+            if node.name not in existing:
                 kinds.setdefault(json.dumps([node.machine, node.user_data], sort_keys=True), []).append(node)
         for group in kinds.values():
-            found.update(self._bulk(group))
-        return found
+            errors.update(self._bulk(group))
+        return errors
 
     def _bulk(self, group: t.Sequence[CloudNode]) -> dict[str, str]:
         names = [node.name for node in group]
@@ -65,7 +65,7 @@ class Google(Provider):
 
 
 def _unfit(state: str) -> str:
-    """Why an instance that is there is none for a new node; the sweep removes it, and the node is tried again."""
+    """Return why an existing instance cannot be the new node; the sweep removes it, and the node is tried again."""
     return f"its old instance is {state}" if state in (STOPPED, STOPPING) else ""
 
 

@@ -30,18 +30,22 @@ class Lab(Provider):
         return {name: self._each("DELETE", name) for name in names}
 
     def instances(self) -> dict[str, str]:
-        found = json.loads(self._ask("GET", "/instances"))
-        return {str(name): str(item["state"]) for name, item in found.items() if item["cluster"] == self.cluster}
+        instances = json.loads(self._request("GET", "/instances"))
+        return {
+            str(name): str(instance["state"])
+            for name, instance in instances.items()
+            if instance["cluster"] == self.cluster
+        }
 
     def _each(self, method: str, name: str, user_data: str = "") -> str:
         body = {"cluster": self.cluster, "user_data": user_data}
         try:
-            self._ask(method, f"/instances/{name}", body)
+            self._request(method, f"/instances/{name}", body)
         except PowerError as exc:
             return str(exc)
         return ""
 
-    def _ask(self, method: str, path: str, body: t.Mapping[str, t.Any] | None = None) -> str:
+    def _request(self, method: str, path: str, body: t.Mapping[str, t.Any] | None = None) -> str:
         host, port = str(self.settings["host"]), int(self.settings["port"])
         head = {"Authorization": f"Bearer {_text(self.settings['token_file']).strip()}"}
         try:
@@ -53,11 +57,11 @@ class Lab(Provider):
         except (OSError, http.client.HTTPException) as exc:
             raise PowerError(f"the lab's cloud at {host}:{port} does not answer: {exc}") from exc
         if status >= 300:
-            raise PowerError(_said(status, text))
+            raise PowerError(_failure(status, text))
         return text
 
 
-def _said(status: int, text: str) -> str:
+def _failure(status: int, text: str) -> str:
     try:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):

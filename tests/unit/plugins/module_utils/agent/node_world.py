@@ -12,7 +12,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import registry
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import AgentConfig, BootedHost, Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_gpu import Gpus
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.node_access import Reach
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.node_access import NodeCommands
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.state import merge
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.info import see
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import GpuCheckOptions, read
@@ -26,7 +26,7 @@ NOW = BOOT + 7200.0
 MOUNTS = "/dev/sda1 / ext4 rw,relatime 0 0\nproc /proc proc rw 0 0\nsrv:/shared /shared nfs4 rw 0 0\n"
 
 
-class Programs(Reach):
+class Programs(NodeCommands):
     """Programs that answer from a table; what is not in it is not installed, None never ends."""
 
     def __init__(self, sysfs: str, proc: str, answers: t.Mapping[str, t.Any]) -> None:
@@ -72,7 +72,7 @@ class World:
         config = AgentConfig(**{"node": "n1", "profile": self.profile, "spool": spool, **names, **self.settings})
         host = BootedHost("boot-1", "host-7")
         made = Context(config, suite, host=host, state=self.state, clock=lambda: self.now)
-        made.once("reach", lambda: Programs(config.sysfs, config.proc, self.answers))
+        made.once("node_commands", lambda: Programs(config.sysfs, config.proc, self.answers))
         if self.gpus is not None:
             made.once("gpus", lambda: self.gpus)
         if self.statvfs is not None:

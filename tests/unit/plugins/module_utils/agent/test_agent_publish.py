@@ -42,7 +42,7 @@ class Node:
 
     def save(self, suite: str, *records: Json) -> None:
         agent_state.save(
-            agent_state.Places(str(self.spool), str(self.spool)),
+            agent_state.StateFolders(str(self.spool), str(self.spool)),
             "n1",
             BootedHost("first", "host-7"),
             suite,
@@ -180,9 +180,9 @@ def test_what_was_cleared_is_no_fault_again_before_it_happens_again(node: Node) 
     """The kernel's log still has the old message, and its window the old counts."""
     xid = one("gpu_xid", "fail", latched=True)
     kept = {"infiniband_flaps": {"mlx5_0": [[1.0, 9]]}, "gpu_idle": True}
-    places = agent_state.Places(str(node.spool), str(node.spool))
+    folders = agent_state.StateFolders(str(node.spool), str(node.spool))
     agent_state.save(
-        places, "n1", BootedHost("first", ""), "periodic", [xid, one("infiniband_flaps", "fail", latched=True)], kept
+        folders, "n1", BootedHost("first", ""), "periodic", [xid, one("infiniband_flaps", "fail", latched=True)], kept
     )
     assert commands.latch_command(["--config", str(node.path), "--clear", "all"]) == 0
     now = agent_state.load(str(node.spool), "n1", BootedHost("first", ""))[0]["kept"]
@@ -231,8 +231,8 @@ def test_the_number_of_latches_is_bounded() -> None:
 def test_suites_that_end_at_the_same_moment_lose_nothing_of_each_other(node: Node) -> None:
     def saver(number: int) -> t.Callable[[runner.Say], None]:
         found = one(f"check-{number}", "fail", latched=True)
-        places = agent_state.Places(str(node.spool), str(node.spool))
-        place = (places, "n1", BootedHost("first", "host-7"), f"suite-{number}", [found], {f"kept-{number}": number})
+        folders = agent_state.StateFolders(str(node.spool), str(node.spool))
+        place = (folders, "n1", BootedHost("first", "host-7"), f"suite-{number}", [found], {f"kept-{number}": number})
         return lambda say: [agent_state.save(*place) for _again in range(5)] and None
 
     children = [runner.Child(saver(number)) for number in range(8)]

@@ -27,7 +27,7 @@ def of(name: str) -> dict[str, check.AgentCheck]:
 @pytest.mark.parametrize("name", sorted(registry.CHECKS))
 def test_every_check_is_there(name: str) -> None:
     found = registry.CHECKS[name]
-    module, _colon, function = found.place.partition(":")
+    module, _colon, function = found.function.partition(":")
     assert callable(getattr(importlib.import_module(f"{registry.HOME}.{module}"), function))
     assert set(found.suites) <= set(check.SUITES)
     assert 0 < found.cost <= found.limit

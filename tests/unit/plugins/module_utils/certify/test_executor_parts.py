@@ -97,13 +97,13 @@ def test_leaves_and_pods_of_the_topology() -> None:
 def test_nodes_that_slurm_does_not_know_are_refused() -> None:
     known = [{"name": "n1"}, {"name": "n2"}]
     with pytest.raises(SlurmError, match="does not know n3"):
-        slurm.wanted(known, "n[2-3]", None)
-    assert [node["name"] for node in slurm.wanted(known, "n2,n2", None)] == ["n2"]
+        slurm.selected(known, "n[2-3]", None)
+    assert [node["name"] for node in slurm.selected(known, "n2,n2", None)] == ["n2"]
     with pytest.raises(SlurmError, match="partition gpu does not have n1"):
-        slurm.wanted(known, "n[1-2]", {"name": "gpu", "nodes": ["n2"]})
+        slurm.selected(known, "n[1-2]", {"name": "gpu", "nodes": ["n2"]})
     for odd in (" ", "n[1-", ",", "n[2-1]", "n[1-9999999999]"):
         with pytest.raises(SlurmError):
-            slurm.wanted(known, odd, None)
+            slurm.selected(known, odd, None)
     with pytest.raises(SlurmError, match="no partition gpu"):
         slurm.partition_of([{"name": "batch", "default": True}], "gpu")
 

@@ -110,22 +110,20 @@ def archive(tmp_path: Path, said: str, names: tuple[str, ...] = ("azcopy_linux_a
 
 def test_install_uses_it_only_when_it_is_proved(tmp_path: Path) -> None:
     good, digest = archive(tmp_path, "echo azcopy version 10.1.0")
-    wanted = azcopy.WantedAzcopy(tmp_path / "at", "10.1.0", digest)
-    assert azcopy.state(wanted) == (False, False)
-    azcopy.install(wanted, good)
-    assert azcopy.state(wanted) == (True, True) and wanted.link.resolve() == wanted.place / "azcopy"
-    wanted.link.unlink()
-    assert azcopy.state(wanted) == (True, False)
-    azcopy.install(wanted, "/nowhere")
-    assert azcopy.state(wanted) == (True, True)
+    pin = azcopy.AzcopyPin(tmp_path / "at", "10.1.0", digest)
+    assert azcopy.state(pin) == (False, False)
+    azcopy.install(pin, good)
+    assert azcopy.state(pin) == (True, True) and pin.link.resolve() == pin.home / "azcopy"
+    pin.link.unlink()
+    assert azcopy.state(pin) == (True, False)
+    azcopy.install(pin, "/nowhere")
+    assert azcopy.state(pin) == (True, True)
     bad, other = archive(tmp_path, "echo azcopy version 10.2.0")
     for version, said in (("10.1.0", "not azcopy 10.1.0"), ("10.2.0", "not the source")):
         with pytest.raises(CheckpointError, match=said):
-            azcopy.install(
-                azcopy.WantedAzcopy(tmp_path / "at", version, other if version == "10.1.0" else "0" * 64), bad
-            )
-    assert wanted.link.resolve() == wanted.place / "azcopy"
-    assert sorted(path.name for path in wanted.place.parent.iterdir()) == [".lock", wanted.place.name]
+            azcopy.install(azcopy.AzcopyPin(tmp_path / "at", version, other if version == "10.1.0" else "0" * 64), bad)
+    assert pin.link.resolve() == pin.home / "azcopy"
+    assert sorted(path.name for path in pin.home.parent.iterdir()) == [".lock", pin.home.name]
 
 
 @pytest.mark.parametrize(
@@ -140,10 +138,10 @@ def test_install_uses_it_only_when_it_is_proved(tmp_path: Path) -> None:
 def test_archives_of_no_use(tmp_path: Path, said: str, names: tuple[str, ...], message: str) -> None:
     path, digest = archive(tmp_path, said, names)
     with pytest.raises(CheckpointError, match=message):
-        azcopy.install(azcopy.WantedAzcopy(tmp_path / "at", "10.1.0", digest), path)
+        azcopy.install(azcopy.AzcopyPin(tmp_path / "at", "10.1.0", digest), path)
 
 
 @pytest.mark.parametrize("version, digest, said", [("10.1", "0" * 64, "version"), ("10.1.0", "abc", "sha256")])
 def test_pins_that_are_none(tmp_path: Path, version: str, digest: str, said: str) -> None:
     with pytest.raises(CheckpointError, match=said):
-        azcopy.check(azcopy.WantedAzcopy(tmp_path, version, digest))
+        azcopy.check(azcopy.AzcopyPin(tmp_path, version, digest))

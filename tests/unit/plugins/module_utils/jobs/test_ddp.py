@@ -137,7 +137,7 @@ def test_a_failure_names_the_first_rank_and_its_last_lines(tmp_path: Path) -> No
     (run / "ranks/rank-1.txt").write_text("".join(f"line {number}\n" for number in range(100)))
     (run / "failed.json").write_text(json.dumps({"node": "c2", "rank": 1, "why": "was killed by SIGKILL", "time": 1}))
     found = ddp.wait(tmp_path, "run-1", 5)
-    text = ddp.report(found, ddp.last_words(found))
+    text = ddp.report(found, ddp.last_lines(found))
     assert text.startswith("run-1 failed: rank 1 on c2 was killed by SIGKILL. Its last lines:\nline 70\n")
     assert text.endswith("line 99")
 

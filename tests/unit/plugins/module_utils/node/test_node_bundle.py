@@ -37,7 +37,7 @@ def wheels(tmp_path: Path) -> list[str]:
     return [str(one), str(wheel(tmp_path / "py312", "a-1-cp312.whl", two))]
 
 
-def wish(dest: Path, wheels: list[str], **changes: t.Any) -> node_bundle.BundleRequest:
+def request(dest: Path, wheels: list[str], **changes: t.Any) -> node_bundle.BundleRequest:
     wanted: dict[str, t.Any] = {
         "dest": str(dest),
         "collection": str(ROOT),
@@ -97,12 +97,12 @@ def test_the_node_s_part_runs_from_the_bundle_alone(tmp_path: Path) -> None:
 
 
 def test_the_same_inputs_make_the_same_bytes(tmp_path: Path, wheels: list[str]) -> None:
-    changed, first = node_bundle.keep(wish(tmp_path / "a", wheels), False)
+    changed, first = node_bundle.keep(request(tmp_path / "a", wheels), False)
     assert changed
-    again, second = node_bundle.keep(wish(tmp_path / "a", wheels), False)
+    again, second = node_bundle.keep(request(tmp_path / "a", wheels), False)
     assert not again
     assert second == first
-    dummy, third = node_bundle.keep(wish(tmp_path / "b", wheels), False)
+    dummy, third = node_bundle.keep(request(tmp_path / "b", wheels), False)
     assert Path(third["path"]).read_bytes() == Path(first["path"]).read_bytes()
     assert first["name"] == f"hpcai-node-{first['digest'][:12]}.tar.gz"
     assert first["version"] == f"1.0.{int(first['digest'][:8], 16)}"
@@ -110,34 +110,34 @@ def test_the_same_inputs_make_the_same_bytes(tmp_path: Path, wheels: list[str]) 
 
 def test_other_variables_make_another_bundle(tmp_path: Path, wheels: list[str]) -> None:
     digests = {
-        node_bundle.keep(wish(tmp_path, wheels, variables={**GIVEN, "cluster_user": user}), False)[1]["digest"]
+        node_bundle.keep(request(tmp_path, wheels, variables={**GIVEN, "cluster_user": user}), False)[1]["digest"]
         for user in "ab"
     }
     assert len(digests) == 2
 
 
 def test_a_bundle_that_was_cut_off_is_written_again(tmp_path: Path, wheels: list[str]) -> None:
-    dummy, bundle = node_bundle.keep(wish(tmp_path, wheels), False)
+    dummy, bundle = node_bundle.keep(request(tmp_path, wheels), False)
     path = Path(bundle["path"])
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    changed, dummy = node_bundle.keep(wish(tmp_path, wheels), False)
+    changed, dummy = node_bundle.keep(request(tmp_path, wheels), False)
     assert changed
     assert path.read_bytes() == whole
 
 
 def test_check_mode_writes_nothing_and_may_lack_wheels(tmp_path: Path, wheels: list[str]) -> None:
-    changed, told = node_bundle.keep(wish(tmp_path / "a", wheels), True)
+    changed, facts = node_bundle.keep(request(tmp_path / "a", wheels), True)
     assert changed
-    assert told["digest"] == node_bundle.keep(wish(tmp_path / "b", wheels), False)[1]["digest"]
-    assert node_bundle.keep(wish(tmp_path / "a", ["/nowhere"]), True)[0]
+    assert facts["digest"] == node_bundle.keep(request(tmp_path / "b", wheels), False)[1]["digest"]
+    assert node_bundle.keep(request(tmp_path / "a", ["/nowhere"]), True)[0]
     assert not (tmp_path / "a").exists()
     with pytest.raises(node_bundle.BundleError, match="no wheels in /nowhere"):
-        node_bundle.keep(wish(tmp_path / "a", ["/nowhere"]), False)
+        node_bundle.keep(request(tmp_path / "a", ["/nowhere"]), False)
 
 
 def test_the_archive_holds_what_it_says(tmp_path: Path, wheels: list[str]) -> None:
-    dummy, bundle = node_bundle.keep(wish(tmp_path, wheels, groups=["slurm_compute", "gpu"]), False)
+    dummy, bundle = node_bundle.keep(request(tmp_path, wheels, groups=["slurm_compute", "gpu"]), False)
     with tarfile.open(bundle["path"]) as archive:
         archive.extractall(tmp_path, filter="data")
         assert {entry.mtime for entry in archive} == {0}
@@ -176,7 +176,7 @@ def test_another_collection_comes_from_the_first_place_that_has_it(tmp_path: Pat
 def test_all_that_is_wrong_is_said_at_once(tmp_path: Path, wheels: list[str]) -> None:
     bad = {"cluster_slurm": "ours", "shared_storage_mounts": [{"password": "x"}], "munge_key": "y"}
     with pytest.raises(node_bundle.BundleError) as caught:
-        node_bundle.keep(wish(tmp_path, wheels, variables=bad, groups=["gpu"], budget=0), False)
+        node_bundle.keep(request(tmp_path, wheels, variables=bad, groups=["gpu"], budget=0), False)
     said = str(caught.value)
     for word in (
         "shared_storage_mounts[0].password",
@@ -188,11 +188,11 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path, wheels: list[str]) ->
     ):
         assert word in said
     with pytest.raises(node_bundle.BundleError, match="accepted: ours, cyclecloud"):
-        node_bundle.keep(wish(tmp_path, wheels, variables={**GIVEN, "cluster_slurm": "theirs"}), False)
+        node_bundle.keep(request(tmp_path, wheels, variables={**GIVEN, "cluster_slurm": "theirs"}), False)
 
 
 def test_cyclecloud_s_slurm_needs_no_controller(tmp_path: Path, wheels: list[str]) -> None:
-    node_bundle.keep(wish(tmp_path, wheels, variables={"cluster_slurm": "cyclecloud", "cluster_sku": "lab"}), False)
+    node_bundle.keep(request(tmp_path, wheels, variables={"cluster_slurm": "cyclecloud", "cluster_sku": "lab"}), False)
 
 
 @pytest.mark.parametrize(

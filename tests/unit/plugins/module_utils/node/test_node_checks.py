@@ -72,7 +72,7 @@ def test_cpus(text: str, want: int) -> None:
     assert facts.cpus(text) == want
 
 
-@pytest.mark.parametrize("read", [facts.cpus, facts.memory, facts.disk, facts.node_state, facts.credential])
+@pytest.mark.parametrize("read", [facts.cpus, facts.meminfo, facts.disk, facts.node_state, facts.munge_status])
 @pytest.mark.parametrize("text", ["", "nonsense"])
 def test_nonsense_is_refused(read: t.Callable[[str], t.Any], text: str) -> None:
     with pytest.raises(facts.FactError):
@@ -80,7 +80,7 @@ def test_nonsense_is_refused(read: t.Callable[[str], t.Any], text: str) -> None:
 
 
 def test_memory_in_bytes() -> None:
-    assert facts.memory(MEMINFO) == {"total": 24_576_000_000, "available": 20_480_000_000}
+    assert facts.meminfo(MEMINFO) == {"total": 24_576_000_000, "available": 20_480_000_000}
 
 
 @pytest.mark.parametrize(

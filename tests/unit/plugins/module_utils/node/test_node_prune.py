@@ -41,8 +41,8 @@ def days(**ages: float) -> dict[str, float]:
     ],
 )
 def test_what_may_go(ages: dict[str, float], current: str, keep: int, named: str, gone: str) -> None:
-    wish = node_bundle.PruneRequest(bundle(current), keep, DAY, {bundle(letter) for letter in named})
-    assert node_bundle.plan(days(**ages), wish, NOW) == [bundle(letter) for letter in gone]
+    request = node_bundle.PruneRequest(bundle(current), keep, DAY, {bundle(letter) for letter in named})
+    assert node_bundle.plan(days(**ages), request, NOW) == [bundle(letter) for letter in gone]
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_old_ones_go_once_and_nothing_else(folder: Path) -> None:
 def test_an_old_one_that_is_used_again_is_the_newest(folder: Path) -> None:
     assert bring(folder, "a") == (True, [bundle("b")])
     assert bring(folder, "a") == (False, [])  # c was replaced this moment
-    assert node_bundle.found(folder)[bundle("a")] == NOW
+    assert node_bundle.existing(folder)[bundle("a")] == NOW
 
 
 def test_what_user_data_names_stays(folder: Path) -> None:

@@ -214,7 +214,7 @@ def test_a_cloud_that_does_not_answer_changes_nothing_in_a_sweep(cloud: Cloud, t
 
 
 def test_a_reason_is_one_short_line_that_slurm_can_show() -> None:
-    text = program.worded("not created: a\nb [x] 'q' " + "y" * 300)
+    text = program.reason_for("not created: a\nb [x] 'q' " + "y" * 300)
     assert text.startswith("hpcai:power:not created: a b x q yyy") and len(text) <= 180 and text.endswith("...")
 
 
