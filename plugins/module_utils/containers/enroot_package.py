@@ -187,8 +187,8 @@ def read(source: t.Mapping[str, t.Any], cache: str, root: str = "/") -> EnrootBu
 def look(task: EnrootBuild) -> Json:
     """Return which package is installed, which one is stored, and what a build lacks."""
     version = debian.installed("enroot")
-    kept = debian.find(task.cache, "enroot", task.inputs)
-    missing = [] if kept else [name for name in needs(task.platform) if not debian.installed(name)]
+    stored = debian.find(task.cache, "enroot", task.inputs)
+    missing = [] if stored else [name for name in needs(task.platform) if not debian.installed(name)]
     current = debian.is_ours(version, task.inputs)
     return {
         "digest": debian.digest(task.inputs),
@@ -196,8 +196,8 @@ def look(task: EnrootBuild) -> Json:
         "architecture": architecture(task.platform.machine),
         "installed": version,
         "current": current,
-        "path": str(kept or ""),
-        "version": debian.field(kept, "Version") if kept else version if current else "",
+        "path": str(stored or ""),
+        "version": debian.field(stored, "Version") if stored else version if current else "",
         "packages": missing,
     }
 
@@ -209,9 +209,9 @@ def build(task: EnrootBuild, archive: str, build_dir: str, timeout: float) -> tu
     """
     task.cache.mkdir(mode=0o755, parents=True, exist_ok=True)
     with lock(task.cache / ".enroot.lock"):
-        kept = debian.find(task.cache, "enroot", task.inputs)
-        if kept:
-            return kept, 0.0
+        stored = debian.find(task.cache, "enroot", task.inputs)
+        if stored:
+            return stored, 0.0
         if not archive:
             raise EnrootError(
                 f"enroot was not built for {task.platform.system} yet, and no archive of its source is given"

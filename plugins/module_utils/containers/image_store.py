@@ -123,38 +123,38 @@ def check_name(name: str) -> None:
         raise ImageError(f"name {name!r} must be lower-case letters, digits and . _ + - in between, without .sqsh")
 
 
-def stale(request: ImageReference, kept: Record | None, damaged: str, digest: str) -> str:
+def stale(request: ImageReference, stored: Record | None, damaged: str, digest: str) -> str:
     """Say why the stored image does not do, empty when it does; ``digest`` is the registry's, if it was queried."""
-    if not kept:
+    if not stored:
         return "it is not there"
     if damaged:
-        return f"{kept['file']} {damaged}"
-    if request.sha256 and request.sha256 != kept["sha256"]:
-        return f"it has sha256 {kept['sha256']}"
+        return f"{stored['file']} {damaged}"
+    if request.sha256 and request.sha256 != stored["sha256"]:
+        return f"it has sha256 {stored['sha256']}"
     if request.kind != "docker":
         return ""
-    if request.public_source != kept["source"]:
-        return f"it came from {kept['source']}"
-    if request.squash_options != kept["squash_options"]:
-        return f"it was squashed with {kept['squash_options'] or 'what enroot.conf says'}"
-    if request.pull == "always" and digest and digest != kept["digest"]:
-        return f"the tag moved from {kept['digest'] or 'an unknown digest'} to {digest}"
+    if request.public_source != stored["source"]:
+        return f"it came from {stored['source']}"
+    if request.squash_options != stored["squash_options"]:
+        return f"it was squashed with {stored['squash_options'] or 'what enroot.conf says'}"
+    if request.pull == "always" and digest and digest != stored["digest"]:
+        return f"the tag moved from {stored['digest'] or 'an unknown digest'} to {digest}"
     return ""
 
 
-def moved(kept: Record | None, digest: str) -> Record | None:
+def moved(stored: Record | None, digest: str) -> Record | None:
     """Return the old and the new digest of a tag that moved since the image was imported, else None."""
-    if not kept or not digest or not kept["digest"] or kept["digest"] == digest:
+    if not stored or not digest or not stored["digest"] or stored["digest"] == digest:
         return None
-    return {"from": kept["digest"], "to": digest}
+    return {"from": stored["digest"], "to": digest}
 
 
-def same(request: ImageReference, kept: Record, digest: str) -> bool:
+def same(request: ImageReference, stored: Record, digest: str) -> bool:
     """Say whether an old version is the requested image, so that nothing has to be imported."""
     if request.kind != "docker":
-        return bool(kept["sha256"] == request.sha256)
-    matches = (kept["digest"], kept["squash_options"]) == (digest, request.squash_options)
-    return bool(digest) and matches and request.sha256 in ("", kept["sha256"])
+        return bool(stored["sha256"] == request.sha256)
+    matches = (stored["digest"], stored["squash_options"]) == (digest, request.squash_options)
+    return bool(digest) and matches and request.sha256 in ("", stored["sha256"])
 
 
 def reference(request: ImageReference, digest: str) -> str:
@@ -282,8 +282,8 @@ class ImageStore:
         document = read_json(self.directory / f"{file[: -len('.sqsh')]}.json") if file else None
         return document if document and set(document) >= KEPT else None
 
-    def wrong(self, kept: Record) -> str:
-        return damage(self.directory / kept["file"], kept, kept.get("proof"), self.verify)
+    def wrong(self, stored: Record) -> str:
+        return damage(self.directory / stored["file"], stored, stored.get("proof"), self.verify)
 
     def ensure(self, dry: bool) -> Record:
         """Import the image where it is missing; return it, whether that changed anything, and why."""
@@ -299,27 +299,27 @@ class ImageStore:
         problem = distrust(self.directory) if self.directory.is_dir() else ""
         if problem:
             raise ImageError(problem)
-        kept = self.manifest(pointed(self.link))
+        stored = self.manifest(pointed(self.link))
         digest = self.origin.digest() if self.request.pull != "missing" else ""
-        damaged = self.wrong(kept) if kept else ""
-        reason = stale(self.request, kept, damaged, digest)
-        before = self.result_of(kept, False) if kept else {}
+        damaged = self.wrong(stored) if stored else ""
+        reason = stale(self.request, stored, damaged, digest)
+        before = self.result_of(stored, False) if stored else {}
         result: Record = {
             "before": before,
-            "moved": moved(kept, digest),
+            "moved": moved(stored, digest),
             "reason": reason,
             "changed": bool(reason),
         }
         if reason and not dry:
             damaged_file = pointed(self.link)
-            kept = self.renew(digest)
-            if damaged and kept["file"] != damaged_file:
+            stored = self.renew(digest)
+            if damaged and stored["file"] != damaged_file:
                 self.discard(damaged_file)
         elif reason:
-            kept = manifest(self.request, self.request.sha256, 0, digest, "")
-        elif kept and not dry and kept.get("proof") != proof(self.directory / kept["file"]):
-            self.remember(kept)  # it was read and is what it was
-        return {**result, "image": self.result_of(t.cast(Record, kept), bool(reason) and dry)}
+            stored = manifest(self.request, self.request.sha256, 0, digest, "")
+        elif stored and not dry and stored.get("proof") != proof(self.directory / stored["file"]):
+            self.remember(stored)  # it was read and is what it was
+        return {**result, "image": self.result_of(t.cast(Record, stored), bool(reason) and dry)}
 
     def discard(self, file: str) -> None:
         """Remove a damaged version, which is not worth keeping."""
@@ -331,12 +331,12 @@ class ImageStore:
         if self.request.kind == "docker":
             digest = digest or self.request.pinned or self.origin.digest()
         old = [entry for entry in map(self.manifest, versions(self.directory, self.request.name)) if entry]
-        whole = [kept for kept in old if same(self.request, kept, digest) and not self.wrong(kept)]
-        kept = {**whole[0], "source": self.request.public_source} if whole else self.bring(digest)
-        self.remember(kept)
-        point(self.link, kept["file"])
-        drop(self.directory, self.request.name, kept["file"], self.keep)
-        return kept
+        whole = [stored for stored in old if same(self.request, stored, digest) and not self.wrong(stored)]
+        stored = {**whole[0], "source": self.request.public_source} if whole else self.bring(digest)
+        self.remember(stored)
+        point(self.link, stored["file"])
+        drop(self.directory, self.request.name, stored["file"], self.keep)
+        return stored
 
     def bring(self, digest: str) -> Record:
         """Import to a temporary name, check all of the file, and only then give it its name."""
@@ -353,19 +353,19 @@ class ImageStore:
                     " it is not taken"
                 )
             enroot = self.origin.enroot() if self.request.kind == "docker" else ""
-            kept = manifest(self.request, content_digest, aside.stat().st_size, digest, enroot)
-            adopt(aside, self.directory / kept["file"])
+            stored = manifest(self.request, content_digest, aside.stat().st_size, digest, enroot)
+            adopt(aside, self.directory / stored["file"])
         finally:
             aside.unlink(missing_ok=True)
-        return kept
+        return stored
 
-    def remember(self, kept: Record) -> None:
-        record = {**kept, "proof": proof(self.directory / kept["file"])}
-        write_json(self.directory / f"{kept['file'][: -len('.sqsh')]}.json", record)
+    def remember(self, stored: Record) -> None:
+        record = {**stored, "proof": proof(self.directory / stored["file"])}
+        write_json(self.directory / f"{stored['file'][: -len('.sqsh')]}.json", record)
 
-    def result_of(self, kept: Record, planned: bool) -> Record:
+    def result_of(self, stored: Record, planned: bool) -> Record:
         """Return the image for the module's result: the version's path, whose content does not change, and the link."""
-        image = {key: value for key, value in kept.items() if key not in ("proof", "schema")}
+        image = {key: value for key, value in stored.items() if key not in ("proof", "schema")}
         if planned:
             image.update(file="", size=0)
         return {**image, "path": str(self.directory / image["file"]) if image["file"] else "", "link": str(self.link)}

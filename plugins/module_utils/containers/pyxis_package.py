@@ -151,21 +151,27 @@ class PyxisBuilder:
             if not plan["build"]:
                 return plan
             self._refuse(plan["packages"])
-            kept = self._build()
-        return {**plan, "package": kept, "diff": {"before": {}, "after": kept}}
+            stored = self._build()
+        return {**plan, "package": stored, "diff": {"before": {}, "after": stored}}
 
     def _plan(self) -> Json:
-        kept = self._kept()
-        needed = [] if kept else self._missing()
-        if not kept and self.check:
+        stored = self._kept()
+        needed = [] if stored else self._missing()
+        if not stored and self.check:
             self._refuse([name for name in needed if name.partition("=")[0] not in self.params["packages"]])
         why = (
             "built before"
-            if kept
+            if stored
             else f"not built from this source for Slurm {self.headers or self.slurm or ''} before"
         )
-        result: Json = {"changed": not kept, "build": not kept, "package": kept, "packages": needed, "why": why.strip()}
-        return {**result, "diff": {"before": kept, "after": kept or {"why": why}}}
+        result: Json = {
+            "changed": not stored,
+            "build": not stored,
+            "package": stored,
+            "packages": needed,
+            "why": why.strip(),
+        }
+        return {**result, "diff": {"before": stored, "after": stored or {"why": why}}}
 
     def _kept(self) -> Json:
         """Return the manifest of the requested package; empty when none is stored."""

@@ -126,7 +126,7 @@ def available_now(array: Json, bucket: Json, spot: bool) -> tuple[int, str]:
     cores = _cores(bucket)
     limits = {"bucket": bucket.get("availableCount")}
     if array.get("maxCount") is not None:
-        active = sum(other.get("activeCount") or 0 for other in array.get("buckets") or [])
+        active = sum(entry.get("activeCount") or 0 for entry in array.get("buckets") or [])
         limits["node array"] = array["maxCount"] - active
     for name in ("regional",) if spot else ("family", "regional"):
         quota, used = bucket.get(f"{name}QuotaCoreCount"), bucket.get(f"{name}ConsumedCoreCount")
@@ -136,7 +136,7 @@ def available_now(array: Json, bucket: Json, spot: bool) -> tuple[int, str]:
     if not known:
         return 0, "unknown"
     # The bucket's count includes all other limits, so it is named only where no other is as low.
-    name = min(known, key=lambda other: (known[other], other == "bucket"))
+    name = min(known, key=lambda entry: (known[entry], entry == "bucket"))
     return known[name], name
 
 

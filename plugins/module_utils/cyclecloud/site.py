@@ -236,18 +236,22 @@ def bring(params: t.Mapping[str, t.Any], check: bool) -> Json:
     missing = _missing(cli, drop, records, check)
     leftovers = drop.leftovers()
     outdated, (before, after) = line.outdated(), line.planned_settings()
-    names = [f"{one['AdType']} {one['Name']}" for one in missing]
+    names = [f"{entry['AdType']} {entry['Name']}" for entry in missing]
     changed = bool(missing or leftovers or outdated or before != after or line.loose())
     if not check:
-        for one in leftovers:
-            one.unlink()
+        for entry in leftovers:
+            entry.unlink()
         if missing:
             drop.put(missing, params["timeout"])
         if outdated:
             line.install()
         line.change(before, after)
     steps = [*names, *(["command line"] if outdated else []), *([params["config"]] if before != after else [])]
-    return {"changed": changed, "records": names, "diff": {"before": "", "after": "".join(f"{one}\n" for one in steps)}}
+    return {
+        "changed": changed,
+        "records": names,
+        "diff": {"before": "", "after": "".join(f"{entry}\n" for entry in steps)},
+    }
 
 
 def _missing(cli: Cli, drop: WatchedFolder, records: list[Json], check: bool) -> list[Json]:

@@ -131,5 +131,9 @@ def expectations(profile: t.Sequence[Json], model: str) -> list[Json]:
     """Return what is expected: the profile's for this model, and that all updates were made."""
     source = "metaseq/launcher/opt_baselines.py (f7ffa5f): a benchmark is 50 updates"
     complete = {"check": CHECK, "metric": "updates", "op": ">=", "value": UPDATES, "unit": "updates", "source": source}
-    others = [one for one in profile if one.get("check") == CHECK and one.get("model") in (None, model)]
-    return [*others, complete]
+    matching = [
+        expectation
+        for expectation in profile
+        if expectation.get("check") == CHECK and expectation.get("model") in (None, model)
+    ]
+    return [*matching, complete]
