@@ -14,7 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import cli
 
 
 def azure_infra_plan(inputs: t.Any) -> dict[str, t.Any]:
-    """Return what is to be made, what is wrong with the inputs, and what should be known."""
+    """Return the plan of a cluster's resources, with what is wrong with the inputs and warnings."""
     now = datetime.datetime.now(datetime.timezone.utc)
     refused = infra.refusals(_checked(inputs), now)
     warnings = [] if refused else infra.warnings(inputs, now)
@@ -22,18 +22,18 @@ def azure_infra_plan(inputs: t.Any) -> dict[str, t.Any]:
 
 
 def azure_infra_roles(inputs: t.Any, principal: t.Any, locker: t.Any) -> list[dict[str, t.Any]]:
-    """Return who needs which role where."""
+    """Return the role assignments that the cluster needs."""
     return infra.roles(_checked(inputs), str(principal or ""), str(locker or ""))
 
 
 def azure_infra_expiry(tags: t.Any, wanted: t.Any, again: t.Any = False) -> dict[str, t.Any]:
-    """Return the tags of a group for the day on which the cluster goes, and what to tell of a day that stays."""
+    """Return the tags that set a group's expiry, and a message where another day stays."""
     now = datetime.datetime.now(datetime.timezone.utc)
     return teardown.provisioned(_checked(tags or {}), str(wanted or ""), bool(again), now)._asdict()
 
 
 def azure_failure(text: t.Any) -> str:
-    """Return an error of Azure with what to do."""
+    """Return an error of Azure with advice."""
     return client.explain(str(text))
 
 

@@ -61,12 +61,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check impo
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._health_suites import suites
 
 
-def health_suites(given: t.Any, program: str = "agent") -> dict[str, t.Any]:
+def health_suites(site_suites: t.Any, program: str = "agent") -> dict[str, t.Any]:
     """Draw the suites."""
-    if not isinstance(given, t.Mapping):
-        raise AnsibleFilterError(f"health_suites takes a dictionary, not {type(given).__name__}")
+    if not isinstance(site_suites, t.Mapping):
+        raise AnsibleFilterError(f"health_suites takes a dictionary, not {type(site_suites).__name__}")
     try:
-        return suites(given, program)
+        return suites(site_suites, program)
     except ConfigError as exc:
         raise AnsibleFilterError(f"health_suites: {exc}") from exc
 

@@ -22,11 +22,11 @@ def _strings(value: object, name: str) -> list[str]:
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, c.Iterable) or isinstance(items, (c.Mapping, bytes)):
         raise AnsibleFilterError(f"{name} takes a string or a list of strings, not {type(value).__name__}")
-    found = list(items)
-    for item in found:
-        if not isinstance(item, str):
-            raise AnsibleFilterError(f"{name} takes strings, not {type(item).__name__} ({item!r})")
-    return found
+    texts = list(items)
+    for text in texts:
+        if not isinstance(text, str):
+            raise AnsibleFilterError(f"{name} takes strings, not {type(text).__name__} ({text!r})")
+    return texts
 
 
 def hostlist_expand(value: object, unique: bool = False, limit: int = DEFAULT_LIMIT) -> list[str]:

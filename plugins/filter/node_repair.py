@@ -26,7 +26,7 @@ def node_repair_refusals(nodes: t.Any, partners: str = "") -> list[str]:
 
 
 def node_repair_claims(nodes: t.Any) -> list[dict[str, str]]:
-    """Return the drains of Slurm's own, as ours."""
+    """Return drains that Slurm made itself, with reasons of ours."""
     return _guard("node_repair_claims", lambda: repair.claims(list(nodes)))
 
 
@@ -35,8 +35,8 @@ def node_repair_settle(
 ) -> dict[str, t.Any]:
     """Return what is proved and what is to be drained again."""
     name = "node_repair_settle"
-    met = {"certificate": certificate or {}, "held": held or {}}
-    return _guard(name, lambda: repair.settle(list(before), list(now), partners=repair.names(partners), **met))
+    options = {"certificate": certificate or {}, "held": held or {}}
+    return _guard(name, lambda: repair.settle(list(before), list(now), partners=repair.names(partners), **options))
 
 
 class FilterModule:

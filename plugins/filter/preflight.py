@@ -25,40 +25,40 @@ def preflight_findings(inputs: object, hostvars: t.Mapping[str, t.Any] | None = 
     """Return every problem as a sentence; what the hosts are and what is set for them comes from ``hostvars``."""
     if not isinstance(inputs, c.Mapping):
         raise AnsibleFilterError(f"preflight_findings takes a dictionary, not {type(inputs).__name__}")
-    given = plain(inputs)
-    groups = [[str(host) for host in given.get(key) or []] for key in ORDER]
+    settings = plain(inputs)
+    groups = [[str(host) for host in settings.get(key) or []] for key in ORDER]
     known = {host: hostvars[host] for hosts in groups for host in hosts if hostvars and host in hostvars}
     hosts = {host: _host(variables) for host, variables in known.items()}
-    first = [given["preflight_host"]] if hostvars and "preflight_host" in given else []
-    asked = [*first, *(hosts[0] for hosts in groups if hosts and hosts[0] in known)]
+    first = [settings["preflight_host"]] if hostvars and "preflight_host" in settings else []
+    order = [*first, *(hosts[0] for hosts in groups if hosts and hosts[0] in known)]
     # All of a host's variables are resolved: each host once, where it counts most.
-    asked = list(dict.fromkeys(reversed(asked)))[::-1]
-    sources = [known[host] if host in known else hostvars[host] for host in asked] if hostvars else []
+    order = list(dict.fromkeys(reversed(order)))[::-1]
+    sources = [known[host] if host in known else hostvars[host] for host in order] if hostvars else []
     variables, unresolved = _variables(sources)
     shared = sorted({path for host in hosts.values() for path in host["shared"]})
-    return unresolved + findings({"hosts": hosts, "preflight_shared_paths": shared, **variables, **given}, _specs())
+    return unresolved + findings({"hosts": hosts, "preflight_shared_paths": shared, **variables, **settings}, _specs())
 
 
 def plain(value: t.Any) -> t.Any:
-    """Ansible's lazy containers and tagged texts as Python's own; raises where something is not defined."""
+    """Return Ansible's lazy containers and tagged texts as Python's own; raises where something is not defined."""
     if isinstance(value, c.Mapping):
-        return {plain(key): plain(item) for key, item in value.items()}
+        return {plain(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [plain(entry) for entry in value]
     return str(value) if isinstance(value, (str, Undefined)) else value
 
 
 def _variables(sources: list[t.Mapping[str, t.Any]]) -> tuple[dict[str, t.Any], list[str]]:
-    """What is set for this collection, and what cannot be resolved."""
-    found: dict[str, t.Any] = {}
+    """Return the variables of this collection, and a problem for each that cannot be resolved."""
+    resolved: dict[str, t.Any] = {}
     unresolved: dict[str, str] = {}
     for source in sources:
         for name in [name for name in source if name.startswith(PREFIXES)]:
             try:
-                found[str(name)] = plain(source[name])
+                resolved[str(name)] = plain(source[name])
             except (AnsibleError, TemplateError) as exc:
                 unresolved[str(name)] = f"{name} cannot be resolved: {exc}; accepted: defined variables only"
-    return found, list(unresolved.values())
+    return resolved, list(unresolved.values())
 
 
 def _host(variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -75,10 +75,10 @@ def _host(variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         "node": named or facts.get("hostname"),
         "release": facts.get("distribution_version" if ubuntu else "distribution_major_version"),
         "shared": [
-            str(item["path"])
+            str(export["path"])
             for items in storage
-            for item in items
-            if isinstance(item, c.Mapping) and "path" in item and item.get("state") != "absent"
+            for export in items
+            if isinstance(export, c.Mapping) and "path" in export and export.get("state") != "absent"
         ],
         "slurm_node": override,
         "system": facts.get("distribution"),
@@ -86,12 +86,12 @@ def _host(variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 def _specs() -> dict[str, t.Any]:
-    """Every input of every role of the collection."""
-    found: dict[str, t.Any] = {}
+    """Return the options of every role of the collection."""
+    options: dict[str, t.Any] = {}
     for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
         for entry in yaml_load(path.read_text(encoding="utf-8"))["argument_specs"].values():
-            found.update(entry.get("options") or {})
-    return found
+            options.update(entry.get("options") or {})
+    return options
 
 
 class FilterModule:

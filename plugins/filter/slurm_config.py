@@ -38,26 +38,26 @@ def _guard(name: str, work: t.Callable[[], t.Any]) -> t.Any:
 
 def slurm_nodes(hosts: object, hostvars: t.Mapping[str, t.Any], headroom: float = 0.05) -> list[dict[str, t.Any]]:
     """Describe every host from its facts and its ``slurm_node``."""
-    found = []
+    nodes = []
     for host in _list(hosts, "slurm_nodes"):
-        known = hostvars.get(host) or {}
-        facts, override = known.get("ansible_facts", {}), known.get("slurm_node", {})
-        found.append(_guard("slurm_nodes", lambda: node_lines.node(host, facts, override, float(headroom))))  # noqa: B023
-    return found
+        variables = hostvars.get(host) or {}
+        facts, override = variables.get("ansible_facts", {}), variables.get("slurm_node", {})
+        nodes.append(_guard("slurm_nodes", lambda: node_lines.node(host, facts, override, float(headroom))))  # noqa: B023
+    return nodes
 
 
 def slurm_elastic_nodes(entries: object) -> list[dict[str, t.Any]]:
     """Describe the nodes that Slurm creates and removes by itself."""
     name = "slurm_elastic_nodes"
-    given = [_dict(entry, name) for entry in _list(entries, name)]
-    return _guard(name, lambda: node_lines.elastic(given))
+    listed = [_dict(entry, name) for entry in _list(entries, name)]
+    return _guard(name, lambda: node_lines.elastic(listed))
 
 
 def slurm_power_settings(nodes: object, power: object, version: str = "", base: str = "") -> dict[str, str]:
-    """Return what slurm.conf says of power saving in a release."""
+    """Return the settings of power saving in slurm.conf for a release."""
     name = "slurm_power_settings"
-    given, how = _list(nodes, name), _dict(power, name)
-    return _guard(name, lambda: node_lines.power_settings(given, how, str(version or ""), str(base or "")))
+    listed, settings = _list(nodes, name), _dict(power, name)
+    return _guard(name, lambda: node_lines.power_settings(listed, settings, str(version or ""), str(base or "")))
 
 
 def slurm_node_lines(nodes: object) -> list[str]:
@@ -93,13 +93,15 @@ def slurm_memory_per_cpu(nodes: object) -> int:
 
 
 def slurm_health_settings(health_check: object, version: str = "", extra: object = None) -> dict[str, str]:
-    """Return what slurm.conf says of nodes' health in a release."""
+    """Return the settings of health checks in slurm.conf for a release."""
     name = "slurm_health_settings"
-    given = {"program": "", "interval": 0, "states": [], "suspend_exc_states": [], **_dict(health_check, name)}
-    states, exceptions = ([str(one) for one in _list(given[key], name)] for key in ("states", "suspend_exc_states"))
-    program, interval, known = str(given["program"]), int(given["interval"]), str(version or "")
+    settings = {"program": "", "interval": 0, "states": [], "suspend_exc_states": [], **_dict(health_check, name)}
+    states, exceptions = (
+        [str(state) for state in _list(settings[key], name)] for key in ("states", "suspend_exc_states")
+    )
+    program, interval, release = str(settings["program"]), int(settings["interval"]), str(version or "")
     site = _dict(extra or {}, name)
-    return _guard(name, lambda: node_lines.health_settings(program, interval, states, exceptions, known, site))
+    return _guard(name, lambda: node_lines.health_settings(program, interval, states, exceptions, release, site))
 
 
 class FilterModule:

@@ -17,12 +17,12 @@ def slurm_upgrade_plan(groups: t.Any, hostvars: t.Any, name: str) -> dict[str, t
     if not isinstance(groups, t.Mapping) or not isinstance(hostvars, t.Mapping):
         raise AnsibleFilterError("slurm_upgrade_plan takes the hosts of each role, hostvars and the name of a variable")
     members = {str(role): [str(host) for host in hosts] for role, hosts in groups.items()}
-    seen = {}
+    observed = {}
     for host in {host for hosts in members.values() for host in hosts}:
-        found = (hostvars.get(host) or {}).get(name)
-        if found and "problem" in found:
-            seen[host] = found
-    return plan(members, seen)
+        result = (hostvars.get(host) or {}).get(name)
+        if result and "problem" in result:
+            observed[host] = result
+    return plan(members, observed)
 
 
 class FilterModule:

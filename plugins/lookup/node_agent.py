@@ -77,7 +77,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._zipapp import a
 
 
 class LookupModule(LookupBase):
-    """Builds the agent and hands on its path."""
+    """Builds the agent and returns its path or its content."""
 
     def run(self, terms: list[t.Any], variables: t.Any = None, **kwargs: t.Any) -> list[str]:
         self.set_options(var_options=variables, direct=kwargs)

@@ -99,7 +99,7 @@ OPTIONS = ("library", "program", "function", "arguments", "interpreter")
 
 
 class LookupModule(LookupBase):
-    """Hands the files of one program on, as one element, so that ``lookup`` returns their list."""
+    """Returns the files of one program as one element, so that ``lookup`` returns their list."""
 
     def run(self, terms: list[t.Any], variables: t.Any = None, **kwargs: t.Any) -> list[list[dict[str, t.Any]]]:
         self.set_options(var_options=variables, direct=kwargs)

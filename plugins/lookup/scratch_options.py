@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lookup of what a node's scratch has to be, for whoever checks it."""
+"""Lookup of the options of a node's scratch, for roles that check it."""
 
 from __future__ import annotations
 
@@ -76,23 +76,23 @@ _DEFAULTS: dict[str, t.Any] = {
 
 
 class LookupModule(LookupBase):
-    """The inventory's word, else the profile's, else the role's default."""
+    """Returns each option from the inventory, else from the profile, else the role's default."""
 
     def run(self, terms: list[t.Any], variables: dict[str, t.Any] | None = None, **kwargs: t.Any) -> list[t.Any]:
         if len(terms) != 1 or not isinstance(terms[0], t.Mapping):
             raise AnsibleError(f"scratch_options takes one profile, got {terms!r:.200}")
-        defaults = {**_DEFAULTS, **_told(terms[0].get("nvme"))}
-        # It is the one that knows in every release how a variable of the inventory is templated.
-        one = lookup_loader.get("vars", self._loader, self._templar)
-        found = {}
+        defaults = {**_DEFAULTS, **_profile_settings(terms[0].get("nvme"))}
+        # This lookup templates a variable of the inventory in the right way for every release of Ansible.
+        variables_lookup = lookup_loader.get("vars", self._loader, self._templar)
+        options = {}
         for name, default in defaults.items():
-            (found[name],) = one.run([f"nvme_scratch_{name}"], variables, default=default)
-        return [found]
+            (options[name],) = variables_lookup.run([f"nvme_scratch_{name}"], variables, default=default)
+        return [options]
 
 
-def _told(nvme: t.Any) -> dict[str, t.Any]:
-    """Return what a profile says of disks."""
-    given = nvme if isinstance(nvme, t.Mapping) else {}
-    found = {"models": given.get("controller"), "fewer": given.get("fewer")}
-    told = {name: value for name, value in found.items() if value}
-    return {name: [value] if name == "models" and isinstance(value, str) else value for name, value in told.items()}
+def _profile_settings(nvme: t.Any) -> dict[str, t.Any]:
+    """Return the options that a profile's disks set."""
+    disks = nvme if isinstance(nvme, t.Mapping) else {}
+    named = {"models": disks.get("controller"), "fewer": disks.get("fewer")}
+    settings = {name: value for name, value in named.items() if value}
+    return {name: [value] if name == "models" and isinstance(value, str) else value for name, value in settings.items()}

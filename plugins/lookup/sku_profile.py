@@ -120,7 +120,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import
 
 
 class LookupModule(LookupBase):
-    """Hands the profile of each term on."""
+    """Returns the profile of each term."""
 
     def run(self, terms: list[t.Any], variables: t.Any = None, **kwargs: t.Any) -> list[dict[str, t.Any]]:
         self.set_options(var_options=variables, direct=kwargs)

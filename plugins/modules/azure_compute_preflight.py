@@ -417,7 +417,7 @@ from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import SPEC
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.preflight import MISSING, OPTIONS, ask
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.preflight import MISSING, OPTIONS, run_preflight
 
 
 def main() -> None:
@@ -427,7 +427,7 @@ def main() -> None:
             msg=missing_required_lib("azure-mgmt-compute, azure-identity"), exception=client.MISSING or MISSING
         )
     try:
-        result = ask(module.params)
+        result = run_preflight(module.params)
     except client.AzureError as exc:
         module.fail_json(msg=f"The subscription cannot be looked at: {exc}")
     module.exit_json(changed=False, **result)

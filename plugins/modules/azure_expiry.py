@@ -127,7 +127,7 @@ def main() -> None:
         before = {group.id: group.tags.get(teardown.TAG, "") for group in known}
         after = ""
         if params["state"] == "present":
-            after = teardown.wanted(min(before.values()), now, params["expires_on"] or "", params["days"] or 0)
+            after = teardown.new_expiry(min(before.values()), now, params["expires_on"] or "", params["days"] or 0)
         mark = teardown.by(teardown.EXPIRE, after)
         stale = [one.id for one in known if before[one.id] != after or one.tags.get(teardown.BY_TAG) != mark]
         for group in [] if module.check_mode else stale:

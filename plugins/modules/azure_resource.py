@@ -154,7 +154,7 @@ def act(arm: client.Arm, params: t.Mapping[str, t.Any], there: t.Mapping[str, t.
         arm.delete(place, version)
         return {}
     if not params["action"]:
-        return arm.put(place, version, ownership.request(body, there, params["whole"]))
+        return arm.put(place, version, ownership.request_body(body, there, params["whole"]))
     arm.post(f"{place}/{params['action']}", version)
     deadline = time.monotonic() + params["wait"]
     while True:

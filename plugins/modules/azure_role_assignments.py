@@ -155,7 +155,7 @@ def main() -> None:
     )
     if client.MISSING:
         module.fail_json(msg=missing_required_lib("azure-identity, azure-mgmt-core"), exception=client.MISSING)
-    wishes = [assignments.WantedAssignment(**one) for one in module.params["assignments"]]
+    wishes = [assignments.AssignmentRequest(**one) for one in module.params["assignments"]]
     refused = assignments.refusals(wishes)
     if not module.check_mode:
         refused += [f"nobody is named for {wish.role} on {wish.scope}" for wish in wishes if not wish.principal]

@@ -148,10 +148,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import cli
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import (
     PARTS,
     DeletedResource,
-    asked,
     read_subscription,
     run,
     targets,
+    teardown_request,
 )
 
 
@@ -176,7 +176,7 @@ def main() -> None:
         module.fail_json(msg=f"Nothing was deleted: confirm is {module.params['confirm']!r}, the cluster is {name!r}")
     try:
         arm = client.connect(module.params)
-        plan = teardown.plan(*read_subscription(arm, asked(module.params)))
+        plan = teardown.plan(*read_subscription(arm, teardown_request(module.params)))
     except (client.AzureError, teardown.TeardownError) as exc:
         module.fail_json(msg=f"Nothing of {name} was deleted, for it cannot be read what there is: {exc}")
     if plan.refusals:

@@ -237,11 +237,11 @@ from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, teardown
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import (
-    asked,
     groups,
     listing,
     read_subscription,
     server,
+    teardown_request,
     vaults,
 )
 
@@ -265,7 +265,7 @@ def main() -> None:
         now = datetime.datetime.now(datetime.timezone.utc)
         answer: dict[str, t.Any] = {"clusters": [due._asdict() for due in teardown.clusters(groups(arm), now)]}
         if name:
-            seen, complete = read_subscription(arm, asked(module.params))
+            seen, complete = read_subscription(arm, teardown_request(module.params))
             plan = teardown.plan(seen, complete)
             kept, notes = vaults(arm, seen, name)
             plan.notes.extend(notes)

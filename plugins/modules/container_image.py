@@ -315,7 +315,9 @@ def main() -> None:
         module.fail_json(msg=f"Image {asked.name} in {params['directory']}: {exc}")
     if result["moved"] and not result["changed"]:
         module.warn(
-            "The tag of {0} moved from {from} to {to}; pull: always imports it".format(asked.told, **result["moved"])
+            "The tag of {0} moved from {from} to {to}; pull: always imports it".format(
+                asked.public_source, **result["moved"]
+            )
         )
     module.exit_json(diff={"before": result.pop("before"), "after": result["image"]}, **result)
 

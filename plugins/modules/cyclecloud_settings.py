@@ -132,7 +132,11 @@ ca:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server import CycleServer, shown, wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server import (
+    CycleServer,
+    server_request,
+    shown,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import SPEC, Cli, CliError, Json
 
 TLS = {
@@ -146,7 +150,7 @@ TLS = {
 
 def bring(module: AnsibleModule) -> Json:
     params = module.params
-    tls = wanted(params["tls"], params["hostname"], params["names"])
+    tls = server_request(params["tls"], params["hostname"], params["names"])
     server = CycleServer(Cli(params), params["state_dir"])
     if not server.cli.installed() and not module.check_mode:
         raise CliError(f"{server.cli.server_program} is not there: install the package first")

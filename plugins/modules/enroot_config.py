@@ -184,7 +184,11 @@ def bring(module: AnsibleModule) -> dict[str, t.Any]:
         if profile:
             host.load_profile()
         host.prove()
-    diff = [*owned.differences(changes), *enroot_config.differences(hooks), *enroot_config.told({**closed, **lost})]
+    diff = [
+        *owned.differences(changes),
+        *enroot_config.differences(hooks),
+        *enroot_config.setting_differences({**closed, **lost}),
+    ]
     return {"changed": bool(todo or closed or lost or profile), "findings": owned.told(findings), "diff": diff}
 
 

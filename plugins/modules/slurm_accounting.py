@@ -180,7 +180,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    wanted = acct.WantedAccounting(*(module.params[key] for key in ("cluster", "qos", "accounts", "users")))
+    wanted = acct.AccountingRequest(*(module.params[key] for key in ("cluster", "qos", "accounts", "users")))
     sacctmgr = module.get_bin_path("sacctmgr", required=not module.check_mode) or "sacctmgr"
     with tempfile.TemporaryDirectory(dir=module.tmpdir) as place:
         conf = Path(place) / "slurm.conf"

@@ -154,7 +154,7 @@ def refuse(module: AnsibleModule, now: t.Mapping[str, str], files: t.Mapping[str
     """Fail if these files must not be written."""
     wrong = problems(files["slurm.conf"]) or problems_beside(files) or parse_with_slurm(module, files)
     cold = change.state_left_behind(now["slurm.conf"], files["slurm.conf"], state_written)
-    wrong += [text for text in (cold, change.lost(now, files)) if text]
+    wrong += [text for text in (cold, change.lost_plugins(now, files)) if text]
     if wrong:
         module.fail_json(msg=f"Refusing to write {module.params['path']}: {'; '.join(wrong)}", problems=wrong)
 

@@ -312,9 +312,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job import (
     JobClient,
+    JobRequest,
     JobSpec,
     JobTimeoutError,
-    JobWanted,
     arguments,
     ensure,
     remove,
@@ -347,7 +347,7 @@ def main() -> None:
     environment = {key: str(value) for key, value in module.params["environment"].items()}
     values = {key: module.params[key] for key in JobSpec._fields}
     spec = JobSpec(**{**values, "script": values["script"] or "", "environment": environment})
-    wish = JobWanted(module.params["state"], module.params["timeout"], module.params["poll"], module.check_mode)
+    request = JobRequest(module.params["state"], module.params["timeout"], module.params["poll"], module.check_mode)
 
     def run(argv: list[str]) -> tuple[int, str, str]:
         extra = environment if argv[0] == "sbatch" else {"SLURM_TIME_FORMAT": TIME_FORMAT}
@@ -361,14 +361,14 @@ def main() -> None:
         return path or handle.name
 
     try:
-        if wish.poll <= 0:
-            raise SlurmError(f"poll must be more than 0 seconds, not {wish.poll:g}")
-        if not wish.dry and spec.record and not Path(spec.record).parent.is_dir():
+        if request.poll <= 0:
+            raise SlurmError(f"poll must be more than 0 seconds, not {request.poll:g}")
+        if not request.dry and spec.record and not Path(spec.record).parent.is_dir():
             raise SlurmError(f"the directory of record {spec.record} does not exist")
-        if wish.state == "absent":
-            changed, cancelled = remove(JobClient(run), spec, wish)
+        if request.state == "absent":
+            changed, cancelled = remove(JobClient(run), spec, request)
             module.exit_json(changed=changed, cancelled=cancelled, job=None)
-        changed, job = ensure(JobClient(run), spec, wish, write)
+        changed, job = ensure(JobClient(run), spec, request, write)
     except JobTimeoutError as exc:
         ending = tail(exc.job.output) if exc.job else ""
         found: dict[str, t.Any] = {"job": exc.job.as_dict(), "output_tail": ending} if exc.job else {}

@@ -101,7 +101,7 @@ def main() -> None:
     params = module.params
     base, config = Path(params["directory"]), Path(params["config"])
     try:
-        source = state.place((config / "slurm.conf").read_text())
+        source = state.state_directory((config / "slurm.conf").read_text())
         record = state.latest(base, params["target"])
         changed = record.get("marks") != state.marks(source)
         if changed and module.check_mode:

@@ -122,7 +122,7 @@ def main() -> None:
         problems = state.read(config, stage, there)
         problems += state.lacking(state.plugins((config / "slurm.conf").read_text()), names)
         here = Path("/", *there.relative_to(stage / "root").parts)
-        lost = state.lost((path.stem for path in here.glob("*.so")), names)
+        lost = state.lost_plugins((path.stem for path in here.glob("*.so")), names)
     except (state.TrialError, OSError) as exc:
         module.fail_json(msg=f"The new release cannot be tried: {exc}")
     finally:

@@ -233,8 +233,8 @@ def main() -> None:
     )
     try:
         facts = extras.facts_of(request.python)
-        where = extras.place(request, facts)
-        found = extras.kept(where)
+        where = extras.wheel_dir(request, facts)
+        found = extras.stored_manifest(where)
         changed = found is None
         if changed and not module.check_mode:
             if not params["archive"]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Role assignments: looked for first, made under names that are the same in every run. Private."""
+"""Role assignments: found where they exist, else made under names that are the same in every run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ROLES = {
     "Storage Blob Data Contributor": "ba92f5b4-2d11-453d-a403-e96b0029c9fe",
     "Storage Blob Data Reader": "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1",
 }
-_PLACE = "providers/Microsoft.Authorization"
+_PROVIDER = "providers/Microsoft.Authorization"
 
 
-class WantedAssignment(t.NamedTuple):
-    """Who shall have which role where. In check mode a principal that does not exist yet is empty."""
+class AssignmentRequest(t.NamedTuple):
+    """Which principal shall have which role at which scope. In check mode one that does not exist yet is empty."""
 
     scope: str
     role: str
@@ -39,67 +39,67 @@ class WantedAssignment(t.NamedTuple):
 
     @property
     def name(self) -> str:
-        """The same for the same wish; another principal gets another, for an assignment cannot change hands."""
+        """Return a name that follows from scope, role and principal: an assignment cannot get another principal."""
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.scope}|{self.definition}|{self.principal}".lower()))
 
     @property
     def path(self) -> str:
-        return f"{self.scope}/{_PLACE}/roleAssignments/{self.name}"
+        return f"{self.scope}/{_PROVIDER}/roleAssignments/{self.name}"
 
     def body(self, subscription: str) -> dict[str, t.Any]:
         properties = {
-            "roleDefinitionId": f"/subscriptions/{subscription}/{_PLACE}/roleDefinitions/{self.definition}",
+            "roleDefinitionId": f"/subscriptions/{subscription}/{_PROVIDER}/roleDefinitions/{self.definition}",
             "principalId": self.principal,
             "principalType": self.kind,
         }
         return {"properties": {**properties, **({"description": self.description} if self.description else {})}}
 
 
-def refusals(wishes: t.Iterable[WantedAssignment]) -> list[str]:
+def refusals(requests: t.Iterable[AssignmentRequest]) -> list[str]:
     """Return roles that are neither known by name nor given as an identifier."""
-    told = []
-    for wish in wishes:
+    messages = []
+    for request in requests:
         try:
-            uuid.UUID(wish.definition)
+            uuid.UUID(request.definition)
         except ValueError:
-            told.append(
-                f"role {wish.role} is not known: give the identifier of its definition, or one of {', '.join(ROLES)}"
+            messages.append(
+                f"role {request.role} is not known: give the identifier of its definition, or one of {', '.join(ROLES)}"
             )
-    return sorted(set(told))
+    return sorted(set(messages))
 
 
-def match(wish: WantedAssignment, listed: t.Iterable[t.Mapping[str, t.Any]]) -> str:
-    """Return the assignment that fulfils a wish, under whatever name; nothing if there is none."""
-    for one in listed:
-        properties = one.get("properties") or {}
+def match(request: AssignmentRequest, listed: t.Iterable[t.Mapping[str, t.Any]]) -> str:
+    """Return the id of the listed assignment that fulfils the request, under whatever name; empty without one."""
+    for assignment in listed:
+        properties = assignment.get("properties") or {}
         if (
-            str(properties.get("scope", "")).rstrip("/").lower() == wish.scope.rstrip("/").lower()
-            and str(properties.get("roleDefinitionId", "")).rsplit("/", 1)[-1].lower() == wish.definition
-            and str(properties.get("principalId", "")).lower() == wish.principal.lower()
+            str(properties.get("scope", "")).rstrip("/").lower() == request.scope.rstrip("/").lower()
+            and str(properties.get("roleDefinitionId", "")).rsplit("/", 1)[-1].lower() == request.definition
+            and str(properties.get("principalId", "")).lower() == request.principal.lower()
         ):
-            return str(one.get("id") or "")
+            return str(assignment.get("id") or "")
     return ""
 
 
-def find(arm: t.Any, wish: WantedAssignment) -> str:
-    """Ask for it."""
-    if not wish.principal:
+def find(arm: t.Any, request: AssignmentRequest) -> str:
+    """Return the id of the assignment that Azure has already, or an empty text."""
+    if not request.principal:
         return ""
-    query = {"$filter": f"principalId eq '{wish.principal}'"}
-    return match(wish, arm.items(f"{wish.scope}/{_PLACE}/roleAssignments", VERSION, **query))
+    query = {"$filter": f"principalId eq '{request.principal}'"}
+    return match(request, arm.items(f"{request.scope}/{_PROVIDER}/roleAssignments", VERSION, **query))
 
 
-def make(arm: t.Any, wish: WantedAssignment, wait: t.Callable[[], bool]) -> str:
-    """Make it. A principal that was made just now may not be known everywhere yet; wait() says whether to try again."""
+def make(arm: t.Any, request: AssignmentRequest, wait: t.Callable[[], bool]) -> str:
+    """Make the assignment. A new principal may not be known everywhere yet; wait() says whether to try again."""
     while True:
-        status, document = arm.send("PUT", wish.path, VERSION, wish.body(arm.subscription))
+        status, document = arm.send("PUT", request.path, VERSION, request.body(arm.subscription))
         if status < 400:
-            return str(document.get("id") or wish.path)
-        told = client.told(document)
-        if "RoleAssignmentExists" in told:
-            there = find(arm, wish)
-            if there:
-                return there
-        if "PrincipalNotFound" not in told or not wait():
-            what = f"{wish.role} for {wish.principal} on {wish.scope}"
-            raise AzureError(client.explain(f"{what} was answered {status}: {told}"))
+            return str(document.get("id") or request.path)
+        error = client.error_text(document)
+        if "RoleAssignmentExists" in error:
+            existing = find(arm, request)
+            if existing:
+                return existing
+        if "PrincipalNotFound" not in error or not wait():
+            subject = f"{request.role} for {request.principal} on {request.scope}"
+            raise AzureError(client.explain(f"{subject} was answered {status}: {error}"))

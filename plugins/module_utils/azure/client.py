@@ -13,7 +13,7 @@ import traceback
 import typing as t
 from pathlib import Path
 
-# How the modules are told which Azure to talk to: the same options and variables as azure.azcollection.
+# Options and variables that choose subscription, identity and cloud, the same as those of azure.azcollection.
 
 
 _TEXT = {"type": "str"}
@@ -53,11 +53,11 @@ _TRUE = ("1", "on", "t", "true", "y", "yes")
 
 
 class AzureError(Exception):
-    """Azure cannot be asked or does not do it; the text is fit for the user."""
+    """Azure cannot be reached or refuses the request; the text is fit for the user."""
 
 
 class AzureSettings(t.NamedTuple):
-    """Which identity asks which Azure."""
+    """The identity that logs in, and the subscription and cloud that it uses."""
 
     source: str
     subscription: str
@@ -75,34 +75,34 @@ def read_settings(
     params: t.Mapping[str, t.Any], environ: t.Mapping[str, str], home: Path | None = None
 ) -> AzureSettings:
     """Join options, variables and ``~/.azure/credentials`` in the order in which azure.azcollection does."""
-    said = {name: str(value) for name, value in _joined(params, environ, home).items() if value not in (None, "")}
-    if not said.get("subscription_id"):
+    values = {name: str(value) for name, value in _joined(params, environ, home).items() if value not in (None, "")}
+    if not values.get("subscription_id"):
         raise AzureError("Which subscription? Set AZURE_SUBSCRIPTION_ID or the option subscription_id.")
     return AzureSettings(
-        _source(said),
-        said["subscription_id"],
-        said.get("tenant", ""),
-        said.get("client_id", ""),
-        said.get("secret", ""),
-        said.get("x509_certificate_path", ""),
-        said.get("cloud_environment", "AzureCloud"),
-        said.get("adfs_authority_url", ""),
-        said.get("cert_validation_mode", "validate") == "validate",
-        said.get("disable_instance_discovery", "").lower() not in _TRUE,
+        _source(values),
+        values["subscription_id"],
+        values.get("tenant", ""),
+        values.get("client_id", ""),
+        values.get("secret", ""),
+        values.get("x509_certificate_path", ""),
+        values.get("cloud_environment", "AzureCloud"),
+        values.get("adfs_authority_url", ""),
+        values.get("cert_validation_mode", "validate") == "validate",
+        values.get("disable_instance_discovery", "").lower() not in _TRUE,
     )
 
 
 def _joined(params: t.Mapping[str, t.Any], environ: t.Mapping[str, str], home: Path | None) -> dict[str, t.Any]:
-    given = {name: params[name] for name in SPEC if params.get(name) is not None}
+    options = {name: params[name] for name in SPEC if params.get(name) is not None}
     variables = {name: environ.get(variable) for name, variable in _VARIABLES.items() if environ.get(variable)}
-    source = given.get("auth_source") or variables.get("auth_source") or "auto"
-    profile = given.get("profile") or variables.get("profile")
+    source = options.get("auth_source") or variables.get("auth_source") or "auto"
+    profile = options.get("profile") or variables.get("profile")
     if source == "env":
-        given = {}
+        options = {}
     file = _profile(home, profile or "default") if profile or source == "credential_file" else {}
-    if not file and source == "auto" and not ({**variables, **given}).get("subscription_id"):
+    if not file and source == "auto" and not ({**variables, **options}).get("subscription_id"):
         file = _profile(home, "default")
-    return {**file, **({} if source == "credential_file" else variables), **given, "auth_source": source}
+    return {**file, **({} if source == "credential_file" else variables), **options, "auth_source": source}
 
 
 def _profile(home: Path | None, name: str) -> dict[str, str]:
@@ -114,14 +114,14 @@ def _profile(home: Path | None, name: str) -> dict[str, str]:
     return {key: value for key, value in parser[name].items() if key in SPEC} if name in parser else {}
 
 
-def _source(said: t.Mapping[str, str]) -> str:
-    source = said.get("auth_source", "auto")
+def _source(values: t.Mapping[str, str]) -> str:
+    source = values.get("auth_source", "auto")
     if source in ("cli", "msi"):
         return source
-    if said.get("client_id") and said.get("tenant"):
-        if said.get("secret"):
+    if values.get("client_id") and values.get("tenant"):
+        if values.get("secret"):
             return "secret"
-        if said.get("x509_certificate_path"):
+        if values.get("x509_certificate_path"):
             return "certificate"
     if source == "auto":
         return "cli"
@@ -144,7 +144,7 @@ def endpoints(answer: t.Any, url: str) -> tuple[str, str]:
         raise AzureError(f"{url} does not describe a cloud: authentication.loginEndpoint is missing") from exc
 
 
-# What Azure's errors mean and what to do about them. No I/O.
+# What Azure's errors mean and what to do about them.
 
 
 _PREFLIGHT = "azure_compute_preflight tells the numbers."
@@ -211,8 +211,8 @@ def explain(text: str) -> str:
     return clean if not advice or advice in clean else f"{clean.rstrip('. ')}. What to do: {advice}"
 
 
-def told(document: t.Any) -> str:
-    """Return what an error document of Azure says, with the details in which the cause often hides."""
+def error_text(document: t.Any) -> str:
+    """Return the messages of an error document of Azure, with the details in which the cause often hides."""
     error = document.get("error") if isinstance(document, dict) else None
     if isinstance(error, str):
         return f"{error}: {document.get('error_description', '')}".rstrip(": ")
@@ -222,11 +222,11 @@ def told(document: t.Any) -> str:
 def _parts(error: t.Any, depth: int) -> t.Iterator[str]:
     if not isinstance(error, dict) or not depth:
         return
-    said = ": ".join(str(error[key]) for key in ("code", "message") if error.get(key))
-    if said:
-        yield said
-    for more in error.get("additionalInfo") or []:
-        info = more.get("info") if isinstance(more, dict) else None
+    message = ": ".join(str(error[key]) for key in ("code", "message") if error.get(key))
+    if message:
+        yield message
+    for entry in error.get("additionalInfo") or []:
+        info = entry.get("info") if isinstance(entry, dict) else None
         if isinstance(info, dict) and info.get("policyDefinitionDisplayName"):
             yield f"policy {info['policyDefinitionDisplayName']!r}"
     for detail in error.get("details") or []:
@@ -260,7 +260,7 @@ PATIENCE = 7200
 
 
 def credential(settings: AzureSettings, authority: str) -> t.Any:
-    """Return what gives tokens."""
+    """Return the credential that the settings name."""
     extra: Json = {} if settings.verify else {"connection_verify": False}
     if settings.source == "cli":
         return AzureCliCredential()
@@ -273,7 +273,7 @@ def credential(settings: AzureSettings, authority: str) -> t.Any:
 
 
 def connect(params: t.Mapping[str, t.Any]) -> Arm:
-    """Return Azure as the options of a module say. No token is asked for yet."""
+    """Return the resource manager that the options of a module name. No token is fetched yet."""
     settings = read_settings(params, os.environ)
     if settings.cloud in CLOUDS:
         return Arm(settings, *CLOUDS[settings.cloud])
@@ -333,11 +333,11 @@ class Arm:
         kind: str = "",
     ) -> t.Any:
         url = path if path.startswith("https://") else self.manager + path
-        given = {"api-version": version, **(query or {})} if version else {}
-        load: Json = {} if body is None else {"json": body}
+        parameters = {"api-version": version, **(query or {})} if version else {}
+        payload: Json = {} if body is None else {"json": body}
         if content is not None:
-            load = {"content": content, "headers": {"Content-Type": kind}}
-        request = HttpRequest(method, url, params=given, **load)
+            payload = {"content": content, "headers": {"Content-Type": kind}}
+        request = HttpRequest(method, url, params=parameters, **payload)
         try:
             return self._client.send_request(request, _return_pipeline_response=True)
         except LibraryError as exc:
@@ -351,31 +351,31 @@ class Arm:
         return self._good("GET", path, status, document)
 
     def items(self, path: str, version: str, **query: str) -> list[Json]:
-        """Return all pages of a listing; what is not there has none."""
-        found: list[Json] = []
+        """Return the entries of all pages of a listing; none where the listed resource does not exist."""
+        records: list[Json] = []
         status, page = self.send("GET", path, version, query=query)
         while status != 404:
             self._good("GET", path, status, page)
-            found += page.get("value") or []
+            records += page.get("value") or []
             if not page.get("nextLink"):
                 break
             status, page = self.send("GET", page["nextLink"], "")
-        return found
+        return records
 
     def post(self, path: str, version: str, body: t.Any = None) -> Json:
-        """Act, and wait until it is done."""
+        """Call an action of a resource, and wait until it is done."""
         return self._change("POST", path, version, body)
 
     def put(self, path: str, version: str, body: t.Any) -> Json:
-        """Make or replace, and wait until it is done."""
+        """Make or replace a resource, and wait until it is done."""
         return self._change("PUT", path, version, body)
 
     def patch(self, path: str, version: str, body: t.Any) -> Json:
-        """Change parts, and wait until it is done."""
+        """Change parts of a resource, and wait until it is done."""
         return self._change("PATCH", path, version, body)
 
     def delete(self, path: str, version: str) -> bool:
-        """Delete, and wait until it is gone. False says that it was gone."""
+        """Delete a resource and wait until it is gone; return False where it did not exist."""
         answer = self._raw("DELETE", path, version, None)
         if answer.http_response.status_code in (204, 404):
             return False
@@ -383,7 +383,7 @@ class Arm:
         return True
 
     def upload(self, path: str, version: str, content: bytes, kind: str) -> Json:
-        """Replace what is no JSON, and wait until it is done."""
+        """Replace content that is not JSON, such as a runbook, and wait until it is done."""
         return self._wait("PUT", path, self._raw("PUT", path, version, None, content=content, kind=kind))
 
     def _change(self, method: str, path: str, version: str, body: t.Any) -> Json:
@@ -405,13 +405,13 @@ class Arm:
     @staticmethod
     def _good(method: str, path: str, status: int, document: Json) -> Json:
         if status >= 400:
-            raise AzureError(explain(f"{method} {path} was answered {status}: {told(document)}"))
+            raise AzureError(explain(f"{method} {path} was answered {status}: {error_text(document)}"))
         return document
 
 
 def _document(response: t.Any) -> Json:
     try:
-        found = json.loads(response.text() or "{}")
+        document = json.loads(response.text() or "{}")
     except ValueError:
         return {"error": {"message": response.text()[:500]}}
-    return found if isinstance(found, dict) else {"value": found}
+    return document if isinstance(document, dict) else {"value": document}

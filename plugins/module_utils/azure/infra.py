@@ -15,9 +15,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import ass
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.preflight import region
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import TeardownError
 
-# What a cluster stands on in Azure: names, rules and roles, which follow from the inputs. No I/O.
-
-
 Json = t.Dict[str, t.Any]
 SECRET_TAG = "hpcai-secret-expires"  # noqa: S105
 SSH, CLUSTER_PORT = 22, 9443
@@ -51,7 +48,7 @@ def plan(inputs: t.Mapping[str, t.Any]) -> Json:
         "names": names,
         "ids": ids,
         "resources": _resources(inputs, ids, network),
-        "tags": {name: tags(inputs, one) for name, one in ids.items()},
+        "tags": {name: tags(inputs, identifier) for name, identifier in ids.items()},
         "group_tags": {**tags(inputs, base), **_secret_tag(inputs)},
         "rules": rules(inputs),
         "server_subnet": subnet(ids["server_subnet"]),
@@ -104,7 +101,7 @@ def _ids(inputs: t.Mapping[str, t.Any], base: str, names: Json, network: bool) -
 
 
 def _resources(inputs: t.Mapping[str, t.Any], ids: Json, network: bool) -> Json:
-    """Return what is looked at, by name, each with the version of its interface; `own` is what is made here."""
+    """Return what to read, by name and with its API version (`look`), and which of it is ours to make (`own`)."""
     kinds = {
         "account": "storage",
         "container": "storage",
@@ -118,7 +115,10 @@ def _resources(inputs: t.Mapping[str, t.Any], ids: Json, network: bool) -> Json:
         "account": bool(inputs["existing_storage_account_id"]),
         "locker_identity": bool(inputs["existing_locker_identity_id"]),
     }
-    look = {name: {"id": one, "api_version": _VERSIONS[kinds.get(name, "network")]} for name, one in ids.items()}
+    look = {
+        name: {"id": identifier, "api_version": _VERSIONS[kinds.get(name, "network")]}
+        for name, identifier in ids.items()
+    }
     return {
         "look": look,
         "own": [name for name in ids if not theirs.get(name)],
@@ -131,7 +131,7 @@ def tags(inputs: t.Mapping[str, t.Any], identifier: str) -> Json:
     ours = {
         ownership.CLUSTER_TAG: str(inputs["cluster"]),
         ownership.CREATOR_TAG: ownership.CREATOR,
-        ownership.OWN_TAG: ownership.own(identifier),
+        ownership.OWN_TAG: ownership.own_name(identifier),
     }
     return {**(inputs["tags"] or {}), **ours}
 
@@ -142,14 +142,14 @@ def _secret_tag(inputs: t.Mapping[str, t.Any]) -> Json:
     return {SECRET_TAG: str(expires)} if expires and used else {}
 
 
-def subnet(place: str) -> Json:
-    """Take the identifier of a subnet apart."""
-    parts = place.split("/")
+def subnet(identifier: str) -> Json:
+    """Return group, network and name from the identifier of a subnet; empty where it is none."""
+    parts = identifier.split("/")
     return {"resource_group": parts[4], "vnet": parts[8], "name": parts[10]} if len(parts) == 11 else {}
 
 
 def rules(inputs: t.Mapping[str, t.Any]) -> Json:
-    """Return the inbound rules of both groups. Azure's own rules let a whole network in, so the last one closes."""
+    """Return the inbound rules of both security groups; the last denies all, as Azure's own admit the whole network."""
     sources = list(inputs["allowed_sources"])
     clusters = sorted(str(prefix) for name, prefix in (inputs["subnets"] or {}).items() if name != "server")
     server = [_rule("cyclecloud-from-nodes", 100, clusters, [CLUSTER_PORT])]
@@ -184,30 +184,34 @@ def _rule(
 
 def roles(inputs: t.Mapping[str, t.Any], principal: str, locker: str) -> list[Json]:
     """Return who needs which role where."""
-    made = plan(inputs)
+    planned = plan(inputs)
     above = f"/subscriptions/{inputs['subscription']}"
     narrow = inputs["role_scope"] == "resource_group"
-    scope = made["base"] if narrow else above
-    wishes = [(scope, "Contributor", principal), (scope, "Storage Blob Data Contributor", principal)]
+    scope = planned["base"] if narrow else above
+    needed = [(scope, "Contributor", principal), (scope, "Storage Blob Data Contributor", principal)]
     if narrow:
-        wishes.append((above, "Reader", principal))
+        needed.append((above, "Reader", principal))
         outside = (
-            sorted({made["ids"]["compute_subnet"], made["ids"]["server_subnet"]}) if not made["own_network"] else []
+            sorted({planned["ids"]["compute_subnet"], planned["ids"]["server_subnet"]})
+            if not planned["own_network"]
+            else []
         )
-        wishes += [(place, "Network Contributor", principal) for place in outside]
-        account = made["ids"]["account"]
-        if not account.lower().startswith(made["base"].lower() + "/"):
-            wishes.append((account, "Storage Blob Data Contributor", principal))
-        identity = made["ids"]["locker_identity"]
-        if not identity.lower().startswith(made["base"].lower() + "/"):
-            wishes.append((identity, assignments.OPERATOR, principal))
-    wishes.append((made["ids"]["account"], "Storage Blob Data Reader", locker))
-    # By these words a teardown finds it even when its principal is gone.
-    words = f"{ownership.CREATOR} {inputs['cluster']}"
-    return [{"scope": place, "role": role, "principal": who, "description": words} for place, role, who in wishes]
+        needed += [(target, "Network Contributor", principal) for target in outside]
+        account = planned["ids"]["account"]
+        if not account.lower().startswith(planned["base"].lower() + "/"):
+            needed.append((account, "Storage Blob Data Contributor", principal))
+        identity = planned["ids"]["locker_identity"]
+        if not identity.lower().startswith(planned["base"].lower() + "/"):
+            needed.append((identity, assignments.OPERATOR, principal))
+    needed.append((planned["ids"]["account"], "Storage Blob Data Reader", locker))
+    # By this description a teardown finds the assignment even when its principal is gone.
+    note = f"{ownership.CREATOR} {inputs['cluster']}"
+    return [
+        {"scope": target, "role": role, "principal": holder, "description": note} for target, role, holder in needed
+    ]
 
 
-# What of the inputs of role azure_infra cannot be meant. No I/O.
+# What is wrong with the inputs of role azure_infra.
 
 
 # Azure itself writes some of these in lower case.
@@ -236,41 +240,47 @@ _PORTS = range(1, 65536)
 
 def refusals(inputs: t.Mapping[str, t.Any], now: datetime.datetime) -> list[str]:
     """Return every problem, each with the input that has it."""
-    told = []
-    for name, (pattern, meant) in _PATTERNS.items():
+    messages = []
+    for name, (pattern, accepted) in _PATTERNS.items():
         if not re.fullmatch(pattern, str(inputs[name])):
-            told.append(f"azure_infra_{name} is {str(inputs[name])!r}, and has to be {meant}")
+            messages.append(f"azure_infra_{name} is {str(inputs[name])!r}, and has to be {accepted}")
     if skus.parse(str(inputs["server_image"])) is None:
-        told.append(
+        messages.append(
             f"azure_infra_server_image is {inputs['server_image']!r}, and has to be publisher:offer:sku:version"
         )
     if inputs["existing_server_subnet_id"] and not subnet(str(inputs["existing_server_subnet_id"])):
-        told.append("azure_infra_existing_server_subnet_id has to be the identifier of a subnet")
+        messages.append("azure_infra_existing_server_subnet_id has to be the identifier of a subnet")
     if inputs["existing_server_subnet_id"] and not inputs["existing_subnet_id"]:
-        told.append("azure_infra_existing_server_subnet_id needs azure_infra_existing_subnet_id, too")
-    told += _network(inputs) + _sources(inputs) + _principal(inputs, now) + _expiry(inputs)
-    return told
+        messages.append("azure_infra_existing_server_subnet_id needs azure_infra_existing_subnet_id, too")
+    messages += _network(inputs) + _sources(inputs) + _principal(inputs, now) + _expiry(inputs)
+    return messages
 
 
 def _network(inputs: t.Mapping[str, t.Any]) -> list[str]:
     if inputs["existing_subnet_id"]:
         return []
-    told = []
+    messages = []
     parts = inputs["subnets"] or {}
-    told += [f"azure_infra_subnets needs {name}" for name in ("server", "compute") if name not in parts]
+    messages += [f"azure_infra_subnets needs {name}" for name in ("server", "compute") if name not in parts]
     spaces = [(str(text), _range(text)) for text in inputs["address_space"]]
     subnets = [(str(name), str(text), _range(text)) for name, text in parts.items()]
-    told += [f"azure_infra_address_space: {text} is no address range" for text, one in spaces if one is None]
-    told += [f"azure_infra_subnets: {name} {text} is no address range" for name, text, one in subnets if one is None]
-    good = [(name, one) for name, dummy, one in subnets if one is not None]
-    inside = [one for dummy, one in spaces if one is not None]
-    for index, (name, one) in enumerate(good):
-        if not any(one.version == space.version and one.subnet_of(t.cast(t.Any, space)) for space in inside):
-            told.append(f"azure_infra_subnets: {name} {one} is not inside azure_infra_address_space")
-        told += [
-            f"azure_infra_subnets: {name} and {other} overlap" for other, two in good[index + 1 :] if one.overlaps(two)
+    messages += [
+        f"azure_infra_address_space: {text} is no address range" for text, network in spaces if network is None
+    ]
+    messages += [
+        f"azure_infra_subnets: {name} {text} is no address range" for name, text, network in subnets if network is None
+    ]
+    good = [(name, network) for name, dummy, network in subnets if network is not None]
+    inside = [network for dummy, network in spaces if network is not None]
+    for index, (name, network) in enumerate(good):
+        if not any(network.version == space.version and network.subnet_of(t.cast(t.Any, space)) for space in inside):
+            messages.append(f"azure_infra_subnets: {name} {network} is not inside azure_infra_address_space")
+        messages += [
+            f"azure_infra_subnets: {name} and {other} overlap"
+            for other, other_network in good[index + 1 :]
+            if network.overlaps(other_network)
         ]
-    return told
+    return messages
 
 
 def _range(text: t.Any) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
@@ -281,34 +291,40 @@ def _range(text: t.Any) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 
 def _sources(inputs: t.Mapping[str, t.Any]) -> list[str]:
-    told = []
+    messages = []
     for text in inputs["allowed_sources"]:
-        one = _range(text)
-        if one is None:
-            told.append(f"azure_infra_allowed_sources: {text} is no address range")
-        elif one.prefixlen == 0:
-            told.append(f"azure_infra_allowed_sources: {text} is the whole Internet; name the networks you come from")
+        network = _range(text)
+        if network is None:
+            messages.append(f"azure_infra_allowed_sources: {text} is no address range")
+        elif network.prefixlen == 0:
+            messages.append(
+                f"azure_infra_allowed_sources: {text} is the whole Internet; name the networks you come from"
+            )
     if inputs["public_address"] and not inputs["allowed_sources"]:
-        told.append("azure_infra_public_address is of no use without azure_infra_allowed_sources")
-    told += [f"azure_infra_https_ports: {port} is no port" for port in inputs["https_ports"] if int(port) not in _PORTS]
-    return told
+        messages.append("azure_infra_public_address is of no use without azure_infra_allowed_sources")
+    messages += [
+        f"azure_infra_https_ports: {port} is no port" for port in inputs["https_ports"] if int(port) not in _PORTS
+    ]
+    return messages
 
 
 def _principal(inputs: t.Mapping[str, t.Any], now: datetime.datetime) -> list[str]:
     if inputs["orchestration"] != "service_principal":
         return []
-    given = inputs["service_principal"] or {}
-    told = [
+    principal = inputs["service_principal"] or {}
+    messages = [
         f"azure_infra_service_principal.{name} has to be an identifier"
         for name in ("client_id", "object_id")
-        if not _GUID.fullmatch(str(given.get(name) or ""))
+        if not _GUID.fullmatch(str(principal.get(name) or ""))
     ]
     try:
-        if given.get("secret_expires") and teardown.read_time(str(given["secret_expires"])) <= now:
-            told.append(f"the secret of the service principal expired on {given['secret_expires']}: make a new one")
+        if principal.get("secret_expires") and teardown.read_time(str(principal["secret_expires"])) <= now:
+            messages.append(
+                f"the secret of the service principal expired on {principal['secret_expires']}: make a new one"
+            )
     except TeardownError as exc:
-        told.append(f"azure_infra_service_principal.secret_expires: {exc}")
-    return told
+        messages.append(f"azure_infra_service_principal.secret_expires: {exc}")
+    return messages
 
 
 def _expiry(inputs: t.Mapping[str, t.Any]) -> list[str]:
@@ -320,15 +336,15 @@ def _expiry(inputs: t.Mapping[str, t.Any]) -> list[str]:
 
 
 def warnings(inputs: t.Mapping[str, t.Any], now: datetime.datetime) -> list[str]:
-    """Return what should be known though it stops nothing."""
+    """Return what the user should know though it stops nothing."""
     if inputs["orchestration"] != "service_principal":
         return []
     expires = (inputs["service_principal"] or {}).get("secret_expires")
     if not expires:
         return ["When the secret of the service principal expires is not known; then CycleCloud stops making nodes."]
-    left = (teardown.read_time(str(expires)) - now).days
-    if left > int(inputs["secret_warning_days"]):
+    days = (teardown.read_time(str(expires)) - now).days
+    if days > int(inputs["secret_warning_days"]):
         return []
     return [
-        f"The secret of the service principal expires on {expires}, in {left} days; then CycleCloud stops making nodes."
+        f"The secret of the service principal expires on {expires}, in {days} days; then CycleCloud stops making nodes."
     ]

@@ -1,14 +1,11 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whose a resource is, by tags, and whether it is as it shall be. No I/O."""
+"""Who made a resource, by its tags, and whether it is as requested. No I/O."""
 
 from __future__ import annotations
 
 import typing as t
-
-# Whose a resource is: the tags that tell it, and one that no policy copies. No I/O.
-
 
 CREATOR = "hpcai.gpu_cluster"
 CREATOR_TAG, CLUSTER_TAG = "created-by", "hpcai-cluster"
@@ -18,7 +15,7 @@ CYCLECLOUD_TAG = "clustername"
 _CYCLECLOUD = "cyclecloud/"
 
 
-class Thing(t.NamedTuple):
+class AzureResource(t.NamedTuple):
     """A resource or a resource group as Azure lists it."""
 
     id: str
@@ -35,44 +32,44 @@ class Thing(t.NamedTuple):
         return f"{self.type} {self.name}"
 
 
-def thing(found: t.Mapping[str, t.Any]) -> Thing:
-    """Read one entry of a listing; tags that are null are none."""
-    tags = {str(key).lower(): str(value) for key, value in (found.get("tags") or {}).items()}
-    return Thing(str(found["id"]), str(found.get("type", "")), tags, str(found.get("managedBy") or ""))
+def read_resource(entry: t.Mapping[str, t.Any]) -> AzureResource:
+    """Read one entry of a listing; tags that are null count as none."""
+    tags = {str(key).lower(): str(value) for key, value in (entry.get("tags") or {}).items()}
+    return AzureResource(str(entry["id"]), str(entry.get("type", "")), tags, str(entry.get("managedBy") or ""))
 
 
-def own(identifier: str) -> str:
-    """Return what a resource that we made says of itself: its type and name."""
+def own_name(identifier: str) -> str:
+    """Return the value of the tag that differs from resource to resource: type and name."""
     return "/".join(identifier.rstrip("/").split("/")[-2:])
 
 
-def tagged(found: Thing, cluster: str) -> bool:
-    """Say whether it has the tags of this cluster, from us or from a policy."""
-    return found.tags.get(CREATOR_TAG) == CREATOR and found.tags.get(CLUSTER_TAG) == cluster
+def tagged(resource: AzureResource, cluster: str) -> bool:
+    """Say whether a resource has the tags of this cluster, set by us or copied by a policy."""
+    return resource.tags.get(CREATOR_TAG) == CREATOR and resource.tags.get(CLUSTER_TAG) == cluster
 
 
-def ours(found: Thing, cluster: str) -> bool:
+def ours(group: AzureResource, cluster: str) -> bool:
     """Say whether the collection, or CycleCloud for it, made this resource group for this cluster."""
-    said = _said(found)
-    return tagged(found, cluster) and (said in ("", own(found.id).lower()) or said.startswith(_CYCLECLOUD))
+    tag = _own_tag(group)
+    return tagged(group, cluster) and (tag in ("", own_name(group.id).lower()) or tag.startswith(_CYCLECLOUD))
 
 
-def made(found: Thing, cluster: str, nodes_cluster: str, groups: t.Sequence[Thing]) -> bool:
-    """Say whether we or CycleCloud made this resource for this cluster, whose groups these are.
+def made_for(resource: AzureResource, cluster: str, nodes_cluster: str, groups: t.Sequence[AzureResource]) -> bool:
+    """Say whether we or CycleCloud made this resource for the cluster; `groups` are the cluster's resource groups.
 
-    CycleCloud gives one value to all of its nodes, which is none that a group of ours has.
+    CycleCloud sets one value of our own tag on all of its nodes, and no group of ours has that value.
     """
-    if not tagged(found, cluster):
+    if not tagged(resource, cluster):
         return False
-    if _said(found):
-        return _said(found) in (own(found.id).lower(), f"{_CYCLECLOUD}{nodes_cluster}".lower())
-    home = [group for group in groups if below(found.id, group.id)]
+    if _own_tag(resource):
+        return _own_tag(resource) in (own_name(resource.id).lower(), f"{_CYCLECLOUD}{nodes_cluster}".lower())
+    home = [group for group in groups if below(resource.id, group.id)]
     before = not any(OWN_TAG in group.tags for group in home or groups)  # made when there was no such tag
-    return before or found.tags.get(CYCLECLOUD_TAG) == nodes_cluster
+    return before or resource.tags.get(CYCLECLOUD_TAG) == nodes_cluster
 
 
-def _said(found: Thing) -> str:
-    return found.tags.get(OWN_TAG, "").lower()
+def _own_tag(resource: AzureResource) -> str:
+    return resource.tags.get(OWN_TAG, "").lower()
 
 
 def marked(text: str, cluster: str) -> bool:
@@ -82,50 +79,50 @@ def marked(text: str, cluster: str) -> bool:
 
 
 def below(identifier: str, scope: str) -> bool:
-    """Say whether something is at a scope or inside it."""
+    """Say whether an identifier is that of a scope or of a resource inside it."""
     return f"{identifier}/".lower().startswith(f"{scope.rstrip('/')}/".lower())
 
 
-# Comparing a resource with what it shall be. No I/O.
+# Comparing a resource with the requested one.
 
 
-def fits(wanted: t.Any, there: t.Any) -> bool:
-    """Say whether all that is wanted is there; what else is there does not matter."""
-    if isinstance(wanted, dict):
-        if not isinstance(there, dict):
+def fits(request: t.Any, observed: t.Any) -> bool:
+    """Say whether a resource has all that is requested; what it has besides does not matter."""
+    if isinstance(request, dict):
+        if not isinstance(observed, dict):
             return False
         return all(
-            (_place(value) == _place(there.get(key))) if key == "location" else fits(value, there.get(key))
-            for key, value in wanted.items()
+            (_region(value) == _region(observed.get(key))) if key == "location" else fits(value, observed.get(key))
+            for key, value in request.items()
         )
-    if isinstance(wanted, list):
-        return isinstance(there, list) and len(wanted) == len(there) and all(map(fits, wanted, there))
-    if isinstance(wanted, str) and wanted.startswith("/subscriptions/"):  # of these Azure changes the case
-        return wanted.lower() == str(there).lower()
-    return bool(wanted == there)
+    if isinstance(request, list):
+        return isinstance(observed, list) and len(request) == len(observed) and all(map(fits, request, observed))
+    if isinstance(request, str) and request.startswith("/subscriptions/"):  # of these Azure changes the case
+        return request.lower() == str(observed).lower()
+    return bool(request == observed)
 
 
-def _place(text: t.Any) -> str:
+def _region(text: t.Any) -> str:
     return "".join(str(text).split()).lower()
 
 
-def part(wanted: t.Any, there: t.Any) -> t.Any:
-    """Return of what is there the part that is wanted, for a diff."""
-    if isinstance(wanted, dict) and isinstance(there, dict):
-        return {key: part(value, there[key]) for key, value in wanted.items() if key in there}
-    return there
+def part(request: t.Any, observed: t.Any) -> t.Any:
+    """Return of the observed resource the keys that the request has, for a diff."""
+    if isinstance(request, dict) and isinstance(observed, dict):
+        return {key: part(value, observed[key]) for key, value in request.items() if key in observed}
+    return observed
 
 
-def merge(there: t.Any, wanted: t.Any) -> t.Any:
-    """Return what is there with what is wanted written over it."""
-    if isinstance(wanted, dict) and isinstance(there, dict):
-        return {**there, **{key: merge(there.get(key), value) for key, value in wanted.items()}}
-    return wanted
+def merge(observed: t.Any, request: t.Any) -> t.Any:
+    """Return the observed resource with the request written over it."""
+    if isinstance(request, dict) and isinstance(observed, dict):
+        return {**observed, **{key: merge(observed.get(key), value) for key, value in request.items()}}
+    return request
 
 
-def request(wanted: t.Mapping[str, t.Any], there: t.Mapping[str, t.Any] | None, whole: bool) -> dict[str, t.Any]:
-    """Return what is sent: tags of others stay, and with `whole` everything that is there is sent along."""
-    if there and whole:
-        return t.cast(t.Dict[str, t.Any], merge(dict(there), dict(wanted)))
-    tags = {**((there or {}).get("tags") or {}), **(wanted.get("tags") or {})}
-    return {**wanted, **({"tags": tags} if tags else {})}
+def request_body(body: t.Mapping[str, t.Any], observed: t.Mapping[str, t.Any] | None, whole: bool) -> dict[str, t.Any]:
+    """Return what is sent: tags of others stay, and with `whole` everything that the resource has is sent along."""
+    if observed and whole:
+        return t.cast(t.Dict[str, t.Any], merge(dict(observed), dict(body)))
+    tags = {**((observed or {}).get("tags") or {}), **(body.get("tags") or {})}
+    return {**body, **({"tags": tags} if tags else {})}

@@ -17,9 +17,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.skus impor
     as_dicts,
 )
 
-# Everything that would stop the bring-up, from what was read. No I/O.
-
-
 _HOURS = {"hour": 1, "day": 24, "month": 730}
 _SIGNS = 8
 _UNREADABLE = PreflightFinding(
@@ -32,7 +29,7 @@ _UNREADABLE = PreflightFinding(
 
 
 class ObservedLocation(t.NamedTuple):
-    """What was read of the subscription. None: Azure did not tell."""
+    """What was read of the subscription and one region. Grants are None where Azure does not list them."""
 
     location: str
     skus: t.Mapping[str, Sku]
@@ -63,63 +60,67 @@ def region(text: str) -> str:
 
 
 def refusals(nodes: t.Sequence[NodeGroup]) -> list[str]:
-    """Return what cannot be meant."""
+    """Return what is wrong with the options themselves."""
     names = [node.name for node in nodes]
-    told = [f"node group {name} is there twice" for name in sorted({name for name in names if names.count(name) > 1})]
+    messages = [
+        f"node group {name} is there twice" for name in sorted({name for name in names if names.count(name) > 1})
+    ]
     for node in nodes:
         if node.count < 0:
-            told.append(f"node group {node.name} has count {node.count}")
+            messages.append(f"node group {node.name} has count {node.count}")
         if node.price is not None and node.price < 0:
-            told.append(f"node group {node.name} has price {node.price}")
+            messages.append(f"node group {node.name} has price {node.price}")
         if node.image and not skus.parse(node.image) and not node.image.startswith("/subscriptions/"):
-            told.append(
+            messages.append(
                 f"node group {node.name}: image {node.image} is neither publisher:offer:sku:version nor a resource id"
             )
-    return told
+    return messages
 
 
-def judge(asked: PreflightRequest, seen: ObservedLocation) -> dict[str, t.Any]:
-    """Return findings and facts."""
-    found = _sizes(asked, seen) if seen.readable else [_UNREADABLE]
-    if asked.accept_terms:
-        found = [one._replace(blocks=one.blocks and one.check != "terms") for one in found]
-    found += skus.judge_permissions(seen.grants, asked.scope, asked.actions)
-    found += skus.providers(seen.providers, seen.grants)
-    if seen.group_location and region(seen.group_location) != asked.location:
-        problem = f"The resource group exists in {seen.group_location}, not in {asked.location}."
-        found.append(
-            PreflightFinding("group", asked.scope, problem, "Choose that region, or another name for the group.", True)
+def judge(request: PreflightRequest, observed: ObservedLocation) -> dict[str, t.Any]:
+    """Return findings, and facts about node groups, images and cost."""
+    findings = _sizes(request, observed) if observed.readable else [_UNREADABLE]
+    if request.accept_terms:
+        findings = [finding._replace(blocks=finding.blocks and finding.check != "terms") for finding in findings]
+    findings += skus.judge_permissions(observed.grants, request.scope, request.actions)
+    findings += skus.providers(observed.providers, observed.grants)
+    if observed.group_location and region(observed.group_location) != request.location:
+        problem = f"The resource group exists in {observed.group_location}, not in {request.location}."
+        findings.append(
+            PreflightFinding(
+                "group", request.scope, problem, "Choose that region, or another name for the group.", True
+            )
         )
-    findings = as_dicts(found)
+    records = as_dicts(findings)
     return {
-        "ready": not any(one["blocks"] for one in findings),
-        "findings": findings,
-        "unregistered": sorted(name for name, state in seen.providers.items() if state.lower() != "registered"),
-        "nodes": [_facts(node, seen.skus.get(node.size.lower())) for node in asked.nodes],
-        "images": {urn: _pin(image) for urn, image in sorted(seen.images.items())},
-        "cost": cost(asked.nodes, asked.currency),
+        "ready": not any(finding["blocks"] for finding in records),
+        "findings": records,
+        "unregistered": sorted(name for name, state in observed.providers.items() if state.lower() != "registered"),
+        "nodes": [_facts(node, observed.skus.get(node.size.lower())) for node in request.nodes],
+        "images": {urn: _pin(image) for urn, image in sorted(observed.images.items())},
+        "cost": cost(request.nodes, request.currency),
     }
 
 
-def _sizes(asked: PreflightRequest, seen: ObservedLocation) -> list[PreflightFinding]:
-    found: list[PreflightFinding] = []
-    wants = []
-    for node in asked.nodes:
-        sku = seen.skus.get(node.size.lower())
-        found += skus.judge_size(node, sku, asked.location) + _image_findings(node, sku, seen)
+def _sizes(request: PreflightRequest, observed: ObservedLocation) -> list[PreflightFinding]:
+    findings: list[PreflightFinding] = []
+    demands = []
+    for node in request.nodes:
+        sku = observed.skus.get(node.size.lower())
+        findings += skus.judge_size(node, sku, request.location) + _image_findings(node, sku, observed)
         cores = sku.amount("vCPUs") if sku else None
         if sku and cores:
-            wants.append(skus.Want(node.name, sku.family, cores * node.count, node.spot))
-    return found + skus.headroom(wants, seen.usages, asked.location, asked.quota_blocks)
+            demands.append(skus.CoreDemand(node.name, sku.family, cores * node.count, node.spot))
+    return findings + skus.headroom(demands, observed.usages, request.location, request.quota_blocks)
 
 
-def _image_findings(node: NodeGroup, sku: Sku | None, seen: ObservedLocation) -> list[PreflightFinding]:
+def _image_findings(node: NodeGroup, sku: Sku | None, observed: ObservedLocation) -> list[PreflightFinding]:
     urn = skus.parse(node.image)
     if urn is None:
         return []
-    image = seen.images.get(node.image)
+    image = observed.images.get(node.image)
     if image is None:
-        return [skus.absent(urn, node.name, seen.location, seen.versions.get(node.image, ()))]
+        return [skus.absent(urn, node.name, observed.location, observed.versions.get(node.image, ()))]
     known = skus.facts(sku) if sku else {"generations": [], "architecture": None}
     return skus.judge_image(image, node.name, known["generations"], known["architecture"])
 
@@ -162,7 +163,7 @@ def cost(nodes: t.Iterable[NodeGroup], currency: str) -> dict[str, t.Any]:
     return {**total, "currency": currency, "items": items, "without_price": unknown}
 
 
-# Reads what the preflight judges, by what all releases of azure-mgmt-compute have in common.
+# Reading, with what all releases of azure-mgmt-compute have in common.
 
 
 COMPUTE = "Microsoft.Compute"
@@ -171,18 +172,18 @@ _UNKNOWN = (400, 404, 405)
 
 
 def read(
-    arm: t.Any, compute: t.Any, location: str, nodes: t.Sequence[NodeGroup], asked: t.Mapping[str, t.Any]
+    arm: t.Any, compute: t.Any, location: str, nodes: t.Sequence[NodeGroup], params: t.Mapping[str, t.Any]
 ) -> ObservedLocation:
-    """Ask for all of it; nothing is changed."""
-    providers = {namespace: _provider(arm, namespace) for namespace in asked["providers"]}
-    group = _group(arm, asked["resource_group"])
-    grants = _grants(arm, asked["resource_group"] if group else "")
+    """Read sizes, quota, images, permissions and providers; nothing is changed."""
+    providers = {namespace: _provider(arm, namespace) for namespace in params["providers"]}
+    group = _group(arm, params["resource_group"])
+    grants = _grants(arm, params["resource_group"] if group else "")
     # The library would register the provider by itself, which is a change.
     readable = providers.get(COMPUTE, "Registered").lower() in ("registered", "")
     if not nodes or not readable:
         return ObservedLocation(location, {}, [], {}, {}, grants, providers, group, readable)
     sizes = _skus(compute, location, {node.size.lower() for node in nodes})
-    usages = [_usage(one) for one in compute.usage.list(location)]
+    usages = [_usage(usage) for usage in compute.usage.list(location)]
     return ObservedLocation(location, sizes, usages, *_images(arm, compute, location, nodes), grants, providers, group)
 
 
@@ -190,48 +191,50 @@ def _images(
     arm: t.Any, compute: t.Any, location: str, nodes: t.Iterable[NodeGroup]
 ) -> tuple[dict[str, list[str]], dict[str, skus.Image]]:
     versions: dict[str, list[str]] = {}
-    found: dict[str, skus.Image] = {}
+    images: dict[str, skus.Image] = {}
     for text in sorted({node.image for node in nodes}):
         urn = skus.parse(text)
         if urn:
             versions[text] = _versions(compute, location, urn)
             number = skus.resolve(urn, versions[text])
             if number:
-                found[text] = _read_image(arm, compute, location, urn._replace(version=number))
-    return versions, found
+                images[text] = _read_image(arm, compute, location, urn._replace(version=number))
+    return versions, images
 
 
-def _usage(one: t.Any) -> skus.Usage:
-    shown = one.name.localized_value or one.name.value
-    return skus.Usage(one.name.value, shown, skus.number(one.current_value), skus.number(one.limit))
+def _usage(usage: t.Any) -> skus.Usage:
+    shown = usage.name.localized_value or usage.name.value
+    return skus.Usage(usage.name.value, shown, skus.number(usage.current_value), skus.number(usage.limit))
 
 
-def _skus(compute: t.Any, location: str, wanted: set[str]) -> dict[str, Sku]:
-    if not wanted:
+def _skus(compute: t.Any, location: str, names: set[str]) -> dict[str, Sku]:
+    if not names:
         return {}
     listed = compute.resource_skus.list(filter=f"location eq '{location}'")
-    sizes = (one for one in listed if one.resource_type == "virtualMachines" and one.name.lower() in wanted)
-    return {one.name.lower(): _sku(one, location) for one in sizes}
+    sizes = (sku for sku in listed if sku.resource_type == "virtualMachines" and sku.name.lower() in names)
+    return {sku.name.lower(): _sku(sku, location) for sku in sizes}
 
 
-def _sku(one: t.Any, location: str) -> Sku:
-    places = [place for place in one.location_info or [] if (place.location or "").lower() == location]
-    zones = {zone for place in places for zone in place.zones or []}
-    capabilities = {pair.name: str(pair.value) for pair in one.capabilities or []}
+def _sku(sku: t.Any, location: str) -> Sku:
+    infos = [info for info in sku.location_info or [] if (info.location or "").lower() == location]
+    zones = {zone for info in infos for zone in info.zones or []}
+    capabilities = {pair.name: str(pair.value) for pair in sku.capabilities or []}
     return Sku(
-        one.name, one.family or "", capabilities, tuple(sorted(zones)), tuple(map(_restriction, one.restrictions or []))
+        sku.name, sku.family or "", capabilities, tuple(sorted(zones)), tuple(map(_restriction, sku.restrictions or []))
     )
 
 
-def _restriction(one: t.Any) -> Restriction:
-    info = one.restriction_info
-    kind, reason = (str(getattr(said, "value", said) or "") for said in (one.type, one.reason_code))
+def _restriction(restriction: t.Any) -> Restriction:
+    info = restriction.restriction_info
+    kind, reason = (str(getattr(value, "value", value) or "") for value in (restriction.type, restriction.reason_code))
     return Restriction(kind, reason, tuple((info.zones if info else None) or ()))
 
 
 def _versions(compute: t.Any, location: str, urn: skus.Urn) -> list[str]:
     try:
-        return [one.name for one in compute.virtual_machine_images.list(location, urn.publisher, urn.offer, urn.sku)]
+        return [
+            image.name for image in compute.virtual_machine_images.list(location, urn.publisher, urn.offer, urn.sku)
+        ]
     except Exception as exc:
         # A publisher, offer or sku that does not exist is a finding, not a failure.
         if getattr(exc, "status_code", None) in _UNKNOWN:
@@ -240,16 +243,16 @@ def _versions(compute: t.Any, location: str, urn: skus.Urn) -> list[str]:
 
 
 def _read_image(arm: t.Any, compute: t.Any, location: str, urn: skus.Urn) -> skus.Image:
-    one = compute.virtual_machine_images.get(location, *urn)
-    plan = one.plan and {"name": one.plan.name, "product": one.plan.product, "publisher": one.plan.publisher}
+    image = compute.virtual_machine_images.get(location, *urn)
+    plan = image.plan and {"name": image.plan.name, "product": image.plan.product, "publisher": image.plan.publisher}
     generation, architecture = (
-        str(getattr(said, "value", said) or "") for said in (one.hyper_v_generation, one.architecture)
+        str(getattr(value, "value", value) or "") for value in (image.hyper_v_generation, image.architecture)
     )
     return skus.Image(urn, plan, generation, architecture, _accepted(arm, plan) if plan else None)
 
 
 def terms(subscription: str, plan: t.Mapping[str, str]) -> str:
-    """Return where the agreement to a plan is."""
+    """Return the path of the agreement to a plan."""
     return (
         f"/subscriptions/{subscription}/providers/Microsoft.MarketplaceOrdering/offerTypes/virtualmachine/publishers/"
         f"{plan['publisher']}/offers/{plan['product']}/plans/{plan['name']}/agreements/current"
@@ -262,20 +265,20 @@ def _accepted(arm: t.Any, plan: t.Mapping[str, str]) -> bool | None:
 
 
 def _group(arm: t.Any, name: str) -> str:
-    """Return where the resource group is, or nothing if there is none yet."""
-    found = arm.get(f"/subscriptions/{arm.subscription}/resourcegroups/{name}", PROVIDERS_API) if name else None
-    return str((found or {}).get("location") or "")
+    """Return the location of the resource group, empty if there is none yet."""
+    group = arm.get(f"/subscriptions/{arm.subscription}/resourcegroups/{name}", PROVIDERS_API) if name else None
+    return str((group or {}).get("location") or "")
 
 
 def _grants(arm: t.Any, group: str) -> list[skus.Grant] | None:
     base = f"/subscriptions/{arm.subscription}" + (f"/resourceGroups/{group}" if group else "")
     path = f"{base}/providers/Microsoft.Authorization/permissions"
     status, page = arm.send("GET", path, PERMISSIONS_API)
-    found: list[t.Mapping[str, t.Any]] = []
+    entries: list[t.Mapping[str, t.Any]] = []
     while status < min(_UNKNOWN):
-        found += page.get("value") or []
+        entries += page.get("value") or []
         if not page.get("nextLink"):
-            return skus.grants(found)
+            return skus.grants(entries)
         status, page = arm.send("GET", page["nextLink"], "")
     return None
 
@@ -285,7 +288,7 @@ def _provider(arm: t.Any, namespace: str) -> str:
     return str(document.get("registrationState") or "") if status < min(_UNKNOWN) else ""
 
 
-# From the options of the preflight to its answer.
+# The options of the preflight, and its result.
 
 
 MISSING = ""
@@ -320,8 +323,8 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
 }
 
 
-def ask(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return the answer of the module."""
+def run_preflight(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the result of module azure_compute_preflight."""
     nodes = [NodeGroup(**{name: node[name] for name in NODE}) for node in params["nodes"]]
     refused = refusals(nodes)
     if refused:
@@ -330,15 +333,15 @@ def ask(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     arm = client.connect(params)
     compute = arm.library(ComputeManagementClient)
     try:
-        seen = read(arm, compute, location, nodes, params)
+        observed = read(arm, compute, location, nodes, params)
     except LibraryError as exc:
         raise client.AzureError(client.explain(str(exc))) from exc
     scope = f"/subscriptions/{arm.subscription}"
-    if seen.group_location:
+    if observed.group_location:
         scope += f"/resourceGroups/{params['resource_group']}"
     needed = {action: role for action, role in skus.NEEDED.items() if params["assignments"] or action != skus.ASSIGN}
-    asked = PreflightRequest(
+    request = PreflightRequest(
         nodes, location, scope, params["quota_blocks"], params["currency"], needed, params["accept_terms"]
     )
-    result = judge(asked, seen)
+    result = judge(request, observed)
     return {**result, "text": skus.text(result["findings"])}

@@ -9,8 +9,6 @@ import dataclasses
 import re
 import typing as t
 
-# What is wrong before it is tried. No I/O.
-
 
 class PreflightFinding(t.NamedTuple):
     """One thing that would stop the bring-up, or that a person should know."""
@@ -23,17 +21,19 @@ class PreflightFinding(t.NamedTuple):
 
 
 def as_dicts(findings: t.Iterable[PreflightFinding]) -> list[dict[str, t.Any]]:
-    """Return them for the user, first those that block."""
-    return [finding._asdict() for finding in sorted(set(findings), key=lambda one: (not one.blocks, *map(str, one)))]
+    """Return the findings as dictionaries, first those that block."""
+    return [
+        finding._asdict() for finding in sorted(set(findings), key=lambda entry: (not entry.blocks, *map(str, entry)))
+    ]
 
 
 def text(findings: t.Iterable[t.Mapping[str, t.Any]]) -> list[str]:
-    """Return one line for each."""
+    """Return one line for each finding."""
     form = "{weight}: {check} of {subject}: {problem} {action}"
-    return [form.format(weight="BLOCKS" if one["blocks"] else "warns", **one) for one in findings]
+    return [form.format(weight="BLOCKS" if finding["blocks"] else "warns", **finding) for finding in findings]
 
 
-# What a VM size is and whether it can be had here. No I/O.
+# VM sizes.
 
 
 class Restriction(t.NamedTuple):
@@ -60,13 +60,13 @@ class Sku(t.NamedTuple):
             return None
 
     def flag(self, capability: str) -> bool | None:
-        said = self.capabilities.get(capability, "").lower()
-        return {"true": True, "false": False}.get(said)
+        value = self.capabilities.get(capability, "").lower()
+        return {"true": True, "false": False}.get(value)
 
 
 @dataclasses.dataclass(frozen=True)
 class NodeGroup:
-    """A group of equal nodes, as asked for."""
+    """A requested group of equal nodes."""
 
     name: str
     size: str
@@ -87,13 +87,13 @@ _REASONS = {
 
 
 def zones_left(sku: Sku) -> list[str]:
-    """Return the zones in which it can be had."""
-    gone = {zone for one in sku.restrictions if one.kind == "Zone" for zone in one.zones}
-    return sorted(set(sku.zones) - gone)
+    """Return the zones that no restriction closes."""
+    closed = {zone for restriction in sku.restrictions if restriction.kind == "Zone" for zone in restriction.zones}
+    return sorted(set(sku.zones) - closed)
 
 
 def facts(sku: Sku) -> dict[str, t.Any]:
-    """Return what a cluster wants to know of a size; None is unknown."""
+    """Return the capabilities of a size that matter to a cluster; None is unknown."""
     nvme = sku.amount("NvmeDiskSizeInMiB")
     return {
         "family": sku.family,
@@ -109,21 +109,21 @@ def facts(sku: Sku) -> dict[str, t.Any]:
 
 
 def judge_size(node: NodeGroup, sku: Sku | None, location: str) -> list[PreflightFinding]:
-    """Return what stands against a group of nodes of this size."""
+    """Return the findings against a group of nodes of this size."""
 
     def finding(problem: str, action: str, blocks: bool = True) -> PreflightFinding:
         return PreflightFinding("size", node.name, f"{node.size} in {location} {problem}", action, blocks)
 
     if sku is None:
         return [finding("is not offered.", "Check how it is written (az vm list-skus), or choose another region.")]
-    found = []
-    for one in sku.restrictions:
-        if one.kind == "Location":
-            action = _REASONS.get(one.reason, "Choose another region.")
-            found.append(finding(f"is closed to this subscription ({one.reason}).", action))
-    found += [finding(*pair) for pair in _zones(node, sku)]
-    found += [finding(*triple) for triple in _capabilities(node, sku)]
-    return found
+    findings = []
+    for restriction in sku.restrictions:
+        if restriction.kind == "Location":
+            action = _REASONS.get(restriction.reason, "Choose another region.")
+            findings.append(finding(f"is closed to this subscription ({restriction.reason}).", action))
+    findings += [finding(*pair) for pair in _zones(node, sku)]
+    findings += [finding(*triple) for triple in _capabilities(node, sku)]
+    return findings
 
 
 def _zones(node: NodeGroup, sku: Sku) -> t.Iterator[tuple[str, str]]:
@@ -138,18 +138,18 @@ def _zones(node: NodeGroup, sku: Sku) -> t.Iterator[tuple[str, str]]:
 def _capabilities(node: NodeGroup, sku: Sku) -> t.Iterator[tuple[str, str, bool]]:
     known = facts(sku)
     for name in ("gpus", "rdma", "nvme"):
-        wanted, real = getattr(node, name), known[name]
-        if wanted is None or wanted == real:
+        expected, actual = getattr(node, name), known[name]
+        if expected is None or expected == actual:
             continue
-        if real is None:
+        if actual is None:
             yield (
-                f"does not say what {name} it has; expected was {wanted}.",
+                f"does not say what {name} it has; expected was {expected}.",
                 "Look at its page in Azure's documentation.",
                 False,
             )
         else:
             yield (
-                f"has {name} {real}; expected was {wanted}.",
+                f"has {name} {actual}; expected was {expected}.",
                 "Choose another size, or correct what is expected.",
                 True,
             )
@@ -159,7 +159,7 @@ def _capabilities(node: NodeGroup, sku: Sku) -> t.Iterator[tuple[str, str, bool]
         yield "does not say how many cores it has, so quota is not checked.", "Compare it with the portal.", False
 
 
-# Names and versions of marketplace images. No I/O.
+# Marketplace images.
 
 
 _URN = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+:[\w.-]+")
@@ -193,12 +193,12 @@ def parse(text: str) -> Urn | None:
 
 
 def order(version: str) -> tuple[tuple[int, int, str], ...]:
-    """Return what versions are sorted by: as numbers where they are numbers, so 9 comes before 10."""
+    """Return a sort key for versions that compares numbers as numbers, so 9 comes before 10."""
     return tuple((1, int(part), "") if part.isdigit() else (0, 0, part) for part in version.split("."))
 
 
 def resolve(urn: Urn, versions: t.Iterable[str]) -> str | None:
-    """Return the version that is meant, or None where there is none."""
+    """Return the version that a URN names, the newest for `latest`, or None where Azure does not have it."""
     known = sorted(versions, key=order)
     if urn.version.lower() == "latest":
         return known[-1] if known else None
@@ -206,7 +206,7 @@ def resolve(urn: Urn, versions: t.Iterable[str]) -> str | None:
 
 
 def absent(urn: Urn, subject: str, location: str, versions: t.Iterable[str]) -> PreflightFinding:
-    """Return what is told when there is no such version."""
+    """Return the finding for an image version that does not exist."""
     newest = sorted(versions, key=order)[-3:]
     if not newest:
         action = "Check publisher, offer and sku (az vm image list-skus)."
@@ -218,26 +218,26 @@ def absent(urn: Urn, subject: str, location: str, versions: t.Iterable[str]) -> 
 def judge_image(
     image: Image, subject: str, generations: t.Sequence[str], architecture: str | None
 ) -> list[PreflightFinding]:
-    """Return what stands against an image on a size."""
-    found = []
+    """Return the findings against an image on a size."""
+    findings = []
     urn = str(image.urn)
     if image.architecture and architecture and image.architecture.lower() != architecture.lower():
         problem = f"{urn} is for {image.architecture}, the size is {architecture}."
-        found.append(PreflightFinding("image", subject, problem, "Choose an image of that architecture.", True))
-    if image.generation and generations and image.generation.upper() not in {one.upper() for one in generations}:
+        findings.append(PreflightFinding("image", subject, problem, "Choose an image of that architecture.", True))
+    if image.generation and generations and image.generation.upper() not in {name.upper() for name in generations}:
         problem = f"{urn} is of generation {image.generation}, the size starts only {', '.join(generations)}."
-        found.append(PreflightFinding("image", subject, problem, "Choose the other generation of the image.", True))
+        findings.append(PreflightFinding("image", subject, problem, "Choose the other generation of the image.", True))
     if image.plan and not image.accepted:
-        place = f"{image.plan['publisher']}:{image.plan['product']}:{image.plan['name']}"
+        offer = f"{image.plan['publisher']}:{image.plan['product']}:{image.plan['name']}"
         known = "are not accepted" if image.accepted is False else "cannot be read"
         action = (
             f"Accept them (az vm image terms accept --urn {urn}), or let the role do it where it has an option for it."
         )
-        found.append(PreflightFinding("terms", subject, f"The terms of {place} {known}.", action, True))
-    return found
+        findings.append(PreflightFinding("terms", subject, f"The terms of {offer} {known}.", action, True))
+    return findings
 
 
-# Numbers of cores: what is asked for, what is free, and what that means. No I/O.
+# Quota of cores.
 
 
 REGIONAL, SPOT = "cores", "lowprioritycores"
@@ -253,7 +253,7 @@ class Usage(t.NamedTuple):
     limit: int
 
 
-class Want(t.NamedTuple):
+class CoreDemand(t.NamedTuple):
     """Cores that a group of nodes needs; the family is that of its size."""
 
     group: str
@@ -263,7 +263,7 @@ class Want(t.NamedTuple):
 
 
 def key(name: str) -> str:
-    """Return what names of families have in common: two interfaces write them with other blanks and cases."""
+    """Return a family's name without blanks and in lower case: two of Azure's interfaces write it differently."""
     return "".join(name.split()).lower()
 
 
@@ -275,21 +275,23 @@ def number(value: t.Any) -> int:
         return 0
 
 
-def headroom(wants: t.Sequence[Want], usages: t.Iterable[Usage], location: str, block: bool) -> list[PreflightFinding]:
-    """Compare what is wanted with every limit that applies: the family's, the region's, and that of all Spot."""
+def headroom(
+    demands: t.Sequence[CoreDemand], usages: t.Iterable[Usage], location: str, block: bool
+) -> list[PreflightFinding]:
+    """Compare the demand with each limit that applies: the family's and the region's, or that of Spot."""
     known = {key(usage.name): usage for usage in usages}
-    asked: dict[str, tuple[str, int, list[str]]] = {}
-    for want in wants:
-        limits = [(SPOT, "Total Regional Spot vCPUs")] if want.spot else [(key(want.family), want.family)]
-        for limit, shown in limits + ([] if want.spot else [(REGIONAL, "Total Regional vCPUs")]):
-            dummy, cores, groups = asked.get(limit, ("", 0, []))
-            asked[limit] = (shown, cores + want.cores, [*groups, want.group])
-    found = []
-    for limit, (shown, cores, groups) in sorted(asked.items()):
+    totals: dict[str, tuple[str, int, list[str]]] = {}
+    for demand in demands:
+        limits = [(SPOT, "Total Regional Spot vCPUs")] if demand.spot else [(key(demand.family), demand.family)]
+        for limit, shown in limits + ([] if demand.spot else [(REGIONAL, "Total Regional vCPUs")]):
+            dummy, cores, groups = totals.get(limit, ("", 0, []))
+            totals[limit] = (shown, cores + demand.cores, [*groups, demand.group])
+    findings = []
+    for limit, (shown, cores, groups) in sorted(totals.items()):
         finding = _judge(known.get(limit), shown, cores, groups, location)
         if finding:
-            found.append(finding._replace(blocks=finding.blocks and block))
-    return found
+            findings.append(finding._replace(blocks=finding.blocks and block))
+    return findings
 
 
 def _judge(
@@ -311,7 +313,7 @@ def _judge(
     return PreflightFinding("quota", subject, problem, _ASK.format(need=cores - free, what=what), True)
 
 
-# Whether an identity may do what is planned. No I/O.
+# Permissions and resource providers.
 
 
 ASSIGN = "Microsoft.Authorization/roleAssignments/write"
@@ -339,7 +341,7 @@ class Grant(t.NamedTuple):
 
 def grants(items: t.Iterable[t.Mapping[str, t.Any]]) -> list[Grant]:
     """Read the listing of permissions."""
-    return [Grant(tuple(item.get("actions") or ()), tuple(item.get("notActions") or ())) for item in items]
+    return [Grant(tuple(entry.get("actions") or ()), tuple(entry.get("notActions") or ())) for entry in items]
 
 
 def matches(pattern: str, action: str) -> bool:
@@ -347,56 +349,58 @@ def matches(pattern: str, action: str) -> bool:
     return re.fullmatch(re.escape(pattern).replace("\\*", ".*"), action, re.IGNORECASE) is not None
 
 
-def allowed(action: str, given: t.Iterable[Grant]) -> bool:
-    """Say whether one grant allows it: what a grant takes out, another may still give."""
+def allowed(action: str, granted: t.Iterable[Grant]) -> bool:
+    """Say whether any grant allows the action: what one grant excludes, another may still give."""
     return any(
-        any(matches(pattern, action) for pattern in one.actions)
-        and not any(matches(pattern, action) for pattern in one.without)
-        for one in given
+        any(matches(pattern, action) for pattern in grant.actions)
+        and not any(matches(pattern, action) for pattern in grant.without)
+        for grant in granted
     )
 
 
 def judge_permissions(
-    given: t.Sequence[Grant] | None, scope: str, needed: t.Mapping[str, str] | None = None
+    granted: t.Sequence[Grant] | None, scope: str, needed: t.Mapping[str, str] | None = None
 ) -> list[PreflightFinding]:
-    """Return what is missing. None says that Azure did not tell what there is."""
-    if given is None:
+    """Return a finding for each missing permission. `granted` is None where Azure does not list the grants."""
+    if granted is None:
         problem = f"Azure does not tell what the identity may do on {scope}."
         return [
             PreflightFinding(
                 "permissions", scope, problem, "Nothing has to be done; a missing right shows when it is needed.", False
             )
         ]
-    found = []
+    findings = []
     for action, role in sorted((NEEDED if needed is None else needed).items()):
-        if not allowed(action, given):
-            found.append(_missing(action, role, scope, given))
-    return found
+        if not allowed(action, granted):
+            findings.append(_missing(action, role, scope, granted))
+    return findings
 
 
-def _missing(action: str, role: str, scope: str, given: t.Sequence[Grant]) -> PreflightFinding:
-    taken = sorted({pattern for one in given for pattern in one.without if matches(pattern, action)})
-    why = f" ({', '.join(taken)} is taken out of the role it has)" if taken and _given(action, given) else ""
+def _missing(action: str, role: str, scope: str, granted: t.Sequence[Grant]) -> PreflightFinding:
+    excluded = sorted({pattern for grant in granted for pattern in grant.without if matches(pattern, action)})
+    why = (
+        f" ({', '.join(excluded)} is taken out of the role it has)" if excluded and _grants_any(action, granted) else ""
+    )
     advice = f"Have the role {role}, or Owner, assigned on {scope}."
     if action == ASSIGN:
         advice += " Contributor lacks it. Or have somebody make them, and set azure_infra_role_assignments: false."
     return PreflightFinding("permissions", scope, f"The identity may not do {action}{why}.", advice, True)
 
 
-def _given(action: str, given: t.Sequence[Grant]) -> bool:
-    return any(matches(pattern, action) for one in given for pattern in one.actions)
+def _grants_any(action: str, granted: t.Sequence[Grant]) -> bool:
+    return any(matches(pattern, action) for grant in granted for pattern in grant.actions)
 
 
-def providers(states: t.Mapping[str, str], given: t.Sequence[Grant] | None) -> list[PreflightFinding]:
+def providers(states: t.Mapping[str, str], granted: t.Sequence[Grant] | None) -> list[PreflightFinding]:
     """Return providers that are not registered; they stop only those who may not register them."""
-    found = []
+    findings = []
     for namespace, state in sorted(states.items()):
         if state.lower() == "registered":
             continue
-        may = given is None or allowed(f"{namespace}/register/action", given)
+        may = granted is None or allowed(f"{namespace}/register/action", granted)
         problem = f"{namespace} is {state or 'unknown'} in this subscription."
         action = "It is registered when it is needed, which takes some minutes." if may else (
             f"The identity may not register it: have somebody run az provider register --namespace {namespace}."
         )  # fmt: skip
-        found.append(PreflightFinding("provider", namespace, problem, action, not may))
-    return found
+        findings.append(PreflightFinding("provider", namespace, problem, action, not may))
+    return findings

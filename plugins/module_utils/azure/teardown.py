@@ -16,17 +16,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership 
     CLUSTER_TAG,
     CYCLECLOUD_TAG,
     OWN_TAG,
-    Thing,
+    AzureResource,
     below,
-    made,
+    made_for,
     marked,
     ours,
+    read_resource,
     tagged,
-    thing,
 )
-
-# What of a subscription belongs to a cluster, what goes with it and what forbids that. No I/O.
-
 
 _LOCKS = "/providers/microsoft.authorization/locks/"
 # First what holds others: a network interface goes after its machine, a network after everything in it.
@@ -56,14 +53,14 @@ class ObservedSubscription(t.NamedTuple):
     """What was read of a subscription: locks and role assignments as Azure writes them."""
 
     subscription: str
-    groups: t.Sequence[Thing]
-    resources: t.Sequence[Thing]
+    groups: t.Sequence[AzureResource]
+    resources: t.Sequence[AzureResource]
     locks: t.Sequence[t.Mapping[str, t.Any]] = ()
     assignments: t.Sequence[t.Mapping[str, t.Any]] = ()
 
 
 class TeardownRequest(t.NamedTuple):
-    """Whose cluster goes, and what the user knows about it."""
+    """The cluster to remove: its names in our tags and in CycleCloud's, ids allowed or recorded, principals."""
 
     cluster: str
     nodes_cluster: str
@@ -73,7 +70,7 @@ class TeardownRequest(t.NamedTuple):
 
 
 class TeardownPlan(t.NamedTuple):
-    """Ids of what goes, in this order, and why it may not."""
+    """Ids of what is deleted, contents of the groups, and refusals that forbid the teardown."""
 
     assignments: list[str]
     locks: list[str]
@@ -84,116 +81,124 @@ class TeardownPlan(t.NamedTuple):
     notes: list[str]
 
 
-def plan(seen: ObservedSubscription, asked: TeardownRequest) -> TeardownPlan:
-    """Say what goes: groups and resources with our tags, and what of theirs would outlive them."""
-    groups = [group for group in seen.groups if ours(group, asked.cluster)]
-    inside = [found for found in seen.resources if any(below(found.id, group.id) for group in groups)]
-    loose = [found for found in seen.resources if found not in inside and mine(found, asked, groups)]
-    going = [found.id for found in [*groups, *loose]]
-    locks, refusals = _locks(seen, going, asked.cluster)
-    refusals += _strangers(inside, asked, groups)
-    contents = {group.name: sorted(found.label for found in inside if below(found.id, group.id)) for group in groups}
+def plan(observed: ObservedSubscription, request: TeardownRequest) -> TeardownPlan:
+    """Plan the teardown: groups and resources with our tags, and locks and role assignments that would outlive them."""
+    groups = [group for group in observed.groups if ours(group, request.cluster)]
+    inside = [resource for resource in observed.resources if any(below(resource.id, group.id) for group in groups)]
+    loose = [
+        resource for resource in observed.resources if resource not in inside and of_cluster(resource, request, groups)
+    ]
+    going = [resource.id for resource in [*groups, *loose]]
+    locks, refusals = _locks(observed, going, request.cluster)
+    refusals += _strangers(inside, request, groups)
+    contents = {
+        group.name: sorted(resource.label for resource in inside if below(resource.id, group.id)) for group in groups
+    }
     return TeardownPlan(
-        assignments=_owned_assignments(seen, asked),
+        assignments=_owned_assignments(observed, request),
         locks=locks,
         resources=_ordered(loose),
         groups=sorted(group.id for group in groups),
         contents=contents,
         refusals=refusals,
-        notes=_notes(seen, asked, going),
+        notes=_notes(observed, request, going),
     )
 
 
-def mine(found: Thing, asked: TeardownRequest, groups: t.Sequence[Thing]) -> bool:
-    """Say whether a resource is of the cluster."""
-    return made(found, asked.cluster, asked.nodes_cluster, groups)
+def of_cluster(resource: AzureResource, request: TeardownRequest, groups: t.Sequence[AzureResource]) -> bool:
+    """Say whether a resource belongs to the cluster."""
+    return made_for(resource, request.cluster, request.nodes_cluster, groups)
 
 
-def _locks(seen: ObservedSubscription, going: t.Sequence[str], cluster: str) -> tuple[list[str], list[str]]:
+def _locks(observed: ObservedSubscription, going: t.Sequence[str], cluster: str) -> tuple[list[str], list[str]]:
     """Split the locks in our way into those that are ours and refusals for all others."""
-    mine, refusals = [], []
-    for lock in seen.locks:
+    own, refusals = [], []
+    for lock in observed.locks:
         identifier = str(lock["id"])
         scope = identifier[: identifier.lower().rindex(_LOCKS)]
-        if not any(below(one, scope) or below(scope, one) for one in going):
+        if not any(below(target, scope) or below(scope, target) for target in going):
             continue
-        said = lock.get("properties") or {}
-        if marked(str(said.get("notes") or ""), cluster):
-            mine.append(identifier)
+        properties = lock.get("properties") or {}
+        if marked(str(properties.get("notes") or ""), cluster):
+            own.append(identifier)
             continue
-        kind, note = said.get("level", "a lock"), said.get("notes") or "no note"
+        kind, note = properties.get("level", "a lock"), properties.get("notes") or "no note"
         refusals.append(
             f"{kind} lock {identifier.rsplit('/', 1)[-1]} on {scope} is not ours ({note}): ask who set it; it goes with"
             f" az lock delete --ids {identifier}"
         )
-    return sorted(mine), sorted(refusals)
+    return sorted(own), sorted(refusals)
 
 
-def _strangers(inside: t.Sequence[Thing], asked: TeardownRequest, groups: t.Sequence[Thing]) -> list[str]:
-    known = {found.id.lower() for found in inside if _belongs(found, asked, groups)}
+def _strangers(
+    inside: t.Sequence[AzureResource], request: TeardownRequest, groups: t.Sequence[AzureResource]
+) -> list[str]:
+    known = {resource.id.lower() for resource in inside if _belongs(resource, request, groups)}
     for dummy in range(3):  # a disk of a machine of a scale set
-        known |= {found.id.lower() for found in inside if _owner(found) & known}
-    allowed = {one.lower() for one in asked.also}
-    left = [found for found in inside if found.id.lower() not in known | allowed]
-    return [_stranger(found, asked.cluster) for found in sorted(left, key=lambda one: one.id)]
+        known |= {resource.id.lower() for resource in inside if _owner(resource) & known}
+    allowed = {identifier.lower() for identifier in request.also}
+    strangers = [resource for resource in inside if resource.id.lower() not in known | allowed]
+    return [_stranger(resource, request.cluster) for resource in sorted(strangers, key=lambda entry: entry.id)]
 
 
-def _stranger(found: Thing, cluster: str) -> str:
+def _stranger(resource: AzureResource, cluster: str) -> str:
     why = "neither we nor CycleCloud made it"
-    what = "move it elsewhere, or add its id to azure_teardown_also to have it deleted, too"
-    if tagged(found, cluster):
+    advice = "move it elsewhere, or add its id to azure_teardown_also to have it deleted, too"
+    if tagged(resource, cluster):
         why = f"of our tags it has all but its own name in {OWN_TAG}, as if a policy had copied them"
-        what += "; what provision.yml made in an earlier version gets that tag from its next run"
-    return f"{found.id} ({found.type}) is in a group that would be deleted, but {why}: {what}"
+        advice += "; what provision.yml made in an earlier version gets that tag from its next run"
+    return f"{resource.id} ({resource.type}) is in a group that would be deleted, but {why}: {advice}"
 
 
-def _belongs(found: Thing, asked: TeardownRequest, groups: t.Sequence[Thing]) -> bool:
-    return found.tags.get(CYCLECLOUD_TAG) == asked.nodes_cluster or mine(found, asked, groups)
+def _belongs(resource: AzureResource, request: TeardownRequest, groups: t.Sequence[AzureResource]) -> bool:
+    return resource.tags.get(CYCLECLOUD_TAG) == request.nodes_cluster or of_cluster(resource, request, groups)
 
 
-def _owner(found: Thing) -> set[str]:
-    """Return what a resource hangs on: what manages it and what its name is below."""
-    parts = found.id.lower().split("/")
+def _owner(resource: AzureResource) -> set[str]:
+    """Return the ids of what a resource depends on: what manages it, and its parents."""
+    parts = resource.id.lower().split("/")
     parents = {"/".join(parts[:end]) for end in range(9, len(parts), 2)}
-    return parents | ({found.managed_by.lower()} if found.managed_by else set())
+    return parents | ({resource.managed_by.lower()} if resource.managed_by else set())
 
 
-def _owned_assignments(seen: ObservedSubscription, asked: TeardownRequest) -> list[str]:
-    """Return those of our principals, those that say they are ours, and those that were recorded; none twice."""
-    recorded = {one.lower() for one in asked.recorded}
-    wanted = []
-    for found in seen.assignments:
-        said = found.get("properties") or {}
-        known = said.get("principalId") in asked.principals or str(found["id"]).lower() in recorded
-        if known or marked(str(said.get("description") or ""), asked.cluster):
-            wanted.append(str(found["id"]))
-    return sorted(set(wanted))
+def _owned_assignments(observed: ObservedSubscription, request: TeardownRequest) -> list[str]:
+    """Return assignments of our principals, with our description, or recorded by an earlier run; none twice."""
+    recorded = {identifier.lower() for identifier in request.recorded}
+    owned = []
+    for assignment in observed.assignments:
+        properties = assignment.get("properties") or {}
+        known = properties.get("principalId") in request.principals or str(assignment["id"]).lower() in recorded
+        if known or marked(str(properties.get("description") or ""), request.cluster):
+            owned.append(str(assignment["id"]))
+    return sorted(set(owned))
 
 
-def _ordered(loose: t.Iterable[Thing]) -> list[str]:
+def _ordered(loose: t.Iterable[AzureResource]) -> list[str]:
     """Return ids so that what uses something goes before it; children go with their parents."""
     rank = {kind: index for index, kind in enumerate(_ORDER)}
-    ids = {found.id.lower() for found in loose}
-    alone = [found for found in loose if not _owner(found._replace(managed_by="")) & ids]
-    return [found.id for found in sorted(alone, key=lambda one: (rank.get(one.type.lower(), -1), one.id))]
+    ids = {resource.id.lower() for resource in loose}
+    alone = [resource for resource in loose if not _owner(resource._replace(managed_by="")) & ids]
+    return [resource.id for resource in sorted(alone, key=lambda entry: (rank.get(entry.type.lower(), -1), entry.id))]
 
 
-def _notes(seen: ObservedSubscription, asked: TeardownRequest, going: t.Sequence[str]) -> list[str]:
-    """Say what has tags of the cluster elsewhere: CycleCloud's is its to delete, and costs money if it does not."""
-    told = []
-    for found in sorted(seen.resources, key=lambda one: one.id):
-        if any(below(found.id, one) for one in going):
+def _notes(observed: ObservedSubscription, request: TeardownRequest, going: t.Sequence[str]) -> list[str]:
+    """Say which resources elsewhere have tags of the cluster; what CycleCloud leaves there goes on costing money."""
+    notes = []
+    for resource in sorted(observed.resources, key=lambda entry: entry.id):
+        if any(below(resource.id, entry) for entry in going):
             continue
-        if found.tags.get(CYCLECLOUD_TAG) == asked.nodes_cluster:
-            who = f"CycleCloud's tag of {asked.nodes_cluster}, outside our groups: gone with the cluster, or left"
+        if resource.tags.get(CYCLECLOUD_TAG) == request.nodes_cluster:
+            description = (
+                f"CycleCloud's tag of {request.nodes_cluster}, outside our groups: gone with the cluster, or left"
+            )
         else:
-            who = f"tags of {asked.cluster}, but not its own name in {OWN_TAG}: left, as somebody else's"
-        if found.tags.get(CYCLECLOUD_TAG) == asked.nodes_cluster or tagged(found, asked.cluster):
-            told.append(f"{found.id} has {who}")
-    return told
+            description = f"tags of {request.cluster}, but not its own name in {OWN_TAG}: left, as somebody else's"
+        if resource.tags.get(CYCLECLOUD_TAG) == request.nodes_cluster or tagged(resource, request.cluster):
+            notes.append(f"{resource.id} has {description}")
+    return notes
 
 
-# Reads what there is of a cluster in a subscription.
+# Reading what a subscription has of a cluster.
 
 
 RESOURCES = "2021-04-01"
@@ -210,7 +215,7 @@ _PRINCIPALS = {
 
 
 class ArmReader(t.Protocol):
-    """What of Azure is needed here; what is not there reads as None or as nothing."""
+    """The calls to Azure that a teardown needs; what does not exist reads as None or as an empty list."""
 
     subscription: str
 
@@ -221,76 +226,81 @@ class ArmReader(t.Protocol):
         """Return all pages of a listing."""
 
     def delete(self, path: str, version: str) -> bool:
-        """Delete a resource and wait; False says that it was gone."""
+        """Delete a resource and wait; False where it did not exist."""
 
 
-def asked(params: t.Mapping[str, t.Any]) -> TeardownRequest:
-    """Read the options that the modules share."""
+def teardown_request(params: t.Mapping[str, t.Any]) -> TeardownRequest:
+    """Return the request that the options of the teardown modules make."""
     name = params["cluster"]
     return TeardownRequest(name, params["nodes_cluster"] or name, params["also"], params["role_assignments"])
 
 
-def groups(arm: ArmReader) -> list[Thing]:
+def groups(arm: ArmReader) -> list[AzureResource]:
     """Return all resource groups of the subscription."""
-    return [thing(found) for found in arm.items(f"/subscriptions/{arm.subscription}/resourcegroups", RESOURCES)]
+    return [read_resource(entry) for entry in arm.items(f"/subscriptions/{arm.subscription}/resourcegroups", RESOURCES)]
 
 
-def read_subscription(arm: ArmReader, wanted: TeardownRequest) -> tuple[ObservedSubscription, TeardownRequest]:
-    """Return what there is, and what is asked completed by the principals of the cluster."""
+def read_subscription(arm: ArmReader, request: TeardownRequest) -> tuple[ObservedSubscription, TeardownRequest]:
+    """Return what the subscription has of the cluster, and the request completed by the cluster's principals."""
     base = f"/subscriptions/{arm.subscription}"
-    known = [group for group in groups(arm) if ours(group, wanted.cluster)]
-    resources = _resources(arm, known, wanted)
-    principals = _principals(arm, resources, known, wanted)
+    own_groups = [group for group in groups(arm) if ours(group, request.cluster)]
+    resources = _resources(arm, own_groups, request)
+    principals = _principals(arm, resources, own_groups, request)
     locks = arm.items(f"{base}/providers/Microsoft.Authorization/locks", LOCKS)
-    seen = ObservedSubscription(arm.subscription, known, resources, locks, _listed_assignments(arm, base, principals))
-    return seen, wanted._replace(principals=frozenset(principals))
+    observed = ObservedSubscription(
+        arm.subscription, own_groups, resources, locks, _listed_assignments(arm, base, principals)
+    )
+    return observed, request._replace(principals=frozenset(principals))
 
 
-def _resources(arm: ArmReader, known: t.Iterable[Thing], wanted: TeardownRequest) -> list[Thing]:
+def _resources(arm: ArmReader, own_groups: t.Iterable[AzureResource], request: TeardownRequest) -> list[AzureResource]:
     """Return what is in our groups, and what has our tag or CycleCloud's anywhere."""
     base = f"/subscriptions/{arm.subscription}"
-    listed = [found for group in known for found in arm.items(f"{group.id}/resources", RESOURCES)]
-    for tag, value in ((CLUSTER_TAG, wanted.cluster), ("ClusterName", wanted.nodes_cluster)):
+    listed = [entry for group in own_groups for entry in arm.items(f"{group.id}/resources", RESOURCES)]
+    for tag, value in ((CLUSTER_TAG, request.cluster), ("ClusterName", request.nodes_cluster)):
         quoted = value.replace("'", "''")
         query = {"$filter": f"tagName eq '{tag}' and tagValue eq '{quoted}'"}
         listed += arm.items(f"{base}/resources", RESOURCES, **query)
     # A listing by tag may leave out tags and owners; the entry with more of both is the better one.
-    found: dict[str, Thing] = {}
-    for entry in map(thing, listed):
-        before = found.get(entry.id.lower())
+    by_id: dict[str, AzureResource] = {}
+    for entry in map(read_resource, listed):
+        before = by_id.get(entry.id.lower())
         if before is None or len(entry.tags) > len(before.tags):
-            found[entry.id.lower()] = entry._replace(
+            by_id[entry.id.lower()] = entry._replace(
                 managed_by=entry.managed_by or (before.managed_by if before else "")
             )
-    return list(found.values())
+    return list(by_id.values())
 
 
 def _principals(
-    arm: ArmReader, resources: t.Iterable[Thing], known: t.Sequence[Thing], wanted: TeardownRequest
+    arm: ArmReader,
+    resources: t.Iterable[AzureResource],
+    own_groups: t.Sequence[AzureResource],
+    request: TeardownRequest,
 ) -> set[str]:
     """Return the identities that go with the cluster: a group of ours takes all in it along."""
     principals = set()
-    for found in resources:
-        going = any(below(found.id, group.id) for group in known) or mine(found, wanted, known)
-        version = _PRINCIPALS.get(found.type.lower())
+    for resource in resources:
+        going = any(below(resource.id, group.id) for group in own_groups) or of_cluster(resource, request, own_groups)
+        version = _PRINCIPALS.get(resource.type.lower())
         if not (going and version):
             continue
-        whole = arm.get(found.id, version) or {}
-        for place in (whole.get("identity") or {}, whole.get("properties") or {}):
-            principals.add(str(place.get("principalId") or ""))
+        document = arm.get(resource.id, version) or {}
+        for section in (document.get("identity") or {}, document.get("properties") or {}):
+            principals.add(str(section.get("principalId") or ""))
     return principals - {""}
 
 
 def _listed_assignments(arm: ArmReader, base: str, principals: t.Iterable[str]) -> list[dict[str, t.Any]]:
-    """Return the subscription's, and those of our principals also above it; none twice."""
+    """Return the subscription's role assignments, and those of our principals also above it; none twice."""
     path = f"{base}/providers/Microsoft.Authorization/roleAssignments"
     listed = arm.items(path, ASSIGNMENTS)
     for principal in sorted(principals):
         listed += arm.items(path, ASSIGNMENTS, **{"$filter": f"principalId eq '{principal}'"})
-    return list({str(found["id"]).lower(): found for found in listed}.values())
+    return list({str(assignment["id"]).lower(): assignment for assignment in listed}.values())
 
 
-# Deletes what a plan names, one by one; what is gone already counts as done.
+# Deleting what a plan names, one by one; what is gone already counts as done.
 
 
 # In this order: an assignment outlives its identity as an orphan, and a lock keeps everything.
@@ -312,7 +322,7 @@ class DeletedResource(t.NamedTuple):
 
 
 def targets(plan: TeardownPlan, parts: t.Collection[str]) -> list[str]:
-    """Return what goes, in order."""
+    """Return the ids of the chosen parts of a plan in the order of deletion."""
     by_part = {
         "locks": plan.locks,
         "role_assignments": plan.assignments,
@@ -370,13 +380,13 @@ def version(arm: ArmReader, identifier: str) -> str:
         return known
     listed = arm.get(f"/subscriptions/{arm.subscription}/providers/{namespace}", _NEWEST_LISTED) or {}
     for entry in listed.get("resourceTypes") or []:
-        stable = [one for one in entry.get("apiVersions") or [] if _STABLE.fullmatch(one)]
+        stable = [api_version for api_version in entry.get("apiVersions") or [] if _STABLE.fullmatch(api_version)]
         if str(entry.get("resourceType", "")).lower() == kind.lower() and stable:
             return max(stable)
     raise TeardownError(f"Azure names no api-version of {namespace}/{kind}: delete it in the portal, then start again")
 
 
-# What people see of a teardown: the list beforehand, where CycleCloud is, what is left afterwards.
+# What a user sees of a teardown: the list beforehand, where CycleCloud is, what is left afterwards.
 
 
 _MACHINE = "2024-07-01"
@@ -385,55 +395,55 @@ _NETWORK = "2024-05-01"
 
 def listing(plan: TeardownPlan) -> list[str]:
     """Return a plan as lines, what goes first coming first."""
-    lines = [f"lock {found}" for found in plan.locks]
-    lines += [f"role assignment {found}" for found in plan.assignments]
-    lines += [f"resource {found}" for found in plan.resources]
+    lines = [f"lock {entry}" for entry in plan.locks]
+    lines += [f"role assignment {entry}" for entry in plan.assignments]
+    lines += [f"resource {entry}" for entry in plan.resources]
     for group in plan.groups:
         lines.append(f"resource group {group} with everything in it")
-        lines += [f"  {found}" for found in plan.contents.get(group.rsplit("/", 1)[-1], [])]
+        lines += [f"  {entry}" for entry in plan.contents.get(group.rsplit("/", 1)[-1], [])]
     return lines
 
 
-def server(arm: ArmReader, seen: ObservedSubscription, cluster: str) -> dict[str, str]:
+def server(arm: ArmReader, observed: ObservedSubscription, cluster: str) -> dict[str, str]:
     """Return name, user and addresses of the CycleCloud machine, as far as it was ever made."""
-    wanted = f"{cluster}-cyclecloud"
-    for found in seen.resources:
-        if found.name != wanted or found.type.lower() != "microsoft.compute/virtualmachines":
+    name = f"{cluster}-cyclecloud"
+    for resource in observed.resources:
+        if resource.name != name or resource.type.lower() != "microsoft.compute/virtualmachines":
             continue
-        machine = (arm.get(found.id, _MACHINE) or {}).get("properties") or {}
-        cards = (machine.get("networkProfile") or {}).get("networkInterfaces") or []
-        private, public = _addresses(arm, str(cards[0]["id"])) if cards else ("", "")
+        machine = (arm.get(resource.id, _MACHINE) or {}).get("properties") or {}
+        interfaces = (machine.get("networkProfile") or {}).get("networkInterfaces") or []
+        private, public = _addresses(arm, str(interfaces[0]["id"])) if interfaces else ("", "")
         user = str((machine.get("osProfile") or {}).get("adminUsername") or "")
-        answer = {"name": wanted, "user": user, "address": public or private}
+        answer = {"name": name, "user": user, "address": public or private}
         return {**answer, "private_address": private, "public_address": public}
     return {}
 
 
-def _addresses(arm: ArmReader, card: str) -> tuple[str, str]:
-    configurations = ((arm.get(card, _NETWORK) or {}).get("properties") or {}).get("ipConfigurations") or []
+def _addresses(arm: ArmReader, interface: str) -> tuple[str, str]:
+    configurations = ((arm.get(interface, _NETWORK) or {}).get("properties") or {}).get("ipConfigurations") or []
     for configuration in configurations:
-        said = configuration.get("properties") or {}
-        private = str(said.get("privateIPAddress") or "")
-        place = str((said.get("publicIPAddress") or {}).get("id") or "")
-        public = ((arm.get(place, _NETWORK) or {}).get("properties") or {}) if place else {}
+        properties = configuration.get("properties") or {}
+        private = str(properties.get("privateIPAddress") or "")
+        public_id = str((properties.get("publicIPAddress") or {}).get("id") or "")
+        public = ((arm.get(public_id, _NETWORK) or {}).get("properties") or {}) if public_id else {}
         return private, str(public.get("ipAddress") or "")
     return "", ""
 
 
-def vaults(arm: ArmReader, seen: ObservedSubscription, cluster: str) -> tuple[list[str], list[str]]:
+def vaults(arm: ArmReader, observed: ObservedSubscription, cluster: str) -> tuple[list[str], list[str]]:
     """Return deleted key vaults of ours, which keep their names until they are purged, and why none could be read."""
-    path = f"/subscriptions/{seen.subscription}/providers/Microsoft.KeyVault/deletedVaults"
+    path = f"/subscriptions/{observed.subscription}/providers/Microsoft.KeyVault/deletedVaults"
     try:
-        found = arm.items(path, VAULTS)
+        records = arm.items(path, VAULTS)
     except AzureError as exc:
         if "MissingSubscriptionRegistration" in str(exc) or "not registered" in str(exc):
             return [], []  # no vault was ever made here
         return [], [f"deleted key vaults could not be listed: {exc}"]
-    listed = [thing({**vault, "tags": (vault.get("properties") or {}).get("tags")}) for vault in found]
+    listed = [read_resource({**vault, "tags": (vault.get("properties") or {}).get("tags")}) for vault in records]
     return sorted(vault.id for vault in listed if tagged(vault, cluster)), []
 
 
-# When a cluster is to be taken down: the tag of its resource groups. No I/O.
+# When a cluster is taken down: a tag of its resource groups.
 
 
 TAG = "expires-on"
@@ -456,14 +466,14 @@ class Due(t.NamedTuple):
 
 def read_time(text: str) -> datetime.datetime:
     """Read a time with its offset; a mere date is its midnight in UTC."""
-    said = text.strip()
+    stripped = text.strip()
     for form in _FORMATS:
         try:
-            return datetime.datetime.strptime(said, form).astimezone(UTC)
+            return datetime.datetime.strptime(stripped, form).astimezone(UTC)
         except ValueError:
             continue
     try:
-        return datetime.datetime.strptime(said, "%Y-%m-%d").replace(tzinfo=UTC)
+        return datetime.datetime.strptime(stripped, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
         raise TeardownError(
             f"{text!r} is no time: write 2026-12-01, 2026-12-01T18:00:00Z or 2026-12-01T18:00:00+01:00"
@@ -475,7 +485,7 @@ def write(moment: datetime.datetime) -> str:
     return moment.astimezone(UTC).strftime(_FORMAT)
 
 
-def wanted(before: str, now: datetime.datetime, expires_on: str, days: float) -> str:
+def new_expiry(before: str, now: datetime.datetime, expires_on: str, days: float) -> str:
     """Return the tag's new value: a time, or so many days from now. What is past already is refused."""
     moment = read_time(expires_on) if expires_on else now + datetime.timedelta(days=days)
     if moment <= now and expires_on != before:
@@ -483,14 +493,14 @@ def wanted(before: str, now: datetime.datetime, expires_on: str, days: float) ->
     return write(moment)
 
 
-def clusters(groups: t.Iterable[ownership.Thing], now: datetime.datetime) -> list[Due]:
+def clusters(groups: t.Iterable[ownership.AzureResource], now: datetime.datetime) -> list[Due]:
     """Return every cluster of ours that has an expiry; the earliest of its groups counts."""
-    found: dict[str, list[str]] = {}
+    expiries: dict[str, list[str]] = {}
     for group in groups:
         name = group.tags.get(ownership.CLUSTER_TAG, "")
         if name and ownership.ours(group, name) and TAG in group.tags:
-            found.setdefault(name, []).append(group.tags[TAG])
-    return [_due(name, texts, now) for name, texts in sorted(found.items())]
+            expiries.setdefault(name, []).append(group.tags[TAG])
+    return [_due(name, texts, now) for name, texts in sorted(expiries.items())]
 
 
 def _due(name: str, texts: t.Iterable[str], now: datetime.datetime) -> Due:
@@ -501,15 +511,15 @@ def _due(name: str, texts: t.Iterable[str], now: datetime.datetime) -> Due:
     return Due(name, write(first), first <= now)
 
 
-def tags(known: t.Mapping[str, str], expires: str, who: str = EXPIRE) -> dict[str, str]:
+def tags(known: t.Mapping[str, str], expires: str, chooser: str = EXPIRE) -> dict[str, str]:
     """Return all tags of a group with a new expiry: writing tags replaces those that are not named."""
-    kept = {name: value for name, value in known.items() if name.lower() not in (TAG, BY_TAG)}
-    return {**kept, **({TAG: expires} if expires else {}), BY_TAG: by(who, expires)}
+    remaining = {name: value for name, value in known.items() if name.lower() not in (TAG, BY_TAG)}
+    return {**remaining, **({TAG: expires} if expires else {}), BY_TAG: by(chooser, expires)}
 
 
-def by(who: str, expires: str) -> str:
-    """Return what says who chose a day."""
-    return f"{who} {expires or NEVER}"
+def by(chooser: str, expires: str) -> str:
+    """Return the value of the tag that says who chose a day."""
+    return f"{chooser} {expires or NEVER}"
 
 
 class Provisioned(t.NamedTuple):
@@ -520,29 +530,31 @@ class Provisioned(t.NamedTuple):
     refused: str = ""
 
 
-def provisioned(known: t.Mapping[str, str], wanted: str, again: bool, now: datetime.datetime) -> Provisioned:
-    """Change only a day that provision.yml set itself: any other was chosen later, by expire.yml or by hand."""
-    if not wanted:
+def provisioned(known: t.Mapping[str, str], requested: str, again: bool, now: datetime.datetime) -> Provisioned:
+    """Change only an expiry that provision.yml set itself: any other was chosen later, by expire.yml or by hand."""
+    if not requested:
         return Provisioned({})
     lower = {name.lower(): value for name, value in known.items()}
-    there, mark = lower.get(TAG, ""), lower.get(BY_TAG, "")
-    if again or mark == by(PROVISION, there) or (not mark and (not there or _same(there, wanted))):
-        passed = read_time(wanted) <= now
-        refused = f"azure_infra_expires_on {wanted} has passed: write a later day, or use expire.yml" if passed else ""
-        return Provisioned({TAG: wanted, BY_TAG: by(PROVISION, wanted)}, "", refused)
-    if _same(there, wanted):
+    current, mark = lower.get(TAG, ""), lower.get(BY_TAG, "")
+    if again or mark == by(PROVISION, current) or (not mark and (not current or _same(current, requested))):
+        passed = read_time(requested) <= now
+        refused = (
+            f"azure_infra_expires_on {requested} has passed: write a later day, or use expire.yml" if passed else ""
+        )
+        return Provisioned({TAG: requested, BY_TAG: by(PROVISION, requested)}, "", refused)
+    if _same(current, requested):
         return Provisioned({})
     chooser = mark.partition(" ")[0]
-    who = chooser if mark == by(chooser, there) else "somebody"
+    author = chooser if mark == by(chooser, current) else "somebody"
     return Provisioned(
         {},
-        f"{TAG} stays {there or NEVER}, which {who} chose. azure_infra_expires_on ({wanted}) is not written;"
+        f"{TAG} stays {current or NEVER}, which {author} chose. azure_infra_expires_on ({requested}) is not written;"
         " azure_infra_expires_on_again=true writes it.",
     )
 
 
-def _same(one: str, other: str) -> bool:
+def _same(first: str, second: str) -> bool:
     try:
-        return read_time(one) == read_time(other)
+        return read_time(first) == read_time(second)
     except TeardownError:
-        return one == other
+        return first == second

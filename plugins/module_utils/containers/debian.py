@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 
-# Make Debian packages of programs that were built from source, and read them again.
+# Making and reading packages.
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9+.-]+")
@@ -41,10 +41,10 @@ def control(fields: t.Mapping[str, str]) -> str:
         raise DebError(f"{fields['Version']!r} is no version for a package: it begins with a digit, e.g. 4.1.2+site.1")
     lines = []
     for name, value in fields.items():
-        first, *more = value.strip().splitlines() or [""]
-        if more and name != "Description":
+        first, *continuation = value.strip().splitlines() or [""]
+        if continuation and name != "Description":
             raise DebError(f"{name} of a package is one line: {value!r}")
-        lines += [f"{name}: {first}", *(f" {line.strip() or '.'}" for line in more)] if first else []
+        lines += [f"{name}: {first}", *(f" {line.strip() or '.'}" for line in continuation)] if first else []
     return "\n".join(lines) + "\n"
 
 
@@ -69,16 +69,16 @@ def pack(tree: Path, fields: t.Mapping[str, str], scripts: t.Mapping[str, str], 
         (meta / name).write_text(text)
         (meta / name).chmod(0o755 if name in _SCRIPTS else 0o644)
     into.mkdir(parents=True, exist_ok=True)
-    goal = into / f"{fields['Package']}_{fields['Version']}_{fields['Architecture']}.deb"
-    partial = goal.with_name(f".{goal.name}.partial")
+    package = into / f"{fields['Package']}_{fields['Version']}_{fields['Architecture']}.deb"
+    partial = package.with_name(f".{package.name}.partial")
     argv = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(tree), str(partial)]
     outcome = run(argv, _TIMEOUT, environment=_ENVIRONMENT)
     if outcome.rc != 0:
         partial.unlink(missing_ok=True)
         raise DebError(f"{' '.join(argv)} failed: {outcome.problem}")
     partial.chmod(0o644)
-    partial.rename(goal)
-    return goal
+    partial.rename(package)
+    return package
 
 
 def _plain(tree: Path) -> None:
@@ -90,7 +90,7 @@ def _plain(tree: Path) -> None:
 
 
 def installed(name: str) -> str:
-    """Return the version of a package that is installed and whole; empty when it is not."""
+    """Return the version of a package that is completely installed; empty when it is not."""
     outcome = run(["dpkg-query", "--show", "--showformat=${db:Status-Abbrev}|${Version}", name], _TIMEOUT)
     status, dummy, version = outcome.out.partition("|")
     # The third letter tells of a reinstallation that is required.
@@ -106,11 +106,11 @@ def field(deb: Path, name: str) -> str:
 
 
 def whole(deb: Path) -> bool:
-    """Tell whether a package file can be read to its end."""
+    """Return whether a package file can be read to its end."""
     return deb.is_file() and run(["dpkg-deb", "--contents", str(deb)], _TIMEOUT).rc == 0
 
 
-# Packages that were built here, kept by the digest of what decided them.
+# The store of built packages: their versions end with a digest of everything that decides their content.
 
 
 _MARK = "+hpcai."
@@ -127,18 +127,18 @@ def version(upstream: str, inputs: t.Mapping[str, t.Any]) -> str:
     return f"{upstream}{_MARK}{digest(inputs)}"
 
 
-def is_ours(found: str, inputs: t.Mapping[str, t.Any] | None = None) -> bool:
-    """Tell whether a version is that of a package built here, and from these inputs if some are given."""
-    return found.endswith(f"{_MARK}{digest(inputs)}") if inputs is not None else _MARK in found
+def is_ours(version: str, inputs: t.Mapping[str, t.Any] | None = None) -> bool:
+    """Return whether a version is that of a package built here, and from these inputs if some are given."""
+    return version.endswith(f"{_MARK}{digest(inputs)}") if inputs is not None else _MARK in version
 
 
 def find(cache: Path, name: str, inputs: t.Mapping[str, t.Any]) -> Path | None:
-    """Return the package that was built from these inputs; one that was cut short is none."""
-    found = sorted(cache.glob(f"{name}_*{_MARK}{digest(inputs)}_*.deb"))
-    return next((path for path in found if whole(path)), None)
+    """Return the stored package that was built from these inputs; an incomplete file does not count."""
+    candidates = sorted(cache.glob(f"{name}_*{_MARK}{digest(inputs)}_*.deb"))
+    return next((path for path in candidates if whole(path)), None)
 
 
-# Which packages of a set have to be installed, and the command for it. Pure, private.
+# Which packages of a set have to be installed, and the command for it.
 
 
 Known = t.Mapping[str, t.Mapping[str, str]]
@@ -155,7 +155,7 @@ class InstallError(ValueError):
 
 
 class PackageFile(t.NamedTuple):
-    """A package file: what is known of it, and where it lies on this host, if it does."""
+    """A package file: what is known of it, and its path on this host, if it is here."""
 
     name: str = ""
     version: str = ""
@@ -164,51 +164,51 @@ class PackageFile(t.NamedTuple):
 
     @property
     def label(self) -> str:
-        """What the caller can find it by again."""
+        """What identifies the file to the caller: its digest, or name and version."""
         return self.sha256 or f"{self.name}={self.version}"
 
 
 def check(files: t.Sequence[PackageFile], names: t.Sequence[str]) -> None:
-    """Refuse a set that says nothing."""
+    """Refuse options that name no packages, or files that cannot be identified."""
     if bool(files) == bool(names):
         raise InstallError("give files or names")
-    bad = [one for one in files if not one.sha256 and not (one.name and one.version)]
-    if bad:
-        raise InstallError(f"a file is told by its sha256, or by name and version: {bad[0]._asdict()}")
+    unnamed = [file for file in files if not file.sha256 and not (file.name and file.version)]
+    if unnamed:
+        raise InstallError(f"a file is told by its sha256, or by name and version: {unnamed[0]._asdict()}")
 
 
 def lacking(files: t.Sequence[PackageFile], known: Known, installed: Installed) -> list[PackageFile]:
     """Return the files whose packages are not installed in just that version."""
-    return [one for one in files if not _there(one, known, installed)]
+    return [file for file in files if not _is_installed(file, known, installed)]
 
 
-def _there(one: PackageFile, known: Known, installed: Installed) -> bool:
-    noted = known.get(one.sha256, {}) if not one.name else {"name": one.name, "version": one.version}
+def _is_installed(file: PackageFile, known: Known, installed: Installed) -> bool:
+    noted = known.get(file.sha256, {}) if not file.name else {"name": file.name, "version": file.version}
     return bool(noted) and installed(noted["name"]) == noted["version"]
 
 
 def absent(names: t.Sequence[str], installed: Installed) -> list[str]:
-    """Return the packages from a repository that have to be installed, as apt takes them."""
-    wanted = []
-    for one in names:
-        name, dummy, version = one.partition("=")
-        found = installed(name)
-        if not version and is_ours(found):
-            raise InstallError(f"{name} {found} was built from source; to replace it, name a version: {name}=VERSION")
-        if not found or (version and found != version):
-            wanted.append(one)
-    return wanted
+    """Return the requested packages of a repository that are not installed, as apt takes them."""
+    missing = []
+    for request in names:
+        name, dummy, version = request.partition("=")
+        current = installed(name)
+        if not version and is_ours(current):
+            raise InstallError(f"{name} {current} was built from source; to replace it, name a version: {name}=VERSION")
+        if not current or (version and current != version):
+            missing.append(request)
+    return missing
 
 
 def without_path(files: t.Iterable[PackageFile]) -> list[str]:
-    return [one.label for one in files if not one.path]
+    return [file.label for file in files if not file.path]
 
 
 def command(arguments: t.Sequence[str]) -> list[str]:
-    """Install all in one transaction, as packages of one release depend on each other."""
+    """Return the command that installs all in one transaction, as packages of one release depend on each other."""
     return [*_APT.split(), *arguments]
 
 
 def noted(known: Known, installed: Installed) -> dict[str, dict[str, str]]:
-    """Forget what is not installed any more."""
-    return {key: dict(one) for key, one in known.items() if installed(one["name"]) == one["version"]}
+    """Return the known packages that are still installed."""
+    return {key: dict(package) for key, package in known.items() if installed(package["name"]) == package["version"]}

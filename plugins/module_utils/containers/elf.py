@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read constants out of a shared library without running anything of it. No I/O; private.
+"""Read constants out of a shared library without running any of it. No I/O.
 
 What is read is what the dynamic linker would use (program headers and the dynamic section), so it also holds for a
 library whose section headers were stripped. Layouts and numbers are those of the System V ABI, chapters 4 and 5.
@@ -80,21 +80,21 @@ class Library:
         raise ElfError(f"address {address:#x} is in none of its segments")
 
     def _program_headers(self) -> list[tuple[int, int, int, int]]:
-        """Type, place in the file, address and size in the file of each segment."""
+        """Return type, offset in the file, address and size in the file of each segment."""
         layout = "HHIQQQIHHHHHH" if self._wide else "HHIIIIIHHHHHH"
         header = self._unpack(16, layout)
         kind, table, size, count = header[0], header[4], header[8], header[9]
         if kind != 3:
             raise ElfError("it is no shared library")
-        found = []
+        headers = []
         for index in range(count):
             if self._wide:
-                one = self._unpack(table + index * size, "IIQQQQ")
-                found.append((one[0], one[2], one[3], one[5]))
+                entry = self._unpack(table + index * size, "IIQQQQ")
+                headers.append((entry[0], entry[2], entry[3], entry[5]))
             else:
-                one = self._unpack(table + index * size, "IIIII")
-                found.append((one[0], one[1], one[2], one[4]))
-        return found
+                entry = self._unpack(table + index * size, "IIIII")
+                headers.append((entry[0], entry[1], entry[2], entry[4]))
+        return headers
 
     def _dynamic(self) -> dict[int, int]:
         for kind, offset, dummy, size in self._segments:
@@ -105,19 +105,19 @@ class Library:
         raise ElfError("it has no dynamic section")
 
     def _symbols(self) -> dict[str, Symbol]:
-        """All symbols that it defines for others."""
+        """Return all symbols that the library defines for others."""
         if _SYMTAB not in self._tags or _STRTAB not in self._tags:
             raise ElfError("it has no table of symbols")
         table, size = self._offset(self._tags[_SYMTAB]), 24 if self._wide else 16
-        found = {}
+        symbols = {}
         for index in range(1, min(self._count(), _LIMIT)):
             if self._wide:
                 name, dummy, dummy, section, address, length = self._unpack(table + index * size, "IBBHQQ")
             else:
                 name, address, length, dummy, dummy, section = self._unpack(table + index * size, "IIIBBH")
             if section:  # else somebody else defines it
-                found[self._name(name)] = Symbol(address, length)
-        return found
+                symbols[self._name(name)] = Symbol(address, length)
+        return symbols
 
     def _name(self, index: int) -> str:
         begin = self._offset(self._tags[_STRTAB]) + index
@@ -125,7 +125,7 @@ class Library:
         return self._take(begin, max(end - begin, 0)).decode(errors="replace")
 
     def _count(self) -> int:
-        """The table of symbols does not tell its length; the hash tables beside it do."""
+        """Return the number of symbols, which only the hash tables beside the table of symbols have."""
         if _HASH in self._tags:
             return self._at(self._tags[_HASH], "II")[1]
         if _GNU_HASH not in self._tags:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""enroot's configuration, links and credentials: wanted against there."""
+"""enroot's configuration files, links to its hooks, and users' credentials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import MARK
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 
-# The files that configure enroot, from plain values. Pure, private.
+# The files that configure enroot.
 
 
 # What config::load in enroot.in takes.
@@ -78,109 +78,109 @@ def _one_line(name: str, text: str) -> None:
         raise ConfError(f"{name} has to be one line: {text!r}")
 
 
-def hooks(wanted: t.Sequence[str], carried: t.Sequence[str]) -> dict[str, str]:
-    """Return links for the optional hooks that are wanted, by the file names that the package carries.
+def hooks(requested: t.Sequence[str], carried: t.Sequence[str]) -> dict[str, str]:
+    """Return the links for the requested optional hooks; ``carried`` are the file names in the package.
 
     ``slurm-pmi`` is the package's ``50-slurm-pmi.sh``; the link has a name of ours, so that others' links stay.
     """
-    names = {re.sub(r"^\d+-|\.sh$", "", one): one for one in carried}
-    unknown = [one for one in wanted if one not in names]
+    names = {re.sub(r"^\d+-|\.sh$", "", hook): hook for hook in carried}
+    unknown = [hook for hook in requested if hook not in names]
     if unknown:
         raise ConfError(f"enroot carries no hook {', '.join(unknown)} in {EXTRA}, but {', '.join(sorted(names))}")
-    found = {}
-    for one in wanted:
-        number, dummy, rest = names[one].partition("-")
-        found[f"{HOOKS}/{number}-{_OURS}{rest}"] = f"{EXTRA}/{names[one]}"
-    return found
+    links = {}
+    for hook in requested:
+        number, dummy, stem = names[hook].partition("-")
+        links[f"{HOOKS}/{number}-{_OURS}{stem}"] = f"{EXTRA}/{names[hook]}"
+    return links
 
 
 def is_ours(hook: str) -> bool:
-    """Tell whether a link in hooks.d is one of ours, by its name."""
+    """Return whether a link in hooks.d is one of ours, by its name."""
     return bool(re.fullmatch(rf"\d+-{_OURS}.+\.sh", hook))
 
 
-def sysctls(now: t.Mapping[str, str], noted: str, threads: int) -> str | None:
-    """Write what the kernel has to allow; only what it knows, and limits only where they are closed.
+def sysctls(observed: t.Mapping[str, str], noted: str, threads: int) -> str | None:
+    """Write the settings that allow namespaces; only those the kernel has, and limits only where they are 0 or 1.
 
     The kernel's own limit of namespaces is half of threads-max (kernel/fork.c, fork_init). One that was raised before
     is in the file that was written then, and stays in it.
     """
-    wanted = {}
-    if "kernel.unprivileged_userns_clone" in now:
-        wanted["kernel.unprivileged_userns_clone"] = "1"
+    values = {}
+    if "kernel.unprivileged_userns_clone" in observed:
+        values["kernel.unprivileged_userns_clone"] = "1"
     for name in ("user.max_user_namespaces", "user.max_mnt_namespaces"):
         before = re.search(rf"^{re.escape(name)} = (\d+)$", noted, re.MULTILINE)
         if before:
-            wanted[name] = before[1]
-        elif name in now and int(now[name]) <= 1:
-            wanted[name] = str(threads // 2)
-    return HEAD + "".join(f"{key} = {value}\n" for key, value in wanted.items()) if wanted else None
+            values[name] = before[1]
+        elif name in observed and int(observed[name]) <= 1:
+            values[name] = str(threads // 2)
+    return HEAD + "".join(f"{key} = {value}\n" for key, value in values.items()) if values else None
 
 
-# Links of ours to enroot's optional hooks: made and removed, others left alone.
+# Our links to enroot's optional hooks; other links are left alone.
 
 
 class EnrootLink(t.NamedTuple):
-    """One link that changes; no target means that there is none, or shall be none."""
+    """One link that changes; an empty target means that there is no link before, or after."""
 
     path: str
     before: str
     after: str
 
 
-def plan(wanted: t.Sequence[str], present: bool, root: str = "/") -> list[EnrootLink]:
-    """Compare. Where enroot is not installed (yet, in check mode) nobody knows its hooks."""
-    extra, place = Path(root, EXTRA.lstrip("/")), Path(root, HOOKS.lstrip("/"))
-    carried = sorted(path.name for path in extra.glob("*.sh")) if present else []
-    goals = hooks(wanted, carried) if present else {}
-    now = {f"{HOOKS}/{path.name}": path for path in place.glob("*.sh") if is_ours(path.name)}
-    before = {name: os.readlink(path) if path.is_symlink() else "(a file)" for name, path in now.items()}
-    names = sorted({*goals, *before})
-    changed = [name for name in names if before.get(name, "") != goals.get(name, "")]
-    return [EnrootLink(name, before.get(name, ""), goals.get(name, "")) for name in changed]
+def plan(requested: t.Sequence[str], present: bool, root: str = "/") -> list[EnrootLink]:
+    """Plan the links. Where enroot is not installed, as in check mode before it is, its hooks are not known."""
+    extra_dir, hooks_dir = Path(root, EXTRA.lstrip("/")), Path(root, HOOKS.lstrip("/"))
+    carried = sorted(path.name for path in extra_dir.glob("*.sh")) if present else []
+    links = hooks(requested, carried) if present else {}
+    own = {f"{HOOKS}/{path.name}": path for path in hooks_dir.glob("*.sh") if is_ours(path.name)}
+    before = {name: os.readlink(path) if path.is_symlink() else "(a file)" for name, path in own.items()}
+    names = sorted({*links, *before})
+    changed = [name for name in names if before.get(name, "") != links.get(name, "")]
+    return [EnrootLink(name, before.get(name, ""), links.get(name, "")) for name in changed]
 
 
 def apply(changes: t.Iterable[EnrootLink]) -> None:
-    for one in changes:
-        Path(one.path).unlink(missing_ok=True)
-        if one.after:
-            Path(one.path).symlink_to(one.after)
+    for link in changes:
+        Path(link.path).unlink(missing_ok=True)
+        if link.after:
+            Path(link.path).symlink_to(link.after)
 
 
 def differences(changes: t.Iterable[EnrootLink]) -> list[dict[str, str]]:
     return [
         {
-            "before_header": one.path,
-            "after_header": one.path,
-            "before": f"-> {one.before}\n" if one.before else "",
-            "after": f"-> {one.after}\n" if one.after else "",
+            "before_header": link.path,
+            "after_header": link.path,
+            "before": f"-> {link.before}\n" if link.before else "",
+            "after": f"-> {link.after}\n" if link.after else "",
         }
-        for one in changes
+        for link in changes
     ]
 
 
-def told(values: t.Mapping[str, str]) -> list[dict[str, str]]:
-    """What is set without a file: of the kernel, and of programs."""
+def setting_differences(values: t.Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the diff of settings that no file holds: of the kernel, and of programs."""
     return [{"before_header": key, "after_header": key, "before": "", "after": f"{values[key]}\n"} for key in values]
 
 
-# Passwords for registries in users' own files, read and written with no more than the user's own rights.
+# Passwords for registries in users' own files, read and written as the user.
 
 
 FILE = ".config/enroot/.credentials"
 _TIMEOUT = 60.0
 _READ = 'if [ -e "$1" ]; then stat -c %a "$1" && cat "$1"; else echo none; fi'
-# Beside the old one and then over it: a reader sees the one or the other, and both are the user's alone.
+# Written beside the old file and then renamed: a reader sees one or the other, and only the user can read them.
 _WRITE = 'umask 077; mkdir -p "${1%/*}" && new=$(mktemp "$1.XXXXXX") && cat > "$new" && mv -f "$new" "$1"'
 _LINE = re.compile(r"\s*machine\s+(\S+)\s+login\s+(\S+)\s+password\s+\S.*")
 
 
 class CredentialsError(ValueError):
-    """Credentials are wrong or cannot be written; the text is fit for the user and tells no password."""
+    """Credentials are wrong or cannot be written; the text is fit for the user and contains no password."""
 
 
 class CredentialEntry(t.NamedTuple):
-    """One password. An empty one means that there shall be none."""
+    """The password of one login. An empty one means that the entry is removed."""
 
     user: str
     machine: str
@@ -189,7 +189,7 @@ class CredentialEntry(t.NamedTuple):
 
 
 def check(entry: CredentialEntry) -> None:
-    """Refuse what enroot would not find, and what would make two entries of one."""
+    """Refuse an entry that enroot would not find, or that would not stay one entry of netrc."""
     if not re.fullmatch(r"[\w.-]+", entry.machine):
         raise CredentialsError(
             f"{entry.machine!r} is no machine: enroot looks for the registry's name without its port"
@@ -201,24 +201,24 @@ def check(entry: CredentialEntry) -> None:
 
 
 def merge(text: str, entries: t.Iterable[CredentialEntry]) -> str:
-    """Replace or add lines, one to an entry as enroot needs it; what else a user has there stays."""
+    """Replace or add lines, one for each entry as enroot needs it; other lines of the user stay."""
     lines = text.splitlines()
     for entry in entries:
         check(entry)
         new = f"machine {entry.machine} login {entry.login} password {entry.password}"
-        places = [number for number, line in enumerate(lines) if _who(line) == (entry.machine, entry.login)]
-        if places and entry.password:
-            lines[places[0]] = new
-        for number in reversed(places[1:] if entry.password else places):
+        positions = [number for number, line in enumerate(lines) if _who(line) == (entry.machine, entry.login)]
+        if positions and entry.password:
+            lines[positions[0]] = new
+        for number in reversed(positions[1:] if entry.password else positions):
             del lines[number]
-        if not places and entry.password:
+        if not positions and entry.password:
             lines.append(new)
     return "".join(f"{line}\n" for line in lines)
 
 
 def _who(line: str) -> tuple[str, str]:
-    found = _LINE.fullmatch(line)
-    return (found[1], found[2]) if found else ("", "")
+    match = _LINE.fullmatch(line)
+    return (match[1], match[2]) if match else ("", "")
 
 
 def path(user: str) -> str:
@@ -228,20 +228,20 @@ def path(user: str) -> str:
         raise CredentialsError(f"this host knows no user {user}") from exc
 
 
-def read(user: str, place: str) -> tuple[str, str]:
+def read(user: str, file: str) -> tuple[str, str]:
     """Return mode and content; no mode where there is no file."""
-    outcome = run(_as(user, _READ, place), _TIMEOUT)
+    outcome = run(_as(user, _READ, file), _TIMEOUT)
     if outcome.rc != 0:
-        raise CredentialsError(f"user {user} cannot read {place}: {outcome.problem}")
+        raise CredentialsError(f"user {user} cannot read {file}: {outcome.problem}")
     mode, dummy, content = outcome.out.partition("\n")
     return ("", "") if mode == "none" else (mode, content)
 
 
-def write(user: str, place: str, content: str) -> None:
-    outcome = run(_as(user, _WRITE, place), _TIMEOUT, data=content)
+def write(user: str, file: str, content: str) -> None:
+    outcome = run(_as(user, _WRITE, file), _TIMEOUT, data=content)
     if outcome.rc != 0:
-        raise CredentialsError(f"user {user} cannot write {place}: {outcome.problem}")
+        raise CredentialsError(f"user {user} cannot write {file}: {outcome.problem}")
 
 
-def _as(user: str, script: str, place: str) -> list[str]:
-    return ["runuser", "-u", user, "--", "/bin/sh", "-c", script, "sh", place]
+def _as(user: str, script: str, file: str) -> list[str]:
+    return ["runuser", "-u", user, "--", "/bin/sh", "-c", script, "sh", file]

@@ -23,7 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_config
 
-# What unprivileged containers need of a host: namespaces, AppArmor's leave, file capabilities.
+# What unprivileged containers need of a host: namespaces, permission of AppArmor, file capabilities.
 
 
 SYSCTL = "/etc/sysctl.d/60-hpcai-enroot.conf"
@@ -47,26 +47,26 @@ class HostError(ValueError):
 
 def sysctls(root: str = "/") -> dict[str, str]:
     """Read those settings that this kernel has."""
-    found = {}
+    values = {}
     for key in _KEYS:
         with contextlib.suppress(OSError):
-            found[key] = Path(root, "proc/sys", key.replace(".", "/")).read_text().strip()
-    return found
+            values[key] = Path(root, "proc/sys", key.replace(".", "/")).read_text().strip()
+    return values
 
 
 def kernel_file(root: str = "/") -> str | None:
-    """Return what the file of ours in sysctl.d has to hold."""
-    place = Path(root, SYSCTL.lstrip("/"))
-    noted = place.read_text() if place.is_file() else ""
+    """Return the content of our file in sysctl.d; None where the kernel needs no setting."""
+    file = Path(root, SYSCTL.lstrip("/"))
+    noted = file.read_text() if file.is_file() else ""
     threads = int(Path(root, "proc/sys/kernel/threads-max").read_text())
     return enroot_config.sysctls(sysctls(root), noted, threads)
 
 
 def closed(text: str | None, root: str = "/") -> dict[str, str]:
-    """Return the settings that are not as the file says."""
-    wanted = dict(line.split(" = ", 1) for line in (text or "").splitlines() if " = " in line)
-    now = sysctls(root)
-    return {key: value for key, value in wanted.items() if now.get(key) != value}
+    """Return the settings of the file that are not in force."""
+    required = dict(line.split(" = ", 1) for line in (text or "").splitlines() if " = " in line)
+    observed = sysctls(root)
+    return {key: value for key, value in required.items() if observed.get(key) != value}
 
 
 def allow(settings: t.Mapping[str, str], root: str = "/") -> None:
@@ -75,9 +75,9 @@ def allow(settings: t.Mapping[str, str], root: str = "/") -> None:
 
 
 def apparmor_file(root: str = "/") -> str | None:
-    """Return the profile that lets enroot make namespaces; None where nothing forbids it, or another's is there."""
-    place, carried = (Path(root, path.lstrip("/")) for path in (PROFILE, _CARRIED_PROFILE))
-    if place.is_file() and owned.MARK not in place.read_text(errors="replace"):
+    """Return the profile that lets enroot make namespaces; None where nothing forbids it, or somebody else has one."""
+    profile, carried = (Path(root, path.lstrip("/")) for path in (PROFILE, _CARRIED_PROFILE))
+    if profile.is_file() and owned.MARK not in profile.read_text(errors="replace"):
         return None
     restricted = Path(root, "proc/sys", _RESTRICTED)
     if not restricted.is_file() or not carried.is_file():
@@ -86,7 +86,7 @@ def apparmor_file(root: str = "/") -> str | None:
 
 
 def profile_missing(root: str = "/") -> bool:
-    """Tell whether AppArmor forbids namespaces and does not know the profile yet."""
+    """Return whether AppArmor forbids namespaces and has not loaded the profile yet."""
     restricted, loaded = Path(root, "proc/sys", _RESTRICTED), Path(root, _LOADED.lstrip("/"))
     if (
         not restricted.is_file()
@@ -104,21 +104,21 @@ def load_profile() -> None:
 
 
 def capabilities_lost(programs: t.Mapping[str, str]) -> dict[str, str]:
-    """Return the programs that are there without the capabilities they need."""
+    """Return the installed programs that lack the capabilities they need, with these capabilities."""
     lost = {}
-    for path, wanted in programs.items():
-        said = run(["getcap", path], _TIMEOUT)
-        if os.access(path, os.X_OK) and set(said.out.split()[1:2]) != {wanted}:
-            lost[path] = wanted
+    for path, required in programs.items():
+        outcome = run(["getcap", path], _TIMEOUT)
+        if os.access(path, os.X_OK) and set(outcome.out.split()[1:2]) != {required}:
+            lost[path] = required
     return lost
 
 
 def give(lost: t.Mapping[str, str]) -> None:
-    for path, wanted in lost.items():
-        outcome = run(["setcap", wanted, path], _TIMEOUT)
+    for path, required in lost.items():
+        outcome = run(["setcap", required, path], _TIMEOUT)
         if outcome.rc != 0:
             raise HostError(
-                f"{path} cannot be given {wanted}, without which users cannot import images: {outcome.problem}"
+                f"{path} cannot be given {required}, without which users cannot import images: {outcome.problem}"
             )
 
 
@@ -133,7 +133,7 @@ def prove() -> None:
         )
 
 
-# Directories of users below one that belongs to root, made and emptied by root. Private, also run around jobs.
+# Directories of users below one that belongs to root, made and emptied by root. Prologs and epilogs call these.
 
 
 TRASH = ".trash"
@@ -151,45 +151,45 @@ def opened(path: str, parent: int | None = None) -> t.Iterator[int]:
 
 
 def base(path: str, owner: int = 0) -> None:
-    """Have the directory of all users, root's own. What somebody else put in its place is moved out of the way.
+    """Make the directory of all users, owned by root. Whatever else has its name is moved aside.
 
-    Its parent has to be there: where scratch is away, nothing is made on the system disk instead.
+    Its parent has to exist: where scratch is not mounted, nothing is made on the system disk instead.
     """
     above, name = os.path.split(path.rstrip("/"))
     with opened(above) as parent:
-        _own(parent, name, owner, 0o755, lambda: _aside(parent, name))
-        with opened(name, parent) as place:
-            _own(place, TRASH, owner, 0o700, lambda: _aside(place, TRASH))
+        _ensure_directory(parent, name, owner, 0o755, lambda: _aside(parent, name))
+        with opened(name, parent) as directory:
+            _ensure_directory(directory, TRASH, owner, 0o700, lambda: _aside(directory, TRASH))
 
 
-def _aside(place: int, name: str) -> None:
-    os.rename(name, f".{name}.stray-{time.time_ns()}", src_dir_fd=place, dst_dir_fd=place)
+def _aside(directory: int, name: str) -> None:
+    os.rename(name, f".{name}.stray-{time.time_ns()}", src_dir_fd=directory, dst_dir_fd=directory)
 
 
-def _own(parent: int, name: str, owner: int, mode: int, away: t.Callable[[], None]) -> None:
-    """Have a directory of this owner and mode."""
+def _ensure_directory(parent: int, name: str, owner: int, mode: int, away: t.Callable[[], None]) -> None:
+    """Make a directory with this owner and mode, or correct the mode; ``away`` moves what else has its name."""
     try:
-        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
-        found = None
-    if found and (not stat.S_ISDIR(found.st_mode) or found.st_uid != owner):
+        status = None
+    if status and (not stat.S_ISDIR(status.st_mode) or status.st_uid != owner):
         away()
-        found = None
-    if not found:
+        status = None
+    if not status:
         # Whoever makes it first in between makes this fail, and the job goes on without.
         os.mkdir(name, 0o700, dir_fd=parent)
-    with opened(name, parent) as place:
-        now = os.fstat(place)
-        if now.st_uid != owner:
-            os.fchown(place, owner, -1)
-        if stat.S_IMODE(now.st_mode) != mode:
-            os.fchmod(place, mode)
+    with opened(name, parent) as directory:
+        current = os.fstat(directory)
+        if current.st_uid != owner:
+            os.fchown(directory, owner, -1)
+        if stat.S_IMODE(current.st_mode) != mode:
+            os.fchmod(directory, mode)
 
 
 def have(path: str, uid: int, gid: int, names: t.Iterable[str]) -> None:
-    """Have a user's directory, for that user alone, and directories in it, which the user makes."""
-    with opened(path) as place:
-        _own(place, str(uid), uid, 0o700, lambda: away(place, str(uid), place))
+    """Make a user's directory, for that user alone, and directories in it, made with the user's rights."""
+    with opened(path) as directory:
+        _ensure_directory(directory, str(uid), uid, 0o700, lambda: away(directory, str(uid), directory))
     child = os.fork()
     if child == 0:
         _as_user(Path(path, str(uid)), uid, gid, names)
@@ -198,7 +198,7 @@ def have(path: str, uid: int, gid: int, names: t.Iterable[str]) -> None:
 
 
 def _as_user(path: Path, uid: int, gid: int, names: t.Iterable[str]) -> t.NoReturn:
-    """Go on as the user, and end."""
+    """Make the directories as the user and end the process; this runs in a child."""
     status = 1
     try:
         if os.geteuid() == 0:
@@ -212,17 +212,17 @@ def _as_user(path: Path, uid: int, gid: int, names: t.Iterable[str]) -> t.NoRetu
         os._exit(status)
 
 
-def away(place: int, name: str, root: int) -> None:
-    """Put something into the trash of the directory ``root`` in one step."""
+def away(directory: int, name: str, root: int) -> None:
+    """Move an entry into the trash of the directory ``root`` in one step."""
     with contextlib.suppress(FileNotFoundError):
-        os.rename(name, f"{TRASH}/{name}-{time.time_ns()}", src_dir_fd=place, dst_dir_fd=root)
+        os.rename(name, f"{TRASH}/{name}-{time.time_ns()}", src_dir_fd=directory, dst_dir_fd=root)
 
 
 def empty(path: str, uid: int, names: t.Iterable[str]) -> None:
-    """Put directories of a user into the trash."""
-    with contextlib.suppress(FileNotFoundError), opened(path) as root, opened(str(uid), root) as place:
+    """Move directories of a user into the trash."""
+    with contextlib.suppress(FileNotFoundError), opened(path) as root, opened(str(uid), root) as directory:
         for name in names:
-            away(place, name, root)
+            away(directory, name, root)
 
 
 def users(path: str) -> list[int]:
@@ -233,47 +233,47 @@ def users(path: str) -> list[int]:
 
 
 def trash(path: str) -> list[str]:
-    """Return what is to be deleted."""
+    """Return the paths in the trash."""
     with contextlib.suppress(OSError):
         return [f"{path}/{TRASH}/{name}" for name in os.listdir(f"{path}/{TRASH}")]  # noqa: PTH208
     return []
 
 
 def used(path: str) -> float:
-    """Return how full the file system is, in percent, as df counts: without what is kept for root."""
-    dummy, taken, free = shutil.disk_usage(path)
-    return 100.0 * taken / (taken + free) if taken + free else 0.0
+    """Return how full the file system is, in percent, as df counts: without the blocks reserved for root."""
+    dummy, used_bytes, free = shutil.disk_usage(path)
+    return 100.0 * used_bytes / (used_bytes + free) if used_bytes + free else 0.0
 
 
 def group_of(uid: int) -> int:
-    """Return the main group of a user; a group of nobody's for one whom this node does not know."""
+    """Return the primary group of a user; for a user whom this node does not know, the user's number."""
     try:
         return pwd.getpwuid(uid).pw_gid
     except KeyError:
         return uid
 
 
-# What a node does for enroot around jobs: directories for the job's user, and none left over.
+# What a node does around jobs: makes directories for the job's user, and empties those of users without jobs.
 
 
 STATE = "/run/hpcai-enroot"
 CACHE, DATA, RUNTIME, TEMP = "cache", "data", "run", "tmp"
 _ALL = (CACHE, DATA, RUNTIME, TEMP)
-# Deletes at leisure what a job left, out of the epilog's time.
+# Deletes what a job left, outside the epilog's time.
 _UNIT = "hpcai-enroot.service"
 Json = t.Dict[str, t.Any]
 
 
 class EnrootProofJob(t.NamedTuple):
-    """Whose job it is."""
+    """A job's number, user and group."""
 
     job: str
     uid: int
     gid: int
 
 
-def asked(environment: t.Mapping[str, str]) -> EnrootProofJob | None:
-    """Read what slurmd tells a prolog or an epilog."""
+def job_of(environment: t.Mapping[str, str]) -> EnrootProofJob | None:
+    """Return the job that slurmd's environment of a prolog or epilog names; None without one."""
     job, uid, gid = (environment.get(f"SLURM_JOB_{name}", "") for name in ("ID", "UID", "GID"))
     if not job.isdecimal() or not uid.isdecimal():
         return None
@@ -281,16 +281,16 @@ def asked(environment: t.Mapping[str, str]) -> EnrootProofJob | None:
 
 
 def leftovers(settings: t.Mapping[str, t.Any], full: float) -> list[str]:
-    """Return which directories of a user without jobs go."""
-    gone = [RUNTIME, TEMP] if settings["keep_containers"] else [RUNTIME, TEMP, DATA]
-    return [*gone, CACHE] if full > settings["cache_until"] else gone
+    """Return which directories of a user without jobs are emptied."""
+    names = [RUNTIME, TEMP] if settings["keep_containers"] else [RUNTIME, TEMP, DATA]
+    return [*names, CACHE] if full > settings["cache_until"] else names
 
 
 def mark(state: Path, job: EnrootProofJob) -> None:
-    """Note that a user has a job here."""
-    place = state / "jobs" / str(job.uid)
-    place.mkdir(parents=True, exist_ok=True)
-    (place / job.job).touch()
+    """Record that a user has a job on this node."""
+    directory = state / "jobs" / str(job.uid)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / job.job).touch()
 
 
 def unmark(state: Path, job: EnrootProofJob) -> None:
@@ -300,18 +300,18 @@ def unmark(state: Path, job: EnrootProofJob) -> None:
 
 
 def idle(state: Path, uid: int, proc: str = "/proc") -> bool:
-    """Tell whether a user has neither a job nor a process here: jobs that began before us left no mark."""
+    """Return whether a user has neither a marked job nor a process: jobs older than the prolog have no mark."""
     return not (state / "jobs" / str(uid)).exists() and uid not in owners(proc)
 
 
 def owners(proc: str = "/proc") -> set[int]:
-    """Return the users of all processes that are not dead yet."""
-    found = set()
+    """Return the users of all processes that are not zombies."""
+    uids = set()
     for name in os.listdir(proc):  # noqa: PTH208 - names, not paths
         if name.isdecimal():
             with contextlib.suppress(OSError):
-                found.add(owner(Path(proc, name, "status").read_text(errors="replace")))
-    return found
+                uids.add(owner(Path(proc, name, "status").read_text(errors="replace")))
+    return uids
 
 
 def owner(status: str) -> int:
@@ -332,14 +332,14 @@ def epilog(settings: Json, job: EnrootProofJob, state: Path) -> None:
 
 
 def sweep(settings: Json, state: Path, uids: t.Iterable[int]) -> None:
-    """Take from users who are idle what nobody needs any more."""
+    """Empty the directories of users who are idle."""
     for uid in uids:
         if idle(state, uid):
             empty(settings["base"], uid, leftovers(settings, used(settings["base"])))
 
 
 def clean(settings: Json, state: Path) -> None:
-    """Have the directory before a user can; sweep up after all users, as a power cut may have ended jobs; delete."""
+    """Make the base directory, empty those of idle users, as a power cut may have ended jobs, and delete the trash."""
     with lock(state / "lock"):
         base(settings["base"])
         sweep(settings, state, users(settings["base"]))
@@ -348,8 +348,8 @@ def clean(settings: Json, state: Path) -> None:
 
 
 def around(event: str, settings: Json, state: Path, environment: t.Mapping[str, str]) -> None:
-    """Do what a prolog or an epilog has to."""
-    job = asked(environment)
+    """Run the prolog or the epilog for the job in the environment."""
+    job = job_of(environment)
     if job is None:
         return
     with lock(state / "lock"):

@@ -18,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import debian
 
-# How enroot is built from its source alone, without the submodules that its repository names.
+# How enroot is built without the submodules that its repository names.
 
 
 # Raised when this file makes another package of the same source.
@@ -58,7 +58,7 @@ class EnrootError(ValueError):
 
 
 class Platform(t.NamedTuple):
-    """What a build is for. A program built against one release's C library need not start on another."""
+    """The system that a build is for: a program built against one release's C library need not start on another."""
 
     system: str
     machine: str
@@ -75,41 +75,47 @@ def system(os_release: str) -> str:
 
 
 def glibc(text: str) -> tuple[int, int]:
-    """Read what the C library says of itself, e.g. ``glibc 2.36``."""
-    found = re.fullmatch(r"glibc (\d+)\.(\d+)", text.strip())
-    if not found:
+    """Read the version of the C library, e.g. ``glibc 2.36``."""
+    match = re.fullmatch(r"glibc (\d+)\.(\d+)", text.strip())
+    if not match:
         raise EnrootError(f"the C library here is {text or 'unknown'}; enroot is built against glibc")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def architecture(machine: str) -> str:
-    """Return Debian's name for what the kernel calls the machine."""
+    """Return Debian's name for the kernel's name of the machine type."""
     known = {"x86_64": "amd64", "aarch64": "arm64"}
     if machine not in known:
         raise EnrootError(f"enroot is not built for {machine}, only for {', '.join(known)}")
     return known[machine]
 
 
-def needs(place: Platform) -> list[str]:
+def needs(platform: Platform) -> list[str]:
     """Return the packages that a build needs."""
     common = ["gcc", "libc6-dev", "linux-libc-dev", "make", "makeself"]
-    return common if place.glibc >= _OWN_STRLCPY else [*common, "libbsd-dev"]
+    return common if platform.glibc >= _OWN_STRLCPY else [*common, "libbsd-dev"]
 
 
-def inputs(source: str, place: Platform) -> dict[str, t.Any]:
-    """Return all that decides what a package is."""
-    return {"package": "enroot", "recipe": RECIPE, "source": source, "system": place.system, "machine": place.machine}
+def inputs(source: str, platform: Platform) -> dict[str, t.Any]:
+    """Return everything that decides the content of a package."""
+    return {
+        "package": "enroot",
+        "recipe": RECIPE,
+        "source": source,
+        "system": platform.system,
+        "machine": platform.machine,
+    }
 
 
 def upstream_version(makefile: str) -> str:
-    found = re.search(r"^VERSION\s*:=\s*(\d[\w.~]*)\s*$", makefile, re.MULTILINE)
-    if not found:
+    match = re.search(r"^VERSION\s*:=\s*(\d[\w.~]*)\s*$", makefile, re.MULTILINE)
+    if not match:
         raise EnrootError("its Makefile names no VERSION: this is no source of enroot, or one of a kind not known yet")
-    return found[1]
+    return match[1]
 
 
 def prepare(source: Path) -> None:
-    """Put the distribution's parts where the build looks for its submodules."""
+    """Link the distribution's packages where the build looks for its submodules."""
     script = source / "deps/makeself/makeself.sh"
     script.parent.mkdir(parents=True, exist_ok=True)
     if not script.is_symlink() and not script.exists():
@@ -119,13 +125,13 @@ def prepare(source: Path) -> None:
     (headers / ".stamp").touch()
 
 
-def steps(source: Path, stage: Path, place: Platform) -> list[BuildStep]:
-    """Return the commands. With DESTDIR given to the first already, it would be written into the program."""
+def steps(source: Path, stage: Path, platform: Platform) -> list[BuildStep]:
+    """Return the build commands. DESTDIR is for the second alone: the first would write it into the program."""
     # It would fetch submodules, for ten seconds, if a directory above were a repository.
     environment = {"GIT_CEILING_DIRECTORIES": str(source.parent)}
     options = ["FORCE_GLIBC=1", *PREFIXES]
-    if place.glibc < _OWN_STRLCPY:
-        library = f"/usr/lib/{place.machine}-linux-gnu"
+    if platform.glibc < _OWN_STRLCPY:
+        library = f"/usr/lib/{platform.machine}-linux-gnu"
         # From the environment, because the Makefile adds to it; on the command line that would be lost.
         environment["CPPFLAGS"] = "-D_GNU_SOURCE= -include /usr/include/bsd/string.h"
         options.append(f"LDLIBS=-l:libbsd.a {library}/libbsd.a {library}/libmd.a")
@@ -133,27 +139,27 @@ def steps(source: Path, stage: Path, place: Platform) -> list[BuildStep]:
     return [BuildStep([*make, "all"], environment), BuildStep([*make, "install", f"DESTDIR={stage}"], environment)]
 
 
-def fields(version: str, place: Platform, maintainer: str) -> dict[str, str]:
+def fields(version: str, platform: Platform, maintainer: str) -> dict[str, str]:
     return {
         "Package": "enroot",
         "Version": version,
-        "Architecture": architecture(place.machine),
+        "Architecture": architecture(platform.machine),
         "Maintainer": maintainer,
         "Section": "utils",
         "Priority": "optional",
         "Homepage": "https://github.com/NVIDIA/enroot",
-        "Depends": f"{_DEPENDS}, libc6 (>= {place.glibc[0]}.{place.glibc[1]})",
+        "Depends": f"{_DEPENDS}, libc6 (>= {platform.glibc[0]}.{platform.glibc[1]})",
         "Recommends": "ca-certificates",
         "Suggests": "fuse-overlayfs, libnvidia-container-tools, squashfuse",
         "Conflicts": _OTHERS,
         "Provides": "enroot+caps",
         "Replaces": _OTHERS,
         "Description": "Unprivileged container sandboxing utility\n"
-        f"Built by hpcai.gpu_cluster for {place.system}, with the capabilities that users\nneed to import images.",
+        f"Built by hpcai.gpu_cluster for {platform.system}, with the capabilities that users\nneed to import images.",
     }
 
 
-# Have a Debian package of enroot that was built from one source for this host's system.
+# Building the Debian package for this host's system.
 
 
 _PROOF_TIMEOUT = 30.0
@@ -161,77 +167,77 @@ Json = t.Dict[str, t.Any]
 
 
 class EnrootBuild(t.NamedTuple):
-    """What is asked for, with the digest of all that decides the package."""
+    """The requested build, with everything that decides the content of its package."""
 
     source: str
-    place: Platform
+    platform: Platform
     inputs: Json
     cache: Path
 
 
 def read(source: t.Mapping[str, t.Any], cache: str, root: str = "/") -> EnrootBuild:
-    """Look at this host."""
+    """Return the build that a source and this host's system make."""
     text = Path(root, "etc/os-release").read_text(encoding="utf-8")
     library = os.confstr("CS_GNU_LIBC_VERSION") or ""
-    place = Platform(system(text), os.uname().machine, glibc(library))
-    architecture(place.machine)
+    platform = Platform(system(text), os.uname().machine, glibc(library))
+    architecture(platform.machine)
     identity = _sources.identity(source)
-    return EnrootBuild(identity, place, inputs(identity, place), Path(cache))
+    return EnrootBuild(identity, platform, inputs(identity, platform), Path(cache))
 
 
 def look(task: EnrootBuild) -> Json:
-    """Say what is there: the package that is installed, the one that is kept, and what a build lacks."""
+    """Return which package is installed, which one is stored, and what a build lacks."""
     version = debian.installed("enroot")
-    kept = debian.find(task.cache, "enroot", task.inputs)
-    missing = [] if kept else [name for name in needs(task.place) if not debian.installed(name)]
+    stored = debian.find(task.cache, "enroot", task.inputs)
+    missing = [] if stored else [name for name in needs(task.platform) if not debian.installed(name)]
     current = debian.is_ours(version, task.inputs)
     return {
         "digest": debian.digest(task.inputs),
-        "system": task.place.system,
-        "architecture": architecture(task.place.machine),
+        "system": task.platform.system,
+        "architecture": architecture(task.platform.machine),
         "installed": version,
         "current": current,
-        "path": str(kept or ""),
-        "version": debian.field(kept, "Version") if kept else version if current else "",
+        "path": str(stored or ""),
+        "version": debian.field(stored, "Version") if stored else version if current else "",
         "packages": missing,
     }
 
 
 def build(task: EnrootBuild, archive: str, build_dir: str, timeout: float) -> tuple[Path, float]:
-    """Build beside what is kept, prove it, and only then keep it; return the package and the seconds it took.
+    """Build in a temporary directory, prove the result, and only then store it; return the package and the seconds.
 
     A second build at the same time waits and finds the package of the first.
     """
     task.cache.mkdir(mode=0o755, parents=True, exist_ok=True)
     with lock(task.cache / ".enroot.lock"):
-        kept = debian.find(task.cache, "enroot", task.inputs)
-        if kept:
-            return kept, 0.0
+        stored = debian.find(task.cache, "enroot", task.inputs)
+        if stored:
+            return stored, 0.0
         if not archive:
             raise EnrootError(
-                f"enroot was not built for {task.place.system} yet, and no archive of its source is given"
+                f"enroot was not built for {task.platform.system} yet, and no archive of its source is given"
             )
         work = Path(tempfile.mkdtemp(prefix="enroot-build-", dir=build_dir))
         try:
-            return _made(task, archive, work, timeout)
+            return _build_from_source(task, archive, work, timeout)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _made(task: EnrootBuild, archive: str, work: Path, timeout: float) -> tuple[Path, float]:
+def _build_from_source(task: EnrootBuild, archive: str, work: Path, timeout: float) -> tuple[Path, float]:
     source = Path(_sources.unpack(archive, task.source, work / "source"))
     makefile = source / "Makefile"
     upstream = upstream_version(makefile.read_text(errors="replace") if makefile.is_file() else "")
     prepare(source)
     stage = work / "stage"
-    seconds = _sources.run_steps(steps(source, stage, task.place), {"LC_ALL": "C"}, timeout)
+    seconds = _sources.run_steps(steps(source, stage, task.platform), {"LC_ALL": "C"}, timeout)
     prove(stage, upstream, work)
-    control = fields(debian.version(upstream, task.inputs), task.place, "hpcai.gpu_cluster <root@localhost>")
+    control = fields(debian.version(upstream, task.inputs), task.platform, "hpcai.gpu_cluster <root@localhost>")
     return debian.pack(stage, control, SCRIPTS, task.cache), seconds
 
 
 def prove(stage: Path, version: str, work: Path) -> None:
-    """Raise unless every program of the build is there and starts, and nothing refers to the place it was built in."""
+    """Raise unless every program of the build exists and starts, and none refers to the build directory."""
     programs = stage / "usr/bin"
     missing = [name for name in PROGRAMS if not os.access(programs / name, os.X_OK)]
     if missing:
@@ -239,9 +245,11 @@ def prove(stage: Path, version: str, work: Path) -> None:
     if str(stage) in (programs / "enroot").read_text(errors="replace"):
         raise EnrootError(f"the build wrote its own directory {stage} into the program enroot")
     home = {"HOME": str(work), "XDG_RUNTIME_DIR": str(work), "ENROOT_LIBRARY_PATH": str(stage / "usr/lib/enroot")}
-    said = run([str(programs / "enroot"), "version"], _PROOF_TIMEOUT, environment=home)
-    if said.rc != 0 or said.out.strip() != version:
-        raise EnrootError(f"enroot does not say that it is {version}: {said.problem or said.out.strip()}")
+    version_outcome = run([str(programs / "enroot"), "version"], _PROOF_TIMEOUT, environment=home)
+    if version_outcome.rc != 0 or version_outcome.out.strip() != version:
+        raise EnrootError(
+            f"enroot does not say that it is {version}: {version_outcome.problem or version_outcome.out.strip()}"
+        )
     for name in PROGRAMS[1:]:
         outcome = run([str(programs / name)], _PROOF_TIMEOUT)
         if outcome.rc not in (0, 1):  # without arguments they say how they are called

@@ -28,7 +28,7 @@ import typing as t
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# Image files in a directory that nobody else may write to: private, stdlib only.
+# Image files in a directory that nobody else may write to.
 
 
 CHUNK = 8 << 20
@@ -36,25 +36,25 @@ Record = t.Dict[str, t.Any]
 
 
 class ImageError(ValueError):
-    """An image cannot be had as asked; the text is fit for the user."""
+    """An image cannot be provided as requested; the text is fit for the user."""
 
 
 def distrust(directory: Path) -> str:
-    """Say how others could put a file of theirs in the place of ours; empty when they cannot."""
+    """Say how other users could replace our files; empty when they cannot."""
     real = Path(os.path.realpath(directory))
-    for place in (real, *real.parents):
-        found = place.stat()
-        if found.st_uid not in (0, os.geteuid()):
-            return f"{place} belongs to uid {found.st_uid}, who could replace images; give it to uid {os.geteuid()}"
-        writable, sticky = found.st_mode & 0o022, found.st_mode & stat.S_ISVTX
-        if writable and (place == real or not sticky):
-            mode = f"{stat.S_IMODE(found.st_mode):04o}"
-            return f"{place} has mode {mode}, so that others could replace images; take their right to write away"
+    for level in (real, *real.parents):
+        status = level.stat()
+        if status.st_uid not in (0, os.geteuid()):
+            return f"{level} belongs to uid {status.st_uid}, who could replace images; give it to uid {os.geteuid()}"
+        writable, sticky = status.st_mode & 0o022, status.st_mode & stat.S_ISVTX
+        if writable and (level == real or not sticky):
+            mode = f"{stat.S_IMODE(status.st_mode):04o}"
+            return f"{level} has mode {mode}, so that others could replace images; take their right to write away"
     return ""
 
 
 def have(directory: Path) -> None:
-    """Make the directory, or refuse it; what is above it must be there (scratch that is not mounted is not)."""
+    """Make the directory, or refuse it; its parent must exist, which it does not where scratch is not mounted."""
     try:
         if not directory.is_dir():
             directory.mkdir()
@@ -67,13 +67,13 @@ def have(directory: Path) -> None:
 
 
 def proof(path: Path) -> Record:
-    """What changes when anybody writes to a file; ctime cannot be set back."""
-    found = path.lstat()
+    """Return the attributes that change when anybody writes to a file; ctime cannot be set back."""
+    status = path.lstat()
     return {
-        "size": found.st_size,
-        "mtime_ns": found.st_mtime_ns,
-        "ctime_ns": found.st_ctime_ns,
-        "inode": found.st_ino,
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        "ctime_ns": status.st_ctime_ns,
+        "inode": status.st_ino,
     }
 
 
@@ -98,7 +98,7 @@ def sha256(path: Path) -> str:
 
 
 def squashfs_problem(path: Path) -> str:
-    """Say why a file is no whole squashfs, by its superblock: a copy that broke off is shorter than that says."""
+    """Say why a file is no complete squashfs, empty when it is one: its superblock has the size."""
     with path.open("rb") as file:
         head = file.read(96)
         size = os.fstat(file.fileno()).st_size
@@ -109,15 +109,15 @@ def squashfs_problem(path: Path) -> str:
 
 
 def damage(path: Path, image: t.Mapping[str, t.Any], known: Record | None, verify: bool) -> str:
-    """Say what is wrong with an image's file, empty when nothing; it is not read while it is as when it was hashed."""
+    """Say what is wrong with an image's file, empty when nothing; an unchanged file is not read again."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return "is not there"
-    if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+    if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()):
         return f"is no file of uid {os.geteuid()}"
-    if found.st_size != image["size"]:
-        return f"has {found.st_size} bytes instead of {image['size']}"
+    if status.st_size != image["size"]:
+        return f"has {status.st_size} bytes instead of {image['size']}"
     if known == proof(path) and not verify:
         return ""
     digest = sha256(path)
@@ -125,7 +125,7 @@ def damage(path: Path, image: t.Mapping[str, t.Any], known: Record | None, verif
 
 
 def copy(source: Path, aside: Path, image: t.Mapping[str, t.Any]) -> None:
-    """Bring a file to a name of its own; anything but the image itself is refused and removed."""
+    """Copy an image to a temporary name; a copy with another size or digest is removed and refused."""
     try:
         with source.open("rb", buffering=0) as reader, create(aside) as writer:
             digest, size = transfer(t.cast(t.BinaryIO, reader), writer)
@@ -147,7 +147,7 @@ def create(path: Path) -> t.BinaryIO:
 
 
 def adopt(aside: Path, path: Path) -> Record:
-    """Give a checked file its name, once it is on the disk, and return what shows that nobody wrote to it since."""
+    """Give a checked file its name, once it is on the disk, and return its proof against later writes."""
     with aside.open("rb+") as file:
         os.fchmod(file.fileno(), 0o644)
         os.fsync(file.fileno())
@@ -155,19 +155,19 @@ def adopt(aside: Path, path: Path) -> Record:
     return proof(path)
 
 
-# The names of images in a directory: links, what is remembered of files, what is old. Private, stdlib only.
+# The names of images in a directory: links, records of files, old versions.
 
 
-# sbcast writes without our lock, so what it left is only known by its age.
+# sbcast writes without our lock, so only its age tells whether a file of it is left over.
 BROADCAST, PARTIAL, OLD = ".broadcast", ".partial", 3600
 
 
 def read_json(path: Path) -> Record | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def write_json(path: Path, value: Record) -> None:
@@ -184,7 +184,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def point(link: Path, target: str) -> bool:
-    """Let a link name another file, by one rename; return whether it did not."""
+    """Point a link to another file, by one rename; return whether that changed it."""
     if pointed(link) == target:
         return False
     if link.exists() and not link.is_symlink():
@@ -197,7 +197,7 @@ def point(link: Path, target: str) -> bool:
 
 
 def pointed(link: Path) -> str:
-    """Return what a link names, empty when it is none."""
+    """Return the target of a link, empty when it is no link."""
     return os.readlink(link) if link.is_symlink() else ""  # Path.readlink is not in Python 3.8
 
 
@@ -210,26 +210,26 @@ def unlink(link: Path) -> None:
 def versions(directory: Path, name: str) -> list[str]:
     """Return the files of an image, the one written last first."""
     form = re.compile(re.escape(name) + r"-[0-9a-f]{12}\.sqsh")
-    found = [path for path in directory.iterdir() if form.fullmatch(path.name)]
-    return [path.name for path in sorted(found, key=lambda path: path.lstat().st_mtime_ns, reverse=True)]
+    paths = [path for path in directory.iterdir() if form.fullmatch(path.name)]
+    return [path.name for path in sorted(paths, key=lambda path: path.lstat().st_mtime_ns, reverse=True)]
 
 
 def drop(directory: Path, name: str, current: str, keep: int) -> list[str]:
-    """Remove an image's files but the current one and as many others as are to be kept; return their names."""
-    gone = [file for file in versions(directory, name) if file != current][max(0, keep) :]
-    for file in gone:
+    """Remove an image's files except the current one and the ``keep`` newest others; return their names."""
+    removed = [file for file in versions(directory, name) if file != current][max(0, keep) :]
+    for file in removed:
         for path in (directory / file, directory / record_name(file), directory / f"{file[: -len('.sqsh')]}.json"):
             path.unlink(missing_ok=True)
-    return gone
+    return removed
 
 
 def record_name(file: str) -> str:
-    """Return the name of what a node remembers of a file."""
+    """Return the name of a node's record of a file."""
     return f".{file}.json"
 
 
 def sweep(directory: Path) -> None:
-    """Remove what killed runs left; under the directory's lock nobody else writes."""
+    """Remove partial files of killed runs; call it under the directory's lock."""
     for path in directory.glob(".*"):
         with contextlib.suppress(FileNotFoundError):
             old = path.lstat().st_mtime < time.time() - OLD
@@ -237,21 +237,21 @@ def sweep(directory: Path) -> None:
                 path.unlink()
 
 
-# Images on the scratch of one node: what is there, and what is missing. Private, stdlib only; see ``image_stage``.
+# Images on the scratch of one node.
 
 
 UNPROVED = "was touched since it was hashed"
 
 
 class StagedNode:
-    """One node's directory of images, and what is to be in it."""
+    """One node's directory of images, and the images that it shall have."""
 
     def __init__(self, task: Record) -> None:
         self.task, self.folder = task, Path(task["directory"])
         self.images: list[Record] = task["images"]
 
     def run(self, action: str) -> Record:
-        """Do one part and say for each image what became of it."""
+        """Run one action (look, prepare, place or use) and return the state of each image."""
         answer: Record = {"node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(), "images": {}}
         begin = time.monotonic()
         try:
@@ -268,43 +268,43 @@ class StagedNode:
         return {**answer, "seconds": round(time.monotonic() - begin, 3)}
 
     def look(self) -> Record:
-        """Change nothing, and read no file that is as it was when it was hashed."""
-        there = self.folder.is_dir()
-        problem = (distrust(self.folder) if there else "") or self.no_room([] if there else self.images)
+        """Return the state of all images without a change; files that are unchanged since their hash are not read."""
+        exists = self.folder.is_dir()
+        problem = (distrust(self.folder) if exists else "") or self.no_room([] if exists else self.images)
         images = {image["name"]: self.state(image) for image in self.images}
-        gone = [name for name in self.task["absent"] if there and self.has(name)]
-        return {"images": images, "absent": gone, "problem": problem}
+        removable = [name for name in self.task["absent"] if exists and self.has(name)]
+        return {"images": images, "absent": removable, "problem": problem}
 
     def has(self, name: str) -> bool:
         return bool(pointed(self.folder / f"{name}.sqsh") or versions(self.folder, name))
 
     def state(self, image: Record) -> str:
-        """Return current, or what is missing for that."""
+        """Return ``current``, or what is wrong with the image."""
         if not image["file"]:
             return "is not there"  # a plan for an image that is yet to be imported
         path, known = self.folder / image["file"], read_json(self.folder / record_name(image["file"]))
-        wrong = damage(path, image, known, self.task["verify"])
+        problem = damage(path, image, known, self.task["verify"])
         link = f"{image['name']}.sqsh"
-        if not wrong and pointed(self.folder / link) != image["file"]:
-            wrong = f"is not what {link} names"
-        return wrong or ("current" if known == proof(path) else UNPROVED)
+        if not problem and pointed(self.folder / link) != image["file"]:
+            problem = f"is not what {link} names"
+        return problem or ("current" if known == proof(path) else UNPROVED)
 
     def no_room(self, images: t.Sequence[Record]) -> str:
         """Say that images do not fit, empty when they do."""
-        place = self.folder if self.folder.is_dir() else self.folder.parent
-        if not place.is_dir():
-            return f"{place} is not there; is scratch mounted?"
-        found = os.statvfs(place)
-        free, needed = found.f_bavail * found.f_frsize, sum(image["size"] for image in images)
+        directory = self.folder if self.folder.is_dir() else self.folder.parent
+        if not directory.is_dir():
+            return f"{directory} is not there; is scratch mounted?"
+        filesystem = os.statvfs(directory)
+        free, needed = filesystem.f_bavail * filesystem.f_frsize, sum(image["size"] for image in images)
         if not images or needed + self.task["min_free"] <= free:
             return ""
         return (
-            f"{place} has {free / 1e6:.0f} MB free, {needed / 1e6:.0f} MB are needed"
+            f"{directory} has {free / 1e6:.0f} MB free, {needed / 1e6:.0f} MB are needed"
             f" and {self.task['min_free'] / 1e6:.0f} MB are to stay free"
         )
 
     def prepare(self) -> Record:
-        """Refuse before anything is sent what would not fit."""
+        """Remove damaged images, and refuse missing ones that would not fit, before anything is sent."""
         missing = [
             image for image in self.images if damage(self.folder / image["file"], image, self.known(image), False)
         ]
@@ -317,14 +317,14 @@ class StagedNode:
         return read_json(self.folder / record_name(image["file"]))
 
     def place(self) -> Record:
-        """Bring what is missing under the names of its versions; no job is led there yet."""
-        return {"images": {image["name"]: self.one(image) for image in self.images}}
+        """Copy missing images under their versions' names; the links that jobs use do not change yet."""
+        return {"images": {image["name"]: self.stage_image(image) for image in self.images}}
 
-    def one(self, image: Record) -> str:
+    def stage_image(self, image: Record) -> str:
         path = self.folder / image["file"]
         try:
-            wrong = damage(path, image, self.known(image), self.task["verify"])
-            if wrong:
+            problem = damage(path, image, self.known(image), self.task["verify"])
+            if problem:
                 path.unlink(missing_ok=True)
                 self.bring(image, path)
             write_json(self.folder / record_name(image["file"]), proof(path))
@@ -332,7 +332,7 @@ class StagedNode:
             return str(exc)
         finally:
             (self.folder / f".{image['file']}{BROADCAST}").unlink(missing_ok=True)
-        return "copied" if wrong else "kept"
+        return "copied" if problem else "kept"
 
     def bring(self, image: Record, path: Path) -> None:
         if not self.task.get("broadcast"):
@@ -350,21 +350,21 @@ class StagedNode:
         adopt(aside, path)
 
     def use(self) -> Record:
-        """Lead jobs to the images that are whole; remove old ones and those that are to go."""
+        """Point the links to the complete images; remove old versions and images that shall be absent."""
         images = {}
         for image in self.images:
-            wrong = damage(self.folder / image["file"], image, self.known(image), False)
-            if not wrong:
+            problem = damage(self.folder / image["file"], image, self.known(image), False)
+            if not problem:
                 point(self.folder / f"{image['name']}.sqsh", image["file"])
                 drop(self.folder, image["name"], image["file"], self.task["keep"])
-            images[image["name"]] = wrong or "current"
+            images[image["name"]] = problem or "current"
         for name in self.task["absent"]:
             unlink(self.folder / f"{name}.sqsh")
             drop(self.folder, name, "", 0)
         return {"images": images}
 
 
-# The program that brings images to the scratch of the node that it runs on: private, stdlib only.
+# The program.
 
 
 MARK = "HPCAI_IMAGES "
@@ -373,19 +373,19 @@ GOOD = ("copied", "kept", "current")
 
 
 def kept(directory: Path, names: t.Sequence[str]) -> list[Record]:
-    """Return what a directory's links name, or only some of them, as its manifests have it."""
-    found = []
+    """Return the manifests of the images that a directory's links name, or of the given names only."""
+    images = []
     for name in names or sorted(path.name[: -len(".sqsh")] for path in directory.glob("*.sqsh") if path.is_symlink()):
         file = pointed(directory / f"{name}.sqsh")
         manifest = read_json(directory / f"{file[: -len('.sqsh')]}.json") if file else None
         if not manifest or not set(_KEYS) <= set(manifest):
             raise ImageError(f"{directory} has no image {name}")
-        found.append({key: manifest[key] for key in _KEYS})
-    return found
+        images.append({key: manifest[key] for key in _KEYS})
+    return images
 
 
 def alone(argv: t.Sequence[str]) -> str:
-    """Do everything on this node; return what is wrong."""
+    """Stage images on this node alone; return what is wrong, empty when nothing is."""
     parser = argparse.ArgumentParser(prog="stage", description="Bring container images to this node's scratch.")
     parser.add_argument("--from", dest="source", type=Path, required=True, help="the shared directory of images")
     parser.add_argument("--to", dest="directory", type=Path, required=True, help="directory on this node")
@@ -401,9 +401,9 @@ def alone(argv: t.Sequence[str]) -> str:
     node = StagedNode({**task, "images": images, "absent": [], "min_free": task["min_free"] * 1000000})
     for action in ("place", "use"):
         answer = node.run(action)
-        wrong = [f"{name}: {state}" for name, state in answer["images"].items() if state not in GOOD]
-        if wrong or answer.get("problem"):
-            return "; ".join([answer.get("problem", ""), *wrong]).lstrip("; ")
+        problems = [f"{name}: {state}" for name, state in answer["images"].items() if state not in GOOD]
+        if problems or answer.get("problem"):
+            return "; ".join([answer.get("problem", ""), *problems]).lstrip("; ")
     return ""
 
 

@@ -36,7 +36,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import pick
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader
 
-# What is asked of staging. Pure, private.
+# The request.
 
 
 _EMPTY: dict[str, t.Any] = {"file": "", "sha256": "", "size": 0}
@@ -62,7 +62,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
 
 
 class StagingRequest(t.NamedTuple):
-    """What is asked for; ``task`` is what every node is told."""
+    """What is staged, and where; ``task`` is sent to every node."""
 
     task: Record
     nodes: list[str]
@@ -74,7 +74,7 @@ class StagingRequest(t.NamedTuple):
 
 
 def read(params: t.Mapping[str, t.Any], nodes: list[str], dry: bool) -> StagingRequest:
-    """Make a request of a module's options; an image that does not exist yet is only good for a plan."""
+    """Make a request of a module's options; an image that does not exist yet is accepted only in check mode."""
     for name in [*params["absent"], *(image.get("name", "") for image in params["images"])]:
         check_name(name)
     for image in params["images"]:
@@ -93,18 +93,18 @@ def read(params: t.Mapping[str, t.Any], nodes: list[str], dry: bool) -> StagingR
     return StagingRequest(task, nodes, params["partition"], params["transport"], params["fan_out"], params["wait"], dry)
 
 
-# Which nodes get images, in which order, and what became of them: planned = staged + missing. Pure, private.
+# Which nodes get images, and what became of them: planned = staged + missing.
 
 
 ImageRecord = t.Dict[str, t.Any]
-# srun's words; the nodes that it then ends the others on are named as well, and are not to blame.
+# srun's messages about the node at fault; it also names nodes on which it then ends the step, in other messages.
 BLAMED = re.compile(r"(?:failed on node|Node failure on) ([A-Za-z0-9_.,\[\]-]+)")
 LATE = "did not end within"
 BUSY = "jobs have it, or Slurm keeps it for others; run this again later"
 
 
 class Group(t.NamedTuple):
-    """Nodes that one job can have, and those of its partition that it must not take."""
+    """Nodes that one job can have, and the others of its partition, which it must not take."""
 
     partition: str
     nodes: list[str]
@@ -113,7 +113,7 @@ class Group(t.NamedTuple):
 
 
 class MissingImage(t.NamedTuple):
-    """A node without the images; ``fault`` is false where it could not even be asked."""
+    """A node without the images; ``fault`` is false where Slurm did not give the node."""
 
     node: str
     reason: str
@@ -121,14 +121,14 @@ class MissingImage(t.NamedTuple):
 
 
 def choose(
-    nodes: list[ImageRecord], partitions: list[ImageRecord], wanted: list[str], partition: str | None
+    nodes: list[ImageRecord], partitions: list[ImageRecord], requested: list[str], partition: str | None
 ) -> tuple[list[str], list[Group], list[MissingImage]]:
-    """Return the planned nodes, the jobs that reach those in service, and the others with the reason."""
-    asked = pick(nodes, wanted) if wanted else [node for node in nodes if node["state"] != "FUTURE"]
-    ranks = {one["name"]: not one["default"] for one in partitions if one["state"] == "UP"}
+    """Return the planned nodes, the groups of those in service, and the others with the reason."""
+    chosen = pick(nodes, requested) if requested else [node for node in nodes if node["state"] != "FUTURE"]
+    ranks = {entry["name"]: not entry["default"] for entry in partitions if entry["state"] == "UP"}
     by_partition: dict[str, list[str]] = {}
     missing = []
-    for node in asked:
+    for node in chosen:
         open_to = [name for name in node["partitions"] if name in ranks and partition in (None, "", name)]
         reason = out_of_service(node) or ("" if open_to else f"is in no open partition {partition or ''}".rstrip())
         if reason:
@@ -139,12 +139,12 @@ def choose(
         Group(
             name,
             members,
-            [one["name"] for one in nodes if name in one["partitions"] and one["name"] not in members],
-            next(one["max_time"] for one in partitions if one["name"] == name),
+            [entry["name"] for entry in nodes if name in entry["partitions"] and entry["name"] not in members],
+            next(entry["max_time"] for entry in partitions if entry["name"] == name),
         )
         for name, members in sorted(by_partition.items())
     ]
-    return [node["name"] for node in asked], groups, missing
+    return [node["name"] for node in chosen], groups, missing
 
 
 def out_of_service(node: ImageRecord) -> str:
@@ -165,26 +165,26 @@ def occupied(nodes: list[ImageRecord]) -> set[str]:
 
 
 def answers(text: str) -> dict[str, ImageRecord]:
-    """Return what nodes said; a line that was cut off is no answer."""
-    found: dict[str, ImageRecord] = {}
+    """Return the answers in a step's output by node; a line that was cut off is no answer."""
+    by_node: dict[str, ImageRecord] = {}
     for line in text.splitlines():
-        dummy, mark, said = line.partition(MARK)
+        dummy, mark, document = line.partition(MARK)
         try:
-            answer = json.loads(said) if mark else None
+            answer = json.loads(document) if mark else None
         except ValueError:
             continue
         if isinstance(answer, dict):
-            found[str(answer.get("node"))] = answer
-    return found
+            by_node[str(answer.get("node"))] = answer
+    return by_node
 
 
 def sort_out(
-    nodes: t.Sequence[str], said: t.Mapping[str, ImageRecord], trouble: str
+    nodes: t.Sequence[str], received: t.Mapping[str, ImageRecord], trouble: str
 ) -> tuple[list[str], list[MissingImage]]:
-    """Part the nodes that did what they were told from those that did not."""
+    """Return the nodes that completed the step, and those that did not with the reason."""
     good, missing = [], []
     for node in nodes:
-        problem = wrong(said[node]) if node in said else f"gave no answer{': ' + trouble if trouble else ''}"
+        problem = wrong(received[node]) if node in received else f"gave no answer{': ' + trouble if trouble else ''}"
         if problem:
             missing.append(MissingImage(node, problem, fault=True))
         else:
@@ -192,18 +192,19 @@ def sort_out(
     return good, missing
 
 
-def again(nodes: t.Sequence[str], said: t.Mapping[str, ImageRecord], trouble: str) -> list[list[str]]:
-    """Return which of the nodes that gave no answer are to be asked again, in which company.
+def again(nodes: t.Sequence[str], received: t.Mapping[str, ImageRecord], trouble: str) -> list[list[str]]:
+    """Return the groups in which nodes that gave no answer are tried again.
 
-    Without those that srun names, or else in two halves, until what is dead is alone. Late nodes are not asked again.
+    Those that srun blames are left out; without any, the nodes are halved until a dead node is alone. Late nodes are
+    not tried again.
     """
-    silent = [node for node in nodes if node not in said]
+    silent = [node for node in nodes if node not in received]
     if LATE in trouble or len(silent) < 2 or not trouble:
         return []
-    dead = {name for found in BLAMED.findall(trouble) for name in expand(found)}
-    rest = [node for node in silent if node not in dead]
-    if 0 < len(rest) < len(silent):
-        return [rest]
+    dead = {name for hostlist in BLAMED.findall(trouble) for name in expand(hostlist)}
+    others = [node for node in silent if node not in dead]
+    if 0 < len(others) < len(silent):
+        return [others]
     half = len(silent) // 2
     return [silent[:half], silent[half:]]
 
@@ -220,25 +221,25 @@ def lacking(answer: ImageRecord) -> bool:
 
 
 def changing(answer: ImageRecord) -> bool:
-    """Say whether that is more than to remember that a file was hashed again."""
+    """Say whether a node needs more than a new record of a file that was hashed again."""
     return bool(answer.get("absent")) or any(state not in ("current", UNPROVED) for state in answer["images"].values())
 
 
 def needs(answer: ImageRecord) -> str:
-    """Say in words what a node that looked is going to get."""
-    short = [f"{name} {state}" for name, state in answer["images"].items() if state != "current"]
-    return "; ".join([*short, *(f"{name} is to be removed" for name in answer.get("absent", []))])
+    """Say what is missing on a node that looked, and what is to be removed there."""
+    texts = [f"{name} {state}" for name, state in answer["images"].items() if state != "current"]
+    return "; ".join([*texts, *(f"{name} is to be removed" for name in answer.get("absent", []))])
 
 
 def waves(nodes: t.Sequence[str], size: int) -> list[list[str]]:
-    """Part nodes so that no more than this many read from the shared directory at a time."""
+    """Split nodes into groups of this size, which read from the shared directory one group after the other."""
     step = size if size > 0 else max(1, len(nodes))
     return [list(nodes[start : start + step]) for start in range(0, len(nodes), step)]
 
 
 def report(planned: t.Sequence[str], staged: t.Sequence[str], missing: t.Sequence[MissingImage]) -> ImageRecord:
     """Return every planned node once, as staged or as missing with the reason."""
-    reasons = {one.node: one for one in missing}
+    reasons = {entry.node: entry for entry in missing}
     for node in planned:
         if node not in staged and node not in reasons:
             reasons[node] = MissingImage(node, "was not reached")
@@ -249,14 +250,14 @@ def report(planned: t.Sequence[str], staged: t.Sequence[str], missing: t.Sequenc
     }
 
 
-def sentence(found: ImageRecord) -> str:
-    """Tell the report in one sentence."""
-    told = "; ".join(f"{one['node']} {one['reason']}" for one in found["missing"])
-    count = f"{len(found['staged'])} of {len(found['planned'])} nodes have the images"
-    return f"{count}. Missing: {told}" if told else count
+def sentence(result: ImageRecord) -> str:
+    """Return the report as one sentence."""
+    missing = "; ".join(f"{entry['node']} {entry['reason']}" for entry in result["missing"])
+    count = f"{len(result['staged'])} of {len(result['planned'])} nodes have the images"
+    return f"{count}. Missing: {missing}" if missing else count
 
 
-# Bring images to the nodes: look everywhere, copy where something is missing, then let jobs use them.
+# Staging: look everywhere, copy where something is missing, then let jobs use it.
 
 
 _PAUSE = 2.0
@@ -267,11 +268,11 @@ class BusyError(Exception):
 
 
 class RevokedError(BusyError):
-    """Slurm gave nodes and took them back: one of them died, and its prolog never ended."""
+    """Slurm gave nodes and took them back, as it does when the prolog of one of them does not end."""
 
 
 class Held(t.Protocol):
-    """Nodes that are ours for a while."""
+    """Nodes that a job of ours holds."""
 
     nodes: list[str]
 
@@ -281,7 +282,7 @@ class Held(t.Protocol):
 
 
 class StagingSlurm(t.Protocol):
-    """Who knows the nodes and lends them."""
+    """What staging needs of Slurm: its nodes and partitions, and jobs that hold nodes."""
 
     def nodes(self) -> list[ImageRecord]: ...
 
@@ -304,51 +305,51 @@ class Staging:
 
     def run(self) -> ImageRecord:
         """Return planned, staged, missing, and what changed on which node."""
-        asked = self.request
+        request = self.request
         nodes = self.slurm.nodes()
-        planned, groups, self.missing = choose(nodes, self.slurm.partitions(), asked.nodes, asked.partition)
+        planned, groups, self.missing = choose(nodes, self.slurm.partitions(), request.nodes, request.partition)
         for group in groups:
             self.serve(group, nodes)
-        found = report(planned, self.staged, self.missing)
-        done = {node: text for node, text in self.changes.items() if asked.dry or node in found["staged"]}
-        return {**found, "changes": dict(sorted(done.items()))}
+        result = report(planned, self.staged, self.missing)
+        done = {node: text for node, text in self.changes.items() if request.dry or node in result["staged"]}
+        return {**result, "changes": dict(sorted(done.items()))}
 
     def serve(self, group: Group, nodes: list[ImageRecord]) -> None:
-        """Serve those nodes that can be had, and again those whose last job was only ending."""
-        end, left = self.clock() + self.request.wait, list(group.nodes)
+        """Serve the nodes that are free, and until the wait is over those that become free."""
+        end, remaining = self.clock() + self.request.wait, list(group.nodes)
         while True:
             # Nodes without a free CPU are not waited for.
-            free = [node for node in left if node not in occupied(nodes)]
-            others = group.others + [node for node in group.nodes if node not in left]
-            served = self.once(group._replace(nodes=left, others=others), end - self.clock()) if free else []
-            left = [node for node in left if node not in served]
-            if not left or not free or self.clock() >= end:
+            free = [node for node in remaining if node not in occupied(nodes)]
+            others = group.others + [node for node in group.nodes if node not in remaining]
+            served = self.once(group._replace(nodes=remaining, others=others), end - self.clock()) if free else []
+            remaining = [node for node in remaining if node not in served]
+            if not remaining or not free or self.clock() >= end:
                 break
             time.sleep(min(_PAUSE, max(0.0, end - self.clock())))
             nodes = self.slurm.nodes()
-        self.missing += [MissingImage(node, self.revoked or BUSY, bool(self.revoked)) for node in left]
+        self.missing += [MissingImage(node, self.revoked or BUSY, bool(self.revoked)) for node in remaining]
 
     def once(self, group: Group, wait: float) -> list[str]:
-        """Look at what can be had now and bring what is missing; return the nodes that are done with."""
+        """Look at the nodes that are free now and copy what is missing; return the nodes that are finished."""
         try:
             with self.slurm.hold(group, wait) as job:
-                given, short = list(job.nodes), self.look(job)
+                held_nodes, needing = list(job.nodes), self.look(job)
         except (BusyError, ImageError) as exc:
             self.refused(exc)
             return []
-        if not short or self.request.dry:
-            return given
-        rest = [node for node in group.nodes if node not in short]
+        if not needing or self.request.dry:
+            return held_nodes
+        others = [node for node in group.nodes if node not in needing]
         try:
-            with self.slurm.hold(group._replace(nodes=short, others=group.others + rest), max(wait, 5)) as job:
+            with self.slurm.hold(group._replace(nodes=needing, others=group.others + others), max(wait, 5)) as job:
                 self.fill(job)
-                return [node for node in given if node not in short or node in job.nodes]
+                return [node for node in held_nodes if node not in needing or node in job.nodes]
         except (BusyError, ImageError) as exc:
             self.refused(exc)
-            return [node for node in given if node not in short]
+            return [node for node in held_nodes if node not in needing]
 
     def refused(self, exc: Exception) -> None:
-        """Have nodes asked again that jobs have, or that Slurm took back; of those it may say anything then."""
+        """Let busy and revoked nodes be tried again; after a revocation any refusal is taken for its consequence."""
         if isinstance(exc, RevokedError):
             self.revoked = str(exc)
         elif not isinstance(exc, BusyError) and not self.revoked:
@@ -356,60 +357,62 @@ class Staging:
 
     def look(self, job: Held) -> list[str]:
         """Return the nodes that need something and can have it."""
-        said, trouble = self.step(job, job.nodes, "look")
-        seen = {node: {**answer, "images": {}} for node, answer in said.items()}
-        good = self.sort(job.nodes, seen, trouble)
-        short = [node for node in good if lacking(said[node])]
-        self.staged += [node for node in good if node not in short]
-        self.changes.update({node: needs(said[node]) for node in short if changing(said[node])})
-        if self.request.dry or not short:
-            self.missing += [MissingImage(node, needs(said[node])) for node in short]
-            return short
-        prepared, trouble = self.step(job, short, "prepare")
-        return self.sort(short, prepared, trouble)
+        received, trouble = self.step(job, job.nodes, "look")
+        looked = {node: {**answer, "images": {}} for node, answer in received.items()}
+        good = self.sort(job.nodes, looked, trouble)
+        needing = [node for node in good if lacking(received[node])]
+        self.staged += [node for node in good if node not in needing]
+        self.changes.update({node: needs(received[node]) for node in needing if changing(received[node])})
+        if self.request.dry or not needing:
+            self.missing += [MissingImage(node, needs(received[node])) for node in needing]
+            return needing
+        prepared, trouble = self.step(job, needing, "prepare")
+        return self.sort(needing, prepared, trouble)
 
     def fill(self, job: Held) -> None:
-        """Bring what is missing to all nodes, and only then lead jobs to it."""
-        said, trouble = self.place(job)
-        placed, trouble_of_use = self.step(job, sorted(said), "use") if said else ({}, "")
-        good = self.sort(job.nodes, said, trouble)
-        self.staged += self.sort(good, placed, trouble_of_use)
+        """Copy missing images to all nodes, and only then point the links that jobs use to them."""
+        placed, trouble = self.place(job)
+        used, trouble_of_use = self.step(job, sorted(placed), "use") if placed else ({}, "")
+        good = self.sort(job.nodes, placed, trouble)
+        self.staged += self.sort(good, used, trouble_of_use)
 
     def place(self, job: Held) -> tuple[dict[str, ImageRecord], str]:
-        asked = self.request
-        if asked.transport == "shared":
-            everywhere: dict[str, ImageRecord] = {}
+        request = self.request
+        if request.transport == "shared":
+            received: dict[str, ImageRecord] = {}
             troubles = []
-            for wave in waves(job.nodes, asked.fan_out):
-                more, trouble = self.step(job, wave, "place")
-                everywhere.update(more)
+            for wave in waves(job.nodes, request.fan_out):
+                part, trouble = self.step(job, wave, "place")
+                received.update(part)
                 troubles.append(trouble)
-            return everywhere, "; ".join(filter(None, troubles))
+            return received, "; ".join(filter(None, troubles))
         trouble = ""
-        for image in asked.task["images"]:
-            target = f"{asked.task['directory']}/.{image['file']}{BROADCAST}"
-            trouble = trouble or job.broadcast(f"{asked.task['source']}/{image['file']}", target, asked.fan_out)
-        said, last = self.step(job, job.nodes, "place", broadcast=True)
+        for image in request.task["images"]:
+            target = f"{request.task['directory']}/.{image['file']}{BROADCAST}"
+            trouble = trouble or job.broadcast(f"{request.task['source']}/{image['file']}", target, request.fan_out)
+        placed, last = self.step(job, job.nodes, "place", broadcast=True)
         if trouble:
-            said = {node: with_cause(answer, trouble) for node, answer in said.items()}
-        return said, "; ".join(filter(None, [trouble, last]))
+            placed = {node: with_cause(answer, trouble) for node, answer in placed.items()}
+        return placed, "; ".join(filter(None, [trouble, last]))
 
-    def step(self, job: Held, nodes: t.Sequence[str], action: str, **more: t.Any) -> tuple[dict[str, ImageRecord], str]:
-        """Have nodes do something; srun ends a step that one dead node keeps from starting, so it starts again."""
-        said, trouble = job.step(nodes, {**self.request.task, "action": action, **more})
-        for part in again(nodes, said, trouble):
-            later, told = self.step(job, part, action, **more)
-            said, trouble = {**said, **later}, "; ".join(filter(None, [trouble, told]))
-        return said, trouble
+    def step(
+        self, job: Held, nodes: t.Sequence[str], action: str, **extra: t.Any
+    ) -> tuple[dict[str, ImageRecord], str]:
+        """Run an action on nodes; a step that srun ended because of a dead node is started again without it."""
+        received, trouble = job.step(nodes, {**self.request.task, "action": action, **extra})
+        for part in again(nodes, received, trouble):
+            retried, retry_trouble = self.step(job, part, action, **extra)
+            received, trouble = {**received, **retried}, "; ".join(filter(None, [trouble, retry_trouble]))
+        return received, trouble
 
-    def sort(self, nodes: t.Sequence[str], said: t.Mapping[str, ImageRecord], trouble: str) -> list[str]:
-        good, missing = sort_out(nodes, said, trouble)
+    def sort(self, nodes: t.Sequence[str], received: t.Mapping[str, ImageRecord], trouble: str) -> list[str]:
+        good, missing = sort_out(nodes, received, trouble)
         self.missing += missing
         return good
 
 
 def with_cause(answer: ImageRecord, cause: str) -> ImageRecord:
-    """Say why sbcast brought nothing; what a node has all the same stays."""
+    """Add sbcast's error to the images that a node did not get."""
     images = {
         name: f"{state} ({cause})" if state not in ("copied", "kept") else state
         for name, state in answer["images"].items()
@@ -417,7 +420,7 @@ def with_cause(answer: ImageRecord, cause: str) -> ImageRecord:
     return {**answer, "images": images}
 
 
-# Nodes that Slurm holds while images are brought to them: as many as are free, one task on each.
+# Slurm jobs that hold nodes: as many as are free, one task on each.
 
 
 _HEAD = (
@@ -436,7 +439,7 @@ def program() -> str:
 
 
 def publish(directory: Path, dry: bool) -> bool:
-    """Keep the program beside the images for nodes that join; return whether it was not there as it is."""
+    """Write the program beside the images, for nodes that join later; return whether it differed."""
     path, text = directory / "stage.py", program()
     with contextlib.suppress(OSError):
         if path.read_text(encoding="utf-8") == text:
@@ -447,7 +450,7 @@ def publish(directory: Path, dry: bool) -> bool:
 
 
 class Tools(t.NamedTuple):
-    """What is run, and how long it may take."""
+    """Paths of Slurm's commands, options, and the time at which everything has to end."""
 
     paths: t.Mapping[str, str]
     python: str
@@ -456,7 +459,7 @@ class Tools(t.NamedTuple):
 
     @property
     def left(self) -> float:
-        """Return the seconds that are left, at least enough for a program to say what is wrong."""
+        """Return the seconds that are left, at least 5, so that a program can still print an error."""
         return max(5.0, self.end - time.monotonic())
 
 
@@ -467,8 +470,8 @@ class StagingJob:
         self.tools, self.number, self.nodes = tools, number, nodes
 
     def step(self, nodes: t.Sequence[str], task: Record) -> tuple[dict[str, Record], str]:
-        """Give nodes a task; return what each said, and what srun said."""
-        asked = {
+        """Run a task on nodes; return the answer of each, and srun's error."""
+        options = {
             "jobid": self.number,
             "nodes": len(nodes),
             "ntasks": len(nodes),
@@ -479,19 +482,19 @@ class StagingJob:
             "mpi": "none",
             "chdir": "/",
         }
-        argv = [self.tools.paths["srun"], *flags(asked), self.tools.python, "-", "task", json.dumps(task)]
+        argv = [self.tools.paths["srun"], *flags(options), self.tools.python, "-", "task", json.dumps(task)]
         outcome = run(argv, self.tools.left, program())
         return answers(outcome.out), last(outcome)
 
     def broadcast(self, source: str, target: str, fan_out: int) -> str:
         """Send a file to all nodes through Slurm's daemons; return what went wrong."""
-        asked = {"jobid": self.number, "force": True, "fanout": fan_out or None}
-        outcome = run([self.tools.paths["sbcast"], *flags(asked), source, target], self.tools.left)
+        options = {"jobid": self.number, "force": True, "fanout": fan_out or None}
+        outcome = run([self.tools.paths["sbcast"], *flags(options), source, target], self.tools.left)
         return last(outcome)
 
 
 class StagingCluster:
-    """The nodes as Slurm has them and lends them."""
+    """Slurm's nodes and partitions, and jobs on them."""
 
     def __init__(self, reader: SlurmReader, tools: Tools) -> None:
         self.nodes, self.partitions, self.tools = reader.nodes, reader.partitions, tools
@@ -501,16 +504,16 @@ class StagingCluster:
 
 
 def last(outcome: Outcome) -> str:
-    """Return why a program's word is not enough, empty when all is well."""
+    """Return the error of a command, empty when it succeeded; lines that blame a node are preferred."""
     lines = [line for line in outcome.err.splitlines() if line.strip()]
     telling = [line for line in lines if BLAMED.search(line) or LATE in line]
     return "" if outcome.rc == 0 else "; ".join(telling or lines[-2:]) or outcome.problem
 
 
 def argv(tools: Tools, group: Group, wait: float) -> list[str]:
-    """Ask for as many of the nodes as are free now; one that a job has all of keeps none of the others."""
+    """Return the salloc command for as many of the nodes as are free now; busy ones do not keep it from starting."""
     defaults = {"job_name": "hpcai_images", "mem": "1G", "cpus_per_task": 1}
-    asked = {
+    required = {
         "partition": group.partition,
         "nodes": f"1-{len(group.nodes)}",
         "ntasks_per_node": 1,
@@ -521,48 +524,48 @@ def argv(tools: Tools, group: Group, wait: float) -> list[str]:
         "no_kill": True,
         "chdir": "/",
     }
-    return [tools.paths["salloc"], *flags({**defaults, **tools.options, **asked}), "sh", "-c", _HOLD]
+    return [tools.paths["salloc"], *flags({**defaults, **tools.options, **required}), "sh", "-c", _HOLD]
 
 
 @contextlib.contextmanager
 def allocation(tools: Tools, group: Group, wait: float) -> t.Iterator[StagingJob]:
-    """Hold nodes while this lasts, and no longer than this process."""
+    """Hold nodes while the context lasts, and no longer than this process."""
     command = argv(tools, group, wait)
-    with tempfile.TemporaryFile() as said, _process.session(
-        command, None, subprocess.PIPE, subprocess.PIPE, said.fileno()
-    ) as held:
+    with tempfile.TemporaryFile() as errors, _process.session(
+        command, None, subprocess.PIPE, subprocess.PIPE, errors.fileno()
+    ) as process:
         try:
-            found = _HELD.search(_until_held(held, wait + 60))
-            if not found:
-                held.terminate()
-                held.wait(10)
-                said.seek(0)
-                raise _refusal(said.read().decode(errors="replace"), command)
-            yield StagingJob(tools, int(found.group(1)), expand(found.group(2)))
+            match = _HELD.search(_until_held(process, wait + 60))
+            if not match:
+                process.terminate()
+                process.wait(10)
+                errors.seek(0)
+                raise _refusal(errors.read().decode(errors="replace"), command)
+            yield StagingJob(tools, int(match.group(1)), expand(match.group(2)))
         finally:
-            if held.stdin:
-                held.stdin.close()
+            if process.stdin:
+                process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                held.wait(_process.GRACE)
+                process.wait(_process.GRACE)
 
 
-def _until_held(held: subprocess.Popen[bytes], limit: float) -> str:
-    """Read what is said until nodes are held, the program ends, or it takes too long."""
-    said, end = b"", time.monotonic() + limit
-    while held.stdout and not _HELD.search(said.decode(errors="replace")):
-        ready = select.select([held.stdout], [], [], max(0.0, end - time.monotonic()))[0]
-        piece = os.read(held.stdout.fileno(), 4096) if ready else b""
+def _until_held(process: subprocess.Popen[bytes], limit: float) -> str:
+    """Return the output of salloc up to the line that names the held nodes, its end, or the limit."""
+    output, end = b"", time.monotonic() + limit
+    while process.stdout and not _HELD.search(output.decode(errors="replace")):
+        ready = select.select([process.stdout], [], [], max(0.0, end - time.monotonic()))[0]
+        piece = os.read(process.stdout.fileno(), 4096) if ready else b""
         if not piece:
             break
-        said += piece
-    return said.decode(errors="replace")
+        output += piece
+    return output.decode(errors="replace")
 
 
-def _refusal(said: str, command: t.Sequence[str]) -> Exception:
-    if _BUSY.search(said):
+def _refusal(output: str, command: t.Sequence[str]) -> Exception:
+    if _BUSY.search(output):
         return BusyError()
-    lines = [line for line in said.splitlines() if "error" in line] or said.splitlines()
-    if _REVOKED.search(said):
-        told = next(line for line in said.splitlines() if _REVOKED.search(line))
-        return RevokedError(f"Slurm gave it and took it back ({told}); look at the node and at slurmctld's log")
+    lines = [line for line in output.splitlines() if "error" in line] or output.splitlines()
+    if _REVOKED.search(output):
+        revoked_line = next(line for line in output.splitlines() if _REVOKED.search(line))
+        return RevokedError(f"Slurm gave it and took it back ({revoked_line}); look at the node and at slurmctld's log")
     return ImageError(f"Slurm gives no nodes: {' '.join(lines[-1:]) or 'no answer'} (tried: {' '.join(command[:-3])})")

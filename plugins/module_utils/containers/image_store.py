@@ -39,7 +39,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image
     write_json,
 )
 
-# Where an image comes from, and whether what is kept is still it. Pure, private.
+# The requested image, and whether the stored one is still it.
 
 
 ARGUMENTS: dict[str, dict[str, t.Any]] = {
@@ -65,7 +65,7 @@ _REGISTRY = re.compile(r"docker://(?:[^/@#\s:]+@)?[^/@\s][^@\s]*(?:@sha256:[0-9a
 
 
 class ImageReference(t.NamedTuple):
-    """One image as it is asked for."""
+    """The requested image."""
 
     name: str
     source: str
@@ -79,8 +79,8 @@ class ImageReference(t.NamedTuple):
         return {"docker": "docker", "https": "url"}.get(urlsplit(self.source).scheme, "file")
 
     @property
-    def told(self) -> str:
-        """Return the source without what may be secret, as it is kept and told."""
+    def public_source(self) -> str:
+        """Return the source without its secret part, as it is stored and shown."""
         return self.source.partition("?")[0] if self.kind == "url" else self.source
 
     @property
@@ -90,28 +90,30 @@ class ImageReference(t.NamedTuple):
 
     @property
     def pinned(self) -> str:
-        """Return the digest that the source names itself."""
-        found = _DIGEST.search(self.source) if self.kind == "docker" else None
-        return found.group(1) if found else ""
+        """Return the digest in the source, empty without one."""
+        match = _DIGEST.search(self.source) if self.kind == "docker" else None
+        return match.group(1) if match else ""
 
 
-def validate(asked: ImageReference) -> None:
-    """Refuse what cannot be had, or not be had safely, before anything is done."""
-    check_name(asked.name)
-    scheme = urlsplit(asked.source).scheme
-    if asked.kind == "file" and (scheme or not asked.source.startswith("/")):
-        raise ImageError(f"source {asked.source!r} is neither docker://..., https://... nor an absolute path")
-    if asked.kind == "url" and urlsplit(asked.source).username is not None:
+def validate(request: ImageReference) -> None:
+    """Refuse a source that cannot be read, or not safely, before anything is done."""
+    check_name(request.name)
+    scheme = urlsplit(request.source).scheme
+    if request.kind == "file" and (scheme or not request.source.startswith("/")):
+        raise ImageError(f"source {request.source!r} is neither docker://..., https://... nor an absolute path")
+    if request.kind == "url" and urlsplit(request.source).username is not None:
         raise ImageError("the source's URL holds a user; give one without, for example with a token that expires")
-    if asked.kind == "docker" and not _REGISTRY.fullmatch(asked.source):
+    if request.kind == "docker" and not _REGISTRY.fullmatch(request.source):
         raise ImageError(
-            f"source {asked.source!r} is not docker://[USER@]REGISTRY#IMAGE[:TAG][@sha256:DIGEST];"
+            f"source {request.source!r} is not docker://[USER@]REGISTRY#IMAGE[:TAG][@sha256:DIGEST];"
             " a password belongs into enroot's credentials file"
         )
-    if asked.sha256 and not _SHA256.fullmatch(asked.sha256):
-        raise ImageError(f"sha256 {asked.sha256!r} is not 64 hexadecimal digits")
-    if asked.kind != "docker" and not asked.sha256:
-        raise ImageError(f"source {asked.told} needs sha256, so that what is brought to all nodes is what was meant")
+    if request.sha256 and not _SHA256.fullmatch(request.sha256):
+        raise ImageError(f"sha256 {request.sha256!r} is not 64 hexadecimal digits")
+    if request.kind != "docker" and not request.sha256:
+        raise ImageError(
+            f"source {request.public_source} needs sha256, so that what is brought to all nodes is what was meant"
+        )
 
 
 def check_name(name: str) -> None:
@@ -121,70 +123,70 @@ def check_name(name: str) -> None:
         raise ImageError(f"name {name!r} must be lower-case letters, digits and . _ + - in between, without .sqsh")
 
 
-def stale(asked: ImageReference, kept: Record | None, wrong: str, digest: str) -> str:
-    """Say why what is kept will not do, empty when it does; ``digest`` is the registry's of now, if it was asked."""
-    if not kept:
+def stale(request: ImageReference, stored: Record | None, damaged: str, digest: str) -> str:
+    """Say why the stored image does not do, empty when it does; ``digest`` is the registry's, if it was queried."""
+    if not stored:
         return "it is not there"
-    if wrong:
-        return f"{kept['file']} {wrong}"
-    if asked.sha256 and asked.sha256 != kept["sha256"]:
-        return f"it has sha256 {kept['sha256']}"
-    if asked.kind != "docker":
+    if damaged:
+        return f"{stored['file']} {damaged}"
+    if request.sha256 and request.sha256 != stored["sha256"]:
+        return f"it has sha256 {stored['sha256']}"
+    if request.kind != "docker":
         return ""
-    if asked.told != kept["source"]:
-        return f"it came from {kept['source']}"
-    if asked.squash_options != kept["squash_options"]:
-        return f"it was squashed with {kept['squash_options'] or 'what enroot.conf says'}"
-    if asked.pull == "always" and digest and digest != kept["digest"]:
-        return f"the tag moved from {kept['digest'] or 'an unknown digest'} to {digest}"
+    if request.public_source != stored["source"]:
+        return f"it came from {stored['source']}"
+    if request.squash_options != stored["squash_options"]:
+        return f"it was squashed with {stored['squash_options'] or 'what enroot.conf says'}"
+    if request.pull == "always" and digest and digest != stored["digest"]:
+        return f"the tag moved from {stored['digest'] or 'an unknown digest'} to {digest}"
     return ""
 
 
-def moved(kept: Record | None, digest: str) -> Record | None:
-    """Return from where to where a tag moved since the image was imported."""
-    if not kept or not digest or not kept["digest"] or kept["digest"] == digest:
+def moved(stored: Record | None, digest: str) -> Record | None:
+    """Return the old and the new digest of a tag that moved since the image was imported, else None."""
+    if not stored or not digest or not stored["digest"] or stored["digest"] == digest:
         return None
-    return {"from": kept["digest"], "to": digest}
+    return {"from": stored["digest"], "to": digest}
 
 
-def same(asked: ImageReference, kept: Record, digest: str) -> bool:
-    """Say whether an old version is what is asked for, so that nothing need be brought."""
-    if asked.kind != "docker":
-        return bool(kept["sha256"] == asked.sha256)
-    told = (kept["digest"], kept["squash_options"]) == (digest, asked.squash_options)
-    return bool(digest) and told and asked.sha256 in ("", kept["sha256"])
+def same(request: ImageReference, stored: Record, digest: str) -> bool:
+    """Say whether an old version is the requested image, so that nothing has to be imported."""
+    if request.kind != "docker":
+        return bool(stored["sha256"] == request.sha256)
+    matches = (stored["digest"], stored["squash_options"]) == (digest, request.squash_options)
+    return bool(digest) and matches and request.sha256 in ("", stored["sha256"])
 
 
-def reference(asked: ImageReference, digest: str) -> str:
-    """Return what enroot imports: exactly what the tag meant when it was asked."""
-    return asked.source if asked.pinned or not digest else f"{asked.source}@{digest}"
+def reference(request: ImageReference, digest: str) -> str:
+    """Return what enroot imports: with the digest that the tag had when the registry was queried."""
+    return request.source if request.pinned or not digest else f"{request.source}@{digest}"
 
 
-def digest_of(said: str) -> str:
+def digest_of(output: str) -> str:
     """Read what ``enroot digest`` printed."""
-    found = re.search(r"^sha256:[0-9a-f]{64}$", said.strip(), re.MULTILINE)
-    return found.group() if found else ""
+    match = re.search(r"^sha256:[0-9a-f]{64}$", output.strip(), re.MULTILINE)
+    return match.group() if match else ""
 
 
 KEPT = {"name", "file", "sha256", "size", "source", "digest", "squash_options"}
 
 
-def manifest(asked: ImageReference, sha256: str, size: int, digest: str, enroot: str) -> Record:
-    """What is kept beside an image."""
+def manifest(request: ImageReference, sha256: str, size: int, digest: str, enroot: str) -> Record:
+    """Return the manifest that is stored beside an image."""
     return {
         "schema": 1,
-        "name": asked.name,
-        "file": f"{asked.name}-{sha256[:12]}.sqsh",
+        "name": request.name,
+        "file": f"{request.name}-{sha256[:12]}.sqsh",
         "sha256": sha256,
         "size": size,
-        "source": asked.told,
+        "source": request.public_source,
         "digest": digest,
-        "squash_options": asked.squash_options if asked.kind == "docker" else "",
+        "squash_options": request.squash_options if request.kind == "docker" else "",
         "enroot": enroot,
     }
 
 
-# Bring a squashfs from where it comes from: enroot and a registry, a web server, a file.
+# The source: a registry through enroot, a web server, a file.
 
 
 Open = t.Callable[[str], t.BinaryIO]
@@ -192,51 +194,51 @@ _NO_SUCH = re.compile(r"Usage: enroot|Unknown|Invalid argument", re.IGNORECASE)
 
 
 class EnrootOrigin:
-    """One source, asked by the programs of this host or of a compute node."""
+    """One source, read by programs on this host or, through srun, on a compute node."""
 
-    def __init__(self, asked: ImageReference, srun: t.Sequence[str], timeout: float, opened: Open) -> None:
-        self.asked, self.srun, self.timeout, self.opened = asked, list(srun), timeout, opened
+    def __init__(self, request: ImageReference, srun: t.Sequence[str], timeout: float, opened: Open) -> None:
+        self.request, self.srun, self.timeout, self.opened = request, list(srun), timeout, opened
 
-    def ask(self, *words: str) -> _process.Outcome:
-        variables = {"ENROOT_SQUASH_OPTIONS": self.asked.squash_options} if self.asked.squash_options else {}
-        return _process.run([*self.srun, "enroot", *words], self.timeout, environment=variables)
+    def ask(self, *arguments: str) -> _process.Outcome:
+        variables = {"ENROOT_SQUASH_OPTIONS": self.request.squash_options} if self.request.squash_options else {}
+        return _process.run([*self.srun, "enroot", *arguments], self.timeout, environment=variables)
 
     def enroot(self) -> str:
         return self.ask("version").out.strip()
 
     def digest(self) -> str:
-        """Return what the tag means now."""
-        if self.asked.kind != "docker":
+        """Return the digest that the tag has now, empty where enroot cannot tell."""
+        if self.request.kind != "docker":
             return ""
-        if self.asked.pinned:
-            return self.asked.pinned
-        outcome = self.ask("digest", self.asked.source)
-        found = digest_of(outcome.out)
-        if not found and not _NO_SUCH.search(outcome.err + outcome.out):
-            raise ImageError(refusal(f"the digest of {self.asked.told} cannot be had", outcome))
-        return found  # none from an enroot before 4.1, which has no such command
+        if self.request.pinned:
+            return self.request.pinned
+        outcome = self.ask("digest", self.request.source)
+        digest = digest_of(outcome.out)
+        if not digest and not _NO_SUCH.search(outcome.err + outcome.out):
+            raise ImageError(refusal(f"the digest of {self.request.public_source} cannot be had", outcome))
+        return digest  # none from an enroot before 4.1, which has no such command
 
     def bring(self, aside: Path, digest: str) -> None:
-        if self.asked.kind == "docker":
-            outcome = self.ask("import", "--output", str(aside), reference(self.asked, digest))
+        if self.request.kind == "docker":
+            outcome = self.ask("import", "--output", str(aside), reference(self.request, digest))
             if outcome.rc != 0:
-                raise ImageError(refusal(f"{self.asked.told} cannot be imported", outcome))
+                raise ImageError(refusal(f"{self.request.public_source} cannot be imported", outcome))
             return
         try:
             with self.read() as reader, create(aside) as writer:
                 shutil.copyfileobj(reader, writer, 8 << 20)
         except (OSError, HTTPException) as exc:
-            said = getattr(exc, "strerror", None) or exc
-            raise ImageError(f"{self.asked.told} cannot be copied to {aside.parent}: {said}") from exc
+            reason = getattr(exc, "strerror", None) or exc
+            raise ImageError(f"{self.request.public_source} cannot be copied to {aside.parent}: {reason}") from exc
 
     def read(self) -> t.BinaryIO:
-        return Path(self.asked.source).open("rb") if self.asked.kind == "file" else self.opened(self.asked.source)
+        return Path(self.request.source).open("rb") if self.request.kind == "file" else self.opened(self.request.source)
 
 
-def refusal(what: str, outcome: _process.Outcome) -> str:
-    """Say what enroot said, without its progress."""
-    said = re.sub(r"\x1b\[[0-9;]*m", "", f"{outcome.err}\n{outcome.out}")
-    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("[INFO]")]
+def refusal(action: str, outcome: _process.Outcome) -> str:
+    """Return an error with the last lines of enroot's output, without its progress, and a hint."""
+    output = re.sub(r"\x1b\[[0-9;]*m", "", f"{outcome.err}\n{outcome.out}")
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("[INFO]")]
     hint = {
         "Could not resolve|Failed to connect|Connection refused|timed out": "is the registry up and reachable?",
         "returned error code: 40[13]|unauthorized": "are the user's credentials in enroot's .credentials file?",
@@ -245,8 +247,8 @@ def refusal(what: str, outcome: _process.Outcome) -> str:
         "failed to set capabilities|Operation not permitted": "are enroot's file capabilities installed on that host?",
         "cannot be started|No such file|command not found": "is enroot installed there?",
     }
-    found = next((text for pattern, text in hint.items() if re.search(pattern, said, re.IGNORECASE)), "")
-    return f"{what}: {'; '.join(lines[-3:]) or outcome.problem}{f' ({found})' if found else ''}"
+    advice = next((text for pattern, text in hint.items() if re.search(pattern, output, re.IGNORECASE)), "")
+    return f"{action}: {'; '.join(lines[-3:]) or outcome.problem}{f' ({advice})' if advice else ''}"
 
 
 def on_a_node(srun: str, partition: str | None, options: t.Mapping[str, t.Any]) -> list[str]:
@@ -255,11 +257,11 @@ def on_a_node(srun: str, partition: str | None, options: t.Mapping[str, t.Any]) 
     return [srun, *flags({**defaults, **options, "nodes": 1, "ntasks": 1})]
 
 
-# The shared directory that images are kept in: squashed once, under a name that tells their content.
+# The shared directory of images: imported once, under a name with the digest of their content.
 
 
 class ImageOrigin(t.Protocol):
-    """Whoever can ask a registry and bring a squashfs."""
+    """What the store needs of a source."""
 
     def digest(self) -> str: ...
 
@@ -271,21 +273,21 @@ class ImageOrigin(t.Protocol):
 class ImageStore:
     """One image in its directory."""
 
-    def __init__(self, directory: Path, asked: ImageReference, origin: ImageOrigin, keep: int, verify: bool) -> None:
-        self.directory, self.asked, self.origin = directory, asked, origin
+    def __init__(self, directory: Path, request: ImageReference, origin: ImageOrigin, keep: int, verify: bool) -> None:
+        self.directory, self.request, self.origin = directory, request, origin
         self.keep, self.verify = keep, verify
-        self.link = directory / f"{asked.name}.sqsh"
+        self.link = directory / f"{request.name}.sqsh"
 
     def manifest(self, file: str) -> Record | None:
-        found = read_json(self.directory / f"{file[: -len('.sqsh')]}.json") if file else None
-        return found if found and set(found) >= KEPT else None
+        document = read_json(self.directory / f"{file[: -len('.sqsh')]}.json") if file else None
+        return document if document and set(document) >= KEPT else None
 
-    def wrong(self, kept: Record) -> str:
-        return damage(self.directory / kept["file"], kept, kept.get("proof"), self.verify)
+    def wrong(self, stored: Record) -> str:
+        return damage(self.directory / stored["file"], stored, stored.get("proof"), self.verify)
 
     def ensure(self, dry: bool) -> Record:
-        """Have the image; return it, whether that changed anything, and why."""
-        validate(self.asked)
+        """Import the image where it is missing; return it, whether that changed anything, and why."""
+        validate(self.request)
         if dry:
             return self.decide(dry)
         have(self.directory)
@@ -297,27 +299,27 @@ class ImageStore:
         problem = distrust(self.directory) if self.directory.is_dir() else ""
         if problem:
             raise ImageError(problem)
-        kept = self.manifest(pointed(self.link))
-        digest = self.origin.digest() if self.asked.pull != "missing" else ""
-        wrong = self.wrong(kept) if kept else ""
-        reason = stale(self.asked, kept, wrong, digest)
-        before = self.told(kept, False) if kept else {}
-        found: Record = {
+        stored = self.manifest(pointed(self.link))
+        digest = self.origin.digest() if self.request.pull != "missing" else ""
+        damaged = self.wrong(stored) if stored else ""
+        reason = stale(self.request, stored, damaged, digest)
+        before = self.result_of(stored, False) if stored else {}
+        result: Record = {
             "before": before,
-            "moved": moved(kept, digest),
+            "moved": moved(stored, digest),
             "reason": reason,
             "changed": bool(reason),
         }
         if reason and not dry:
-            bad = pointed(self.link)
-            kept = self.renew(digest)
-            if wrong and kept["file"] != bad:
-                self.discard(bad)
+            damaged_file = pointed(self.link)
+            stored = self.renew(digest)
+            if damaged and stored["file"] != damaged_file:
+                self.discard(damaged_file)
         elif reason:
-            kept = manifest(self.asked, self.asked.sha256, 0, digest, "")
-        elif kept and not dry and kept.get("proof") != proof(self.directory / kept["file"]):
-            self.remember(kept)  # it was read and is what it was
-        return {**found, "image": self.told(t.cast(Record, kept), bool(reason) and dry)}
+            stored = manifest(self.request, self.request.sha256, 0, digest, "")
+        elif stored and not dry and stored.get("proof") != proof(self.directory / stored["file"]):
+            self.remember(stored)  # it was read and is what it was
+        return {**result, "image": self.result_of(t.cast(Record, stored), bool(reason) and dry)}
 
     def discard(self, file: str) -> None:
         """Remove a damaged version, which is not worth keeping."""
@@ -325,53 +327,56 @@ class ImageStore:
             path.unlink(missing_ok=True)
 
     def renew(self, digest: str) -> Record:
-        """Take an old version that is what is asked for, or bring the image."""
-        if self.asked.kind == "docker":
-            digest = digest or self.asked.pinned or self.origin.digest()
-        old = [found for found in map(self.manifest, versions(self.directory, self.asked.name)) if found]
-        whole = [kept for kept in old if same(self.asked, kept, digest) and not self.wrong(kept)]
-        kept = {**whole[0], "source": self.asked.told} if whole else self.bring(digest)
-        self.remember(kept)
-        point(self.link, kept["file"])
-        drop(self.directory, self.asked.name, kept["file"], self.keep)
-        return kept
+        """Use an old version that is the requested image, or import it."""
+        if self.request.kind == "docker":
+            digest = digest or self.request.pinned or self.origin.digest()
+        old = [entry for entry in map(self.manifest, versions(self.directory, self.request.name)) if entry]
+        whole = [stored for stored in old if same(self.request, stored, digest) and not self.wrong(stored)]
+        stored = {**whole[0], "source": self.request.public_source} if whole else self.bring(digest)
+        self.remember(stored)
+        point(self.link, stored["file"])
+        drop(self.directory, self.request.name, stored["file"], self.keep)
+        return stored
 
     def bring(self, digest: str) -> Record:
-        """Have it written aside, look at all of it, and only then give it its name."""
-        aside = self.directory / f".{self.asked.name}.{os.getpid()}{PARTIAL}"
+        """Import to a temporary name, check all of the file, and only then give it its name."""
+        aside = self.directory / f".{self.request.name}.{os.getpid()}{PARTIAL}"
         try:
             self.origin.bring(aside, digest)
             problem = squashfs_problem(aside)
             if problem:
-                raise ImageError(f"{self.asked.told} is not taken: {problem}")
-            found = sha256(aside)
-            if self.asked.sha256 and found != self.asked.sha256:
-                raise ImageError(f"{self.asked.told} has sha256 {found}, not {self.asked.sha256}; it is not taken")
-            enroot = self.origin.enroot() if self.asked.kind == "docker" else ""
-            kept = manifest(self.asked, found, aside.stat().st_size, digest, enroot)
-            adopt(aside, self.directory / kept["file"])
+                raise ImageError(f"{self.request.public_source} is not taken: {problem}")
+            content_digest = sha256(aside)
+            if self.request.sha256 and content_digest != self.request.sha256:
+                raise ImageError(
+                    f"{self.request.public_source} has sha256 {content_digest}, not {self.request.sha256};"
+                    " it is not taken"
+                )
+            enroot = self.origin.enroot() if self.request.kind == "docker" else ""
+            stored = manifest(self.request, content_digest, aside.stat().st_size, digest, enroot)
+            adopt(aside, self.directory / stored["file"])
         finally:
             aside.unlink(missing_ok=True)
-        return kept
+        return stored
 
-    def remember(self, kept: Record) -> None:
-        told = {**kept, "proof": proof(self.directory / kept["file"])}
-        write_json(self.directory / f"{kept['file'][: -len('.sqsh')]}.json", told)
+    def remember(self, stored: Record) -> None:
+        record = {**stored, "proof": proof(self.directory / stored["file"])}
+        write_json(self.directory / f"{stored['file'][: -len('.sqsh')]}.json", record)
 
-    def told(self, kept: Record, planned: bool) -> Record:
-        """Return what users need: the version's own path, which never changes its content, and the link."""
-        image = {key: value for key, value in kept.items() if key not in ("proof", "schema")}
+    def result_of(self, stored: Record, planned: bool) -> Record:
+        """Return the image for the module's result: the version's path, whose content does not change, and the link."""
+        image = {key: value for key, value in stored.items() if key not in ("proof", "schema")}
         if planned:
             image.update(file="", size=0)
         return {**image, "path": str(self.directory / image["file"]) if image["file"] else "", "link": str(self.link)}
 
     def remove(self, dry: bool) -> bool:
         """Remove the image with all its versions."""
-        check_name(self.asked.name)
-        there = self.directory.is_dir() and bool(pointed(self.link) or versions(self.directory, self.asked.name))
-        if there and not dry:
+        check_name(self.request.name)
+        exists = self.directory.is_dir() and bool(pointed(self.link) or versions(self.directory, self.request.name))
+        if exists and not dry:
             have(self.directory)
             with lock(self.directory / ".lock"), contextlib.suppress(FileNotFoundError):
                 unlink(self.link)
-                drop(self.directory, self.asked.name, "", 0)
-        return there
+                drop(self.directory, self.request.name, "", 0)
+        return exists

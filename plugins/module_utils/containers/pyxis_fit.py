@@ -19,7 +19,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.elf import ElfError, Library
 
-# For which Slurm a SPANK plugin was built, and whether the Slurm here loads it. No I/O; private.
+# For which Slurm a SPANK plugin was built, and whether the installed Slurm loads it.
 
 
 class InstalledSlurm(t.NamedTuple):
@@ -46,7 +46,7 @@ class Plugin(t.NamedTuple):
 
 
 class ObservedPyxis(t.NamedTuple):
-    """What one host has; None is what it does not have, or does not tell.
+    """The versions on one host; None where it lacks the program, or the program does not answer.
 
     ``slurmd`` and ``client`` are installed programs, ``running`` is the slurmd that answers here.
     """
@@ -75,7 +75,7 @@ def from_header(text: str) -> InstalledSlurm | None:
 
 
 def read_plugin(data: bytes) -> Plugin:
-    """Say what a library is, by its own symbols; raises ElfError when it is no SPANK plugin."""
+    """Return name and Slurm version from the library's symbols; raises ElfError when it is no SPANK plugin."""
     library = Library(data)
     kind = library.text("plugin_type")
     if kind != "spank":
@@ -83,52 +83,53 @@ def read_plugin(data: bytes) -> Plugin:
     return Plugin(library.text("plugin_name"), from_number(library.number("plugin_version")))
 
 
-def misfits(seen: ObservedPyxis, path: str) -> list[str]:
-    """Say why Slurm would not load the plugin here; then it starts no job step at all, with containers or without."""
-    if seen.plugin is None:
+def misfits(observed: ObservedPyxis, path: str) -> list[str]:
+    """Say why Slurm would not load the plugin here; then no job step starts at all, with containers or without."""
+    if observed.plugin is None:
         return []
-    programs = {"slurmd": seen.slurmd, "srun": seen.client}
-    wrong = {name: version for name, version in programs.items() if version and not version.loads(seen.plugin)}
+    programs = {"slurmd": observed.slurmd, "srun": observed.client}
+    wrong = {name: version for name, version in programs.items() if version and not version.loads(observed.plugin)}
     if not wrong:
         return []
     here = " and ".join(f"{name} here is {version}" for name, version in wrong.items())
     release = next(iter(wrong.values())).release
     return [
-        f"{path} was built for Slurm {seen.plugin}, but {here}. Slurm loads plugins of its own release ({release}.x) "
-        f"only, and with this one in plugstack.conf no job step starts. Build it for {release} (role pyxis with the "
-        f"headers of that release on pyxis_build_host), or remove it (pyxis_state: absent)"
+        f"{path} was built for Slurm {observed.plugin}, but {here}. Slurm loads plugins of its own release "
+        f"({release}.x) only, and with this one in plugstack.conf no job step starts. Build it for {release} (role "
+        f"pyxis with the headers of that release on pyxis_build_host), or remove it (pyxis_state: absent)"
     ]
 
 
-def remarks(seen: ObservedPyxis) -> list[str]:
-    """Say what else does not agree, none of which keeps the plugin from loading."""
-    said = []
-    if seen.running and seen.slurmd and seen.running[:2] != seen.slurmd[:2]:
-        said.append(
-            f"slurmd {seen.running} runs, but {seen.slurmd} is installed: it was not restarted since the upgrade, and "
-            f"what it starts for a job step is already {seen.slurmd}. Restart slurmd, jobs go on"
+def remarks(observed: ObservedPyxis) -> list[str]:
+    """Say which other versions do not agree; none of that keeps the plugin from loading."""
+    texts = []
+    if observed.running and observed.slurmd and observed.running[:2] != observed.slurmd[:2]:
+        texts.append(
+            f"slurmd {observed.running} runs, but {observed.slurmd} is installed: it was not restarted since the "
+            f"upgrade, and what it starts for a job step is already {observed.slurmd}. Restart slurmd, jobs go on"
         )
-    newer = seen.running or seen.slurmd or seen.client
-    if seen.controller and newer and newer[:2] > seen.controller[:2]:
-        said.append(
-            f"Slurm here is {newer}, slurmctld is {seen.controller}: slurmctld has to be upgraded first "
+    newer = observed.running or observed.slurmd or observed.client
+    if observed.controller and newer and newer[:2] > observed.controller[:2]:
+        texts.append(
+            f"Slurm here is {newer}, slurmctld is {observed.controller}: slurmctld has to be upgraded first "
             "(playbook upgrade_slurm.yml)"
         )
-    return said
+    return texts
 
 
-def headers_problem(headers: InstalledSlurm | None, place: str, wanted: InstalledSlurm | None, whose: str) -> str:
+def headers_problem(headers: InstalledSlurm | None, folder: str, required: InstalledSlurm | None, owner: str) -> str:
     """Say why the headers are not those to build with; empty when they are."""
-    if headers is None or wanted is None or wanted.loads(headers):
+    if headers is None or required is None or required.loads(headers):
         return ""
     return (
-        f"the headers in {place} are of Slurm {headers}, {whose} is {wanted}: Slurm {wanted} would not load what is "
-        f"built with them. Install those of {wanted.release} (libslurm-dev in the version of the installed Slurm), "
+        f"the headers in {folder} are of Slurm {headers}, {owner} is {required}: Slurm {required} would not load "
+        f"what is built with them. Install those of {required.release} (libslurm-dev in the version of the installed "
+        "Slurm), "
         "or name the directory of that Slurm as slurm_home"
     )
 
 
-# What a host has of Slurm and pyxis: programs, headers, daemons that run, the plugin and its drop-in.
+# Reading a host: Slurm's programs, headers and daemons, the plugin and its drop-in.
 
 
 PACKAGE = "nvslurm-plugin-pyxis"
@@ -140,9 +141,9 @@ PROBE = "ClusterName=probe\nSlurmctldHost=localhost\n"
 
 
 def program(name: str, home: str) -> str:
-    """Return the path of one of Slurm's programs; empty when it is not there."""
-    places = [f"{home}/sbin", f"{home}/bin"] if home else [*os.environ.get("PATH", "").split(":"), "/usr/sbin"]
-    return shutil.which(name, path=":".join(places)) or ""
+    """Return the path of one of Slurm's programs; empty when it is not installed."""
+    folders = [f"{home}/sbin", f"{home}/bin"] if home else [*os.environ.get("PATH", "").split(":"), "/usr/sbin"]
+    return shutil.which(name, path=":".join(folders)) or ""
 
 
 def installed(home: str) -> tuple[InstalledSlurm | None, InstalledSlurm | None]:
@@ -164,10 +165,10 @@ def running(home: str) -> tuple[InstalledSlurm | None, InstalledSlurm | None]:
     client = program("scontrol", home)
     if not client:
         return None, None
-    # A slurmd that does not answer is asked twice over, for MessageTimeout each time; its process is not.
-    here = run([client, "show", "slurmd"], _SECONDS)
-    there = run([client, "show", "config"], _SECONDS)
-    return _labelled(here.out, "Version"), _labelled(there.out, "SLURM_VERSION")
+    # scontrol tries twice where slurmd does not answer, for MessageTimeout each time.
+    slurmd = run([client, "show", "slurmd"], _SECONDS)
+    config = run([client, "show", "config"], _SECONDS)
+    return _labelled(slurmd.out, "Version"), _labelled(config.out, "SLURM_VERSION")
 
 
 def _labelled(text: str, label: str) -> InstalledSlurm | None:
@@ -206,15 +207,15 @@ def plugin(path: str) -> Plugin | None:
 
 def packed(deb: str) -> Plugin:
     """Read the plugin inside a package that is not installed."""
-    done = subprocess.run(["dpkg-deb", "--fsys-tarfile", deb], capture_output=True, check=False)  # noqa: S607
-    if done.returncode != 0:
-        raise ElfError(f"{deb} is no whole package: {done.stderr.decode(errors='replace').strip()}")
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as content:
+    outcome = subprocess.run(["dpkg-deb", "--fsys-tarfile", deb], capture_output=True, check=False)  # noqa: S607
+    if outcome.returncode != 0:
+        raise ElfError(f"{deb} is no whole package: {outcome.stderr.decode(errors='replace').strip()}")
+    with tarfile.open(fileobj=io.BytesIO(outcome.stdout)) as content:
         for member in content.getmembers():
-            found = content.extractfile(member) if Path(member.name).name == PLUGIN and member.isfile() else None
-            if found:
+            file = content.extractfile(member) if Path(member.name).name == PLUGIN and member.isfile() else None
+            if file:
                 try:
-                    return read_plugin(found.read())
+                    return read_plugin(file.read())
                 except ElfError as exc:
                     raise ElfError(f"{member.name} in {deb}: {exc}") from exc
     raise ElfError(f"{deb} holds no {PLUGIN}")

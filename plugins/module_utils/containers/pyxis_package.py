@@ -22,7 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers impor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.elf import ElfError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.pyxis_fit import PACKAGE
 
-# How pyxis is built, and from what: no I/O, no AnsibleModule, private.
+# How pyxis is built, and from what.
 
 
 # Raised when the commands or the fields below change in a way that makes another package.
@@ -36,7 +36,7 @@ class PyxisError(ValueError):
 
 
 class Inputs(t.NamedTuple):
-    """All that decides what a build makes; None stands for what this host cannot tell."""
+    """Everything that decides the result of a build; None where this host cannot tell."""
 
     source: str
     slurm: str | None
@@ -47,9 +47,9 @@ class Inputs(t.NamedTuple):
     recipe: int = RECIPE
 
 
-def same(wanted: Inputs, built: t.Mapping[str, t.Any]) -> bool:
-    """Return whether a package is the wanted one, as far as this host can tell: its compiler may be gone."""
-    return all(value is None or built.get(key) == value for key, value in wanted._asdict().items())
+def same(requested: Inputs, built: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a package is the requested one, as far as this host can tell: its compiler may be gone."""
+    return all(value is None or built.get(key) == value for key, value in requested._asdict().items())
 
 
 def version(makefile: str) -> str:
@@ -66,7 +66,7 @@ def full_version(pyxis: str, inputs: Inputs) -> str:
 
 
 def build_step(source: str, tree: str, inputs: Inputs, machine: str, home: str) -> BuildStep:
-    """Return the command that builds; the places are those of NVIDIA's own package."""
+    """Return the build command; the installed paths are those of NVIDIA's own package."""
     argv = ["make", "-C", source, f"DESTDIR={tree}", "prefix=/usr", f"libdir=/usr/lib/{machine}-linux-gnu"]
     # From the environment, for on the command line they would take the place of the makefile's own. The second makes
     # the same inputs the same file, wherever it is built.
@@ -76,7 +76,7 @@ def build_step(source: str, tree: str, inputs: Inputs, machine: str, home: str) 
 
 def fields(pyxis: str, inputs: Inputs, slurm: pyxis_fit.InstalledSlurm, libc: str) -> dict[str, str]:
     """Return the control fields of the package."""
-    found = {
+    control = {
         "Package": PACKAGE,
         "Version": full_version(pyxis, inputs),
         "Architecture": inputs.architecture,
@@ -92,11 +92,11 @@ def fields(pyxis: str, inputs: Inputs, slurm: pyxis_fit.InstalledSlurm, libc: st
     if not inputs.home:
         # An upgrade of everything then leaves Slurm alone, instead of a node where no job step starts.
         after = f"{slurm.major}.{slurm.minor + 1:02d}~"
-        found["Breaks"] = ", ".join(f"{name} (<< {slurm.release}), {name} (>= {after})" for name in _SLURM_PACKAGES)
-    return found
+        control["Breaks"] = ", ".join(f"{name} (<< {slurm.release}), {name} (>= {after})" for name in _SLURM_PACKAGES)
+    return control
 
 
-# The module pyxis_package without Ansible: see what is there, build what is not, prove it, keep it.
+# The module pyxis_package: build the package unless it is stored, prove it, store it.
 
 
 Json = t.Dict[str, t.Any]
@@ -115,14 +115,14 @@ _TOOLS = {"cc": "gcc", "make": "make", "dpkg-deb": "dpkg"}
 
 
 class PyxisBuilder:
-    """One run of the module; in check mode it only tells what it would do."""
+    """One run of the module; in check mode it only returns the plan."""
 
     def __init__(self, params: t.Mapping[str, t.Any], check: bool) -> None:
         self.check = check
         self.params = params
         self.home: str = params["slurm_home"].rstrip("/")
         self.cache = Path(params["cache_dir"])
-        self.slurm = self._wanted()
+        self.slurm = self._requested_slurm()
         self.headers, headers = pyxis_fit.headers(self.home)
         compiler = run(["cc", "-dumpfullversion", "-dumpmachine"], 20.0)
         self.inputs = Inputs(
@@ -134,14 +134,14 @@ class PyxisBuilder:
             architecture=run(["dpkg", "--print-architecture"], 20.0).out.strip(),
         )
 
-    def _wanted(self) -> pyxis_fit.InstalledSlurm | None:
-        """Return the Slurm that the plugin is for."""
-        given = self.params["slurm_version"]
-        found = pyxis_fit.from_text(given if given.count(".") > 1 else f"{given}.0") if given else None
-        if given and not found:
-            raise PyxisError(f"slurm_version {given!r} is no version such as 24.11 or 24.11.5")
+    def _requested_slurm(self) -> pyxis_fit.InstalledSlurm | None:
+        """Return the version of Slurm that the plugin is for: the option's, or the installed one's."""
+        option = self.params["slurm_version"]
+        requested = pyxis_fit.from_text(option if option.count(".") > 1 else f"{option}.0") if option else None
+        if option and not requested:
+            raise PyxisError(f"slurm_version {option!r} is no version such as 24.11 or 24.11.5")
         slurmd, client = pyxis_fit.installed(self.home)
-        return found or slurmd or client
+        return requested or slurmd or client
 
     def run(self) -> Json:
         if self.check:
@@ -152,24 +152,30 @@ class PyxisBuilder:
             if not plan["build"]:
                 return plan
             self._refuse(plan["packages"])
-            kept = self._build()
-        return {**plan, "package": kept, "diff": {"before": {}, "after": kept}}
+            stored = self._build()
+        return {**plan, "package": stored, "diff": {"before": {}, "after": stored}}
 
     def _plan(self) -> Json:
-        kept = self._kept()
-        needed = [] if kept else self._missing()
-        if not kept and self.check:
+        stored = self._kept()
+        needed = [] if stored else self._missing()
+        if not stored and self.check:
             self._refuse([name for name in needed if name.partition("=")[0] not in self.params["packages"]])
         why = (
             "built before"
-            if kept
+            if stored
             else f"not built from this source for Slurm {self.headers or self.slurm or ''} before"
         )
-        result: Json = {"changed": not kept, "build": not kept, "package": kept, "packages": needed, "why": why.strip()}
-        return {**result, "diff": {"before": kept, "after": kept or {"why": why}}}
+        result: Json = {
+            "changed": not stored,
+            "build": not stored,
+            "package": stored,
+            "packages": needed,
+            "why": why.strip(),
+        }
+        return {**result, "diff": {"before": stored, "after": stored or {"why": why}}}
 
     def _kept(self) -> Json:
-        """Return what the manifest says of the package that is wanted; nothing when there is none."""
+        """Return the manifest of the requested package; empty when none is stored."""
         for path in sorted(self.cache.glob(f"{pyxis_fit.PACKAGE}_*.json")):
             try:
                 manifest = json.loads(path.read_text())
@@ -182,14 +188,14 @@ class PyxisBuilder:
         return {}
 
     def _missing(self) -> list[str]:
-        """Return the packages that would bring what the build lacks."""
-        found = [package for tool, package in _TOOLS.items() if not shutil.which(tool)]
-        found += [] if Path("/usr/include/stdio.h").exists() else ["libc6-dev"]
+        """Return the packages with what the build lacks."""
+        packages = [package for tool, package in _TOOLS.items() if not shutil.which(tool)]
+        packages += [] if Path("/usr/include/stdio.h").exists() else ["libc6-dev"]
         wrong = not self.inputs.headers or (self.slurm and self.headers and not self.slurm.loads(self.headers))
-        return found + ([self._headers_package()] if wrong and not self.home else [])
+        return packages + ([self._headers_package()] if wrong and not self.home else [])
 
     def _headers_package(self) -> str:
-        """In the version that is installed: another one would bring another Slurm along."""
+        """Return the package of headers in the version of the installed Slurm: another would replace that Slurm."""
         for prefix, name in (("slurm-smd", "slurm-smd-dev"), ("", "libslurm-dev")):
             for other in ("-client", "d", "-slurmd", "ctld"):
                 version = debian.installed(f"{prefix or 'slurm'}{other}")
@@ -198,18 +204,18 @@ class PyxisBuilder:
         return "libslurm-dev"
 
     def _refuse(self, missing: t.Sequence[str]) -> None:
-        """Say what keeps a build from being possible, before anything is changed."""
-        place = f"{pyxis_fit.include_dir(self.home)}/slurm"
-        said = [f"what package {name} brings is missing" for name in missing]
+        """Raise with everything that makes a build impossible, before anything is changed."""
+        folder = f"{pyxis_fit.include_dir(self.home)}/slurm"
+        problems = [f"what package {name} brings is missing" for name in missing]
         if not self.inputs.headers and (self.home or missing):
-            said.append(f"there are no headers of Slurm in {place}")
+            problems.append(f"there are no headers of Slurm in {folder}")
         if self.home or not self.check:
-            said.append(
-                pyxis_fit.headers_problem(self.headers, place, self.slurm, "the Slurm that pyxis is wanted for")
+            problems.append(
+                pyxis_fit.headers_problem(self.headers, folder, self.slurm, "the Slurm that pyxis is wanted for")
             )
-        said = [text for text in said if text]
-        if said:
-            raise PyxisError(f"cannot be built, nothing was changed: {'; '.join(said)}")
+        problems = [text for text in problems if text]
+        if problems:
+            raise PyxisError(f"cannot be built, nothing was changed: {'; '.join(problems)}")
 
     def _build(self) -> Json:
         archive = self.params["archive"]
@@ -232,21 +238,21 @@ class PyxisBuilder:
         step = build_step(source, str(tree), self.inputs, machine, self.home)
         seconds = run_steps([step], {}, self.params["timeout"])
         plugin = tree / f"usr/lib/{machine}-linux-gnu/slurm/{pyxis_fit.PLUGIN}"
-        made = pyxis_fit.plugin(str(plugin))
-        if not made or not self.headers.loads(made.slurm):
+        built = pyxis_fit.plugin(str(plugin))
+        if not built or not self.headers.loads(built.slurm):
             raise PyxisError(
-                f"was built with headers of Slurm {self.headers}, but the plugin says {made and made.slurm}"
+                f"was built with headers of Slurm {self.headers}, but the plugin says {built and built.slurm}"
             )
         doc = tree / "usr/share/doc" / pyxis_fit.PACKAGE
         doc.mkdir(parents=True)
         shutil.copyfile(Path(source, "LICENSE"), doc / "copyright")
         proof = load(plugin, self.home, scratch)
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
-        control = fields(pyxis, self.inputs, made.slurm, libc.split()[-1])
+        control = fields(pyxis, self.inputs, built.slurm, libc.split()[-1])
         file = debian.pack(tree, control, {}, self.cache)
         return self._keep(file, control["Version"], {"pyxis": pyxis, "seconds": round(seconds, 1), "proof": proof})
 
-    def _keep(self, file: Path, version: str, more: Json) -> Json:
+    def _keep(self, file: Path, version: str, extra: Json) -> Json:
         """Write the manifest; a package counts only with it."""
         manifest: Json = {
             "name": pyxis_fit.PACKAGE,
@@ -255,7 +261,7 @@ class PyxisBuilder:
             "sha256": _sources.sha256(file),
         }
         made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        manifest.update({"inputs": self.inputs._asdict(), "made": made, **more})
+        manifest.update({"inputs": self.inputs._asdict(), "made": made, **extra})
         goal = file.with_suffix(".json")
         partial = goal.with_name(f".{goal.name}.{os.getpid()}")
         partial.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
@@ -264,7 +270,7 @@ class PyxisBuilder:
 
 
 def load(plugin: Path, home: str, scratch: Path) -> str:
-    """Let srun load the plugin with a configuration of its own; its help then shows the plugin's options."""
+    """Let srun load the plugin with a separate configuration; its help then shows the plugin's options."""
     srun = pyxis_fit.program("srun", home)
     if not srun:
         return "its version was read; there is no srun here to load it"
@@ -273,12 +279,12 @@ def load(plugin: Path, home: str, scratch: Path) -> str:
     conf.write_text(f"{pyxis_fit.PROBE}PlugStackConfig={stack}\n")
     outcome = run([srun, "--help"], 30.0, environment={"SLURM_CONF": str(conf)})
     if "--container-image" not in outcome.out:
-        said = [line for line in f"{outcome.out}\n{outcome.err}".splitlines() if "error" in line or "fatal" in line]
-        raise PyxisError(f"{srun} does not load the plugin that was built: {'; '.join(said) or outcome.problem}")
+        errors = [line for line in f"{outcome.out}\n{outcome.err}".splitlines() if "error" in line or "fatal" in line]
+        raise PyxisError(f"{srun} does not load the plugin that was built: {'; '.join(errors) or outcome.problem}")
     return "srun loaded it"
 
 
-# The module pyxis_info without Ansible.
+# The module pyxis_info.
 
 
 INFO_SPEC: dict[str, dict[str, t.Any]] = {
@@ -292,27 +298,29 @@ INFO_SPEC: dict[str, dict[str, t.Any]] = {
 
 
 def look(params: t.Mapping[str, t.Any]) -> Json:
-    """Return what there is and whether it goes together."""
+    """Return the installed plugin, the versions of Slurm, and whether they fit."""
     home = params["slurm_home"].rstrip("/")
     named, options = pyxis_fit.used(pyxis_fit.read(params["drop_in"]))
     path = params["package"] or params["plugin"] or named
     plugin, broken = _plugin(path, bool(params["package"]))
     slurmd, client = pyxis_fit.installed(home) if path else (None, None)
     running, controller = pyxis_fit.running(home) if path and params["ask"] else (None, None)
-    seen = pyxis_fit.ObservedPyxis(plugin and plugin.slurm, slurmd, client, running, controller)
-    problems = pyxis_fit.misfits(seen, path) + broken
+    observed = pyxis_fit.ObservedPyxis(plugin and plugin.slurm, slurmd, client, running, controller)
+    problems = pyxis_fit.misfits(observed, path) + broken
     if path and not plugin and not broken:
-        who = f"{params['drop_in']} names it, so no job step starts here" if path == named else "nothing names it"
-        problems.append(f"there is no {path}; {who}")
+        consequence = (
+            f"{params['drop_in']} names it, so no job step starts here" if path == named else "nothing names it"
+        )
+        problems.append(f"there is no {path}; {consequence}")
     return {
         "changed": False,
         "plugin": path if plugin else "",
         "options": options,
         "package": debian.installed(pyxis_fit.PACKAGE),
-        "versions": {key: str(value or "") for key, value in seen._asdict().items()},
+        "versions": {key: str(value or "") for key, value in observed._asdict().items()},
         "fits": not problems,
         "problems": problems,
-        "remarks": pyxis_fit.remarks(seen),
+        "remarks": pyxis_fit.remarks(observed),
     }
 
 

@@ -24,7 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.serve
     write,
 )
 
-# The cloud account: options to CycleCloud's record, and what to do about it. Pure; private.
+# The options, and CycleCloud's record made of them.
 
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -56,27 +56,27 @@ SPEC: Json = {
 
 
 def problems(options: t.Mapping[str, t.Any]) -> list[str]:
-    """Everything that is wrong with the options, all at once."""
-    found = [
+    """Return everything that is wrong with the options."""
+    faults = [
         f"{key} {options[key]!r} is no ID" for key in ("subscription", "tenant") if not _UUID.fullmatch(options[key])
     ]
     if not re.fullmatch(r"[a-z0-9]{3,24}", options["storage_account"]):
-        found.append(f"storage_account {options['storage_account']!r}: 3 to 24 small letters and digits")
+        faults.append(f"storage_account {options['storage_account']!r}: 3 to 24 small letters and digits")
     if options["identity"] == "service_principal" and not (options["application_id"] and options["application_secret"]):
-        found.append("a service principal needs application_id and application_secret")
+        faults.append("a service principal needs application_id and application_secret")
     if options["identity"] == "managed_identity" and (options["application_id"] or options["application_secret"]):
-        found.append("application_id and application_secret are for identity service_principal")
+        faults.append("application_id and application_secret are for identity service_principal")
     if options["locker_auth"] == "ManagedIdentity" and not _IDENTITY.fullmatch(options["locker_identity"]):
-        found.append(
+        faults.append(
             "locker_auth ManagedIdentity needs locker_identity, the resource ID of the user-assigned identity that"
             " nodes read the locker with"
         )
-    return found
+    return faults
 
 
 def record(options: t.Mapping[str, t.Any]) -> Json:
-    """CycleCloud's own field names; the secret is among them."""
-    made = {
+    """Return the account under CycleCloud's own field names; the secret is among them."""
+    fields = {
         "Name": options["name"],
         "Provider": "azure",
         "ProviderId": options["subscription"],
@@ -92,11 +92,11 @@ def record(options: t.Mapping[str, t.Any]) -> Json:
         "LockerAuthMode": options["locker_auth"],
     }
     if options["locker_auth"] == "ManagedIdentity":
-        made["LockerIdentity"] = options["locker_identity"]
+        fields["LockerIdentity"] = options["locker_identity"]
     if options["identity"] == "managed_identity":
-        return {**made, "AzureRMUseManagedIdentity": True}
+        return {**fields, "AzureRMUseManagedIdentity": True}
     return {
-        **made,
+        **fields,
         "AzureRMUseManagedIdentity": False,
         "AzureRMApplicationId": options["application_id"],
         SECRET: options["application_secret"],
@@ -113,29 +113,29 @@ def exists(shown: str, name: str) -> bool:
     return bool(re.search(rf"^\W*[\w .]*:\s*\W?{re.escape(name)}\W?\s*$", shown, re.MULTILINE))
 
 
-def noted(wanted: Json) -> Json:
-    """What may be kept of an account: the secret only as a salted fingerprint."""
-    return {key: fingerprint(value) if key == SECRET else value for key, value in wanted.items()}
+def noted(fields: Json) -> Json:
+    """Return what may be noted of an account: the secret only as a salted fingerprint."""
+    return {key: fingerprint(value) if key == SECRET else value for key, value in fields.items()}
 
 
-def differences(wanted: Json, before: Json) -> list[str]:
-    """The fields that an earlier run set to something else."""
-    keys = sorted({*wanted, *before})
-    return [key for key in keys if not _same(key, wanted.get(key), before.get(key))]
+def differences(request: Json, before: Json) -> list[str]:
+    """Return the fields that an earlier run set to something else."""
+    keys = sorted({*request, *before})
+    return [key for key in keys if not _same(key, request.get(key), before.get(key))]
 
 
-def _same(key: str, want: t.Any, have: t.Any) -> bool:
-    if key == SECRET and isinstance(want, str):
-        return same_secret(want, have)
-    return bool(want == have)
+def _same(key: str, requested: t.Any, observed: t.Any) -> bool:
+    if key == SECRET and isinstance(requested, str):
+        return same_secret(requested, observed)
+    return bool(requested == observed)
 
 
-def shown(one: Json) -> dict[str, t.Any]:
-    """For a diff: the secret is only told to be there."""
-    return {key: "(hidden)" if key == SECRET else value for key, value in sorted(one.items())}
+def shown(fields: Json) -> dict[str, t.Any]:
+    """Return the fields for a diff, the secret hidden."""
+    return {key: "(hidden)" if key == SECRET else value for key, value in sorted(fields.items())}
 
 
-# The cloud account on the server: made or edited, its locker and machine types awaited.
+# The account on the server.
 
 
 # A locker that is tried again more often fails for longer: Azure counts the attempts.
@@ -158,49 +158,49 @@ class AccountTask:
         self.cli, self.options, self.clock = cli, options, clock or t.cast("AccountClock", time)
         self.name: str = options["name"]
         self.locker = f"{self.name}-storage"
-        self.wanted = record(options)
+        self.fields = record(options)
         self.folder = Path(options["state_dir"])
         self.notes = Notes(options["state_dir"], f"account-{self.name}")
 
     def look(self) -> tuple[bool, Json]:
-        """Whether there is such an account, and what an earlier run set."""
-        there = exists(self.cli.read("account", "show", self.name), self.name)
-        return there, self.notes.load().get("account", {}) if there else {}
+        """Return whether the account exists, and what an earlier run set."""
+        present = exists(self.cli.read("account", "show", self.name), self.name)
+        return present, self.notes.load().get("account", {}) if present else {}
 
-    def bring(self, there: bool) -> None:
+    def bring(self, present: bool) -> None:
         """Have the credentials validated, then make or edit the account; wait for a managed identity to be known."""
         folder(self.folder)
         path = self.folder / "account.json"
-        words = ("edit", self.name) if there else ("create",)
+        arguments = ("edit", self.name) if present else ("create",)
         end = self.clock.time() + (self.options["identity_timeout"] if self._managed() else 0)
         try:
-            write(path, json.dumps(self.wanted))
+            write(path, json.dumps(self.fields))
             while True:
-                done = self.cli.try_cyclecloud("account", *words, "-f", str(path), "--dry-run", timeout=300)
+                done = self.cli.try_cyclecloud("account", *arguments, "-f", str(path), "--dry-run", timeout=300)
                 if not done.problem or self.clock.time() >= end:
                     break
                 self.clock.sleep(10)
             if done.problem:
                 raise CliError(f"Azure does not take the credentials: {self._hint(done.err or done.out)}")
-            answer = self.cli.try_cyclecloud("account", *words, "-f", str(path), timeout=300)
+            outcome = self.cli.try_cyclecloud("account", *arguments, "-f", str(path), timeout=300)
         finally:
             if path.exists():
                 path.unlink()
-        self._confirm(answer.err or answer.out)
-        self.notes.save({**self.notes.load(), "account": noted(self.wanted)})
+        self._confirm(outcome.err or outcome.out)
+        self.notes.save({**self.notes.load(), "account": noted(self.fields)})
 
     def _managed(self) -> bool:
         return bool(self.options["identity"] == "managed_identity")
 
-    def _confirm(self, said: str) -> None:
-        """Exit codes are not to be trusted here: the account has to be there."""
+    def _confirm(self, output: str) -> None:
+        """Check that the account exists, for the exit status of the command does not tell."""
         if not exists(self.cli.read("account", "show", self.name), self.name):
-            raise CliError(f"there is no account {self.name} after it was made: {self._hint(said)}")
+            raise CliError(f"there is no account {self.name} after it was made: {self._hint(output)}")
 
-    def _hint(self, said: str) -> str:
+    def _hint(self, output: str) -> str:
         who = "the VM's managed identity" if self._managed() else "the service principal"
         return (
-            f"{self.cli.hidden(said.strip())[-800:]}. Check that {who} has the roles Contributor, Storage Account"
+            f"{self.cli.hidden(output.strip())[-800:]}. Check that {who} has the roles Contributor, Storage Account"
             " Contributor and Storage Blob Data Contributor on the subscription, and that a secret has not expired"
         )
 
@@ -268,7 +268,7 @@ class AccountTask:
 
 
 def bring(options: t.Mapping[str, t.Any], check: bool) -> Json:
-    """Have the account, and wait for what CycleCloud makes of it."""
+    """Make or edit the account, and wait for its locker and machine types."""
     wrong = problems(options)
     if wrong:
         raise CliError("; ".join(wrong))
@@ -276,23 +276,23 @@ def bring(options: t.Mapping[str, t.Any], check: bool) -> Json:
     cli.secrets = [options["application_secret"]]
     task = AccountTask(cli, options)
     try:
-        there, before = task.look()
+        present, before = task.look()
     except CliError:
         if not check:
             raise
-        there, before = False, {}  # an earlier task of the play would have set up the command line
-    different = differences(task.wanted, before)
-    retried, found = False, 0
+        present, before = False, {}  # an earlier task of the play would have set up the command line
+    different = differences(task.fields, before)
+    retried, machine_types = False, 0
     if not check:
         if different:
-            task.bring(there)
+            task.bring(present)
         retried = task.await_locker()
-        found = task.await_machine_types()
-    diff = {"before": _text(shown(before)), "after": _text(shown(task.wanted))}
-    told = {key: value for key, value in task.wanted.items() if key != SECRET}
-    result = {"account": told, "locker": task.locker, "machine_types": found}
+        machine_types = task.await_machine_types()
+    diff = {"before": _text(shown(before)), "after": _text(shown(task.fields))}
+    public = {key: value for key, value in task.fields.items() if key != SECRET}
+    result = {"account": public, "locker": task.locker, "machine_types": machine_types}
     return {"changed": bool(different or retried), "diff": diff if different else {}, **result}
 
 
-def _text(one: Json) -> str:
-    return "".join(f"{key}: {value}\n" for key, value in one.items())
+def _text(fields: Json) -> str:
+    return "".join(f"{key}: {value}\n" for key, value in fields.items())

@@ -22,22 +22,22 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.serve
     LocalServer,
     Notes,
     ca_file,
+    failure_text,
     fingerprint,
     folder,
     login,
     same_secret,
-    told,
     unreached,
     write,
 )
 
-# A cluster in CycleCloud: looked at, imported, started, awaited, removed.
+# One cluster on the server: compare, import, start.
 
 
 class ObservedCluster(t.NamedTuple):
     """``send`` means import; ``drift`` are parameters that somebody else changed."""
 
-    there: bool
+    exists: bool
     started: bool
     exported: Json
     send: bool
@@ -46,16 +46,16 @@ class ObservedCluster(t.NamedTuple):
 
 
 class CycleCluster:
-    """One cluster; ``want`` are the options of module cyclecloud_cluster."""
+    """One cluster; ``request`` are the options of module cyclecloud_cluster."""
 
-    def __init__(self, cli: Cli, want: Json, server: LocalServer | None) -> None:
-        self.cli, self.want, self._server = cli, want, server
-        self.name: str = want["name"]
-        self.folder = Path(want["state_dir"])
-        self.notes = Notes(want["state_dir"], f"cluster-{self.name}")
+    def __init__(self, cli: Cli, request: Json, server: LocalServer | None) -> None:
+        self.cli, self.request, self._server = cli, request, server
+        self.name: str = request["name"]
+        self.folder = Path(request["state_dir"])
+        self.notes = Notes(request["state_dir"], f"cluster-{self.name}")
         self.noted: Json = {}
         self.values: Json = {}
-        self.secret: Json = want.get("secret_parameters") or {}
+        self.secret: Json = request.get("secret_parameters") or {}
 
     @property
     def server(self) -> LocalServer:
@@ -65,20 +65,20 @@ class CycleCluster:
 
     def prepare(self) -> list[str]:
         """Make the parameters; return everything that is wrong, before anything is sent."""
-        found = cluster_request.problems(self.want)
-        text = self.want["template"]
-        if not self.want["builtin"] and len(cluster_request.clusters(text)) != 1:
-            found.append(f"the template has {len(cluster_request.clusters(text))} clusters, it must have one")
-        known = None if self.want["builtin"] else cluster_request.declared(text)
-        theirs = {**self.want["parameters"], **self.secret}
-        if found:
-            return found + cluster_request.unknown(theirs, known)
-        self.values = {**cluster_request.build(self.want), **theirs}
+        faults = cluster_request.problems(self.request)
+        text = self.request["template"]
+        if not self.request["builtin"] and len(cluster_request.clusters(text)) != 1:
+            faults.append(f"the template has {len(cluster_request.clusters(text))} clusters, it must have one")
+        known = None if self.request["builtin"] else cluster_request.declared_parameters(text)
+        user_values = {**self.request["parameters"], **self.secret}
+        if faults:
+            return faults + cluster_request.unknown(user_values, known)
+        self.values = {**cluster_request.build(self.request), **user_values}
         return cluster_request.unknown(self.values, known) + cluster_request.lacking(self.values, known)
 
     def digest(self) -> str:
-        what = [self.want["builtin"] or self.want["template"], json.dumps(self._plain(), sort_keys=True)]
-        return hashlib.sha256("\0".join(what).encode()).hexdigest()
+        parts = [self.request["builtin"] or self.request["template"], json.dumps(self._plain(), sort_keys=True)]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def _plain(self) -> Json:
         return {key: value for key, value in self.values.items() if key not in self.secret}
@@ -102,70 +102,70 @@ class CycleCluster:
     def _exported(self) -> Json:
         text = self.cli.read("export_parameters", self.name)
         try:
-            found = json.loads(text)
+            parameters = json.loads(text)
         except ValueError as exc:
             raise CliError(f"'export_parameters {self.name}' did not print JSON: {text.strip()[:200]!r}") from exc
-        return found if isinstance(found, dict) else {}
+        return parameters if isinstance(parameters, dict) else {}
 
-    def diff(self, found: ObservedCluster) -> list[dict[str, str]]:
+    def diff(self, observed: ObservedCluster) -> list[dict[str, str]]:
         """What changes, line by line."""
-        after = self.want["builtin"] or self.want["template"]
+        after = self.request["builtin"] or self.request["template"]
         keys = set(self.values)
         diffs = [
             {
                 "before_header": f"template of {self.name}",
                 "after_header": f"template of {self.name}",
-                "before": self.noted.get("template", "") if found.there else "",
+                "before": self.noted.get("template", "") if observed.exists else "",
                 "after": after,
             },
             {
                 "before_header": f"parameters of {self.name}",
                 "after_header": f"parameters of {self.name}",
-                "before": cluster_request.lines(found.exported, keys, self.secret),
+                "before": cluster_request.lines(observed.exported, keys, self.secret),
                 "after": cluster_request.lines(self.values, keys, self.secret),
             },
         ]
-        return [one for one in diffs if one["before"] != one["after"]]
+        return [part for part in diffs if part["before"] != part["after"]]
 
-    def send(self, found: ObservedCluster) -> None:
-        """Import; what has to follow is noted before, so that a run that is killed here is made good."""
-        pending = [*(["start"] if self.want["state"] == "started" else []), *(["scale"] if found.started else [])]
+    def send(self, observed: ObservedCluster) -> None:
+        """Import; the steps that have to follow are noted first, so that the next run completes a killed one."""
+        pending = [*(["start"] if self.request["state"] == "started" else []), *(["scale"] if observed.started else [])]
         folder(self.folder)
-        self._note(pending=sorted({*found.pending, *pending}), digest="")
+        self._note(pending=sorted({*observed.pending, *pending}), digest="")
         text, values = self.folder / f"{self.name}.txt", self.folder / f"{self.name}.json"
         try:
-            write(text, self.want["template"])
+            write(text, self.request["template"])
             write(values, json.dumps(self.values))
-            force = ["--force"] if found.there else []
-            if self.want["builtin"]:
-                words = ["create_cluster", self.want["builtin"], self.name, "-p", str(values), *force]
+            force = ["--force"] if observed.exists else []
+            if self.request["builtin"]:
+                argv = ["create_cluster", self.request["builtin"], self.name, "-p", str(values), *force]
             else:
-                section = cluster_request.clusters(self.want["template"])[0]
-                words = ["import_cluster", self.name, "-c", section, "-f", str(text), "-p", str(values), *force]
-            self._do(words, lambda: not cluster_request.drifted(self.values, self._exported(), self.secret))
+                section = cluster_request.clusters(self.request["template"])[0]
+                argv = ["import_cluster", self.name, "-c", section, "-f", str(text), "-p", str(values), *force]
+            self._do(argv, lambda: not cluster_request.drifted(self.values, self._exported(), self.secret))
         finally:
-            for one in (text, values):
+            for path in (text, values):
                 with contextlib.suppress(FileNotFoundError):
-                    one.unlink()
+                    path.unlink()
         self._confirm()
 
     def _confirm(self) -> None:
-        """The server has to have what was sent: it takes unknown parameters without a word."""
+        """Check that the server has the parameters that were sent: it drops unknown ones without an error."""
         wrong = cluster_request.drifted(self.values, self._exported(), self.secret)
         if wrong:
             raise CliError(f"cluster {self.name} was imported, but the server did not take {', '.join(wrong)}")
-        template_text = self.want["builtin"] or self.want["template"]
+        template_text = self.request["builtin"] or self.request["template"]
         secrets = fingerprint(json.dumps(self.secret, sort_keys=True)) if self.secret else ""
         self._note(digest=self.digest(), template=template_text, secrets=secrets)
 
     def start(self) -> None:
-        """Start, also one that runs already: node arrays that are new wait for it."""
+        """Start the cluster, also one that runs: new node arrays become active by it."""
         self._do(["start_cluster", self.name], lambda: self.server.started(self.name))
         self.done("start")
 
-    def _do(self, words: list[str], happened: t.Callable[[], bool]) -> None:
+    def _do(self, argv: list[str], happened: t.Callable[[], bool]) -> None:
         """Run a command that changes something; where nobody knows its outcome, look before saying that it failed."""
-        done = self.cli.try_cyclecloud(*words, timeout=600)
+        done = self.cli.try_cyclecloud(*argv, timeout=600)
         if not done.problem:
             return
         if unreached(done):
@@ -173,16 +173,16 @@ class CycleCluster:
             with contextlib.suppress(CliError, rest.CycleCloudError):
                 if self.server.exists(self.name) and happened():
                     return
-        raise CliError(self._hidden(f"'{' '.join(words)}' failed: {told(done)}"))
+        raise CliError(self._hidden(f"'{' '.join(argv)}' failed: {failure_text(done)}"))
 
     def _hidden(self, text: str) -> str:
         for value in self.secret.values():
             text = text.replace(str(value), "********") if str(value) else text
         return self.cli.hidden(text)
 
-    def done(self, what: str) -> None:
-        """Note that something that had to follow an import has been done."""
-        self._note(pending=[one for one in self.noted.get("pending", []) if one != what])
+    def done(self, step: str) -> None:
+        """Note that a step that had to follow an import is done."""
+        self._note(pending=[pending for pending in self.noted.get("pending", []) if pending != step])
 
     def _note(self, **values: t.Any) -> None:
         self.noted.update(values)
@@ -227,89 +227,91 @@ SPEC: Json = {
 _MEMBERS = {"scheduler": ("machine_type",), "shared": ("size_gb", "sched_size_gb"), "slurm": ("version", "node_prefix")}
 
 
-def missing(want: Json) -> list[str]:
-    """Members of options that have to be there."""
-    found = [f"{name} is needed" for name in ("region", "subnet_id") if not want.get(name)]
-    found += [
-        f"{name}.{one} is needed"
-        for name, ones in _MEMBERS.items()
-        for one in ones
-        if want[name].get(one) in (None, "")
+def missing(request: Json) -> list[str]:
+    """Say which options and members of options are missing."""
+    faults = [f"{name} is needed" for name in ("region", "subnet_id") if not request.get(name)]
+    faults += [
+        f"{name}.{member} is needed"
+        for name, members in _MEMBERS.items()
+        for member in members
+        if request[name].get(member) in (None, "")
     ]
-    if not want["template"] and not want["builtin"]:
-        found.append("either template or builtin is needed")
-    return found
+    if not request["template"] and not request["builtin"]:
+        faults.append("either template or builtin is needed")
+    return faults
 
 
-def refuse(want: Json, problems: list[str]) -> None:
+def refuse(request: Json, problems: list[str]) -> None:
     if problems:
-        what = "deleted" if want["state"] == "absent" else "sent"
-        raise CliError(f"cluster {want['name']} is not {what}: " + "; ".join(problems))
+        action = "deleted" if request["state"] == "absent" else "sent"
+        raise CliError(f"cluster {request['name']} is not {action}: " + "; ".join(problems))
 
 
-def present(cli: Cli, want: Json, server: LocalServer, check: bool) -> Json:
-    """Have the cluster, started if so wished."""
-    refuse(want, missing(want))
-    cluster = CycleCluster(cli, want, server)
-    refuse(want, cluster.prepare())
-    found = cluster.look()
-    send = found.send or bool(found.drift and want["drift"] == "correct")
-    begin = want["state"] == "started" and (not found.started or send or "start" in found.pending)
-    retry = want["state"] == "started" and found.there and not begin and _failed(server, want)
-    scale = want["state"] == "started" and ("scale" in found.pending or (send and found.started))
+def present(cli: Cli, request: Json, server: LocalServer, check: bool) -> Json:
+    """Import the cluster where it differs, and start it and wait for it if requested."""
+    refuse(request, missing(request))
+    cluster = CycleCluster(cli, request, server)
+    refuse(request, cluster.prepare())
+    observed = cluster.look()
+    send = observed.send or bool(observed.drift and request["drift"] == "correct")
+    begin = request["state"] == "started" and (not observed.started or send or "start" in observed.pending)
+    retry = request["state"] == "started" and observed.exists and not begin and _failed(server, request)
+    scale = request["state"] == "started" and ("scale" in observed.pending or (send and observed.started))
     result: Json = {
         "changed": bool(send or begin or retry or scale),
-        "diff": cluster.diff(found) if send or found.drift else [],
-        "warnings": _told_drift(found) if not send else [],
-        "cluster": plain(want, cluster.digest()),
+        "diff": cluster.diff(observed) if send or observed.drift else [],
+        "warnings": _drift_warnings(observed) if not send else [],
+        "cluster": plain(request, cluster.digest()),
     }
     if check:
         return result
     if send:
-        cluster.send(found)
+        cluster.send(observed)
     if begin:
         cluster.start()
     if retry:
-        cli.read("retry", want["name"])
-    if want["state"] == "started":
-        result["warnings"] += finish(cli, want, server, cluster, result["cluster"], RETRY if retry else 0)
+        cli.read("retry", request["name"])
+    if request["state"] == "started":
+        result["warnings"] += finish(cli, request, server, cluster, result["cluster"], RETRY if retry else 0)
     return result
 
 
-def _failed(server: LocalServer, want: Json) -> bool:
+def _failed(server: LocalServer, request: Json) -> bool:
     """Whether an earlier run ended with a node that failed."""
-    return bool(cluster_state.look(server.status(want["name"]), 0).failed)
+    return bool(cluster_state.head_readiness(server.status(request["name"]), 0).failed)
 
 
-def _told_drift(found: ObservedCluster) -> list[str]:
-    if not found.drift:
+def _drift_warnings(observed: ObservedCluster) -> list[str]:
+    if not observed.drift:
         return []
-    return [f"somebody changed {', '.join(found.drift)} in CycleCloud; drift: correct puts them back"]
+    return [f"somebody changed {', '.join(observed.drift)} in CycleCloud; drift: correct puts them back"]
 
 
-def plain(want: Json, digest: str) -> Json:
-    """What can be said of a cluster before it is there."""
+def plain(request: Json, digest: str) -> Json:
+    """Return the result for a cluster that does not exist yet."""
     arrays = {
-        one["name"]: {
-            "machine_type": one["machine_type"],
-            "max_nodes": int(one["max_nodes"]),
-            "gpus_per_node": int(one.get("gpus") or 0),
+        array["name"]: {
+            "machine_type": array["machine_type"],
+            "max_nodes": int(array["max_nodes"]),
+            "gpus_per_node": int(array.get("gpus") or 0),
         }
-        for one in want["node_arrays"]
+        for array in request["node_arrays"]
     }
     empty: Json = {"scheduler": {}, "login": [], "node_arrays": arrays}
-    return {"name": want["name"], "state": "planned", "digest": digest, **empty}
+    return {"name": request["name"], "state": "planned", "digest": digest, **empty}
 
 
-def finish(cli: Cli, want: Json, server: LocalServer, cluster: CycleCluster, result: Json, grace: float) -> list[str]:
-    """Wait for nodes and Slurm, and see that every array has its GPUs."""
-    waiter = Waiter(server, want["name"], want["wait"])
-    status = server.status(want["name"])
-    arrays, faults, warnings = cluster_state.array_readiness(status, want["node_arrays"])
+def finish(
+    cli: Cli, request: Json, server: LocalServer, cluster: CycleCluster, result: Json, grace: float
+) -> list[str]:
+    """Wait for nodes and Slurm, and check that every array has its GPUs; return warnings."""
+    waiter = Waiter(server, request["name"], request["wait"])
+    status = server.status(request["name"])
+    arrays, faults, warnings = cluster_state.array_readiness(status, request["node_arrays"])
     if faults:
         raise CliError("; ".join(faults))
-    seen = waiter.nodes(int(want["login"].get("count", 0)), grace)
-    scheduler = Scheduler(cli, want, seen.scheduler)
+    heads = waiter.nodes(int(request["login"].get("count", 0)), grace)
+    scheduler = Scheduler(cli, request, heads.scheduler)
     scheduler.await_slurm(waiter.limits["slurm"], waiter.limits["poll"])
     if "scale" in cluster.noted.get("pending", []):
         scheduler.scale()
@@ -317,24 +319,24 @@ def finish(cli: Cli, want: Json, server: LocalServer, cluster: CycleCluster, res
         cluster.done("scale")
     result.update(
         state="ready",
-        scheduler=cluster_state.place(seen.scheduler),
-        login=[cluster_state.place(one) for one in seen.login],
+        scheduler=cluster_state.name_and_address(heads.scheduler),
+        login=[cluster_state.name_and_address(node) for node in heads.login],
         node_arrays=arrays,
     )
     return warnings
 
 
-def absent(cli: Cli, want: Json, server: LocalServer, check: bool) -> Json:
-    """Terminate, wait until nothing of it runs, delete; what is gone already is done."""
-    name = want["name"]
-    refuse(want, cluster_request.name_problems(name))
-    there = server.exists(name)
-    result = {"changed": there, "diff": [], "warnings": [], "cluster": {"name": name, "state": "absent"}}
-    if not there or check:
+def absent(cli: Cli, request: Json, server: LocalServer, check: bool) -> Json:
+    """Terminate the cluster, wait until no node is left, and delete it; steps that are done already are left out."""
+    name = request["name"]
+    refuse(request, cluster_request.name_problems(name))
+    exists = server.exists(name)
+    result = {"changed": exists, "diff": [], "warnings": [], "cluster": {"name": name, "state": "absent"}}
+    if not exists or check:
         return result
     if server.started(name) or cluster_state.nodes_left(server.status(name)):
         cli.read("terminate_cluster", name)
-    waiter = Waiter(server, name, want["wait"])
+    waiter = Waiter(server, name, request["wait"])
     waiter.gone(waiter.limits["ready"])
     try:
         cli.read("delete_cluster", name)
@@ -343,27 +345,27 @@ def absent(cli: Cli, want: Json, server: LocalServer, check: bool) -> Json:
             raise
     waiter.deleted(waiter.limits["ready"])
     with contextlib.suppress(FileNotFoundError):
-        CycleCluster(cli, want, server).notes.path.unlink()
+        CycleCluster(cli, request, server).notes.path.unlink()
     return result
 
 
-def perform(want: Json, check: bool) -> Json:
-    """Do what the module was asked for; in check mode also where nothing is installed yet."""
-    cli = Cli(want)
+def perform(request: Json, check: bool) -> Json:
+    """Return the module's result; check mode works also where no server is installed yet."""
+    cli = Cli(request)
     if check and not cli.ready():
-        return _planned(cli, want)
-    one = login(want["config"])
-    cli.secrets = [one.password]
-    server = LocalServer(one, ca_file(want["state_dir"]))
-    return (absent if want["state"] == "absent" else present)(cli, want, server, check)
+        return _planned(cli, request)
+    credentials = login(request["config"])
+    cli.secrets = [credentials.password]
+    server = LocalServer(credentials, ca_file(request["state_dir"]))
+    return (absent if request["state"] == "absent" else present)(cli, request, server, check)
 
 
-def _planned(cli: Cli, want: Json) -> Json:
-    """Earlier tasks of the play would have made the server; the wish is judged all the same."""
-    if want["state"] == "absent":
-        return {"changed": False, "diff": [], "warnings": [], "cluster": {"name": want["name"], "state": "absent"}}
-    refuse(want, missing(want))
-    cluster = CycleCluster(cli, want, None)
-    refuse(want, cluster.prepare())
+def _planned(cli: Cli, request: Json) -> Json:
+    """Judge the request where earlier tasks of the play would have made the server."""
+    if request["state"] == "absent":
+        return {"changed": False, "diff": [], "warnings": [], "cluster": {"name": request["name"], "state": "absent"}}
+    refuse(request, missing(request))
+    cluster = CycleCluster(cli, request, None)
+    refuse(request, cluster.prepare())
     diff = cluster.diff(ObservedCluster(False, False, {}, True, [], []))
-    return {"changed": True, "diff": diff, "warnings": [], "cluster": plain(want, cluster.digest())}
+    return {"changed": True, "diff": diff, "warnings": [], "cluster": plain(request, cluster.digest())}

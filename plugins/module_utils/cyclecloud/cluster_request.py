@@ -11,7 +11,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.project import spec_value
 
-# What is wrong with the wish for a cluster, and what the built-in template can take. Pure; private.
+# What is wrong with a request, and what the built-in template can take.
 
 
 _ARRAY = re.compile(r"[a-z][a-z0-9]{0,19}")
@@ -22,7 +22,7 @@ _ID = re.compile(
     re.I,
 )
 _SIZE = re.compile(r"(Standard|Basic)_\w+")
-# What role and spec of the built-in template are called there.
+# Parameters of the built-in template for each of its node arrays.
 BUILTIN_ARRAYS = {
     "hpc": (
         "HPCMachineType",
@@ -84,44 +84,46 @@ def name_problems(name: str) -> list[str]:
     return [f"cluster name {name!r}: letters, digits and _ . -, beginning with a letter or digit"]
 
 
-def problems(want: t.Mapping[str, t.Any]) -> list[str]:
-    """Everything that is wrong with the wish itself, all at once."""
-    found = name_problems(want["name"])
-    if subnet(want["subnet_id"]).count("/") != 2 or subnet(want["subnet_id"]).startswith("/"):
-        found.append(f"subnet {want['subnet_id']!r} is neither group/network/subnet nor the resource ID of a subnet")
-    names = [str(one.get("name", "")) for one in want["node_arrays"]]
-    found += [
+def problems(request: t.Mapping[str, t.Any]) -> list[str]:
+    """Return everything that is wrong with the request itself."""
+    faults = name_problems(request["name"])
+    if subnet(request["subnet_id"]).count("/") != 2 or subnet(request["subnet_id"]).startswith("/"):
+        faults.append(
+            f"subnet {request['subnet_id']!r} is neither group/network/subnet nor the resource ID of a subnet"
+        )
+    names = [str(array.get("name", "")) for array in request["node_arrays"]]
+    faults += [
         f"node array {name} is there {names.count(name)} times" for name in sorted(set(names)) if names.count(name) > 1
     ]
     if not names:
-        found.append("there is no node array: name at least one")
-    if sum(bool(one.get("default")) for one in want["node_arrays"]) > 1:
-        found.append("more than one node array is the default partition")
-    for one in want["node_arrays"]:
-        found += _array_problems(one, want["builtin"])
-    for who in ("scheduler", "login"):
-        image = want[who].get("image")
-        found += [f"{who}: {text}" for text in _image_problems(image)] if image else []
-    return found
+        faults.append("there is no node array: name at least one")
+    if sum(bool(array.get("default")) for array in request["node_arrays"]) > 1:
+        faults.append("more than one node array is the default partition")
+    for array in request["node_arrays"]:
+        faults += _array_problems(array, request["builtin"])
+    for role in ("scheduler", "login"):
+        image = request[role].get("image")
+        faults += [f"{role}: {text}" for text in _image_problems(image)] if image else []
+    return faults
 
 
-def _array_problems(one: t.Mapping[str, t.Any], builtin: str) -> list[str]:
-    name = str(one.get("name", ""))
-    found = []
+def _array_problems(array: t.Mapping[str, t.Any], builtin: str) -> list[str]:
+    name = str(array.get("name", ""))
+    faults = []
     if builtin and name not in BUILTIN_ARRAYS:
-        found.append("the built-in template has only hpc, htc and gpu; use the shipped one for others")
+        faults.append("the built-in template has only hpc, htc and gpu; use the shipped one for others")
     elif not _ARRAY.fullmatch(name):
-        found.append("its name must be up to 20 small letters and digits, beginning with a letter")
+        faults.append("its name must be up to 20 small letters and digits, beginning with a letter")
     if name in ("login", "scheduler", "defaults"):
-        found.append("this name is taken by the template")
-    if not _SIZE.fullmatch(str(one.get("machine_type", ""))):
-        found.append(f"machine_type {one.get('machine_type')!r} is no VM size such as Standard_ND96asr_v4")
-    if not str(one.get("max_nodes", "")).isdigit() or int(one["max_nodes"]) < 1:
-        found.append(f"max_nodes is {one.get('max_nodes')!r}, 1 or more is needed")
-    if builtin and name == "hpc" and one.get("spot"):
-        found.append("the built-in template has no spot instances in hpc")
-    found += _image_problems(str(one.get("image", "")))
-    return [f"node array {name or '?'}: {text}" for text in found]
+        faults.append("this name is taken by the template")
+    if not _SIZE.fullmatch(str(array.get("machine_type", ""))):
+        faults.append(f"machine_type {array.get('machine_type')!r} is no VM size such as Standard_ND96asr_v4")
+    if not str(array.get("max_nodes", "")).isdigit() or int(array["max_nodes"]) < 1:
+        faults.append(f"max_nodes is {array.get('max_nodes')!r}, 1 or more is needed")
+    if builtin and name == "hpc" and array.get("spot"):
+        faults.append("the built-in template has no spot instances in hpc")
+    faults += _image_problems(str(array.get("image", "")))
+    return [f"node array {name or '?'}: {text}" for text in faults]
 
 
 def _image_problems(image: str) -> list[str]:
@@ -133,7 +135,7 @@ def _image_problems(image: str) -> list[str]:
     ]
 
 
-# What a cluster template declares. Pure.
+# What a cluster template declares.
 
 
 _PARAMETER = re.compile(r"\s*\[\[\[\s*parameter\s+(\w+)\s*\]\]\]\s*(?:#.*)?$")
@@ -145,7 +147,7 @@ _QUOTES = "'''"
 _WORDS = {"true", "false", "undefined", "ClusterName"}
 
 
-class Declared(t.NamedTuple):
+class TemplateParameter(t.NamedTuple):
     """One parameter; ``default`` is the text of the template, None without one."""
 
     kind: str
@@ -164,69 +166,69 @@ def _lines(text: str) -> t.Iterator[str]:
             yield line
 
 
-def declared(text: str) -> dict[str, Declared]:
-    """Every ``[[[parameter X]]]`` with what is said about it."""
-    found: dict[str, Declared] = {}
+def declared_parameters(text: str) -> dict[str, TemplateParameter]:
+    """Return every ``[[[parameter X]]]`` of a template with its type, default and whether it is required."""
+    parameters: dict[str, TemplateParameter] = {}
     name = ""
     for line in _lines(text):
         match = _PARAMETER.match(line)
         if match:
             name = match.group(1)
-            found[name] = Declared("", None, False)
+            parameters[name] = TemplateParameter("", None, False)
         elif _SECTION.match(line):
             name = ""
         elif name:
-            found[name] = _with(found[name], line)
-    return found
+            parameters[name] = _with_setting(parameters[name], line)
+    return parameters
 
 
-def _with(one: Declared, line: str) -> Declared:
+def _with_setting(parameter: TemplateParameter, line: str) -> TemplateParameter:
     match = _SETTING.match(line)
     key, value = match.groups() if match else ("", "")
     if key == "ParameterType":
-        return one._replace(kind=value)
+        return parameter._replace(kind=value)
     if key == "DefaultValue":
-        return one._replace(default=value)
+        return parameter._replace(default=value)
     if key == "Required":
-        return one._replace(required=value.lower() == "true")
-    return one
+        return parameter._replace(required=value.lower() == "true")
+    return parameter
 
 
-def used(text: str) -> set[str]:
-    """Every parameter that is read, as ``$Name`` or inside ``${…}``."""
-    found: set[str] = set()
+def used_parameters(text: str) -> set[str]:
+    """Return every parameter that a template reads, as ``$Name`` or inside ``${…}``."""
+    names: set[str] = set()
     for line in _lines(text):
         dummy, dummy, value = line.partition("=")
         for expression in re.findall(r"\$\{(.*)\}", value):
             bare = re.sub(r'"[^"]*"', "", expression)
-            found |= {word for word in re.findall(r"[A-Za-z_]\w*(?!\w|\s*\()", bare) if word not in _WORDS}
-        found |= set(re.findall(r"\$([A-Za-z_]\w*)", value))
-    return found
+            names |= {word for word in re.findall(r"[A-Za-z_]\w*(?!\w|\s*\()", bare) if word not in _WORDS}
+        names |= set(re.findall(r"\$([A-Za-z_]\w*)", value))
+    return names
 
 
 def clusters(text: str) -> list[str]:
-    """The names of the clusters in the file."""
+    """Return the names of the clusters in a template."""
     return _CLUSTER_SECTION.findall(text)
 
 
-# From what is wanted to the parameters of a template. Pure; private.
+# From a request to the parameters of a template.
 
 
 Json = t.Dict[str, t.Any]
 
 
-def build(want: t.Mapping[str, t.Any]) -> Json:
-    """The parameters, without those that the user adds."""
-    arrays, scheduler, login = want["node_arrays"], want["scheduler"], want["login"]
+def build(request: t.Mapping[str, t.Any]) -> Json:
+    """Return the template's parameters for a request, without those that the user adds."""
+    arrays, scheduler, login = request["node_arrays"], request["scheduler"], request["login"]
     image = scheduler.get("image") or arrays[0]["image"]
-    shared, slurm = want["shared"], want["slurm"]
-    made: Json = {
-        "Region": want["region"],
-        "SubnetId": subnet(want["subnet_id"]),
-        "Credentials": want["credentials"],
-        "Autoscale": want["autoscale"],
-        "NodeTags": want["tags"],
-        "ManagedIdentity": want["node_identity"],
+    shared, slurm = request["shared"], request["slurm"]
+    parameters: Json = {
+        "Region": request["region"],
+        "SubnetId": subnet(request["subnet_id"]),
+        "Credentials": request["credentials"],
+        "Autoscale": request["autoscale"],
+        "NodeTags": request["tags"],
+        "ManagedIdentity": request["node_identity"],
         "SchedulerMachineType": scheduler["machine_type"],
         "SchedulerImageName": image,
         "LoginImageName": login.get("image") or image,
@@ -239,75 +241,75 @@ def build(want: t.Mapping[str, t.Any]) -> Json:
         "configuration_slurm_version": str(slurm["version"]),
         "NodeNamePrefix": slurm["node_prefix"],
         "BootDiskSize": int(scheduler.get("disk_gb", 0)),
-        "SchedulerClusterInitSpecs": _specs(want, "scheduler"),
-        "LoginClusterInitSpecs": _specs(want, "login"),
+        "SchedulerClusterInitSpecs": _specs(request, "scheduler"),
+        "LoginClusterInitSpecs": _specs(request, "login"),
     }
     machine = login.get("machine_type") or scheduler["machine_type"]
-    if want["builtin"]:
-        made["loginMachineType"] = machine
-        made["HPCMaxScalesetSize"] = want["max_scaleset_size"]
+    if request["builtin"]:
+        parameters["loginMachineType"] = machine
+        parameters["HPCMaxScalesetSize"] = request["max_scaleset_size"]
     else:
-        made["LoginMachineType"] = machine
-        made["MaxScalesetSize"] = want["max_scaleset_size"]
-    for one in arrays:
-        made.update(_array(one, want))
-    return made
+        parameters["LoginMachineType"] = machine
+        parameters["MaxScalesetSize"] = request["max_scaleset_size"]
+    for array in arrays:
+        parameters.update(_array(array, request))
+    return parameters
 
 
-def _array(one: t.Mapping[str, t.Any], want: t.Mapping[str, t.Any]) -> Json:
-    name = one["name"]
+def _array(array: t.Mapping[str, t.Any], request: t.Mapping[str, t.Any]) -> Json:
+    name = array["name"]
     suffixes = ("MachineType", "ImageName", "MaxNodes", "Spot", "Zone", "ClusterInitSpecs")
-    keys = BUILTIN_ARRAYS[name] if want["builtin"] else tuple(f"{name}{end}" for end in suffixes)
+    keys = BUILTIN_ARRAYS[name] if request["builtin"] else tuple(f"{name}{end}" for end in suffixes)
     values = (
-        one["machine_type"],
-        one["image"],
-        int(one["max_nodes"]),
-        bool(one.get("spot")),
-        str(one.get("zone") or ""),
-        _specs(want, "compute"),
+        array["machine_type"],
+        array["image"],
+        int(array["max_nodes"]),
+        bool(array.get("spot")),
+        str(array.get("zone") or ""),
+        _specs(request, "compute"),
     )
     return {key: value for key, value in zip(keys, values) if key and not (key.endswith("Zone") and not value)}
 
 
-def _specs(want: t.Mapping[str, t.Any], where: str) -> Json:
-    """Our own project on compute nodes first, then others in their order."""
-    mine = want["project"]
-    found = (
-        [{"project": mine["name"], "spec": mine["spec"], "version": mine["version"]}]
-        if mine.get("name") and where == "compute"
+def _specs(request: t.Mapping[str, t.Any], role: str) -> Json:
+    """Return the specs of a role: on compute nodes our own project first, then others in their order."""
+    own = request["project"]
+    own_specs = (
+        [{"project": own["name"], "spec": own["spec"], "version": own["version"]}]
+        if own.get("name") and role == "compute"
         else []
     )
-    others = [one for one in want["specs"] if where in (one.get("nodes") or ["compute"])]
-    return spec_value([*found, *({"spec": "default", **one} for one in others)], want["locker"])
+    other_specs = [spec for spec in request["specs"] if role in (spec.get("nodes") or ["compute"])]
+    return spec_value([*own_specs, *({"spec": "default", **spec} for spec in other_specs)], request["locker"])
 
 
-def unknown(values: t.Mapping[str, t.Any], known: t.Mapping[str, Declared] | None) -> list[str]:
-    """What CycleCloud would take silently and forget."""
+def unknown(values: t.Mapping[str, t.Any], known: t.Mapping[str, TemplateParameter] | None) -> list[str]:
+    """Say which parameters the template does not declare; CycleCloud would drop them without an error."""
     names = set(BUILTIN) if known is None else set(known)
     return [
         f"parameter {name} is not declared by the template{_like(name, names)}" for name in sorted(set(values) - names)
     ]
 
 
-def lacking(values: t.Mapping[str, t.Any], known: t.Mapping[str, Declared] | None) -> list[str]:
-    """What the template needs and would not get."""
+def lacking(values: t.Mapping[str, t.Any], known: t.Mapping[str, TemplateParameter] | None) -> list[str]:
+    """Say which required parameters have no value."""
     return [
         f"parameter {name} is required by the template and not given"
-        for name, one in sorted((known or {}).items())
-        if one.required and one.default in (None, "") and values.get(name) in (None, "", {})
+        for name, parameter in sorted((known or {}).items())
+        if parameter.required and parameter.default in (None, "") and values.get(name) in (None, "", {})
     ]
 
 
 def _like(name: str, names: t.Iterable[str]) -> str:
-    near = [one for one in sorted(names) if one.lower() == name.lower()]
-    return f"; it has {near[0]}" if near else ""
+    matches = [candidate for candidate in sorted(names) if candidate.lower() == name.lower()]
+    return f"; it has {matches[0]}" if matches else ""
 
 
-def same(wanted: t.Any, have: t.Any) -> bool:
-    """Compare leniently: exported values may be texts."""
-    if wanted in (None, "", {}) and have in (None, "", {}):
+def same(requested: t.Any, observed: t.Any) -> bool:
+    """Compare leniently: exported values may be texts, and all empty values are equal."""
+    if requested in (None, "", {}) and observed in (None, "", {}):
         return True
-    return wanted == have or _plain(wanted) == _plain(have)
+    return requested == observed or _plain(requested) == _plain(observed)
 
 
 def _plain(value: t.Any) -> str:
@@ -316,13 +318,13 @@ def _plain(value: t.Any) -> str:
     return json.dumps(value, sort_keys=True) if isinstance(value, (dict, list)) else str(value).lower()
 
 
-def drifted(wanted: Json, exported: t.Mapping[str, t.Any], secret: t.Container[str]) -> list[str]:
-    """Which of our parameters the server has otherwise; secrets cannot be compared so."""
-    return [key for key in sorted(wanted) if key not in secret and not same(wanted[key], exported.get(key))]
+def drifted(requested: Json, exported: t.Mapping[str, t.Any], secret: t.Container[str]) -> list[str]:
+    """Return which of our parameters differ on the server; secrets are not exported, so they are left out."""
+    return [key for key in sorted(requested) if key not in secret and not same(requested[key], exported.get(key))]
 
 
 def lines(values: t.Mapping[str, t.Any], keys: t.Iterable[str], secret: t.Container[str]) -> str:
-    """For a diff."""
+    """Return parameters as lines for a diff, secrets hidden."""
     shown = {
         key: "(hidden)" if key in secret else json.dumps(values[key], sort_keys=True)
         for key in sorted(keys)

@@ -16,11 +16,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.serve
     CliError,
     Json,
     LocalServer,
+    failure_text,
     folder,
-    told,
 )
 
-# What CycleCloud's status says about nodes and limits, in our words. No I/O; private to this collection.
+# Nodes and limits in CycleCloud's status.
 
 
 # Nodes of Slurm templates whose configuration a user may not see.
@@ -29,14 +29,14 @@ GONE = {"Off", "Terminated", "Deallocated"}
 
 
 def nodes(status: Json) -> list[Json]:
-    """Every node of `/status?nodes=true`, in the order of names."""
-    arrays = {one["name"]: one for one in status.get("nodearrays") or []}
-    found = [node(one, arrays.get(one.get("Template") or "")) for one in status.get("nodes") or []]
-    return sorted(found, key=lambda one: t.cast(str, one["name"]))
+    """Return every node of `/status?nodes=true`, sorted by name."""
+    arrays = {entry["name"]: entry for entry in status.get("nodearrays") or []}
+    listed = [node(entry, arrays.get(entry.get("Template") or "")) for entry in status.get("nodes") or []]
+    return sorted(listed, key=lambda entry: t.cast(str, entry["name"]))
 
 
 def node(record: Json, array: Json | None = None) -> Json:
-    """One node; `array` is its node array in the same status, which knows the GPUs of a machine type."""
+    """Return one node; `array` is its node array in the same status, which has the GPUs of a machine type."""
     return {
         "id": record.get("NodeId"),
         "name": record.get("Name"),
@@ -74,12 +74,12 @@ def _gpus(machine_type: str | None, array: Json | None) -> int | None:
 
 
 def array_types(status: Json) -> dict[str, list[Json]]:
-    """The machine types of every node array, with how many nodes can still be had and what limits them."""
-    found = {}
-    for one in status.get("nodearrays") or []:
-        spot = (one.get("nodearray") or {}).get("Interruptible") is True
-        found[one["name"]] = [_type(one, bucket, spot) for bucket in one.get("buckets") or []]
-    return found
+    """Return the machine types of every node array, with how many nodes can still be added and what limits them."""
+    types = {}
+    for array in status.get("nodearrays") or []:
+        spot = (array.get("nodearray") or {}).get("Interruptible") is True
+        types[array["name"]] = [_type(array, bucket, spot) for bucket in array.get("buckets") or []]
+    return types
 
 
 def _type(array: Json, bucket: Json, spot: bool) -> Json:
@@ -107,7 +107,7 @@ def _cores(bucket: Json) -> int:
 
 
 def maximum(array: Json, bucket: Json, spot: bool) -> int:
-    """How many nodes there can be at most: the lowest of all limits. A spot node counts only to the region's."""
+    """Return the maximum number of nodes: the lowest of all limits. A spot node counts only to the region's."""
     names = (
         ["maxCount", "regionalQuotaCount"]
         if spot
@@ -120,13 +120,13 @@ def maximum(array: Json, bucket: Json, spot: bool) -> int:
 
 
 def available_now(array: Json, bucket: Json, spot: bool) -> tuple[int, str]:
-    """How many nodes can be added, and by what that is limited."""
+    """Return how many nodes can be added, and the limit that decides it."""
     if bucket.get("valid") is False:
         return 0, bucket.get("invalidReason") or "not valid"
     cores = _cores(bucket)
     limits = {"bucket": bucket.get("availableCount")}
     if array.get("maxCount") is not None:
-        active = sum(one.get("activeCount") or 0 for one in array.get("buckets") or [])
+        active = sum(entry.get("activeCount") or 0 for entry in array.get("buckets") or [])
         limits["node array"] = array["maxCount"] - active
     for name in ("regional",) if spot else ("family", "regional"):
         quota, used = bucket.get(f"{name}QuotaCoreCount"), bucket.get(f"{name}ConsumedCoreCount")
@@ -135,55 +135,55 @@ def available_now(array: Json, bucket: Json, spot: bool) -> tuple[int, str]:
     known = {name: max(0, int(value)) for name, value in limits.items() if value is not None}
     if not known:
         return 0, "unknown"
-    # The bucket knows of all others, so that it is named only where no other is as low.
-    name = min(known, key=lambda one: (known[one], one == "bucket"))
+    # The bucket's count includes all other limits, so it is named only where no other is as low.
+    name = min(known, key=lambda entry: (known[entry], entry == "bucket"))
     return known[name], name
 
 
-def gpu_problems(status: Json, wanted: dict[str, int]) -> list[str]:
-    """What is wrong with the GPUs that CycleCloud sees: without them Slurm gets no gres.conf."""
-    found = array_types(status)
+def gpu_problems(status: Json, requested: dict[str, int]) -> list[str]:
+    """Say where CycleCloud sees another number of GPUs than requested: without them Slurm gets no gres.conf."""
+    types = array_types(status)
     problems = []
-    for name, count in wanted.items():
-        if name not in found:
-            problems.append(f"there is no node array {name}, but {', '.join(found) or 'none'}")
-        for one in found.get(name, []):
-            if one["gpus"] != count:
+    for name, count in requested.items():
+        if name not in types:
+            problems.append(f"there is no node array {name}, but {', '.join(types) or 'none'}")
+        for row in types.get(name, []):
+            if row["gpus"] != count:
                 problems.append(
-                    f"CycleCloud sees {one['gpus']} GPUs in {one['machine_type']} of node array {name}, not {count}:"
+                    f"CycleCloud sees {row['gpus']} GPUs in {row['machine_type']} of node array {name}, not {count}:"
                     " upgrade CycleCloud (8.7.0 or later, 8.8.0 for GB200), or set the GPU count in the template"
                 )
     return problems
 
 
 def ready(status: Json) -> tuple[bool, list[str]]:
-    """Whether the schedulers of a started cluster are ready, and what failed."""
-    schedulers = [one for one in nodes(status) if one["role"] == "scheduler"]
-    failed = [f"{one['name']} is Failed: {one['message']}" for one in schedulers if one["state"] == "Failed"]
+    """Return whether the schedulers of a started cluster are ready, and those that failed."""
+    schedulers = [node for node in nodes(status) if node["role"] == "scheduler"]
+    failed = [f"{node['name']} is Failed: {node['message']}" for node in schedulers if node["state"] == "Failed"]
     started = str(status.get("targetState")).lower() == "started"
-    return started and bool(schedulers) and all(one["state"] == "Ready" for one in schedulers), failed
+    return started and bool(schedulers) and all(node["state"] == "Ready" for node in schedulers), failed
 
 
 def cluster(status: Json) -> Json:
-    """The whole cluster, as RETURN of the module cyclecloud_cluster_info says."""
-    every = nodes(status)
+    """Return the cluster in the form that cyclecloud_cluster_info documents."""
+    all_nodes = nodes(status)
     done, failed = ready(status)
     return {
         "state": status.get("state"),
         "target_state": status.get("targetState"),
         "ready": done,
         "failed_nodes": failed,
-        "schedulers": [one for one in every if one["role"] == "scheduler"],
-        "login": [one for one in every if one["role"] == "login"],
+        "schedulers": [node for node in all_nodes if node["role"] == "scheduler"],
+        "login": [node for node in all_nodes if node["role"] == "login"],
         "node_arrays": array_types(status),
     }
 
 
-# Is a cluster ready, does it fail, has CycleCloud seen its GPUs? Judged from what facts.py reads. Pure; private.
+# Whether a cluster is ready.
 
 
-class Look(t.NamedTuple):
-    """``failed`` are causes to stop for; ``waiting`` tells what is not there yet, empty when all is."""
+class HeadReadiness(t.NamedTuple):
+    """``failed`` are causes to stop for; ``waiting`` says which nodes are not ready yet, empty when all are."""
 
     failed: list[str]
     waiting: list[str]
@@ -191,66 +191,70 @@ class Look(t.NamedTuple):
     login: list[Json]
 
 
-def look(status: Json, login_wanted: int) -> Look:
-    """Judge scheduler and login nodes; compute nodes come and go by themselves."""
-    alive = [one for one in nodes(status) if one["target_state"] != "Terminated"]
-    heads = [one for one in alive if one["role"] == "scheduler"]
-    login = [one for one in alive if one["role"] == "login"]
-    mine = [*heads, *login]
-    failed = [f"{one['name']} failed: {one['message'] or 'no cause given'}" for one in mine if one["state"] == "Failed"]
-    waiting = [f"{one['name']} is {one['state']}" for one in mine if one["state"] != "Ready" or not address(one)]
+def head_readiness(status: Json, login_count: int) -> HeadReadiness:
+    """Judge scheduler and login nodes; CycleCloud adds and removes compute nodes by itself."""
+    alive = [node for node in nodes(status) if node["target_state"] != "Terminated"]
+    heads = [node for node in alive if node["role"] == "scheduler"]
+    login = [node for node in alive if node["role"] == "login"]
+    head_nodes = [*heads, *login]
+    failed = [
+        f"{node['name']} failed: {node['message'] or 'no cause given'}"
+        for node in head_nodes
+        if node["state"] == "Failed"
+    ]
+    waiting = [
+        f"{node['name']} is {node['state']}" for node in head_nodes if node["state"] != "Ready" or not address(node)
+    ]
     if not heads:
         waiting.append("there is no scheduler yet")
-    if len(login) < login_wanted:
-        waiting.append(f"{len(login)} of {login_wanted} login nodes are there")
-    return Look(failed, waiting, heads[0] if heads else {}, login)
+    if len(login) < login_count:
+        waiting.append(f"{len(login)} of {login_count} login nodes are there")
+    return HeadReadiness(failed, waiting, heads[0] if heads else {}, login)
 
 
 def address(node: t.Mapping[str, t.Any]) -> str:
     return str(node.get("address") or node.get("hostname") or "")
 
 
-def place(node: t.Mapping[str, t.Any]) -> dict[str, str]:
+def name_and_address(node: t.Mapping[str, t.Any]) -> dict[str, str]:
     return {"name": str(node.get("name", "")), "address": address(node)}
 
 
 def nodes_left(status: Json) -> list[str]:
-    """Nodes that a terminated cluster still has."""
-    return [f"{one['name']} is {one['state']}" for one in nodes(status) if one["state"] not in GONE]
+    """Return the nodes that a terminated cluster still has."""
+    return [f"{node['name']} is {node['state']}" for node in nodes(status) if node["state"] not in GONE]
 
 
 def array_readiness(
-    status: Json, wanted: t.Sequence[t.Mapping[str, t.Any]]
+    status: Json, arrays: t.Sequence[t.Mapping[str, t.Any]]
 ) -> tuple[dict[str, Json], list[str], list[str]]:
-    """Return for every array what the server can make, faults, and warnings."""
-    there = array_types(status)
+    """Return for every requested array what the server can make of it, faults, and warnings."""
+    types = array_types(status)
     result: dict[str, Json] = {}
     warnings = []
-    faults = gpu_problems(status, {one["name"]: int(one.get("gpus") or 0) for one in wanted if one.get("gpus")})
-    for one in wanted:
-        name, machine, most = one["name"], one["machine_type"], int(one["max_nodes"])
-        seen = next((kind for kind in there.get(name, []) if kind["machine_type"] == machine), None)
-        if seen is None:
+    faults = gpu_problems(status, {array["name"]: int(array.get("gpus") or 0) for array in arrays if array.get("gpus")})
+    for array in arrays:
+        name, machine, requested = array["name"], array["machine_type"], int(array["max_nodes"])
+        observed = next((kind for kind in types.get(name, []) if kind["machine_type"] == machine), None)
+        if observed is None:
             faults.append(f"{name}: CycleCloud has no {machine} in this region; is the size offered there?")
-            seen = {"gpus": 0, "available": 0, "active": 0, "valid": True}
-        can = int(seen["available"]) + int(seen["active"])
-        gpus = int(seen["gpus"] or 0)
-        result[name] = {"machine_type": machine, "max_nodes": most, "gpus_per_node": gpus, "available": can}
-        if not seen["valid"]:
-            warnings.append(f"{name}: not usable: {seen['invalid_reason']}")
-        elif can < most:
-            warnings.append(f"{name}: {can} of {most} nodes can be had, limited by {seen.get('limit') or 'the region'}")
+            observed = {"gpus": 0, "available": 0, "active": 0, "valid": True}
+        reachable = int(observed["available"]) + int(observed["active"])
+        gpus = int(observed["gpus"] or 0)
+        result[name] = {"machine_type": machine, "max_nodes": requested, "gpus_per_node": gpus, "available": reachable}
+        if not observed["valid"]:
+            warnings.append(f"{name}: not usable: {observed['invalid_reason']}")
+        elif reachable < requested:
+            limit = observed.get("limit") or "the region"
+            warnings.append(f"{name}: {reachable} of {requested} nodes can be had, limited by {limit}")
     return result, faults, warnings
 
 
-# Wait for a cluster of CycleCloud: for its nodes, for Slurm on the scheduler, for its end.
-
-
-Seen = t.TypeVar("Seen")
+# Waiting: for nodes, for Slurm on the scheduler, for the end of a cluster.
 
 
 class Waiter:
-    """``wait`` has seconds for ready and slurm, and poll between two looks."""
+    """Waits with the limits of option ``wait``: seconds for ready and slurm, and poll between two queries."""
 
     def __init__(self, server: LocalServer, name: str, wait: t.Mapping[str, t.Any]) -> None:
         self.server, self.name = server, name
@@ -261,22 +265,22 @@ class Waiter:
             **{key: float(value) for key, value in wait.items()},
         }
 
-    def nodes(self, login_wanted: int, grace: float = 0) -> Look:
+    def nodes(self, login_count: int, grace: float = 0) -> HeadReadiness:
         """Wait until scheduler and login nodes are Ready; one that failed ends it, after a grace for a retry."""
         begin = time.monotonic()
         end = begin + self.limits["ready"]
         while True:
-            seen = look(self.server.status(self.name), login_wanted)
-            if seen.failed and time.monotonic() >= begin + grace:
+            heads = head_readiness(self.server.status(self.name), login_count)
+            if heads.failed and time.monotonic() >= begin + grace:
                 raise CliError(
-                    f"{'; '.join(seen.failed)}. Look at the node's log in CycleCloud and correct the settings; the next"
-                    " run tries the node again"
+                    f"{'; '.join(heads.failed)}. Look at the node's log in CycleCloud and correct the settings; the"
+                    " next run tries the node again"
                 )
-            if not seen.waiting:
-                return seen
+            if not heads.waiting:
+                return heads
             if time.monotonic() > end:
                 raise CliError(
-                    f"after {self.limits['ready']:g} s {'; '.join(seen.waiting)}. Look at its messages in CycleCloud:"
+                    f"after {self.limits['ready']:g} s {'; '.join(heads.waiting)}. Look at its messages in CycleCloud:"
                     " quota, capacity, an image that does not boot, or port 9443 of the server closed for the subnet"
                 )
             time.sleep(self.limits["poll"])
@@ -295,7 +299,7 @@ class Waiter:
             time.sleep(self.limits["poll"])
 
     def deleted(self, limit: float) -> None:
-        """Wait until the server does not know the cluster any more: that its command ended well does not say so."""
+        """Wait until the server does not know the cluster any more, which the end of its command does not prove."""
         end = time.monotonic() + limit
         while self.server.exists(self.name):
             if time.monotonic() > end:
@@ -311,11 +315,11 @@ class Waiter:
 class Scheduler:
     """The scheduler by SSH from the CycleCloud VM, with the key that CycleCloud made for its nodes."""
 
-    def __init__(self, cli: Cli, want: Json, node: Json) -> None:
-        self.node, self.want = node, want
-        self.known = Path(want["state_dir"]) / "known_hosts"
+    def __init__(self, cli: Cli, request: Json, node: Json) -> None:
+        self.node, self.request = node, request
+        self.known = Path(request["state_dir"]) / "known_hosts"
         key = Path(cli.params["home"]) / ".ssh" / "cyclecloud.pem"
-        # One file per node: an address that comes again belongs to another machine.
+        # One file per node: an address that is used again belongs to another machine.
         hosts = self.known / str(node["id"] or node["name"])
         options = {
             "BatchMode": "yes",
@@ -324,12 +328,12 @@ class Scheduler:
             "StrictHostKeyChecking": "accept-new",
             "UserKnownHostsFile": str(hosts),
         }
-        flags = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-        self.argv = [want["ssh"], "-i", str(key), *flags, f"cyclecloud@{address(node)}", "--"]
+        flags = [argument for name, value in options.items() for argument in ("-o", f"{name}={value}")]
+        self.argv = [request["ssh"], "-i", str(key), *flags, f"cyclecloud@{address(node)}", "--"]
 
-    def run(self, *words: str, timeout: float = 300) -> _process.Outcome:
+    def run(self, *argv: str, timeout: float = 300) -> _process.Outcome:
         folder(self.known)
-        return _process.run([*self.argv, *words], timeout)
+        return _process.run([*self.argv, *argv], timeout)
 
     def await_slurm(self, limit: float, poll: float) -> None:
         """Wait until slurmctld answers; it starts after the node is Ready."""
@@ -341,22 +345,22 @@ class Scheduler:
             if time.monotonic() > end:
                 raise CliError(
                     f"slurmctld on {self.node['name']} ({address(self.node)}) does not answer after {limit:g} s:"
-                    f" {told(done)}. Port 22 from the server to the subnet must be open; see"
+                    f" {failure_text(done)}. Port 22 from the server to the subnet must be open; see"
                     " 'systemctl status slurmctld' there"
                 )
             time.sleep(poll)
 
     def scale(self) -> None:
-        """Have Slurm know changed node arrays: azslurm writes azure.conf and gres.conf anew and restarts slurmctld."""
+        """Make changed node arrays known to Slurm: azslurm writes azure.conf and gres.conf and restarts slurmctld."""
         done = self.run("sudo", "-i", "azslurm", "scale", timeout=600)
         if done.problem:
             raise CliError(
-                f"'azslurm scale' failed on {self.node['name']} ({address(self.node)}): {told(done)}. Slurm does"
-                " not know the changed node arrays yet; the next run tries again"
+                f"'azslurm scale' failed on {self.node['name']} ({address(self.node)}): {failure_text(done)}. Slurm"
+                " does not know the changed node arrays yet; the next run tries again"
             )
 
 
-# CycleCloud's nodes as inventory hosts. No I/O; private to this collection.
+# CycleCloud's nodes as inventory hosts.
 
 
 # A node says its host name itself, and ssh takes one that begins with a dash for an option.
@@ -386,7 +390,7 @@ class ClusterHost(t.NamedTuple):
 
 
 def to_hosts(nodes: list[Json], cluster: str, states: list[str], prefix: str) -> list[ClusterHost]:
-    """Hosts of the nodes that are in one of the states, stay, and can be reached."""
+    """Return hosts for nodes in one of the states that have an address and are not being terminated."""
     chosen = [
         node for node in nodes if node["state"] in states and node["target_state"] != "Terminated" and _address(node)
     ]
@@ -394,16 +398,16 @@ def to_hosts(nodes: list[Json], cluster: str, states: list[str], prefix: str) ->
 
 
 def _variables(node: Json, cluster: str) -> dict[str, t.Any]:
-    found = {variable: node[field] for field, variable in VARIABLES.items()}
-    return {**found, "cc_cluster": cluster, "ansible_host": _address(node)}
+    variables = {variable: node[field] for field, variable in VARIABLES.items()}
+    return {**variables, "cc_cluster": cluster, "ansible_host": _address(node)}
 
 
 def _address(node: Json) -> str:
-    found = str(node["address"] or node["hostname"] or "")
-    return found if _ADDRESS.fullmatch(found) else ""
+    address = str(node["address"] or node["hostname"] or "")
+    return address if _ADDRESS.fullmatch(address) else ""
 
 
 def _groups(node: Json, cluster: str, prefix: str) -> list[str]:
-    found = [f"cluster_{cluster}", f"nodearray_{node['nodearray']}", f"state_{str(node['state']).lower()}"]
-    found += [f"{kind}_{node[kind]}" for kind in ("role", "machine_type") if node[kind]]
-    return [f"{prefix}_{name}" if prefix else name for name in found]
+    groups = [f"cluster_{cluster}", f"nodearray_{node['nodearray']}", f"state_{str(node['state']).lower()}"]
+    groups += [f"{kind}_{node[kind]}" for kind in ("role", "machine_type") if node[kind]]
+    return [f"{prefix}_{name}" if prefix else name for name in groups]

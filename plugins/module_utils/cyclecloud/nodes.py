@@ -17,7 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest 
     quoted,
 )
 
-# What has to be asked of CycleCloud so that nodes are as wanted. No I/O; private to this collection.
+# Which requests to CycleCloud bring nodes to the requested state.
 
 
 # State of the module -> the route, and the states of a node that needs it no more.
@@ -34,7 +34,7 @@ ONCE = ("restarted", "reimaged")
 
 
 class NodesPlan(t.NamedTuple):
-    """What to ask, of which nodes; without a route nothing has to change."""
+    """The request to send and its nodes; without a route nothing has to change."""
 
     route: str
     names: list[str]
@@ -44,15 +44,15 @@ class NodesPlan(t.NamedTuple):
 
 
 def plan(status: Json, params: Json) -> NodesPlan:
-    """Decide for O(state) and what it is about; every problem is told at once."""
+    """Plan what brings the chosen nodes to the option ``state``; all problems are reported in one error."""
     if params["state"] == "present":
         return _present(status, params)
-    known = {one["name"]: one for one in cluster_state.nodes(status)}
+    known = {node["name"]: node for node in cluster_state.nodes(status)}
     route, goal = ROUTES[params["state"]]
     if params.get("names") is not None:
         chosen = list(dict.fromkeys(params["names"]))
     else:
-        chosen = [name for name, one in known.items() if one["nodearray"] == params["nodearray"]]
+        chosen = [name for name, node in known.items() if node["nodearray"] == params["nodearray"]]
     missing = [name for name in chosen if name not in known]
     if missing and params["state"] not in ("terminated", "absent", "shut_down"):
         raise CycleCloudError(f"there is no node {', '.join(missing)}; there are {', '.join(known) or 'none'}")
@@ -63,23 +63,23 @@ def plan(status: Json, params: Json) -> NodesPlan:
 
 
 def _needs(node: Json, state: str, goal: set[str]) -> bool:
-    """A node that is on its way needs nothing more; a Failed one is asked again."""
+    """Whether a node needs the request: one on its way to the state does not, a Failed one does."""
     if node["state"] in goal:
         return False
     if state == "started":
         return node["target_state"] != "Started" or node["state"] == "Failed"
-    wanted = {"deallocated": ("Deallocated",), "shut_down": ("Deallocated", "Terminated")}.get(state, ("Terminated",))
-    return node["target_state"] not in wanted or node["state"] == "Failed"
+    targets = {"deallocated": ("Deallocated",), "shut_down": ("Deallocated", "Terminated")}.get(state, ("Terminated",))
+    return node["target_state"] not in targets or node["state"] == "Failed"
 
 
 def _present(status: Json, params: Json) -> NodesPlan:
     array = params["nodearray"]
-    known = [one for one in cluster_state.nodes(status) if one["nodearray"] == array]
-    alive = {one["name"]: one for one in known if one["target_state"] == "Started"}
+    known = [node for node in cluster_state.nodes(status) if node["nodearray"] == array]
+    alive = {node["name"]: node for node in known if node["target_state"] == "Started"}
     named = params.get("names")
-    new = [name for name in dict.fromkeys(named or []) if name not in {one["name"] for one in known}]
+    new = [name for name in dict.fromkeys(named or []) if name not in {node["name"] for node in known}]
     problems = _array_problems(status, params)
-    asleep = [name for name in named or [] if name in {one["name"] for one in known} and name not in alive]
+    asleep = [name for name in named or [] if name in {node["name"] for node in known} and name not in alive]
     if asleep:
         problems.append(f"{', '.join(asleep)} is there but not started; use state=started")
     count = len(new) if named is not None else _more(status, params, list(alive.values()))
@@ -94,23 +94,25 @@ def _present(status: Json, params: Json) -> NodesPlan:
 
 
 def _more(status: Json, params: Json, alive: list[Json]) -> int:
-    """How many nodes are missing of a number of nodes or cores."""
+    """Return how many nodes are missing of the requested number of nodes or cores."""
     if params.get("cores") is None:
         return max(0, int(params["count"]) - len(alive))
     rows = cluster_state.array_types(status).get(params["nodearray"]) or [{}]
-    left = params["cores"] - sum(one["cores"] or 0 for one in alive)
-    return max(0, -(-left // (rows[0].get("cores") or 1)))
+    missing_cores = params["cores"] - sum(node["cores"] or 0 for node in alive)
+    return max(0, -(-missing_cores // (rows[0].get("cores") or 1)))
 
 
 def _array_problems(status: Json, params: Json) -> list[str]:
-    found = cluster_state.array_types(status)
+    types = cluster_state.array_types(status)
     array = params["nodearray"]
-    if array not in found:
-        return [f"there is no node array {array}; there are {', '.join(found) or 'none'}"]
+    if array not in types:
+        return [f"there is no node array {array}; there are {', '.join(types) or 'none'}"]
     problems = [f"{name} is negative" for name in ("count", "cores") if (params.get(name) or 0) < 0]
-    types = [one["machine_type"] for one in found[array]]
-    if params.get("machine_type") and params["machine_type"] not in types:
-        problems.append(f"node array {array} has no machine type {params['machine_type']}, but {', '.join(types)}")
+    machine_types = [row["machine_type"] for row in types[array]]
+    if params.get("machine_type") and params["machine_type"] not in machine_types:
+        problems.append(
+            f"node array {array} has no machine type {params['machine_type']}, but {', '.join(machine_types)}"
+        )
     bad = [name for name in params.get("names") or [] if not re.fullmatch(r"[A-Za-z0-9-]*[A-Za-z-][1-9][0-9]*", name)]
     if bad:
         problems.append(f"{', '.join(bad)} does not end with a number as names of new nodes must")
@@ -119,7 +121,10 @@ def _array_problems(status: Json, params: Json) -> list[str]:
 
 def _limit_problems(status: Json, params: Json, count: int) -> list[str]:
     rows = cluster_state.array_types(status)[params["nodearray"]]
-    row = next((one for one in rows if one["machine_type"] == params.get("machine_type")), rows[0] if rows else None)
+    row = next(
+        (candidate for candidate in rows if candidate["machine_type"] == params.get("machine_type")),
+        rows[0] if rows else None,
+    )
     if row is None:
         return [f"node array {params['nodearray']} has no machine type that CycleCloud knows"]
     if row["valid"] and (row["available"] >= count or params.get("partial")):
@@ -141,14 +146,14 @@ def _limit_problems(status: Json, params: Json, count: int) -> list[str]:
 
 
 def _common(params: Json) -> Json:
-    made: Json = {"nodearray": params["nodearray"]}
+    node_set: Json = {"nodearray": params["nodearray"]}
     if params.get("machine_type"):
-        made["definition"] = {"machineType": params["machine_type"]}
+        node_set["definition"] = {"machineType": params["machine_type"]}
     if params.get("placement_group"):
-        made["placementGroupId"] = params["placement_group"]
+        node_set["placementGroupId"] = params["placement_group"]
     if params.get("attributes"):
-        made["nodeAttributes"] = params["attributes"]
-    return made
+        node_set["nodeAttributes"] = params["attributes"]
+    return node_set
 
 
 def _sets(params: Json, count: int) -> list[Json]:
@@ -156,23 +161,23 @@ def _sets(params: Json, count: int) -> list[Json]:
 
 
 def _set(params: Json, name: str) -> Json:
-    """One node of this very name: the format and the number at which counting starts."""
+    """Return a set of one node with this name, as CycleCloud takes it: a format and the number to start at."""
     stem, number = t.cast("re.Match[str]", re.fullmatch(r"(.*?)(\d+)", name)).groups()
     return {**_common(params), "count": 1, "nameFormat": f"{stem}%d", "nameOffset": int(number)}
 
 
 def progress(nodes: list[Json], watched: list[str], goal: set[str]) -> tuple[list[str], list[str]]:
-    """Which of the watched nodes are not there yet, and what failed for good; a node that is gone is terminated."""
-    known = {one["name"]: one for one in nodes}
+    """Return which watched nodes are still on their way, and what failed; a node that is gone counts as terminated."""
+    known = {node["name"]: node for node in nodes}
     failed, waiting = [], []
     for name in watched:
-        node = known.get(name)
-        if node is None:
+        current = known.get(name)
+        if current is None:
             if "Terminated" not in goal:
                 failed.append(f"{name} is gone")
-        elif node["state"] == "Failed":
-            failed.append(f"{name} is Failed: {node['message'] or 'no message'}{hint(node['message'])}")
-        elif node["state"] not in goal:
+        elif current["state"] == "Failed":
+            failed.append(f"{name} is Failed: {current['message'] or 'no message'}{hint(current['message'])}")
+        elif current["state"] not in goal:
             waiting.append(name)
     return waiting, failed
 
@@ -191,11 +196,11 @@ HINTS = (
 
 
 def hint(message: str) -> str:
-    """What to do about a message of CycleCloud."""
+    """Return what to do about a message of CycleCloud, empty if it is not known."""
     return next((f" ({text})" for sign, text in HINTS if sign.lower() in message.lower()), "")
 
 
-# Change nodes and wait until they are as wanted. Private to this collection.
+# Sending the requests, and waiting.
 
 
 GRACE = 60.0  # seconds within which a node that restarts stops being Ready
@@ -214,19 +219,19 @@ class NodesTask:
 
     def run(self, check_mode: bool) -> Json:
         before = self.client.status(self.cluster)
-        wanted = plan(before, self.params)
-        if wanted.route and self._done_before():
-            wanted = wanted._replace(route="")
-        watched, problems = list(wanted.watched), []
+        todo = plan(before, self.params)
+        if todo.route and self._done_before():
+            todo = todo._replace(route="")
+        watched, problems = list(todo.watched), []
         after = before
-        if wanted.route and not check_mode:
-            watched += self._ask(wanted, before)
-            problems = self._short(wanted)
+        if todo.route and not check_mode:
+            watched += self._ask(todo, before)
+            problems = self._short(todo)
             after = self.client.status(self.cluster)
         if self.params["wait"] and not check_mode and watched:
-            after, more = self._wait(watched, wanted)
-            problems += more
-        result = self._result(wanted, before, after, check_mode)
+            after, failed = self._wait(watched, todo)
+            problems += failed
+        result = self._result(todo, before, after, check_mode)
         return {**result, "problems": problems}
 
     def _done_before(self) -> bool:
@@ -234,59 +239,59 @@ class NodesTask:
         ident = self.params.get("request_id")
         return self.client.known(ident) if ident else False
 
-    def _ask(self, wanted: NodesPlan, before: Json) -> list[str]:
-        """Ask once; return the nodes to watch."""
-        if wanted.route == "scale":
-            return self._scale({one["name"] for one in cluster_state.nodes(before)})
-        body: Json = {"sets": wanted.sets} if wanted.sets else {"names": wanted.names}
-        answer = self.client.post_once(f"{self.path}/nodes/{wanted.route}", body, self.params.get("request_id"))
+    def _ask(self, todo: NodesPlan, before: Json) -> list[str]:
+        """Send the request once; return the nodes to watch."""
+        if todo.route == "scale":
+            return self._scale({node["name"] for node in cluster_state.nodes(before)})
+        body: Json = {"sets": todo.sets} if todo.sets else {"names": todo.names}
+        answer = self.client.post_once(f"{self.path}/nodes/{todo.route}", body, self.params.get("request_id"))
         self.request = answer["requestId"]
         refused = [
-            f"{one.get('name')}: {one.get('error')}"
-            for one in answer.get("nodes") or []
-            if one.get("status") == "Error"
+            f"{node.get('name')}: {node.get('error')}"
+            for node in answer.get("nodes") or []
+            if node.get("status") == "Error"
         ]
         if refused:
-            raise CycleCloudError(f"CycleCloud did not {wanted.route} {'; '.join(refused)}")
-        if wanted.route != "create":
+            raise CycleCloudError(f"CycleCloud did not {todo.route} {'; '.join(refused)}")
+        if todo.route != "create":
             return []
         return self._made(answer)
 
     def _scale(self, known: set[str]) -> list[str]:
-        """A total may be asked for twice, so what it made is judged by the nodes that there are."""
+        """Request a total number of cores; it may arrive twice, so new nodes are found by comparing the listings."""
         array = self.params["nodearray"]
         answer = self.client.post_total(f"{self.path}/scale/{quoted(array)}", totalCoreCount=str(self.params["cores"]))
-        self.messages = [one["message"] for one in answer.get("sets") or [] if one.get("message")]
+        self.messages = [entry["message"] for entry in answer.get("sets") or [] if entry.get("message")]
         nodes = cluster_state.nodes(self.client.status(self.cluster))
-        made = [one["name"] for one in nodes if one["nodearray"] == array and one["name"] not in known]
+        made = [entry["name"] for entry in nodes if entry["nodearray"] == array and entry["name"] not in known]
         self.added = len(made)
         return made
 
     def _made(self, answer: Json) -> list[str]:
-        """The nodes that a request created."""
+        """Return the names of the nodes that a request created."""
         made = self.client.get(f"{self.path}/nodes", request_id=answer["requestId"])["nodes"]
         if "sets" in answer:
-            self.added = sum(one.get("added") or 0 for one in answer["sets"])
-            self.messages = [one["message"] for one in answer["sets"] if one.get("message")]
+            self.added = sum(entry.get("added") or 0 for entry in answer["sets"])
+            self.messages = [entry["message"] for entry in answer["sets"] if entry.get("message")]
         else:
             self.added = len(made)
-        return [one["Name"] for one in made]
+        return [entry["Name"] for entry in made]
 
-    def _short(self, wanted: NodesPlan) -> list[str]:
-        asked = sum(one["count"] for one in wanted.sets)
-        if self.added is None or self.added >= asked or self.params["partial"]:
+    def _short(self, todo: NodesPlan) -> list[str]:
+        requested = sum(node_set["count"] for node_set in todo.sets)
+        if self.added is None or self.added >= requested or self.params["partial"]:
             return []
-        said = "; ".join(self.messages) or "it does not say why; see its quota and limits"
-        return [f"CycleCloud added {self.added} of {asked} nodes: {said}"]
+        reason = "; ".join(self.messages) or "it does not say why; see its quota and limits"
+        return [f"CycleCloud added {self.added} of {requested} nodes: {reason}"]
 
-    def _wait(self, watched: list[str], wanted: NodesPlan) -> tuple[Json, list[str]]:
+    def _wait(self, watched: list[str], todo: NodesPlan) -> tuple[Json, list[str]]:
         started = self.clock()
-        left = set() if wanted.route and self.params["state"] in ONCE else set(watched)
+        left = set() if todo.route and self.params["state"] in ONCE else set(watched)
         while True:
             status = self.client.status(self.cluster)
             nodes = cluster_state.nodes(status)
-            left |= {one["name"] for one in nodes if one["state"] != "Ready"}
-            waiting, failed = progress(nodes, watched, wanted.goal)
+            left |= {node["name"] for node in nodes if node["state"] != "Ready"}
+            waiting, failed = progress(nodes, watched, todo.goal)
             spent = self.clock() - started
             settling = (
                 [name for name in watched if name not in left] if spent < min(GRACE, self.params["settle"]) else []
@@ -298,23 +303,23 @@ class NodesTask:
             self.client.sleep(self.params["poll"])
 
     def _late(self, nodes: list[Json], waiting: list[str]) -> str:
-        states = {one["name"]: f"{one['state']} {one['message']}".strip() for one in nodes}
-        told = "; ".join(f"{name} is {states.get(name)}" for name in waiting[:10])
-        return f"not as wanted after {self.params['wait_timeout']:g} seconds: {told}"
+        states = {node["name"]: f"{node['state']} {node['message']}".strip() for node in nodes}
+        states_text = "; ".join(f"{name} is {states.get(name)}" for name in waiting[:10])
+        return f"not as wanted after {self.params['wait_timeout']:g} seconds: {states_text}"
 
-    def _result(self, wanted: NodesPlan, before: Json, after: Json, check_mode: bool) -> Json:
-        old = {one["name"]: one["state"] for one in cluster_state.nodes(before)}
+    def _result(self, todo: NodesPlan, before: Json, after: Json, check_mode: bool) -> Json:
+        old = {node["name"]: node["state"] for node in cluster_state.nodes(before)}
         nodes = cluster_state.nodes(after)
-        new = {one["name"]: one["state"] for one in nodes}
-        if check_mode and wanted.route:
-            new = {**old, **_foreseen(wanted)}
-        touched = set(wanted.names) | {name for name in {**old, **new} if old.get(name) != new.get(name)}
+        new = {node["name"]: node["state"] for node in nodes}
+        if check_mode and todo.route:
+            new = {**old, **_foreseen(todo)}
+        touched = set(todo.names) | {name for name in {**old, **new} if old.get(name) != new.get(name)}
         diff = {
             side: {name: states[name] for name in sorted(touched & set(states))}
             for side, states in (("before", old), ("after", new))
         }
         return {
-            "changed": bool(wanted.route),
+            "changed": bool(todo.route),
             "nodes": nodes,
             "request_id": self.request,
             "added": self.added,
@@ -322,8 +327,8 @@ class NodesTask:
         }
 
 
-def _foreseen(wanted: NodesPlan) -> dict[str, str]:
-    goal = sorted(wanted.goal)[0]
-    if not wanted.sets or wanted.names:
-        return dict.fromkeys(wanted.names, goal)
-    return {f"{one['nodearray']} ({one['count']} more)": goal for one in wanted.sets}
+def _foreseen(todo: NodesPlan) -> dict[str, str]:
+    goal = sorted(todo.goal)[0]
+    if not todo.sets or todo.names:
+        return dict.fromkeys(todo.names, goal)
+    return {f"{node_set['nodearray']} ({node_set['count']} more)": goal for node_set in todo.sets}

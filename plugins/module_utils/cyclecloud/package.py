@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CycleCloud's package: which version to have, and how to get there. Decisions are pure; private."""
+"""CycleCloud's package: which version to install, and the apt commands that do it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, told
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, failure_text
 
 LISTS = Path("/var/lib/apt/lists")
 _ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "APT_LISTCHANGES_FRONTEND": "none"}
@@ -25,7 +25,7 @@ class NotOffered(CliError):
 
 
 class ServerPackage(t.NamedTuple):
-    """What dpkg says; ``whole`` is false for one that was killed half-way."""
+    """A package as dpkg lists it; ``whole`` is false where an installation was interrupted."""
 
     version: str
     held: bool
@@ -47,7 +47,7 @@ class PackagePlan(t.NamedTuple):
 
 
 def installed(text: str) -> dict[str, ServerPackage]:
-    """Read dpkg's list; what was removed is not there."""
+    """Return the installed packages of dpkg's list by name."""
     rows = [line.split() for line in text.splitlines()]
     return {
         row[0]: ServerPackage(row[1], row[2] == "hold", row[3] == "installed")
@@ -62,45 +62,45 @@ def offered(text: str, name: str) -> list[str]:
     return [row[1] for row in cells if len(row) == 3 and row[0] == name]
 
 
-def fits(wanted: str, version: str) -> bool:
+def fits(requested: str, version: str) -> bool:
     """Whether ``8.9.3-3500`` is what 8.9.3, 8.9.3-3500 or 8.9 asks for."""
-    return version == wanted or version.startswith((f"{wanted}-", f"{wanted}."))
+    return version == requested or version.startswith((f"{requested}-", f"{requested}."))
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """For comparing CycleCloud's versions, which are numbers all through."""
+    """Return a sort key for CycleCloud's versions, which consist of numbers."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-def choose(name: str, wanted: str, here: ServerPackage | None, there: t.Sequence[str]) -> str:
-    """The version to have; what is installed and fits stays, and nothing goes back."""
-    if here and fits(wanted, here.version):
-        return here.version
-    found = sorted((version for version in there if fits(wanted, version)), key=numbers)
-    if here and numbers(here.version) > (numbers(found[-1]) if found else numbers(wanted)):
+def choose(name: str, requested: str, current: ServerPackage | None, versions: t.Sequence[str]) -> str:
+    """Return the version to install; an installed version that fits stays, and a downgrade is refused."""
+    if current and fits(requested, current.version):
+        return current.version
+    fitting = sorted((version for version in versions if fits(requested, version)), key=numbers)
+    if current and numbers(current.version) > (numbers(fitting[-1]) if fitting else numbers(requested)):
         raise CliError(
-            f"{name} {here.version} is installed, {wanted} is wanted: CycleCloud cannot go back, for its data store was"
-            f" upgraded. Ask for {here.version}, or restore a backup on a new server"
+            f"{name} {current.version} is installed, {requested} is wanted: CycleCloud cannot go back, for its data"
+            f" store was upgraded. Ask for {current.version}, or restore a backup on a new server"
         )
-    if not found:
+    if not fitting:
         raise NotOffered(
-            f"{name} {wanted} is not offered; the repository has {', '.join(there) or 'nothing of it'}. Check"
+            f"{name} {requested} is not offered; the repository has {', '.join(versions) or 'nothing of it'}. Check"
             " cyclecloud_server_version and cyclecloud_server_repository_url"
         )
-    return found[-1]
+    return fitting[-1]
 
 
 def plan(
-    name: str, wanted: str, beside: t.Sequence[str], here: t.Mapping[str, ServerPackage], there: list[str]
+    name: str, requested: str, beside: t.Sequence[str], packages: t.Mapping[str, ServerPackage], versions: list[str]
 ) -> PackagePlan:
     """Decide what apt has to do."""
-    mine = here.get(name)
-    version = choose(name, wanted, mine, there)
-    missing = [one for one in beside if one not in here or not here[one].whole]
-    move = mine is None or mine.version != version
+    current = packages.get(name)
+    version = choose(name, requested, current, versions)
+    missing = [other for other in beside if other not in packages or not packages[other].whole]
+    move = current is None or current.version != version
     install = [*missing, *([f"{name}={version}"] if move else [])]
-    repair = any(not here[one].whole for one in (name, *beside) if one in here)
-    return PackagePlan(version, install, bool(move and mine), bool(move or not (mine and mine.held)), repair)
+    repair = any(not packages[other].whole for other in (name, *beside) if other in packages)
+    return PackagePlan(version, install, bool(move and current), bool(move or not (current and current.held)), repair)
 
 
 class ServerApt:
@@ -110,16 +110,16 @@ class ServerApt:
         self.cli, self.params = cli, params
 
     def look(self) -> tuple[PackagePlan, str]:
-        """Plan, fetching package lists only where what is here does not do; and what there is now."""
-        found = self._look()
-        now = installed(self._run(_SHOW).out).get(self.params["name"])
-        return found, f"{self.params['name']} {now.version}{' held' if now.held else ''}" if now else ""
+        """Return the plan and the installed version as text; package lists are fetched only where the plan needs it."""
+        todo = self._look()
+        current = installed(self._run(_SHOW).out).get(self.params["name"])
+        return todo, f"{self.params['name']} {current.version}{' held' if current.held else ''}" if current else ""
 
     def _look(self) -> PackagePlan:
         try:
-            found = self._plan()
-            if not found.install or not self._refresh(found):
-                return found
+            todo = self._plan()
+            if not todo.install or not self._refresh(todo):
+                return todo
         except NotOffered:
             if self.params["check"]:  # The repository may be an earlier task's, and lists are not fetched now.
                 return self._unseen()
@@ -128,25 +128,25 @@ class ServerApt:
         return self._plan()
 
     def _unseen(self) -> PackagePlan:
-        """What an install would be of a version that only newer package lists know."""
-        name, wanted = self.params["name"], self.params["version"]
-        here = installed(self._run(_SHOW).out)
-        missing = [one for one in self.params["beside"] if one not in here]
-        return PackagePlan(wanted, [*missing, f"{name}={wanted}"], name in here, True, False)
+        """Return the plan for a version that only newer package lists have."""
+        name, requested = self.params["name"], self.params["version"]
+        packages = installed(self._run(_SHOW).out)
+        missing = [other for other in self.params["beside"] if other not in packages]
+        return PackagePlan(requested, [*missing, f"{name}={requested}"], name in packages, True, False)
 
     def _plan(self) -> PackagePlan:
         name = self.params["name"]
-        here = installed(self._run(_SHOW).out)
-        there = offered(self._run(["apt-cache", "madison", name]).out, name)
-        return plan(name, self.params["version"], self.params["beside"], here, there)
+        packages = installed(self._run(_SHOW).out)
+        versions = offered(self._run(["apt-cache", "madison", name]).out, name)
+        return plan(name, self.params["version"], self.params["beside"], packages, versions)
 
-    def _refresh(self, found: PackagePlan | None) -> bool:
+    def _refresh(self, todo: PackagePlan | None) -> bool:
         """Fetch lists unless they are young; always when the package is not offered."""
         age = self.params["lists_max_age"]
         if age < 0 or self.params["check"]:
             return False
         young = LISTS.exists() and time.time() - LISTS.stat().st_mtime < age
-        if young and found is not None:
+        if young and todo is not None:
             return False
         self._do(["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"])
         return True
@@ -167,9 +167,9 @@ class ServerApt:
             self.cli.server("await_startup", timeout=startup)
 
     def _do(self, argv: list[str]) -> None:
-        done = self._run(argv)
-        if done.problem:
-            raise CliError(f"'{' '.join(argv)}' failed: {told(done)}")
+        outcome = self._run(argv)
+        if outcome.problem:
+            raise CliError(f"'{' '.join(argv)}' failed: {failure_text(outcome)}")
 
     def _run(self, argv: list[str]) -> _process.Outcome:
         return _process.run(argv, self.params["timeout"], None, _ENVIRONMENT)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster-init project in the locker, with a version that follows from its content. Private."""
+"""A cluster-init project in the locker, with a version that follows from its content."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def collect(source: str) -> Project:
         for path in sorted((root / part).rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
-    specs = sorted({Path(one).parts[1] for one in files if re.match(r"specs/[^/]+/cluster-init/scripts/", one)})
+    specs = sorted({Path(entry).parts[1] for entry in files if re.match(r"specs/[^/]+/cluster-init/scripts/", entry)})
     if not specs:
         raise CliError(f"{source} has no specs/<spec>/cluster-init/scripts: a spec without scripts would do nothing")
-    wrong = [one for one in (name, *specs) if not NAME.fullmatch(one)]
+    wrong = [entry for entry in (name, *specs) if not NAME.fullmatch(entry)]
     if wrong:
         raise CliError(f"{', '.join(wrong)}: names of projects and specs are small letters, digits and dashes")
     return Project(name, specs, files, ini, _digest(_VERSION.sub("", ini), files))
@@ -68,8 +68,8 @@ def collect(source: str) -> Project:
 
 def _digest(ini: str, files: t.Mapping[str, Path]) -> str:
     total = hashlib.sha256(f"{ini}\0".encode())
-    for one, path in sorted(files.items()):
-        total.update(f"{one}\0{_sha256(path)}\0".encode())
+    for relative, path in sorted(files.items()):
+        total.update(f"{relative}\0{_sha256(path)}\0".encode())
     return total.hexdigest()
 
 
@@ -82,26 +82,26 @@ def _sha256(path: Path) -> str:
 
 
 def spec_value(projects: t.Iterable[t.Mapping[str, t.Any]], locker: str) -> Json:
-    """The value of a ClusterInitSpecs parameter; specs of users start at 10000."""
-    made = {}
-    for number, one in enumerate(projects):
-        made[f"{one['project']}:{one['spec']}:{one['version']}"] = {
+    """Return the value of a ClusterInitSpecs parameter; specs of users start at order 10000."""
+    specs = {}
+    for number, spec in enumerate(projects):
+        specs[f"{spec['project']}:{spec['spec']}:{spec['version']}"] = {
             "Order": 10000 + 100 * number,
-            "Name": f"{one['project']}:{one['spec']}:{one['version']}",
-            "Project": one["project"],
-            "Spec": one["spec"],
-            "Version": one["version"],
+            "Name": f"{spec['project']}:{spec['spec']}:{spec['version']}",
+            "Project": spec["project"],
+            "Spec": spec["spec"],
+            "Version": spec["version"],
             "Locker": locker,
         }
-    return made
+    return specs
 
 
 class ProjectUpload:
-    """One project on its way to one locker."""
+    """The upload of one project to one locker."""
 
     def __init__(self, cli: Cli, state_dir: str, project: Project, locker: str) -> None:
         self.cli, self.project, self.locker = cli, project, locker
-        self.place = Path(state_dir) / "projects" / project.name
+        self.directory = Path(state_dir) / "projects" / project.name
         self.notes = Notes(state_dir, f"project-{project.name}")
 
         self.before = ""
@@ -112,11 +112,11 @@ class ProjectUpload:
         return (noted.get("digest"), noted.get("locker")) != (self.project.digest, self.locker)
 
     def build(self) -> None:
-        """Lay the project out anew, with its version, so that nothing of an earlier one goes along."""
-        shutil.rmtree(self.place, ignore_errors=True)
-        folder(self.place.parent)
+        """Write the project with its version to an empty directory, so that no file of an earlier one is uploaded."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        folder(self.directory.parent)
         for name, path in self.project.files.items():
-            target = self.place / name
+            target = self.directory / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
             target.chmod(0o755 if "/scripts/" in name else 0o644)
@@ -124,11 +124,11 @@ class ProjectUpload:
         ini = _VERSION.sub(head, self.project.ini)
         if head not in ini:
             ini = ini.replace("[project]", f"[project]\n{head}", 1)
-        write(self.place / "project.ini", ini, mode=0o644)
+        write(self.directory / "project.ini", ini, mode=0o644)
 
     def send(self, tries: int = 3) -> None:
-        """Upload; the same files again do no harm."""
+        """Build and upload the project; uploading the same files again changes nothing."""
         self.build()
-        words = ("project", "upload", self.locker)
-        self.cli.read(*words, tries=tries, folder=str(self.place), timeout=1800)
+        arguments = ("project", "upload", self.locker)
+        self.cli.read(*arguments, tries=tries, folder=str(self.directory), timeout=1800)
         self.notes.save({"digest": self.project.digest, "locker": self.locker, "version": self.project.version})

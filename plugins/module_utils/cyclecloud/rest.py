@@ -18,7 +18,7 @@ import uuid
 
 from ansible.module_utils.basic import env_fallback
 
-# What CycleCloud answers, and the errors in words. By the reference error answers have no body.
+# Answers of CycleCloud. According to its reference, error answers have no body.
 
 
 MEANING = {
@@ -43,34 +43,38 @@ class UnknownOutcome(CycleCloudError):
     """The request may have taken effect or not."""
 
 
-def read(what: str, method: str, raw: bytes) -> t.Any:
+def read(request: str, method: str, raw: bytes) -> t.Any:
     if not raw.strip():
         return None
     try:
         return json.loads(raw)
     except ValueError:
         if method == "POST":
-            raise UnknownOutcome(f"{what} was answered with something else than JSON") from None
-        raise CycleCloudError(f"{what} was answered with something else than JSON; check the URL") from None
+            raise UnknownOutcome(f"{request} was answered with something else than JSON") from None
+        raise CycleCloudError(f"{request} was answered with something else than JSON; check the URL") from None
 
 
-def refusal(what: str, status: int, location: str) -> CycleCloudError:
+def refusal(request: str, status: int, location: str) -> CycleCloudError:
     if status >= 500 or status in (408, 429):
-        return UnknownOutcome(f"{what}: CycleCloud answered {status}", status)
+        return UnknownOutcome(f"{request}: CycleCloud answered {status}", status)
     if 300 <= status < 400:
-        where = urllib.parse.urlsplit(location)
-        return CycleCloudError(f"{what} is redirected to {where.scheme}://{where.netloc}; set the URL to that", status)
-    return CycleCloudError(f"{what}: CycleCloud answered {status}, so {MEANING.get(status, 'it refuses this')}", status)
-
-
-def untrusted(what: str, exc: Exception) -> CycleCloudError:
+        target = urllib.parse.urlsplit(location)
+        return CycleCloudError(
+            f"{request} is redirected to {target.scheme}://{target.netloc}; set the URL to that", status
+        )
     return CycleCloudError(
-        f"{what}: the certificate of the server is not trusted ({getattr(exc, 'verify_message', exc)}). Give the"
+        f"{request}: CycleCloud answered {status}, so {MEANING.get(status, 'it refuses this')}", status
+    )
+
+
+def untrusted(request: str, exc: Exception) -> CycleCloudError:
+    return CycleCloudError(
+        f"{request}: the certificate of the server is not trusted ({getattr(exc, 'verify_message', exc)}). Give the"
         " file with its CA as ca_path, or install a certificate with 'cycle_server keystore import'"
     )
 
 
-# CycleCloud's documented REST interface: one request, its errors in words, and requests that count only once.
+# The documented REST interface: single requests, and requests that take effect only once.
 
 
 Json = t.Dict[str, t.Any]
@@ -84,7 +88,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def opener(ca_path: str | None, validate_certs: bool) -> Open:
-    """Make what sends requests over verified TLS."""
+    """Return a function that sends requests over verified TLS."""
     try:
         context = ssl.create_default_context(cafile=ca_path)
     except (OSError, ssl.SSLError) as exc:
@@ -127,7 +131,7 @@ class CycleClient:
         self._open = open or opener(ca_path, validate_certs)
 
     def get(self, path: str, **query: str) -> t.Any:
-        """Read; what cannot be reached for a moment is asked for again."""
+        """Read a resource, up to three times where the server does not answer."""
         for pause in (1, 3, None):
             try:
                 return self._ask("GET", path, query, None)
@@ -204,11 +208,11 @@ class CycleClient:
 
 
 def quoted(name: str) -> str:
-    """A name as a part of a path."""
+    """Return a name quoted as a part of a path."""
     return urllib.parse.quote(name, safe="")
 
 
-# The options that say which CycleCloud, and the client made of them. Private to this collection.
+# The options that choose a CycleCloud server, and the client made of them.
 
 
 SPEC: dict[str, dict[str, t.Any]] = {

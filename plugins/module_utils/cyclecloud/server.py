@@ -20,12 +20,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.serve
     CliError,
     Json,
     Notes,
+    failure_text,
     folder,
-    told,
     write,
 )
 
-# Settings files of CycleCloud, text in and text out: properties, of which the last one counts, and sections. Pure.
+# Texts of CycleCloud's settings files: properties, of which the last one counts, and sections.
 
 
 _PROPERTY = re.compile(r"\s*([\w.]+)\s*=\s*(.*?)\s*$")
@@ -33,30 +33,30 @@ _PROPERTY = re.compile(r"\s*([\w.]+)\s*=\s*(.*?)\s*$")
 
 def properties(text: str) -> dict[str, str]:
     """Read ``key=value`` lines; the last definition of a key counts."""
-    found = (_PROPERTY.match(line) for line in text.splitlines() if not line.lstrip().startswith(("#", "!")))
-    return {match.group(1): match.group(2) for match in found if match}
+    matches = (_PROPERTY.match(line) for line in text.splitlines() if not line.lstrip().startswith(("#", "!")))
+    return {match.group(1): match.group(2) for match in matches if match}
 
 
 def with_properties(text: str, values: t.Mapping[str, t.Any]) -> str:
     """Set keys in place, at their last definition, and append new ones; everything else stays as it is."""
-    wanted = {key: _text(value) for key, value in values.items()}
+    texts = {key: _text(value) for key, value in values.items()}
     lines = text.splitlines()
-    places: dict[str, int] = {}
+    line_of: dict[str, int] = {}
     for number, line in enumerate(lines):
         match = _PROPERTY.match(line)
         if match and not line.lstrip().startswith(("#", "!")):
-            places[match.group(1)] = number
-    have = properties(text)
-    for key, value in wanted.items():
-        if key not in places:
+            line_of[match.group(1)] = number
+    observed = properties(text)
+    for key, value in texts.items():
+        if key not in line_of:
             lines.append(f"{key}={value}")
-        elif have[key] != value:
-            lines[places[key]] = f"{key}={value}"
+        elif observed[key] != value:
+            lines[line_of[key]] = f"{key}={value}"
     return "".join(f"{line}\n" for line in lines)
 
 
 def shown(text: str) -> str:
-    """For a diff: passwords, such as that of the keystore, are only told to be there."""
+    """Return the text for a diff, with passwords, such as that of the keystore, hidden."""
     return re.sub(r"(?im)^(\s*[\w.]*(?:pass|secret|token)[\w.]*\s*=\s*)\S.*$", r"\1(hidden)", text)
 
 
@@ -69,18 +69,18 @@ def with_section(text: str, name: str, values: t.Mapping[str, t.Any]) -> str:
         return "".join(f"{line}\n" for line in [*lines, f"[{name}]", *body])
     start = heads[0] + 1
     end = next((n for n in range(start, len(lines)) if lines[n].lstrip().startswith("[")), len(lines))
-    left = dict(values)
+    remaining = dict(values)
     section = []
     for line in lines[start:end]:
         key = line.partition("=")[0].strip()
-        if key in left:
-            value = _text(left.pop(key))
+        if key in remaining:
+            value = _text(remaining.pop(key))
             section.append(line if line.partition("=")[2].strip() == value else f"{key} = {value}")
         elif key not in values:
             section.append(line)
     while section and not section[-1].strip():
         section.pop()
-    section += [f"{key} = {_text(value)}" for key, value in left.items()]
+    section += [f"{key} = {_text(value)}" for key, value in remaining.items()]
     blank = [""] if end < len(lines) else []
     return "".join(f"{line}\n" for line in [*lines[:start], *section, *blank, *lines[end:]])
 
@@ -89,7 +89,7 @@ def _text(value: t.Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# The server's settings file, and who reads it: the password of the keystore may stand in it.
+# The server's settings file and its rights: it may hold the password of the keystore.
 
 
 USER = "cycle_server"
@@ -104,14 +104,14 @@ class Access(t.NamedTuple):
     mode: int
 
 
-def needed(now: Access, server: tuple[int, int] | None) -> Access:
+def needed(observed: Access, server: tuple[int, int] | None) -> Access:
     """Return what the server needs and no more; what an administrator made tighter stays so.
 
     Where the server reads the file only as everybody does, it becomes its own.
     """
-    known = server is None or now.uid == server[0] or now.gid == server[1]
-    uid, gid = (now.uid, now.gid) if known or server is None or not now.mode & stat.S_IROTH else server
-    return Access(uid, gid, now.mode & MODE)
+    known = server is None or observed.uid == server[0] or observed.gid == server[1]
+    uid, gid = (observed.uid, observed.gid) if known or server is None or not observed.mode & stat.S_IROTH else server
+    return Access(uid, gid, observed.mode & MODE)
 
 
 def server_ids() -> tuple[int, int] | None:
@@ -133,48 +133,48 @@ class SettingsFile:
 
     def access(self) -> Access | None:
         try:
-            said = self.path.lstat()
+            status = self.path.lstat()
         except FileNotFoundError:
             return None
-        if stat.S_ISLNK(said.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             return None
-        return Access(said.st_uid, said.st_gid, stat.S_IMODE(said.st_mode))
+        return Access(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
 
     def loose(self) -> bool:
-        """Whether more people read it than need to."""
-        now = self.access()
-        return now is not None and needed(now, server_ids()) != now
+        """Whether more users can read the file than need to."""
+        observed = self.access()
+        return observed is not None and needed(observed, server_ids()) != observed
 
     def write(self, text: str) -> None:
-        """Put it in place at once; who reads it stays, but for those who need not."""
-        now = self.access()
-        wanted = needed(now, server_ids()) if now else None
-        write(self.path, text, USER, wanted.mode if wanted else MODE)
-        self._give(wanted)
+        """Replace the file in one step; its rights become those that the server needs and no more."""
+        observed = self.access()
+        access = needed(observed, server_ids()) if observed else None
+        write(self.path, text, USER, access.mode if access else MODE)
+        self._give(access)
 
     def tighten(self) -> None:
-        now = self.access()
-        self._give(needed(now, server_ids()) if now else None)
+        observed = self.access()
+        self._give(needed(observed, server_ids()) if observed else None)
 
-    def _give(self, wanted: Access | None) -> None:
-        if wanted is None or wanted == self.access():
+    def _give(self, access: Access | None) -> None:
+        if access is None or access == self.access():
             return
         handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
         try:
-            os.fchmod(handle, wanted.mode)
-            os.fchown(handle, wanted.uid, wanted.gid)
+            os.fchmod(handle, access.mode)
+            os.fchown(handle, access.uid, access.gid)
         finally:
             os.close(handle)
 
 
-# The server's settings and certificate, in force and answering.
+# The server with its settings and certificate.
 
 
 _MONTH = str(30 * 86400)
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 
 
-class WantedServer(t.NamedTuple):
+class ServerRequest(t.NamedTuple):
     """``kind`` of the certificate is generated, own or automatic."""
 
     kind: str
@@ -184,8 +184,8 @@ class WantedServer(t.NamedTuple):
     authority: str
 
 
-def wanted(tls: t.Mapping[str, t.Any], hostname: str, names: t.Sequence[str]) -> WantedServer:
-    """Read the wish for a certificate, and refuse what cannot be."""
+def server_request(tls: t.Mapping[str, t.Any], hostname: str, names: t.Sequence[str]) -> ServerRequest:
+    """Return the request for a certificate, or refuse the options."""
     certificate, key = tls.get("certificate") or "", tls.get("key") or ""
     if bool(certificate) != bool(key):
         raise CliError("a certificate of your own needs both certificate and key")
@@ -194,17 +194,17 @@ def wanted(tls: t.Mapping[str, t.Any], hostname: str, names: t.Sequence[str]) ->
             raise CliError("either automatic or a certificate of your own, not both")
         if "." not in hostname:
             raise CliError("a certificate of Let's Encrypt needs the server's full public name: set the hostname")
-        return WantedServer("automatic", [hostname], "", "", "")
+        return ServerRequest("automatic", [hostname], "", "", "")
     if certificate:
         if "-----BEGIN CERTIFICATE-----" not in certificate or "PRIVATE KEY-----" not in key:
             raise CliError("certificate and key must be PEM texts, not paths")
-        return WantedServer("own", [], certificate.strip() + "\n", key.strip() + "\n", (tls.get("ca") or "").strip())
-    everything = [hostname, "localhost", "127.0.0.1", *names, *(tls.get("names") or [])]
-    return WantedServer("generated", list(dict.fromkeys(name for name in everything if name)), "", "", "")
+        return ServerRequest("own", [], certificate.strip() + "\n", key.strip() + "\n", (tls.get("ca") or "").strip())
+    all_names = [hostname, "localhost", "127.0.0.1", *names, *(tls.get("names") or [])]
+    return ServerRequest("generated", list(dict.fromkeys(name for name in all_names if name)), "", "", "")
 
 
 def alternatives(names: t.Iterable[str]) -> str:
-    """The names of a certificate as openssl wants them."""
+    """Return a certificate's names in the form of openssl's subjectAltName."""
     return ",".join(f"{'IP' if _ADDRESS.fullmatch(name) else 'DNS'}:{name}" for name in names)
 
 
@@ -221,8 +221,8 @@ class CycleServer:
         self.notes = Notes(state_dir, "server")
         self.noted: Json = {}
 
-    def look(self, values: t.Mapping[str, t.Any], tls: WantedServer) -> Json:
-        """What there is and what is missing."""
+    def look(self, values: t.Mapping[str, t.Any], tls: ServerRequest) -> Json:
+        """Return the settings before and after, and which of certificate, restart, start and rights are missing."""
         self.noted = self.notes.load()
         before = self.file.read()
         after = with_properties(before, values)
@@ -237,8 +237,8 @@ class CycleServer:
             "loose": self.file.loose(),
         }
 
-    def _certificate(self, tls: WantedServer) -> str:
-        """What identifies the certificate that there shall be; empty when one has to be made first."""
+    def _certificate(self, tls: ServerRequest) -> str:
+        """Return a digest of the requested certificate; empty when it has to be made first."""
         if tls.kind != "generated":
             return digest(tls.kind, *tls.names, tls.certificate)
         path = self.folder / "tls" / "certificate.pem"
@@ -250,53 +250,53 @@ class CycleServer:
     def _running(self) -> bool:
         return self.cli.installed() and not self.cli.try_server("await_startup", timeout=30).problem
 
-    def bring(self, found: Json, tls: WantedServer, startup: int) -> None:
-        """Write what differs, and have the server run with it; an earlier run that was killed is made good."""
+    def bring(self, observed: Json, tls: ServerRequest, startup: int) -> None:
+        """Write what differs and have the server run with it; steps that a killed run left out are done."""
         folder(self.folder)
-        if found["after"] != found["before"]:
-            self.file.write(found["after"])
+        if observed["after"] != observed["before"]:
+            self.file.write(observed["after"])
         self.file.tighten()
-        if not found["running"]:
+        if not observed["running"]:
             self.cli.server("start", "--wait", timeout=startup)
             self.cli.server("await_startup", timeout=startup)
-        if found["certificate"]:
+        if observed["certificate"]:
             self._install(tls)
-        if found["restart"]:
+        if observed["restart"]:
             self.cli.stop()
             self.cli.server("start", "--wait", timeout=startup)
             self.cli.server("await_startup", timeout=startup)
         self.file.tighten()  # the server's own programs write it, too
         self._note(in_force=digest(self.file.read(), self._certificate(tls)))
 
-    def _install(self, tls: WantedServer) -> None:
+    def _install(self, tls: ServerRequest) -> None:
         if tls.kind == "automatic":
             self.cli.server("keystore", "automatic", "--accept-terms", tls.names[0], timeout=600)
         else:
-            place = self.folder / "tls"
-            folder(place)
+            directory = self.folder / "tls"
+            folder(directory)
             if tls.kind == "own":
-                write(place / "key.pem", tls.key)
-                write(place / "certificate.pem", tls.certificate)
+                write(directory / "key.pem", tls.key)
+                write(directory / "certificate.pem", tls.certificate)
             elif not self._certificate(tls):
-                self._make(place, tls.names)
-            self.cli.server("keystore", "import", str(place / "key.pem"), str(place / "certificate.pem"))
+                self._make(directory, tls.names)
+            self.cli.server("keystore", "import", str(directory / "key.pem"), str(directory / "certificate.pem"))
         self._note(names=tls.names)
         self._authority(tls)
         self._note(certificate=self._certificate(tls))
 
-    def _make(self, place: Path, names: list[str]) -> None:
-        parts = [str(place / f"{name}.new") for name in ("key", "certificate")]
-        made = ["openssl", "req", "-x509", "-newkey", "rsa:3072", "-nodes", "-sha256", "-days", "825"]
-        about = ["-subj", f"/CN={names[0][:64]}", "-addext", f"subjectAltName={alternatives(names)}"]
-        done = _process.run([*made, "-keyout", parts[0], "-out", parts[1], *about], 120)
-        if done.problem:
-            raise CliError(f"openssl made no certificate for {', '.join(names)}: {told(done)}")
+    def _make(self, directory: Path, names: list[str]) -> None:
+        parts = [str(directory / f"{name}.new") for name in ("key", "certificate")]
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:3072", "-nodes", "-sha256", "-days", "825"]
+        subject = ["-subj", f"/CN={names[0][:64]}", "-addext", f"subjectAltName={alternatives(names)}"]
+        outcome = _process.run([*command, "-keyout", parts[0], "-out", parts[1], *subject], 120)
+        if outcome.problem:
+            raise CliError(f"openssl made no certificate for {', '.join(names)}: {failure_text(outcome)}")
         for part, name in zip(parts, ("key.pem", "certificate.pem")):
             Path(part).chmod(0o600)
-            Path(part).replace(place / name)
+            Path(part).replace(directory / name)
 
-    def _authority(self, tls: WantedServer) -> None:
-        """Keep what verifies this server, for the command line and for others."""
+    def _authority(self, tls: ServerRequest) -> None:
+        """Write the certificate that verifies this server, for the command line and for other programs."""
         path = self.folder / "ca.pem"
         text = (self.folder / "tls" / "certificate.pem").read_text() if tls.kind == "generated" else tls.authority
         if text:

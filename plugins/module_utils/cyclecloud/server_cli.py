@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The CycleCloud command line on its own VM, and what is noted of its runs."""
+"""The commands cyclecloud and cycle_server on the CycleCloud VM, and the notes that modules keep there."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files, _process
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import rest
-
-# The commands cyclecloud and cycle_server on the CycleCloud VM. No AnsibleModule; private.
-
 
 HOME = "/opt/cycle_server"
 STATE = "/var/lib/hpcai/cyclecloud"
@@ -42,11 +39,11 @@ Json = t.Dict[str, t.Any]
 
 
 class CliError(Exception):
-    """A command could not do what was asked; the text is fit for the user."""
+    """A command or its input failed; the text is fit for the user."""
 
 
 class Login(t.NamedTuple):
-    """What the command line's settings file tells."""
+    """The server and the credentials in the command line's settings file."""
 
     url: str
     user: str
@@ -59,8 +56,10 @@ def login(path: str) -> Login:
     reader = configparser.ConfigParser(interpolation=None)
     try:
         reader.read_string(Path(path).read_text(encoding="utf-8"))
-        one = reader["cyclecloud"]
-        return Login(one["url"], one["username"], one["password"], one.getboolean("verify_certificates", True))
+        section = reader["cyclecloud"]
+        return Login(
+            section["url"], section["username"], section["password"], section.getboolean("verify_certificates", True)
+        )
     except (OSError, KeyError, ValueError, configparser.Error) as exc:
         raise CliError(
             f"{path} holds no login of CycleCloud ({type(exc).__name__}): run role cyclecloud_server"
@@ -68,7 +67,7 @@ def login(path: str) -> Login:
 
 
 def quoted(value: str) -> str:
-    """A text inside a query; the language has no safe way for others."""
+    """Return a text quoted for a query, or refuse it: the query language has no escapes for other characters."""
     if not _NAME.fullmatch(value):
         raise CliError(f"{value!r} cannot stand in a query of CycleCloud: use letters, digits and . - _ @ : / +")
     return f'"{value}"'
@@ -79,10 +78,10 @@ def records(text: str) -> list[Json]:
     if not text.strip():
         return []
     try:
-        found = json.loads(text[min(place for place in (text.find("["), text.find("{")) if place >= 0) :])
+        document = json.loads(text[min(position for position in (text.find("["), text.find("{")) if position >= 0) :])
     except ValueError as exc:
         raise CliError(f"cycle_server execute did not print JSON: {text.strip()[:200]!r}") from exc
-    rows = found if isinstance(found, list) else [found]
+    rows = document if isinstance(document, list) else [document]
     if not all(isinstance(row, dict) for row in rows):
         raise CliError(f"cycle_server execute did not print records: {text.strip()[:200]!r}")
     return rows
@@ -104,7 +103,7 @@ class Cli:
         return Path(self.server_program).exists()
 
     def ready(self) -> bool:
-        """Whether the command line is there with its settings."""
+        """Whether the command line is installed and has its settings."""
         return Path(self.params["program"]).exists() and Path(self.params["config"]).exists()
 
     def server(self, *words: str, timeout: float = 300) -> str:
@@ -115,14 +114,14 @@ class Cli:
         return self._run([self.server_program, *words], timeout, None, self.environment)
 
     def stop(self) -> None:
-        """Stop the server; one that does not run, because a run was killed, is stopped."""
+        """Stop the server; one that does not run counts as stopped."""
         done = self.try_server("stop", timeout=600)
         if done.problem and not self.try_server("status").problem:
-            raise CliError(f"CycleCloud does not stop: {told(done)}")
+            raise CliError(f"CycleCloud does not stop: {failure_text(done)}")
 
     def try_cyclecloud(self, *words: str, timeout: float = 300, folder: str = "") -> _process.Outcome:
-        place = ["env", f"--chdir={folder}"] if folder else []
-        return self._run([*place, self.params["program"], *words], timeout, None, self.environment)
+        prefix = ["env", f"--chdir={folder}"] if folder else []
+        return self._run([*prefix, self.params["program"], *words], timeout, None, self.environment)
 
     def read(self, *words: str, tries: int = 4, pause: float = 3, timeout: float = 300, folder: str = "") -> str:
         """Run a cyclecloud command that may be repeated, again where the server was not reached."""
@@ -136,10 +135,10 @@ class Cli:
     def query(self, text: str) -> list[Json]:
         return records(self.server("execute", "--format", "json", text))
 
-    def _checked(self, done: _process.Outcome, words: t.Sequence[str]) -> str:
-        if done.problem:
-            raise CliError(self.hidden(f"'{' '.join(words)}' failed: {told(done)}"))
-        return done.out
+    def _checked(self, outcome: _process.Outcome, words: t.Sequence[str]) -> str:
+        if outcome.problem:
+            raise CliError(self.hidden(f"'{' '.join(words)}' failed: {failure_text(outcome)}"))
+        return outcome.out
 
     def hidden(self, text: str) -> str:
         for secret in self.secrets:
@@ -147,34 +146,34 @@ class Cli:
         return text
 
 
-def told(done: _process.Outcome) -> str:
-    """Everything that a command said, for its cause may stand in any line."""
-    said = " | ".join(line.strip() for line in f"{done.err}\n{done.out}".splitlines() if line.strip())
-    return f"exit status {done.rc}: {said[-1500:]}" if said else done.problem
+def failure_text(outcome: _process.Outcome) -> str:
+    """Return exit status and output of a failed command in one line: the cause may stand in any line."""
+    output = " | ".join(line.strip() for line in f"{outcome.err}\n{outcome.out}".splitlines() if line.strip())
+    return f"exit status {outcome.rc}: {output[-1500:]}" if output else outcome.problem
 
 
-def unreached(done: _process.Outcome) -> bool:
-    """Whether nobody knows what became of a command: it was late, or it lost the server."""
-    return done.rc is None or bool(done.rc and _UNREACHED.search(f"{done.err}\n{done.out}"))
+def unreached(outcome: _process.Outcome) -> bool:
+    """Whether the outcome of a command is unknown: it timed out, or lost its connection to the server."""
+    return outcome.rc is None or bool(outcome.rc and _UNREACHED.search(f"{outcome.err}\n{outcome.out}"))
 
 
 def ca_file(state_dir: str) -> str:
-    """The certificate that verifies this server, where the role made or got one."""
+    """Return the path of the certificate that verifies this server, empty where there is none."""
     path = Path(state_dir) / "ca.pem"
     return str(path) if path.is_file() else ""
 
 
-# The documented REST routes, asked on the server itself with the login of its command line.
+# The documented REST routes on the server itself.
 
 
 class LocalServer:
-    """What the documented REST routes tell, with the login of the command line."""
+    """The REST interface on this host, with the credentials of the command line."""
 
     def __init__(self, login: Login, ca: str, timeout: float = 60) -> None:
         self.client = rest.CycleClient(login.url, login.user, login.password, ca or None, login.verify, timeout)
 
     def exists(self, cluster: str) -> bool:
-        """Of all documented routes this one is said to answer 404 for a cluster that is not there."""
+        """Whether the cluster exists: this route is documented to answer 404 where it does not."""
         try:
             self.client.get(f"/clusters/{rest.quoted(cluster)}/nodes")
         except rest.CycleCloudError as exc:
@@ -190,7 +189,7 @@ class LocalServer:
         return str(self.status(cluster).get("targetState")).lower() == "started"
 
 
-# What the modules noted of earlier runs on the CycleCloud VM, readable by root alone.
+# Notes of earlier runs, readable by root alone.
 
 
 class Notes:
@@ -201,14 +200,14 @@ class Notes:
 
     def load(self) -> Json:
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
+            notes = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as exc:
             raise CliError(
                 f"Cannot read {self.path}, which tells what was set before: {exc}. Remove it to go on"
             ) from exc
-        return found if isinstance(found, dict) else {}
+        return notes if isinstance(notes, dict) else {}
 
     def save(self, notes: Json) -> None:
         folder(self.path.parent)
@@ -216,18 +215,18 @@ class Notes:
 
 
 def folder(path: Path) -> None:
-    """Have a directory that only root enters."""
+    """Make a directory that only its owner can enter."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
 
 
 def write(path: Path, text: str, owner: str = "root", mode: int = 0o600) -> None:
-    """Put a whole file in place at once, never readable by more people than in the end."""
+    """Replace a file in one step; at no time more users can read it than in the end."""
     _owned_files.replace_owned(path, text.encode(), owner, mode)
 
 
 def fingerprint(secret: str, salt: str = "") -> str:
-    """A salted digest, from which a secret cannot be guessed by a table."""
+    """Return a salted digest of a secret, so that it cannot be looked up in a table."""
     salt = salt or secrets.token_hex(16)
     digest = hashlib.pbkdf2_hmac("sha256", secret.encode(), salt.encode(), 200_000).hex()
     return f"{salt}:{digest}"

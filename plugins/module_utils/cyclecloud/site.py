@@ -24,13 +24,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.serve
     CliError,
     Json,
     Notes,
+    failure_text,
     folder,
     quoted,
-    told,
     write,
 )
 
-# Records for the first boot: dropped into config/data, taken in, and removed with their password.
+# Records for the first boot: the server imports them from config/data, then they are removed, as they hold a password.
 
 
 _CLASSES = ("[a-z]", "[A-Z]", "[0-9]", "[^a-zA-Z0-9]")
@@ -38,26 +38,26 @@ OURS = "hpcai-"
 
 
 def password_problems(password: str) -> list[str]:
-    """What CycleCloud, or the settings file of its command line, would not take."""
-    found = []
+    """Say why CycleCloud, or the settings file of its command line, would not take a password."""
+    faults = []
     if not 8 <= len(password) <= 123:
-        found.append(f"it has {len(password)} characters, 8 to 123 are needed")
-    if sum(bool(re.search(one, password)) for one in _CLASSES) < 3:
-        found.append("it needs three of: small letters, capitals, digits, signs")
+        faults.append(f"it has {len(password)} characters, 8 to 123 are needed")
+    if sum(bool(re.search(pattern, password)) for pattern in _CLASSES) < 3:
+        faults.append("it needs three of: small letters, capitals, digits, signs")
     if "%" in password or not password.isprintable() or password != password.strip():
-        found.append(
+        faults.append(
             "a percent sign, control characters or spaces at its ends would be read differently by the command line"
         )
-    return found
+    return faults
 
 
 def site_records(user: str, password: str, ssh_public_key: str) -> list[Json]:
-    """All records of a site with its first user."""
+    """Return the records of a site with its first user."""
 
     def setting(name: str, value: t.Any) -> Json:
         return {"AdType": "Application.Setting", "Name": name, "Value": value}
 
-    found = [
+    records = [
         setting("cycleserver.installation.initial_user", user),
         setting("cycleserver.installation.complete", True),
         setting("distribution_method", "hpcai.gpu_cluster"),
@@ -70,7 +70,7 @@ def site_records(user: str, password: str, ssh_public_key: str) -> list[Json]:
         },
     ]
     if ssh_public_key:
-        found.append(
+        records.append(
             {
                 "AdType": "Credential",
                 "CredentialType": "PublicKey",
@@ -78,26 +78,26 @@ def site_records(user: str, password: str, ssh_public_key: str) -> list[Json]:
                 "PublicKey": ssh_public_key.strip(),
             }
         )
-    return found
+    return records
 
 
-def missing(records: t.Iterable[Json], have: t.Callable[[str, str], t.Sequence[Json]]) -> list[Json]:
-    """The records that are not there yet; a user who is there keeps the password."""
-    found = []
-    for one in records:
-        there = have(one["AdType"], one["Name"])
-        compare = {"Application.Setting": "Value", "Credential": "PublicKey"}.get(one["AdType"])
-        if not there or (compare and _text(there[0].get(compare)) != _text(one[compare])):
-            found.append(one)
-    return found
+def missing_records(records: t.Iterable[Json], have: t.Callable[[str, str], t.Sequence[Json]]) -> list[Json]:
+    """Return the records that the server lacks; a user who exists keeps the password."""
+    absent = []
+    for record in records:
+        existing = have(record["AdType"], record["Name"])
+        compare = {"Application.Setting": "Value", "Credential": "PublicKey"}.get(record["AdType"])
+        if not existing or (compare and _text(existing[0].get(compare)) != _text(record[compare])):
+            absent.append(record)
+    return absent
 
 
 def _text(value: t.Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value).strip()
 
 
-class Drop:
-    """The folder that the server watches."""
+class WatchedFolder:
+    """The folder from which the server imports records."""
 
     def __init__(self, cli: Cli, owner: str = "cycle_server") -> None:
         self.cli, self.owner = cli, owner
@@ -107,9 +107,11 @@ class Drop:
         return self.cli.query(f"select * from {kind} where Name == {quoted(name)}")  # noqa: S608 - no SQL, and quoted
 
     def leftovers(self) -> list[Path]:
-        """What an earlier run left that was killed: it holds a password."""
-        places = (self.folder, self.folder.parent)
-        return [path for place in places for one in (f"{OURS}*", f".{OURS}*") for path in sorted(place.glob(one))]
+        """Return the files that a killed run left; they hold a password."""
+        folders = (self.folder, self.folder.parent)
+        return [
+            path for folder in folders for pattern in (f"{OURS}*", f".{OURS}*") for path in sorted(folder.glob(pattern))
+        ]
 
     def put(self, records: t.Sequence[Json], timeout: float) -> None:
         """Move a complete file in, wait until the server took it, and remove what it leaves."""
@@ -121,16 +123,16 @@ class Drop:
             whole.replace(path)
             self._await(path, time.monotonic() + timeout, timeout)
         finally:
-            for one in self.leftovers():
-                one.unlink()
+            for leftover in self.leftovers():
+                leftover.unlink()
 
     def _await(self, path: Path, end: float, timeout: float) -> None:
         taken = path.with_name(f"{path.name}.imported")
         while not taken.exists():
-            others = [one.name for one in self.folder.glob(f"{path.name}.*")]
-            if others:
+            leftovers = [result.name for result in self.folder.glob(f"{path.name}.*")]
+            if leftovers:
                 raise CliError(
-                    f"the server did not take the records in: it made {', '.join(others)} of them; see its log"
+                    f"the server did not take the records in: it made {', '.join(leftovers)} of them; see its log"
                 )
             if time.monotonic() > end:
                 raise CliError(
@@ -140,10 +142,10 @@ class Drop:
             time.sleep(0.5)
 
 
-# The first user and the command line of CycleCloud, for module cyclecloud_site.
+# The first user's login of the command line.
 
 
-class Line:
+class CommandLine:
     """The command line: installed from the server's own archive, with a login in its settings."""
 
     def __init__(self, cli: Cli, params: t.Mapping[str, t.Any]) -> None:
@@ -155,26 +157,26 @@ class Line:
         return hashlib.sha256(self.archive.read_bytes()).hexdigest() if self.archive.is_file() else ""
 
     def outdated(self) -> bool:
-        """Whether it is missing, or older than the server; the server's upgrade brings another archive."""
+        """Whether the command line is missing or not that of the server's archive, which an upgrade replaces."""
         return not Path(self.params["program"]).exists() or self.notes.load().get("archive") != self._digest()
 
     def install(self) -> None:
         digest = self._digest()
         if not digest:
             raise CliError(f"{self.archive} is not there: is the package {self.params['home']} whole?")
-        with tempfile.TemporaryDirectory(prefix="hpcai-cli-") as place:
+        with tempfile.TemporaryDirectory(prefix="hpcai-cli-") as directory:
             with zipfile.ZipFile(self.archive) as archive:
-                archive.extractall(place)  # the server's own file, whose package apt verified
-            script = next(Path(place).glob("*/install.sh"), None)
+                archive.extractall(directory)  # the server's own file, whose package apt verified
+            script = next(Path(directory).glob("*/install.sh"), None)
             if script is None:
                 raise CliError(f"{self.archive} holds no install.sh")
             done = _process.run(["env", f"--chdir={script.parent}", "sh", str(script), "--system"], 900)
         if done.problem or not Path(self.params["program"]).exists():
-            raise CliError(f"the command line is not installed as {self.params['program']}: {told(done)}")
+            raise CliError(f"the command line is not installed as {self.params['program']}: {failure_text(done)}")
         self.notes.save({"archive": digest})
 
-    def wanted(self) -> tuple[str, str]:
-        """Its settings before and after; sections that the command line itself writes stay."""
+    def planned_settings(self) -> tuple[str, str]:
+        """Return the settings before and after; sections that the command line itself writes stay."""
         path = Path(self.params["config"])
         before = path.read_text(encoding="utf-8") if path.is_file() else ""
         with contextlib.suppress(configparser.Error):
@@ -211,7 +213,7 @@ class Line:
             raise
 
     def prove(self) -> None:
-        """Log in; the command line says no more than that it was refused."""
+        """Log in; the command line reports only that a login was refused, not why."""
         try:
             self.cli.read("account", "list")
         except CliError as exc:
@@ -223,35 +225,39 @@ class Line:
 
 
 def bring(params: t.Mapping[str, t.Any], check: bool) -> Json:
-    """Have the records, the command line and its login."""
+    """Make the records, install the command line and log it in; return the module's result."""
     wrong = password_problems(params["password"])
     if wrong:
         raise CliError(f"its password does not do: {'; '.join(wrong)}")
     cli = Cli(params)
     cli.secrets = [params["password"]]
-    drop, line = Drop(cli), Line(cli, params)
-    wanted = site_records(params["user"], params["password"], params["ssh_public_key"])
-    missing = _missing(cli, drop, wanted, check)
-    left = drop.leftovers()
-    outdated, (before, after) = line.outdated(), line.wanted()
-    names = [f"{one['AdType']} {one['Name']}" for one in missing]
-    changed = bool(missing or left or outdated or before != after or line.loose())
+    drop, line = WatchedFolder(cli), CommandLine(cli, params)
+    records = site_records(params["user"], params["password"], params["ssh_public_key"])
+    missing = _missing(cli, drop, records, check)
+    leftovers = drop.leftovers()
+    outdated, (before, after) = line.outdated(), line.planned_settings()
+    names = [f"{entry['AdType']} {entry['Name']}" for entry in missing]
+    changed = bool(missing or leftovers or outdated or before != after or line.loose())
     if not check:
-        for one in left:
-            one.unlink()
+        for entry in leftovers:
+            entry.unlink()
         if missing:
             drop.put(missing, params["timeout"])
         if outdated:
             line.install()
         line.change(before, after)
     steps = [*names, *(["command line"] if outdated else []), *([params["config"]] if before != after else [])]
-    return {"changed": changed, "records": names, "diff": {"before": "", "after": "".join(f"{one}\n" for one in steps)}}
+    return {
+        "changed": changed,
+        "records": names,
+        "diff": {"before": "", "after": "".join(f"{entry}\n" for entry in steps)},
+    }
 
 
-def _missing(cli: Cli, drop: Drop, wanted: list[Json], check: bool) -> list[Json]:
+def _missing(cli: Cli, drop: WatchedFolder, records: list[Json], check: bool) -> list[Json]:
     try:
-        return missing(wanted, drop.have)
+        return missing_records(records, drop.have)
     except CliError:
         if check:  # Nothing is installed yet, or it does not run: an earlier task of the play would have seen to it.
-            return wanted
+            return records
         raise

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's accounting database: what is wanted against what ``sacctmgr -nP show`` prints."""
+"""Slurm's accounting database: reads it with ``sacctmgr -nP show`` and plans the calls that bring it to the request."""
 
 from __future__ import annotations
 
@@ -12,19 +12,16 @@ from concurrent import futures
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 
-# Slurm's accounting database: what is wanted against what ``sacctmgr -nP show`` prints. No I/O; private.
-
-
 Rows = t.List[t.Dict[str, str]]
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?")
 
 
 class AccountingError(ValueError):
-    """The wish or the answer makes no sense; the text is fit for the user."""
+    """The request or an answer of sacctmgr makes no sense; the text is fit for the user."""
 
 
-class WantedAccounting(t.NamedTuple):
-    """Names are what Slurm makes of them: lower case."""
+class AccountingRequest(t.NamedTuple):
+    """What the database shall hold. Names are in lower case, as Slurm stores them."""
 
     cluster: str
     qos: list[dict[str, t.Any]]
@@ -39,17 +36,17 @@ class AccountingStep(t.NamedTuple):
     text: str
 
 
-def show_commands(wanted: WantedAccounting) -> dict[str, list[str]]:
-    """The ``sacctmgr -nP show`` arguments; their last word lists the fields, in the order of the answer's columns."""
-    on_associations = _setting_names(wanted.accounts + wanted.users)
+def show_commands(request: AccountingRequest) -> dict[str, list[str]]:
+    """Return the ``sacctmgr -nP show`` arguments; the last lists the fields in the order of the output's columns."""
+    on_associations = _setting_names(request.accounts + request.users)
     return {
         "cluster": ["cluster", _format(["cluster"])],
-        "qos": ["qos", _format(["name", "description", *_setting_names(wanted.qos)])],
+        "qos": ["qos", _format(["name", "description", *_setting_names(request.qos)])],
         "account": ["account", _format(["account", "description", "organization"])],
         "user": ["user", _format(["user", "defaultaccount", "adminlevel"])],
         "association": [
             "association",
-            f"cluster={wanted.cluster}",
+            f"cluster={request.cluster}",
             _format(["account", "user", "partition", "parentname", *on_associations]),
         ],
     }
@@ -59,76 +56,78 @@ def _format(fields: list[str]) -> str:
     return "format=" + ",".join(fields)
 
 
-def _setting_names(items: list[dict[str, t.Any]]) -> list[str]:
-    return sorted({key.lower() for item in items for key in item.get("settings") or {}})
+def _setting_names(entities: list[dict[str, t.Any]]) -> list[str]:
+    return sorted({key.lower() for entity in entities for key in entity.get("settings") or {}})
 
 
 def rows(text: str, query: list[str]) -> Rows:
-    """Read an answer; a line with another number of columns is refused."""
+    """Return what a query printed as records; a line with another number of columns is refused."""
     fields = query[-1].split("=", 1)[1].split(",")
-    found = []
+    records = []
     for line in text.splitlines():
         columns = line.split("|")
         if len(columns) != len(fields):
             raise AccountingError(f"sacctmgr printed {line!r} where {len(fields)} columns were asked for")
-        found.append(dict(zip(fields, columns)))
-    return found
+        records.append(dict(zip(fields, columns)))
+    return records
 
 
-def plan(wanted: WantedAccounting, now: t.Mapping[str, Rows]) -> list[AccountingStep]:
-    """The calls that are left to make: cluster, QOS, accounts from the top down, users."""
+def plan(request: AccountingRequest, observed: t.Mapping[str, Rows]) -> list[AccountingStep]:
+    """Return the calls that are left to make: cluster, QOS, accounts from the top down, users."""
     steps: list[AccountingStep] = []
-    if wanted.cluster not in {row["cluster"] for row in now["cluster"]}:
-        steps.append(AccountingStep(["add", "cluster", wanted.cluster], f"add cluster {wanted.cluster}"))
-    have_qos = {row["name"]: row for row in now["qos"]}
-    for qos in wanted.qos:
+    if request.cluster not in {row["cluster"] for row in observed["cluster"]}:
+        steps.append(AccountingStep(["add", "cluster", request.cluster], f"add cluster {request.cluster}"))
+    have_qos = {row["name"]: row for row in observed["qos"]}
+    for qos in request.qos:
         steps += _entity("qos", qos["name"], _fields(qos, "description"), have_qos.get(qos["name"]), [])
-    assocs = {(row["account"], row["user"]): row for row in now["association"] if not row["partition"]}
-    for account in _parents_first(wanted.accounts):
-        steps += _account(wanted.cluster, account, {row["account"]: row for row in now["account"]}, assocs)
-    for user in wanted.users:
-        steps += _user(wanted.cluster, user, {row["user"]: row for row in now["user"]}, assocs)
+    assocs = {(row["account"], row["user"]): row for row in observed["association"] if not row["partition"]}
+    for account in _parents_first(request.accounts):
+        steps += _account(request.cluster, account, {row["account"]: row for row in observed["account"]}, assocs)
+    for user in request.users:
+        steps += _user(request.cluster, user, {row["user"]: row for row in observed["user"]}, assocs)
     return steps
 
 
 def _account(
-    cluster: str, item: dict[str, t.Any], accounts: dict[str, t.Any], assocs: dict[t.Any, t.Any]
+    cluster: str, account: dict[str, t.Any], accounts: dict[str, t.Any], assocs: dict[t.Any, t.Any]
 ) -> list[AccountingStep]:
-    name, known = item["name"], accounts.get(item["name"])
-    described = _fields(item, "description", "organization", settings=False)
-    limits = {**({"parent": item["parent"]} if item.get("parent") else {}), **_settings(item)}
-    here = assocs.get((name, ""))
-    if known is None or here is None:
+    name, known = account["name"], accounts.get(account["name"])
+    described = _fields(account, "description", "organization", settings=False)
+    limits = {**({"parent": account["parent"]} if account.get("parent") else {}), **_settings(account)}
+    association = assocs.get((name, ""))
+    if known is None or association is None:
         text = f"add account {name}"
         return [AccountingStep(["add", "account", name, f"cluster={cluster}", *_words({**described, **limits})], text)]
     steps = _entity("account", name, described, known, [])
-    return steps + _entity("account", name, limits, {**here, "parent": here["parentname"]}, [f"cluster={cluster}"])
+    return steps + _entity(
+        "account", name, limits, {**association, "parent": association["parentname"]}, [f"cluster={cluster}"]
+    )
 
 
 def _user(
-    cluster: str, item: dict[str, t.Any], users: dict[str, t.Any], assocs: dict[t.Any, t.Any]
+    cluster: str, user: dict[str, t.Any], users: dict[str, t.Any], assocs: dict[t.Any, t.Any]
 ) -> list[AccountingStep]:
-    name, account, known = item["name"], item["account"], users.get(item["name"])
+    name, account, known = user["name"], user["account"], users.get(user["name"])
     steps = []
     where = [f"account={account}", f"cluster={cluster}"]
-    own = _fields(item, "adminlevel", settings=False)
-    if item.get("default") or known is None:
+    own = _fields(user, "adminlevel", settings=False)
+    if user.get("default") or known is None:
         own["defaultaccount"] = account
     if (account, name) not in assocs:
-        words = _words({**({} if known else own), **_settings(item)})
-        steps.append(AccountingStep(["add", "user", name, *where, *words], f"add user {name} to account {account}"))
+        arguments = _words({**({} if known else own), **_settings(user)})
+        steps.append(AccountingStep(["add", "user", name, *where, *arguments], f"add user {name} to account {account}"))
     else:
-        steps += _entity("user", name, _settings(item), assocs[(account, name)], where)
+        steps += _entity("user", name, _settings(user), assocs[(account, name)], where)
     return steps + (_entity("user", name, own, known, []) if known else [])
 
 
 def _entity(
-    kind: str, name: str, want: dict[str, str], have: dict[str, str] | None, where: list[str]
+    kind: str, name: str, settings: dict[str, str], observed: dict[str, str] | None, where: list[str]
 ) -> list[AccountingStep]:
-    """Add what is not there, modify what differs."""
-    if have is None:
-        return [AccountingStep(["add", kind, name, *where, *_words(want)], f"add {kind} {name}")]
-    differs = {key: text for key, text in want.items() if normal(text) != normal(have.get(key.lower(), ""))}
+    """Add an entity that does not exist, or modify the settings that differ."""
+    if observed is None:
+        return [AccountingStep(["add", kind, name, *where, *_words(settings)], f"add {kind} {name}")]
+    differs = {key: text for key, text in settings.items() if normal(text) != normal(observed.get(key.lower(), ""))}
     if not differs:
         return []
     target = [name] if not where else [f"name={name}", *where]
@@ -136,14 +135,14 @@ def _entity(
     return [AccountingStep(["modify", kind, *target, "set", *_words(differs)], f"set {text} of {kind} {name}")]
 
 
-def _fields(item: dict[str, t.Any], *names: str, settings: bool = True) -> dict[str, str]:
-    own = {name: str(item[name]) for name in names if item.get(name) not in (None, "")}
-    return {**own, **(_settings(item) if settings else {})}
+def _fields(entity: dict[str, t.Any], *names: str, settings: bool = True) -> dict[str, str]:
+    own = {name: str(entity[name]) for name in names if entity.get(name) not in (None, "")}
+    return {**own, **(_settings(entity) if settings else {})}
 
 
-def _settings(item: dict[str, t.Any]) -> dict[str, str]:
-    given = (item.get("settings") or {}).items()
-    return {key: ",".join(map(str, value)) if isinstance(value, list) else str(value) for key, value in given}
+def _settings(entity: dict[str, t.Any]) -> dict[str, str]:
+    settings = (entity.get("settings") or {}).items()
+    return {key: ",".join(map(str, value)) if isinstance(value, list) else str(value) for key, value in settings}
 
 
 def _words(fields: dict[str, str]) -> list[str]:
@@ -152,14 +151,18 @@ def _words(fields: dict[str, str]) -> list[str]:
 
 def _parents_first(accounts: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
     waiting, done, order = list(accounts), {"root", ""}, []
-    mine = {item["name"] for item in accounts}
+    mine = {account["name"] for account in accounts}
     while waiting:
-        ready = [item for item in waiting if (item.get("parent") or "") in done or item.get("parent") not in mine]
+        ready = [
+            account for account in waiting if (account.get("parent") or "") in done or account.get("parent") not in mine
+        ]
         if not ready:
-            raise AccountingError(f"accounts {', '.join(item['name'] for item in waiting)} are each other's parents")
+            raise AccountingError(
+                f"accounts {', '.join(account['name'] for account in waiting)} are each other's parents"
+            )
         order += ready
-        done |= {item["name"] for item in ready}
-        waiting = [item for item in waiting if item not in ready]
+        done |= {account["name"] for account in ready}
+        waiting = [account for account in waiting if account not in ready]
     return order
 
 
@@ -177,20 +180,17 @@ def normal(text: str) -> t.Any:
     return sorted(plain.split(",")) if "," in plain else plain
 
 
-# Ask sacctmgr what is in the accounting database, for the module slurm_accounting.
-
-
 _PAUSE = 0.5
 
 
 def read(
-    sacctmgr: str, environment: t.Mapping[str, str], wanted: WantedAccounting, timeout: float, forgiving: bool
+    sacctmgr: str, environment: t.Mapping[str, str], request: AccountingRequest, timeout: float, forgiving: bool
 ) -> dict[str, Rows]:
-    """Ask everything: the first question waits for slurmdbd, the others then go side by side.
+    """Query the database: the first query waits for slurmdbd, the others then run at the same time.
 
-    ``forgiving`` takes no answer for an empty database, as check mode must before the first run.
+    With ``forgiving`` a query that fails counts as an empty database, as check mode needs before the first run.
     """
-    queries = show_commands(wanted)
+    queries = show_commands(request)
     end = time.monotonic() + timeout
 
     def ask(kind: str) -> Rows:
@@ -203,7 +203,7 @@ def read(
             raise AccountingError(f"{' '.join(argv)} failed, is slurmdbd running? It said: {answer.problem}")
         return rows("" if answer.problem else answer.out, queries[kind])
 
-    found = {"cluster": ask("cluster")}
-    others = [kind for kind in queries if kind not in found]
+    answers = {"cluster": ask("cluster")}
+    remaining = [kind for kind in queries if kind not in answers]
     with futures.ThreadPoolExecutor() as pool:
-        return {**found, **dict(zip(others, pool.map(ask, others)))}
+        return {**answers, **dict(zip(remaining, pool.map(ask, remaining)))}

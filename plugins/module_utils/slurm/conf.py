@@ -11,9 +11,6 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
 
-# slurm.conf and the files beside it: text to settings, and what is wrong with them. No I/O; private.
-
-
 _PAIR = re.compile(r'([A-Za-z][A-Za-z0-9_]*)\s*[-+*/]?=\s*("[^"]*"|[^\s"]*)(?=\s|$)')
 _RECORDS = ("nodename", "partitionname", "nodeset", "downnodes", "frontendname")
 _REPEATED = ("slurmctldhost", "include")
@@ -45,7 +42,7 @@ class Conf(t.NamedTuple):
 
 
 def lines(text: str) -> list[str]:
-    """What Slurm reads of a file: without comments and empty lines, continued lines joined, single blanks."""
+    """Return the lines that Slurm reads: without comments and empty lines, continued lines joined, single blanks."""
     bare = (re.sub(r"(?<!\\)#.*", "", line) for line in re.sub(r"\\\n", " ", text).splitlines())
     return [" ".join(line.split()) for line in bare if line.strip()]
 
@@ -72,54 +69,54 @@ def parse(text: str) -> Conf:
 def problems(text: str) -> list[str]:
     """Say what keeps Slurm from working with this slurm.conf; each text is fit for the user."""
     conf = parse(text)
-    found = [f"line {line!r} is not made of Name=value" for line in conf.unread]
+    faults = [f"line {line!r} is not made of Name=value" for line in conf.unread]
     keys = [key for key, dummy in conf.settings]
-    found += [f"{name} is missing" for key, name in _REQUIRED if key not in keys]
+    faults += [f"{name} is missing" for key, name in _REQUIRED if key not in keys]
     twice = sorted({key for key in keys if keys.count(key) > 1 and key not in _REPEATED})
-    found += [f"{key} is set more than once" for key in twice]
+    faults += [f"{key} is set more than once" for key in twice]
     for key, value in conf.settings:
         kind = _PLUGIN_KINDS.get(key)
         bad = [v for v in value.split(",") if kind and not v.startswith(f"{kind}/")]
-        found += [f"{key}={value}: {v!r} is not a plugin; it must look like {kind}/<name>" for v in bad]
-    return found + _record_problems(conf.records)
+        faults += [f"{key}={value}: {v!r} is not a plugin; it must look like {kind}/<name>" for v in bad]
+    return faults + _record_problems(conf.records)
 
 
 def _record_problems(records: list[dict[str, str]]) -> list[str]:
-    found: list[str] = []
+    faults: list[str] = []
     nodes: list[str] = []
     sets = {record["nodeset"] for record in records if "nodeset" in record}
     for record in records:
-        nodes += _names(record.get("nodename", ""), found)
-    found += [f"node {name} is defined twice" for name in sorted({n for n in nodes if nodes.count(n) > 1})]
+        nodes += _names(record.get("nodename", ""), faults)
+    faults += [f"node {name} is defined twice" for name in sorted({n for n in nodes if nodes.count(n) > 1})]
     if not nodes and "nodeset" not in {key for record in records for key in record}:
-        found.append("no node is defined")
+        faults.append("no node is defined")
     partitions = [record for record in records if record.get("partitionname", "DEFAULT").upper() != "DEFAULT"]
     titles = [record["partitionname"] for record in partitions]
-    found += [f"partition {name} is defined twice" for name in sorted({n for n in titles if titles.count(n) > 1})]
+    faults += [f"partition {name} is defined twice" for name in sorted({n for n in titles if titles.count(n) > 1})]
     defaults = [r["partitionname"] for r in partitions if r.get("default", "no").lower() in ("yes", "true", "1")]
     if len(defaults) > 1:
-        found.append(f"only one partition can be the default, not {', '.join(defaults)}")
+        faults.append(f"only one partition can be the default, not {', '.join(defaults)}")
     known = {*nodes, *sets, "ALL"}
     for record in partitions:
-        strange = [name for name in _names(record.get("nodes", ""), found) if name not in known]
+        strange = [name for name in _names(record.get("nodes", ""), faults) if name not in known]
         if strange:
-            found.append(f"partition {record['partitionname']} names unknown nodes: {', '.join(strange)}")
-    return found
+            faults.append(f"partition {record['partitionname']} names unknown nodes: {', '.join(strange)}")
+    return faults
 
 
-def _names(text: str, found: list[str]) -> list[str]:
+def _names(text: str, faults: list[str]) -> list[str]:
     if text.upper() in ("DEFAULT", ""):
         return []
     try:
         return expand(text, _MAX_NODES)
     except HostlistError as exc:
-        found.append(str(exc))
+        faults.append(str(exc))
         return []
 
 
 def problems_beside(files: t.Mapping[str, str]) -> list[str]:
-    """The same for cgroup.conf, gres.conf and topology.conf, which no Slurm command reads."""
-    found: list[str] = []
+    """Say what is wrong with cgroup.conf, gres.conf and topology.conf, which no Slurm command checks."""
+    faults: list[str] = []
     known = {name for record in parse(files["slurm.conf"]).records for name in _names(record.get("nodename", ""), [])}
     lists = {"gres.conf": ("nodename", "file"), "topology.conf": ("nodes", "switches")}
     switches = {dict(_pairs(line)).get("switchname", "") for line in lines(files.get("topology.conf", ""))}
@@ -137,19 +134,19 @@ def problems_beside(files: t.Mapping[str, str]) -> list[str]:
                 about.append("has no SwitchName")
             for key in lists.get(name, ()):
                 members = _names(pairs.get(key, ""), about)
-                there = {"file": set(members), "switches": switches}.get(key, {*known, "ALL"})
-                strange = [one for one in members if one not in there]
+                defined = {"file": set(members), "switches": switches}.get(key, {*known, "ALL"})
+                strange = [member for member in members if member not in defined]
                 if strange:
                     about.append(f"{key} names what is not defined: {', '.join(strange)}")
-            found += [f"{name}: line {line!r}: {text}" for text in about]
-    return found
+            faults += [f"{name}: line {line!r}: {text}" for text in about]
+    return faults
 
 
 def _pairs(line: str) -> list[tuple[str, str]]:
     return [(key.lower(), value.strip('"')) for key, value in _PAIR.findall(line)]
 
 
-# What a change of slurm.conf and the files beside it means for the daemons and for jobs. No I/O; private.
+# What a change means for the daemons and for jobs.
 
 
 # "A restart of slurmctld (and slurmd) is required", slurm.conf(5) of 22.05 to 25.11, and what each daemon reads
@@ -219,14 +216,14 @@ def digest(files: t.Mapping[str, str]) -> str:
     Slurm gives it a meaning: which SlurmctldHost is the primary, which line of gres.conf holds which type.
     """
     conf = parse(files.get("slurm.conf", ""))
-    kept = sorted((pair for pair in conf.settings if pair[0] in _RESTART), key=lambda pair: pair[0])
-    seen = [f"{key}={value}" for key, value in kept]
+    settings = sorted((pair for pair in conf.settings if pair[0] in _RESTART), key=lambda pair: pair[0])
+    parts = [f"{key}={value}" for key, value in settings]
     for record in conf.records:
         if "partitionname" not in record:
-            seen.append(" ".join(f"{key}={value}" for key, value in sorted(record.items())))
+            parts.append(" ".join(f"{key}={value}" for key, value in sorted(record.items())))
     for name in sorted(set(files) - {"slurm.conf"}):
-        seen += [f"{name}: {line}" for line in lines(files[name])]
-    return hashlib.sha256("\n".join(seen).encode()).hexdigest()[:16]
+        parts += [f"{name}: {line}" for line in lines(files[name])]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def state_left_behind(before: str, after: str, written: t.Callable[[str], float]) -> str:
@@ -244,23 +241,23 @@ def state_left_behind(before: str, after: str, written: t.Callable[[str], float]
     )
 
 
-def lost(before: t.Mapping[str, str], after: t.Mapping[str, str]) -> str:
-    """Say which plugins plugstack.conf would lose: those of a file that begins like ours are ours to remove."""
+def lost_plugins(before: t.Mapping[str, str], after: t.Mapping[str, str]) -> str:
+    """Say which lines of a foreign plugstack.conf would be lost; with the heading that we write the file is ours."""
     name = "plugstack.conf"
-    now, then = before.get(name, ""), after.get(name, "")
-    if not now or not then or (_heading(now) and _heading(now) == _heading(then)):
+    old, new = before.get(name, ""), after.get(name, "")
+    if not old or not new or (_heading(old) and _heading(old) == _heading(new)):
         return ""
-    gone = [line for line in lines(now) if line not in lines(then)]
-    if not gone:
+    missing = [line for line in lines(old) if line not in lines(new)]
+    if not missing:
         return ""
     return (
-        f"{name} was written by somebody else and has lines that would be lost: {'; '.join(map(repr, gone))}. Put them "
-        "into slurm_plugstack, or into a file below /etc/slurm/plugstack.conf.d, or remove them"
+        f"{name} was written by somebody else and has lines that would be lost: {'; '.join(map(repr, missing))}. "
+        "Put them into slurm_plugstack, or into a file below /etc/slurm/plugstack.conf.d, or remove them"
     )
 
 
 def _heading(text: str) -> list[str]:
-    """The comment that a file begins with."""
-    found = text.splitlines()
-    count = next((at for at, line in enumerate(found) if not line.startswith("#")), len(found))
-    return found[:count]
+    """Return the comment lines that a file begins with."""
+    text_lines = text.splitlines()
+    count = next((index for index, line in enumerate(text_lines) if not line.startswith("#")), len(text_lines))
+    return text_lines[:count]

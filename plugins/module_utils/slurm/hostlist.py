@@ -10,9 +10,6 @@ import math
 import re
 import typing as t
 
-# Slurm hostlist expressions: text to names and back. No I/O; private to this collection.
-
-
 DEFAULT_LIMIT = 65536
 _MAX_DIGITS = 18  # Slurm stores a number in 64 bits and silently clips what does not fit
 _RANGE = re.compile(r"([0-9]+)-([0-9]+)")
@@ -41,15 +38,15 @@ def expand(text: str, limit: int = DEFAULT_LIMIT) -> list[str]:
 
 def compress(names: t.Iterable[str], sort: bool = False, unique: bool = False) -> str:
     """Return one expression for the names; ``expand(compress(names)) == names`` without the options."""
-    wanted = list(names)
-    for name in wanted:
+    hosts = list(names)
+    for name in hosts:
         if not name or _FORBIDDEN.search(name):
             raise HostlistError(f"{name!r} is not a host name: it is empty or has a bracket, comma or blank")
     if unique:
-        wanted = list(dict.fromkeys(wanted))
+        hosts = list(dict.fromkeys(hosts))
     if sort:
-        wanted.sort(key=_natural_key)
-    parts = [_numbered(name) for name in wanted]
+        hosts.sort(key=_natural_key)
+    parts = [_numbered(name) for name in hosts]
     return ",".join(_fold(prefix, [d for dummy, d in group]) for prefix, group in itertools.groupby(parts, _first))
 
 
@@ -134,20 +131,20 @@ def _pieces(term: str) -> t.Iterator[tuple[str, str | None]]:
 
 
 def _expand_brackets(inner: str, text: str, limit: int) -> list[str]:
-    found: list[str] = []
-    for item in _split(inner):
-        match = _RANGE.fullmatch(item)
+    names: list[str] = []
+    for term in _split(inner):
+        match = _RANGE.fullmatch(term)
         if match:
-            found.extend(_expand_range(match.group(1), match.group(2), text, limit - len(found)))
-        elif "[" in item and _DIGITS.fullmatch(item.split("[", 1)[0] or "0"):
-            found.extend(_expand_term(item, text, limit - len(found)))
-        elif _DIGITS.fullmatch(item):
-            found.append(item)
+            names.extend(_expand_range(match.group(1), match.group(2), text, limit - len(names)))
+        elif "[" in term and _DIGITS.fullmatch(term.split("[", 1)[0] or "0"):
+            names.extend(_expand_term(term, text, limit - len(names)))
+        elif _DIGITS.fullmatch(term):
+            names.append(term)
         else:
-            raise HostlistError(f"{item!r} is neither a number nor a range like 1-8 in hostlist {text!r}")
-    if len(found) > limit:
+            raise HostlistError(f"{term!r} is neither a number nor a range like 1-8 in hostlist {text!r}")
+    if len(names) > limit:
         raise _too_many(text)
-    return found
+    return names
 
 
 def _expand_range(low: str, high: str, text: str, limit: int) -> list[str]:
@@ -164,7 +161,7 @@ def _too_many(text: str) -> HostlistError:
     return HostlistError(f"hostlist {text!r} has more names than the limit allows")
 
 
-# Slurm's nodes as inventory hosts. No I/O; private to this collection.
+# Slurm's nodes as inventory hosts.
 
 
 _BUSY = {"ALLOCATED", "MIXED"}
@@ -179,27 +176,27 @@ class InventoryHost(t.NamedTuple):
 
 
 def to_hosts(nodes: list[dict[str, t.Any]], prefix: str) -> list[InventoryHost]:
-    """Make hosts of what ``read.Reader.nodes`` returns."""
+    """Return inventory hosts for the nodes that ``state.SlurmReader.nodes`` returns."""
     return [
         InventoryHost(node["name"], _variables(node), [f"{prefix}_{name}" for name in _groups(node)]) for node in nodes
     ]
 
 
 def _variables(node: dict[str, t.Any]) -> dict[str, t.Any]:
-    """An address that only repeats the name must not hide one that another inventory source knows."""
-    found = {f"slurm_node_{key}": value for key, value in node.items() if key not in {"name", "address"}}
-    return {**found, "ansible_host": node["address"]} if node["address"] != node["name"] else found
+    """Return host variables; an address that only repeats the name must not hide that of another inventory source."""
+    variables = {f"slurm_node_{key}": value for key, value in node.items() if key not in {"name", "address"}}
+    return {**variables, "ansible_host": node["address"]} if node["address"] != node["name"] else variables
 
 
 def _groups(node: dict[str, t.Any]) -> list[str]:
     states = [_state(node), *(flag.lower() for flag in node["flags"] if flag != "DRAIN")]
-    found = [f"partition_{name}" for name in node["partitions"]]
-    found += [f"state_{name}" for name in dict.fromkeys(states)]
-    return found + [f"feature_{name}" for name in node["features"]]
+    groups = [f"partition_{name}" for name in node["partitions"]]
+    groups += [f"state_{name}" for name in dict.fromkeys(states)]
+    return groups + [f"feature_{name}" for name in node["features"]]
 
 
 def _state(node: dict[str, t.Any]) -> str:
-    """The word that sinfo shows, so that an idle node that is drained is not in the group of the idle ones."""
+    """Return the state as sinfo shows it: a drained node that is idle is not in the group of idle nodes."""
     if not node["drained"]:
         return str(node["state"]).lower()
     return "draining" if node["state"] in _BUSY or "COMPLETING" in node["flags"] else "drained"

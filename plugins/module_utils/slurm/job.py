@@ -23,7 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text impor
     text_or_none,
 )
 
-# What Slurm says of one batch job. No I/O; private to this collection.
+# The state of a job, from scontrol and sacct.
 
 
 _ENDS = "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED REVOKED TIMEOUT"
@@ -62,25 +62,25 @@ def from_scontrol(text: str) -> JobState:
     match = _JOB_HEAD.search(text)
     if not match:
         raise SlurmError(f"scontrol did not print a job but {text.strip()[:200]!r}")
-    found = fields(match.group(3))
-    code, signal = exit_code(found.get("ExitCode", "0:0"))
+    values = fields(match.group(3))
+    code, signal = exit_code(values.get("ExitCode", "0:0"))
     job_id, name = int(match.group(1)), match.group(2)
-    nodes = _nodes(found.get("NodeList"))
+    nodes = _nodes(values.get("NodeList"))
     user = re.search(r" UserId=([^ (]+)\(", text)
     return JobState(
         job_id=job_id,
         name=name,
-        state=_state(found.get("JobState", "")),
-        reason=text_or_none(found.get("Reason", "").replace("_", " ")),
+        state=_state(values.get("JobState", "")),
+        reason=text_or_none(values.get("Reason", "").replace("_", " ")),
         exit_code=code,
         signal=signal,
         nodes=nodes,
-        elapsed=seconds(found.get("RunTime", "")),
-        submit=text_or_none(found.get("SubmitTime")),
-        start=text_or_none(found.get("StartTime")),
-        end=text_or_none(found.get("EndTime")),
-        comment=text_or_none(found.get("Comment")),
-        output=output_path(found.get("StdOut"), job_id, name, user.group(1) if user else "", nodes),
+        elapsed=seconds(values.get("RunTime", "")),
+        submit=text_or_none(values.get("SubmitTime")),
+        start=text_or_none(values.get("StartTime")),
+        end=text_or_none(values.get("EndTime")),
+        comment=text_or_none(values.get("Comment")),
+        output=output_path(values.get("StdOut"), job_id, name, user.group(1) if user else "", nodes),
     )
 
 
@@ -91,7 +91,7 @@ def from_sacct(text: str, job_id: int) -> JobState | None:
         if len(row) <= SACCT_FORMAT.count(",") or row[0] != str(job_id):
             continue
         code, signal = exit_code(row[2])
-        submit, start, end, reason = (text_or_none(item) for item in row[5:9])
+        submit, start, end, reason = (text_or_none(column) for column in row[5:9])
         nodes = _nodes(row[3])
         return JobState(job_id, row[9], _state(row[1]), reason, code, signal, nodes, number(row[4]), submit, start, end)
     return None
@@ -110,7 +110,7 @@ def output_path(pattern: str | None, job_id: int, name: str, user: str, nodes: t
 
 
 def describe(job: JobState) -> str:
-    """One line on how a job stands or ended."""
+    """Return one line that says how a job stands or ended."""
     where = f" on {','.join(job.nodes[:4])}{' and more' if len(job.nodes) > 4 else ''}" if job.nodes else ""
     why = f" ({job.reason})" if job.reason else ""
     code = f", exit code {job.exit_code}, signal {job.signal}" if job.final else ""
@@ -132,7 +132,7 @@ def _nodes(text: str | None) -> tuple[str, ...]:
         raise SlurmError(str(exc)) from exc
 
 
-# What to submit to Slurm, and the record that makes it happen once. No I/O; private to this collection.
+# What to submit, and the record that makes it happen once.
 
 
 # The module sets these itself, or they make more or other than one job of this cluster out of the script.
@@ -155,7 +155,7 @@ class JobSpec(t.NamedTuple):
 
 
 def digest(spec: JobSpec) -> str:
-    """Name the wanted job by its content: another script, option or record file is another job."""
+    """Name the requested job by its content: another script, option or record file is another job."""
     return hashlib.sha256(json.dumps(spec._asdict(), sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -183,20 +183,20 @@ def check(spec: JobSpec) -> None:
 
 
 def arguments(spec: JobSpec) -> list[str]:
-    """The sbatch arguments before the script."""
-    found = ["--parsable", f"--job-name={spec.name}"]
-    found += [f"--chdir={spec.chdir}"] if spec.chdir else []
-    found += [f"--output={spec.output}"] if spec.output else []
-    found += [] if "comment" in spec.options else [f"--comment={tag(spec)}"]
+    """Return the sbatch arguments that stand before the script."""
+    argv = ["--parsable", f"--job-name={spec.name}"]
+    argv += [f"--chdir={spec.chdir}"] if spec.chdir else []
+    argv += [f"--output={spec.output}"] if spec.output else []
+    argv += [] if "comment" in spec.options else [f"--comment={tag(spec)}"]
     for key, value in sorted(spec.options.items()):
         name = f"--{key.replace('_', '-')}"
         if value is True:
-            found.append(name)
+            argv.append(name)
         elif isinstance(value, (list, tuple)):
-            found.append(f"{name}={','.join(str(item) for item in value)}")
+            argv.append(f"{name}={','.join(str(part) for part in value)}")
         elif value is not None and value is not False:
-            found.append(f"{name}={value}")
-    return found
+            argv.append(f"{name}={value}")
+    return argv
 
 
 def submitted_id(out: str) -> int:
@@ -223,7 +223,7 @@ def load_record(text: str, path: str) -> tuple[str, JobState]:
         raise SlurmError(f"{path} is not a job record ({exc!r}); move it away to submit again") from exc
 
 
-# Look at, await, submit and cancel one Slurm job through a given command runner; private to this collection.
+# Slurm's commands for one job, through a given command runner.
 
 
 # How long slurmctld and accounting may both deny a job that was submitted before it counts as lost.
@@ -238,7 +238,7 @@ class UnreachableError(SlurmError):
 
 
 class JobTimeoutError(SlurmError):
-    """The job did not get there in time; it is left as it is."""
+    """The job did not reach the requested state in time; it is left as it is."""
 
     def __init__(self, message: str, job: JobState | None) -> None:
         super().__init__(message)
@@ -261,7 +261,7 @@ class JobClient:
         self._run, self._clock, self._sleep = run, clock, sleep
 
     def look(self, job_id: int) -> JobState | None:
-        """Ask the controller, and accounting about what it has forgotten; None when both deny the job.
+        """Return the job as the controller knows it, or accounting if the controller has forgotten it, or None.
 
         Not the other way round: slurmdbd may lag behind, and then shows how an earlier try of a requeued job ended.
         """
@@ -285,17 +285,17 @@ class JobClient:
         until: t.Callable[[JobState], bool] = lambda job: job.final,
         grace: float = GRACE,
     ) -> JobState:
-        """Poll until the job is where it should be; a controller that is away is waited for."""
+        """Poll until ``until`` holds for the job; a controller that does not answer is waited for."""
         start = known = self._clock()
         pause, job, trouble = min(_FIRST_PAUSE, interval), None, ""
         while True:
             try:
-                found, trouble = self.look(job_id), ""
-                job = found or job
-                known = self._clock() if found else known
-                if found and until(found):
-                    return found
-                if not found and self._clock() - known >= grace:
+                observed, trouble = self.look(job_id), ""
+                job = observed or job
+                known = self._clock() if observed else known
+                if observed and until(observed):
+                    return observed
+                if not observed and self._clock() - known >= grace:
                     raise JobLostError(f"Slurm no longer knows job {job_id}: neither slurmctld nor accounting has it")
             except UnreachableError as exc:
                 trouble, known = str(exc), self._clock()
@@ -306,7 +306,7 @@ class JobClient:
             pause = min(interval, pause * 1.5)
 
     def resume(self, spec: JobSpec, recorded: JobState | None, timeout: float, interval: float) -> JobState | None:
-        """The job that an earlier run left, if it completed or is still going; None when one must be submitted."""
+        """Return the job that an earlier run submitted, if it completed or still runs; else None."""
         if recorded and recorded.final:
             return recorded if recorded.state == "COMPLETED" else None
         jobs = [recorded.job_id] if recorded else self.active(spec, by_tag=True) if spec.record else []
@@ -326,7 +326,7 @@ class JobClient:
         return submitted_id(out)
 
     def active(self, spec: JobSpec, by_tag: bool) -> list[int]:
-        """The caller's waiting or running jobs that carry the tag of this job, or else its name."""
+        """Return the caller's waiting or running jobs that carry the tag of this job, or else its name."""
         rc, out, err = self._run(["squeue", "-h", "--me", "-o", SEPARATOR.join(["%A", "%k", "%j"])])
         if rc:
             raise UnreachableError(f"squeue --me failed: {(err or out).strip()}")
@@ -341,7 +341,7 @@ class JobClient:
 
 
 def same(job: JobState, recorded: JobState) -> bool:
-    """A rebuilt cluster counts its jobs from 1 again, and then a recorded id is somebody else's job.
+    """Whether the job is the recorded one: a rebuilt cluster counts its jobs from 1 again, so ids alone do not tell.
 
     The time of submission tells nothing: Slurm sets it anew when it requeues a job.
     """
@@ -349,7 +349,7 @@ def same(job: JobState, recorded: JobState) -> bool:
 
 
 def tail(path: str | None, lines: int = 40, size: int = 16384) -> str:
-    """The end of the job's output; empty when there is none to read here."""
+    """Return the last lines of the job's output; empty when it cannot be read on this host."""
     try:
         with open(path or "", "rb") as handle:  # noqa: PTH123 (an empty path is no file, Path("") is a folder)
             handle.seek(0, 2)
@@ -360,15 +360,15 @@ def tail(path: str | None, lines: int = 40, size: int = 16384) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-# Bring one Slurm job to the wanted state, once; private to this collection.
+# Bringing one job to the requested state, once.
 
 
 # Writes a text whole or not at all, to a path or (None) to a temporary file, and returns where.
 Write = t.Callable[[str, t.Optional[str]], str]
 
 
-class JobWanted(t.NamedTuple):
-    """How far to go."""
+class JobRequest(t.NamedTuple):
+    """How far the job is followed: the state to reach, seconds to wait and between polls; ``dry`` in check mode."""
 
     state: str
     timeout: float
@@ -376,38 +376,38 @@ class JobWanted(t.NamedTuple):
     dry: bool
 
 
-def ensure(client: JobClient, spec: JobSpec, wish: JobWanted, write: Write) -> tuple[bool, JobState | None]:
-    """Find or submit the job, follow it as far as the wish says; tell whether a job was submitted."""
+def ensure(client: JobClient, spec: JobSpec, request: JobRequest, write: Write) -> tuple[bool, JobState | None]:
+    """Find or submit the job and follow it to the requested state; return whether one was submitted, and the job."""
     check(spec)
     known, recorded = _read(spec)
     recorded = recorded if known == digest(spec) else None
-    job = client.resume(spec, recorded, wish.timeout, wish.poll)
+    job = client.resume(spec, recorded, request.timeout, request.poll)
     changed = job is None
-    if wish.dry or (job and job.final and job == recorded):
+    if request.dry or (job and job.final and job == recorded):
         return changed, job
     if job is None:
         job = JobState(client.submit(spec, write(spec.script, None)), spec.name, "PENDING", comment=comment(spec))
         _keep(spec, job, write)
-    until = _ended if wish.state == "completed" else _seen
-    job = client.wait(job.job_id, wish.timeout, wish.poll, until=until)
+    until = _ended if request.state == "completed" else _seen
+    job = client.wait(job.job_id, request.timeout, request.poll, until=until)
     job = job._replace(output=job.output or (recorded.output if recorded else None))
     _keep(spec, job, write)
     return changed, job
 
 
-def remove(client: JobClient, spec: JobSpec, wish: JobWanted) -> tuple[bool, list[int]]:
-    """Cancel what is still going and forget it; tell whether there was anything, and the cancelled jobs."""
+def remove(client: JobClient, spec: JobSpec, request: JobRequest) -> tuple[bool, list[int]]:
+    """Cancel jobs that still run and remove the record; return whether there was either, and the cancelled jobs."""
     recorded = _read(spec)[1]
     if spec.record:
-        job = client.resume(spec, recorded, wish.timeout, wish.poll) if recorded else None
+        job = client.resume(spec, recorded, request.timeout, request.poll) if recorded else None
         jobs = [job.job_id] if job and not job.final else []
     else:
         jobs = client.active(spec, by_tag=False)
-    if wish.dry:
+    if request.dry:
         return bool(jobs or recorded), jobs
     for job_id in jobs:
         client.cancel(job_id)
-        client.wait(job_id, wish.timeout, wish.poll)
+        client.wait(job_id, request.timeout, request.poll)
     if spec.record and recorded:
         Path(spec.record).unlink()
     return bool(jobs or recorded), jobs

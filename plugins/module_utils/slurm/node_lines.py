@@ -11,9 +11,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import release
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
-# The lines of slurm.conf and gres.conf from what is known about the machines. No I/O; private.
-
-
 _MEMORY_STEP = 100  # MB: a new kernel that keeps some MB more for itself must not change the node line
 _FIELDS = (
     ("sockets", "Sockets"),
@@ -36,32 +33,32 @@ class NodeError(ValueError):
 
 
 def node(host: str, facts: t.Mapping[str, t.Any], override: t.Mapping[str, t.Any], headroom: float) -> dict[str, t.Any]:
-    """Describe one machine: its facts, less some memory for the system, under what the inventory says."""
+    """Describe one machine by its facts, less some memory for the system; what the inventory says has precedence."""
     unknown = sorted(set(override) - _NODE_KEYS)
     if unknown:
         raise NodeError(f"slurm_node of {host} has {', '.join(unknown)}; accepted: {', '.join(sorted(_NODE_KEYS))}")
-    found: dict[str, t.Any] = {"host": host, "name": facts.get("hostname", host.split(".")[0])}
+    description: dict[str, t.Any] = {"host": host, "name": facts.get("hostname", host.split(".")[0])}
     if "memtotal_mb" in facts:
         usable = int(facts["memtotal_mb"] * (1 - headroom))
-        found["real_memory"] = max(usable // _MEMORY_STEP * _MEMORY_STEP, 1)
-    found.update({field: facts[fact] for field, fact in _FACTS.items() if fact in facts})
-    found.update(override)
-    missing = [field for field in (*_FACTS, "real_memory") if field not in found]
+        description["real_memory"] = max(usable // _MEMORY_STEP * _MEMORY_STEP, 1)
+    description.update({field: facts[fact] for field, fact in _FACTS.items() if fact in facts})
+    description.update(override)
+    missing = [field for field in (*_FACTS, "real_memory") if field not in description]
     if missing:
         raise NodeError(
             f"{host} has no facts for {', '.join(missing)}: gather facts on it in this run, or set slurm_node for it"
         )
-    return found
+    return description
 
 
 def node_lines(nodes: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
     """One line per kind of node, in the order in which the kinds first appear."""
     kinds: dict[str, list[t.Mapping[str, t.Any]]] = {}
-    for item in nodes:
-        parts = [f"{label}={value(item[field])}" for field, label in _FIELDS if item.get(field)]
-        parts += [f"{key}={value(text)}" for key, text in item.get("options", {}).items()]
-        parts += [f"State={item.get('state', 'UNKNOWN')}", "addressed" if item.get("address") else ""]
-        kinds.setdefault(" ".join(parts), []).append(item)
+    for node in nodes:
+        parts = [f"{label}={value(node[field])}" for field, label in _FIELDS if node.get(field)]
+        parts += [f"{key}={value(text)}" for key, text in node.get("options", {}).items()]
+        parts += [f"State={node.get('state', 'UNKNOWN')}", "addressed" if node.get("address") else ""]
+        kinds.setdefault(" ".join(parts), []).append(node)
     lines = []
     for key, members in kinds.items():
         line = f"NodeName={compress([m['name'] for m in members])}"
@@ -75,28 +72,28 @@ def partition_lines(
     partitions: t.Sequence[t.Mapping[str, t.Any]], nodes: t.Sequence[t.Mapping[str, t.Any]]
 ) -> list[str]:
     """One line per partition; its members are inventory hosts, Slurm names or hostlists of either, or ``ALL``."""
-    names = {item["host"]: item["name"] for item in nodes}
+    names = {node["host"]: node["name"] for node in nodes}
     lines = []
-    for part in partitions:
-        wanted = part["nodes"]
-        texts = [wanted] if isinstance(wanted, str) else list(wanted)
+    for partition in partitions:
+        hostlists = partition["nodes"]
+        texts = [hostlists] if isinstance(hostlists, str) else list(hostlists)
         members = [names.get(name, name) for text in texts for name in expand(text)]
-        line = f"PartitionName={part['name']} Nodes={compress(members, unique=True)}"
-        line += f" Default={value(bool(part.get('default', False)))}"
-        line += f" MaxTime={part['max_time']}" if part.get("max_time") else ""
-        options = {"State": "UP", **part.get("options", {})}
+        line = f"PartitionName={partition['name']} Nodes={compress(members, unique=True)}"
+        line += f" Default={value(bool(partition.get('default', False)))}"
+        line += f" MaxTime={partition['max_time']}" if partition.get("max_time") else ""
+        options = {"State": "UP", **partition.get("options", {})}
         lines.append(" ".join([line, *(f"{key}={value(text)}" for key, text in options.items())]))
     return lines
 
 
 def setting_lines(base: t.Mapping[str, t.Any], extra: t.Mapping[str, t.Any]) -> list[str]:
-    """``Name=value`` lines; what ``extra`` names, in whatever case, is left out of ``base``; empty values go."""
-    mine = {key.lower() for key in extra}
-    kept = {key: item for key, item in base.items() if key.lower() not in mine}
+    """Return ``Name=value`` lines; ``extra`` overrides ``base``, names in any case; empty values are left out."""
+    overridden = {key.lower() for key in extra}
+    remaining = {key: setting for key, setting in base.items() if key.lower() not in overridden}
     lines: list[str] = []
-    for key, item in [*kept.items(), *extra.items()]:
-        several = item if key.lower() == "slurmctldhost" and isinstance(item, (list, tuple)) else [item]
-        lines += [f"{key}={value(one)}" for one in several if one is not None and value(one) != ""]
+    for key, setting in [*remaining.items(), *extra.items()]:
+        values = setting if key.lower() == "slurmctldhost" and isinstance(setting, (list, tuple)) else [setting]
+        lines += [f"{key}={value(entry)}" for entry in values if entry is not None and value(entry) != ""]
     return lines
 
 
@@ -104,44 +101,44 @@ def gres_lines(entries: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
     """Lines of gres.conf; each entry is a mapping of gres.conf's own names, ``nodes`` may be a list."""
     lines = []
     for entry in entries:
-        fields = {key.lower(): item for key, item in entry.items()}
+        fields = {key.lower(): setting for key, setting in entry.items()}
         nodes = fields.pop("nodes", fields.pop("nodename", []))
         names = [nodes] if isinstance(nodes, str) else list(nodes)
         parts = [f"NodeName={compress([n for text in names for n in expand(text)])}"] if names else []
         order = {"name": "Name", "type": "Type", "file": "File", "count": "Count", "autodetect": "AutoDetect"}
         parts += [f"{label}={value(fields.pop(key))}" for key, label in order.items() if fields.get(key) is not None]
-        parts += [f"{key.capitalize()}={value(item)}" for key, item in fields.items() if item is not None]
+        parts += [f"{key.capitalize()}={value(setting)}" for key, setting in fields.items() if setting is not None]
         lines.append(" ".join(parts))
     return lines
 
 
 def gres_names(nodes: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
     """The kinds that the nodes have, as accounting counts them: ``gpu`` and ``gpu:a100`` from ``gpu:a100:8``."""
-    found: set[str] = set()
-    for item in nodes:
-        for one in filter(None, str(item.get("gres") or "").split(",")):
-            parts = [part for part in one.split("(")[0].split(":") if not part[:1].isdigit()]
-            found.update({parts[0], ":".join(parts[:2])})
-    return sorted(found)
+    kinds: set[str] = set()
+    for node in nodes:
+        for resource in filter(None, str(node.get("gres") or "").split(",")):
+            parts = [part for part in resource.split("(")[0].split(":") if not part[:1].isdigit()]
+            kinds.update({parts[0], ":".join(parts[:2])})
+    return sorted(kinds)
 
 
 def memory_per_cpu(nodes: t.Sequence[t.Mapping[str, t.Any]]) -> int:
-    """MB that a job gets with each CPU when it asks for none: so much that no node runs out of one before the other."""
+    """Return the MB of memory for each CPU of a job that requests none: the least share of a CPU over all nodes."""
     shares = [n["real_memory"] // (n["sockets"] * n["cores_per_socket"] * n["threads_per_core"]) for n in nodes]
     return min(shares, default=0)
 
 
-def value(item: object) -> str:
+def value(setting: object) -> str:
     """Write one value: YES or NO, lists with commas, quotes where a blank asks for them."""
-    if isinstance(item, bool):
-        return "YES" if item else "NO"
-    if isinstance(item, (list, tuple)):
-        return ",".join(value(one) for one in item)
-    text = str(item)
+    if isinstance(setting, bool):
+        return "YES" if setting else "NO"
+    if isinstance(setting, (list, tuple)):
+        return ",".join(value(entry) for entry in setting)
+    text = str(setting)
     return f'"{text}"' if " " in text and not text.startswith('"') else text
 
 
-# Nodes that Slurm itself creates and removes, and the settings that make it do so. No I/O; private.
+# Elastic nodes, and the settings of power saving.
 
 
 Record = t.Mapping[str, t.Any]
@@ -170,60 +167,60 @@ _FLAT = "65533"
 
 
 def elastic(entries: t.Iterable[Record]) -> list[dict[str, t.Any]]:
-    """Describe every node that may come to be, as `node_lines` takes them; all that is wrong is said at once."""
-    given = list(entries)
-    wrong = [text for number, entry in enumerate(given, 1) for text in _faults(number, entry)]
+    """Describe every elastic node in the form that `node_lines` takes; all faults are reported in one error."""
+    listed = list(entries)
+    wrong = [text for number, entry in enumerate(listed, 1) for text in _faults(number, entry)]
     if wrong:
         raise NodeError("; ".join(wrong))
-    found = [_one(name, entry) for entry in given for name in expand(str(entry["names"]))]
-    names = [item["name"] for item in found]
+    nodes = [_node_of(name, entry) for entry in listed for name in expand(str(entry["names"]))]
+    names = [node["name"] for node in nodes]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise NodeError(f"{', '.join(twice)} is described more than once")
-    return found
+    return nodes
 
 
-def _one(name: str, entry: Record) -> dict[str, t.Any]:
-    rest = {key: entry[key] for key in ("gres", "options") if entry.get(key)}
+def _node_of(name: str, entry: Record) -> dict[str, t.Any]:
+    optional = {key: entry[key] for key in ("gres", "options") if entry.get(key)}
     features = entry.get("features") or []
     names = [features] if isinstance(features, str) else list(features)
     numbers = {key: int(entry[key]) for key in _NUMBERS}
-    return {"host": name, "name": name, **numbers, **rest, "features": [*names, "cloud"], "state": "CLOUD"}
+    return {"host": name, "name": name, **numbers, **optional, "features": [*names, "cloud"], "state": "CLOUD"}
 
 
 def _faults(number: int, entry: Record) -> list[str]:
     name = f"entry {number} ({entry.get('names') or 'without names'})"
     unknown = sorted(set(entry) - _ELASTIC_KEYS)
-    found = [f"{name} has {', '.join(unknown)}; accepted: {', '.join(sorted(_ELASTIC_KEYS))}"] if unknown else []
+    faults = [f"{name} has {', '.join(unknown)}; accepted: {', '.join(sorted(_ELASTIC_KEYS))}"] if unknown else []
     try:
-        found += [] if expand(str(entry.get("names") or "")) else [f"{name} names no node: names is a hostlist"]
+        faults += [] if expand(str(entry.get("names") or "")) else [f"{name} names no node: names is a hostlist"]
     except HostlistError as exc:
-        found.append(f"{name}: {exc}")
+        faults.append(f"{name}: {exc}")
     bad = [key for key in _NUMBERS if not str(entry.get(key, "")).isdigit() or int(entry[key]) < 1]
-    return [*found, f"{name} needs numbers above 0 for {', '.join(bad)}"] if bad else found
+    return [*faults, f"{name} needs numbers above 0 for {', '.join(bad)}"] if bad else faults
 
 
 def power_settings(nodes: t.Sequence[Record], power: Record, version: str = "", base: str = "") -> dict[str, str]:
     """Return the settings of power saving; none where no node is elastic. ``base`` is SlurmctldParameters so far."""
-    if not any(item.get("state") == "CLOUD" for item in nodes):
+    if not any(node.get("state") == "CLOUD" for node in nodes):
         return {}
     known = release(version) if version else (0, 0)
     wrong = [f"{key} {power.get(key)!r} is no absolute path" for key in _PROGRAMS if not _path(power.get(key))]
     wrong += [f"{key} {power.get(key)!r} is no number" for key in _SECONDS if not str(power.get(key)).isdigit()]
     if wrong:
         raise NodeError("; ".join(wrong))
-    found = {word: str(power[key]) for key, word in (*_PROGRAMS.items(), *_SECONDS.items())}
+    settings = {setting: str(power[key]) for key, setting in (*_PROGRAMS.items(), *_SECONDS.items())}
     # Machines that nobody can create again are never switched off.
-    static = [item["name"] for item in nodes if item.get("state") != "CLOUD"]
+    static = [node["name"] for node in nodes if node.get("state") != "CLOUD"]
     if static:
-        found["SuspendExcNodes"] = compress(static, unique=True)
+        settings["SuspendExcNodes"] = compress(static, unique=True)
     if known < _SHOWS:
-        found["PrivateData"] = "cloud"
+        settings["PrivateData"] = "cloud"
     if known < _TAKES_ADDRESSES:
-        found["SlurmctldParameters"] = ",".join([*filter(None, [base]), "cloud_reg_addrs"])
+        settings["SlurmctldParameters"] = ",".join([*filter(None, [base]), "cloud_reg_addrs"])
     if known < _PASSES_ADDRESSES:
-        found["TreeWidth"] = _FLAT
-    return found
+        settings["TreeWidth"] = _FLAT
+    return settings
 
 
 def _path(value: object) -> bool:
@@ -231,7 +228,7 @@ def _path(value: object) -> bool:
     return text.startswith("/") and not any(char.isspace() for char in text)
 
 
-# What slurm.conf says of nodes' health, for each release of Slurm. No I/O; private to this collection.
+# Settings of health checks, for each release of Slurm.
 
 
 _SINCE = {"NONDRAINED_IDLE": (23, 2), "START_ONLY": (25, 11), "REBOOT_ONLY": (26, 5)}
@@ -253,14 +250,14 @@ def health_settings(
 ) -> dict[str, str]:
     """Return the settings; without a version only what every release understands is let through."""
     known = release(version) if version else (0, 0)
-    found = _checks(program, interval, [state.upper() for state in states], version, known) if program else {}
-    asked = [state.upper() for state in suspend_exc_states]
-    strange = [state for state in asked if state not in _SUSPEND_STATES]
+    settings = _checks(program, interval, [state.upper() for state in states], version, known) if program else {}
+    exceptions = [state.upper() for state in suspend_exc_states]
+    strange = [state for state in exceptions if state not in _SUSPEND_STATES]
     if strange:
         raise SlurmError(f"suspend_exc_states {', '.join(strange)}: Slurm knows {', '.join(_SUSPEND_STATES)}")
-    if asked and known >= _SUSPEND_EXC_STATES and saves_power(extra or {}):
-        found["SuspendExcStates"] = ",".join(asked)
-    return found
+    if exceptions and known >= _SUSPEND_EXC_STATES and saves_power(extra or {}):
+        settings["SuspendExcStates"] = ",".join(exceptions)
+    return settings
 
 
 def _checks(

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which nodes to drain or resume without touching what a person decided, and reservations of our own. No I/O."""
+"""Which nodes to drain or resume without touching what a person decided, and reservations of our own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import hosts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError, fields, words
-
-# Which nodes to drain or resume, without touching what a person decided. No I/O; private to this collection.
-
 
 REASON_PREFIX = "hpcai:"
 _FORM = re.compile(r"hpcai:[a-z0-9][a-z0-9_-]*:(\S|\S.*[^\s\"])")  # scontrol takes away a quote at the end
@@ -30,7 +27,7 @@ SLURMS_OWN = (
 
 
 class NodeChange(t.NamedTuple):
-    """One node's way to the wanted state."""
+    """What ``scontrol update`` sets on one node."""
 
     name: str
     state: str
@@ -38,7 +35,7 @@ class NodeChange(t.NamedTuple):
 
 
 class NodePlan(t.NamedTuple):
-    """What to do, and what to leave because somebody else decided it."""
+    """The changes to make, and the nodes that are left as they are because the reason is not ours."""
 
     changes: list[NodeChange]
     left_alone: list[dict[str, t.Any]]
@@ -64,33 +61,34 @@ def pick(nodes: list[dict[str, t.Any]], names: list[str]) -> list[dict[str, t.An
 
 
 def plan(nodes: list[dict[str, t.Any]], state: str, reason: str, replace: t.Sequence[str] = ()) -> NodePlan:
-    """For ``resumed`` the reason, if any, limits which of our own drains are lifted.
+    """Return what brings the nodes to ``drained`` or ``resumed``.
 
-    A drain may also ``replace`` reasons that are not ours.
+    For ``resumed`` the reason, if any, limits which of our own drains are lifted. A drain may also ``replace`` reasons
+    that are not ours.
     """
     decide = _drain if state == "drained" else _resume
     replaced = replace if state == "drained" else ()
     changes: list[NodeChange] = []
-    left: list[dict[str, t.Any]] = []
+    left_alone: list[dict[str, t.Any]] = []
     for node in nodes:
         taken = node["reason"] in replaced
-        found = NodeChange(node["name"], "drain", reason) if taken else decide(node, reason)
-        if found:
-            changes.append(found)
+        change = NodeChange(node["name"], "drain", reason) if taken else decide(node, reason)
+        if change:
+            changes.append(change)
         elif _foreign(node) and (state == "drained" or out_of_service(node)):
-            left.append({key: node[key] for key in ("name", "state", "flags", "reason", "reason_user")})
-    return NodePlan(changes, left)
+            left_alone.append({key: node[key] for key in ("name", "state", "flags", "reason", "reason_user")})
+    return NodePlan(changes, left_alone)
 
 
 def _foreign(node: dict[str, t.Any]) -> bool:
-    """Somebody else gave the reason, even if only as a note on a working node, or drained it without one."""
+    """Whether somebody else gave the reason, even as a note on a working node, or drained the node without one."""
     if node["reason"]:
         return not node["reason"].startswith(REASON_PREFIX)
     return bool({"DRAIN", "FAIL"} & set(node["flags"]))
 
 
 def out_of_service(node: dict[str, t.Any]) -> bool:
-    """Somebody, or Slurm itself, keeps new jobs away from the node."""
+    """Whether somebody, or Slurm itself, keeps new jobs away from the node."""
     return node["state"] == "DOWN" or bool({"DRAIN", "FAIL"} & set(node["flags"]))
 
 
@@ -107,7 +105,7 @@ def _resume(node: dict[str, t.Any], reason: str) -> NodeChange | None:
 
 
 def commands(changes: list[NodeChange]) -> list[list[str]]:
-    """One scontrol call per target state and reason, however many nodes."""
+    """Return one scontrol call per target state and reason, however many nodes."""
     groups: dict[tuple[str, str], list[str]] = {}
     for change in changes:
         groups.setdefault((change.state, change.reason), []).append(change.name)
@@ -119,9 +117,9 @@ def commands(changes: list[NodeChange]) -> list[list[str]]:
 
 
 def after(nodes: list[dict[str, t.Any]], changes: list[NodeChange]) -> list[dict[str, t.Any]]:
-    """The nodes as they will be; what only Slurm can know (who, when) is left out."""
-    wanted = {change.name: change for change in changes}
-    return [_after(node, wanted.get(node["name"])) for node in nodes]
+    """Return the nodes as they will be after the changes; what only Slurm can know (who, when) is None."""
+    change_of = {change.name: change for change in changes}
+    return [_after(node, change_of.get(node["name"])) for node in nodes]
 
 
 def _after(node: dict[str, t.Any], change: NodeChange | None) -> dict[str, t.Any]:
@@ -136,17 +134,17 @@ def _after(node: dict[str, t.Any], change: NodeChange | None) -> dict[str, t.Any
 
 
 def short(nodes: list[dict[str, t.Any]]) -> dict[str, t.Any]:
-    """What a diff shows."""
+    """Return what a diff shows of each node."""
     return {node["name"]: {"drained": node["drained"], "reason": node["reason"]} for node in nodes}
 
 
-# Reservations of our own: ``scontrol show reservation`` to the command that makes the wanted one.
+# Reservations of our own: ``scontrol show reservation`` to the command that makes the requested one.
 
 
 NAME_PREFIX = "hpcai-"
 _NAME = re.compile(r"hpcai-[A-Za-z0-9][A-Za-z0-9_.-]{0,100}")
 _WORD = re.compile(r"[A-Za-z0-9_.@-]+")
-# Slurm adds it to what it was told.
+# Slurm adds it to the flags that were set.
 _ADDED = {"SPEC_NODES"}
 _FLAGS = frozenset(
     "ANY_NODES DAILY FLEX IGNORE_JOBS MAGNETIC MAINT NO_HOLD_JOBS_AFTER OVERLAP STATIC_ALLOC WEEKLY".split()
@@ -160,26 +158,26 @@ Run = t.Callable[[t.List[str]], str]
 def reservations(text: str) -> list[Record]:
     """Read ``scontrol show reservation -o``."""
     lines = [line for line in text.splitlines() if line.strip()]
-    found = [_reservation(fields(line)) for line in lines if line.startswith("ReservationName=")]
-    if len(found) != len(lines) and not (len(lines) == 1 and _NOTHING.search(lines[0])):
+    records = [_reservation(fields(line)) for line in lines if line.startswith("ReservationName=")]
+    if len(records) != len(lines) and not (len(lines) == 1 and _NOTHING.search(lines[0])):
         raise SlurmError(f"scontrol show reservation printed what cannot be read: {lines[0][:200]!r}")
-    return found
+    return records
 
 
-def _reservation(found: t.Mapping[str, str]) -> Record:
+def _reservation(values: t.Mapping[str, str]) -> Record:
     return {
-        "name": found["ReservationName"],
-        "nodes": sorted(hosts(found.get("Nodes"))),
-        "users": sorted(words(found.get("Users"))),
-        "flags": sorted(set(words(found.get("Flags"))) - _ADDED),
-        "active": found.get("State") == "ACTIVE",
-        "start": found.get("StartTime"),
-        "end": found.get("EndTime"),
+        "name": values["ReservationName"],
+        "nodes": sorted(hosts(values.get("Nodes"))),
+        "users": sorted(words(values.get("Users"))),
+        "flags": sorted(set(words(values.get("Flags"))) - _ADDED),
+        "active": values.get("State") == "ACTIVE",
+        "start": values.get("StartTime"),
+        "end": values.get("EndTime"),
     }
 
 
-def wanted(name: str, nodes: t.Sequence[str], users: t.Sequence[str], flags: t.Sequence[str]) -> Record:
-    """Return the reservation as it shall be, or refuse it."""
+def requested_reservation(name: str, nodes: t.Sequence[str], users: t.Sequence[str], flags: t.Sequence[str]) -> Record:
+    """Return the reservation that the options ask for, or refuse them."""
     check_name(name)
     strange = [flag for flag in flags if flag.upper() not in _FLAGS]
     if strange:
@@ -191,8 +189,8 @@ def wanted(name: str, nodes: t.Sequence[str], users: t.Sequence[str], flags: t.S
         )
     if not nodes:
         raise SlurmError("no node is named")
-    kept = sorted({flag.upper() for flag in flags})
-    return {"name": name, "nodes": sorted(set(nodes)), "users": sorted(set(users)), "flags": kept}
+    unique_flags = sorted({flag.upper() for flag in flags})
+    return {"name": name, "nodes": sorted(set(nodes)), "users": sorted(set(users)), "flags": unique_flags}
 
 
 def check_name(name: str) -> None:
@@ -202,62 +200,63 @@ def check_name(name: str) -> None:
         )
 
 
-def others(now: t.Sequence[Record], want: Record) -> list[str]:
-    """Say which reservations of other names hold the nodes now: somebody else has plans with them."""
-    found = []
-    for one in now:
-        shared = sorted(set(one["nodes"]) & set(want["nodes"]))
-        if shared and one["active"] and one["name"] != want["name"]:
-            found.append(f"{one['name']} holds {compress(shared, sort=True)} for {', '.join(one['users']) or 'others'}")
-    return found
+def other_holders(observed: t.Sequence[Record], request: Record) -> list[str]:
+    """Say which active reservations of other names hold some of the nodes."""
+    holders = []
+    for reservation in observed:
+        shared = sorted(set(reservation["nodes"]) & set(request["nodes"]))
+        if shared and reservation["active"] and reservation["name"] != request["name"]:
+            users = ", ".join(reservation["users"]) or "others"
+            holders.append(f"{reservation['name']} holds {compress(shared, sort=True)} for {users}")
+    return holders
 
 
-def command(now: t.Sequence[Record], want: Record, minutes: int) -> list[str]:
-    """Return the call that makes it so, empty where it is; when it ends is no difference."""
+def command(observed: t.Sequence[Record], request: Record, minutes: int) -> list[str]:
+    """Return the call that makes the reservation, empty where it exists; another end is no difference."""
     if not 1 <= minutes <= 60 * 24 * 366:
         raise SlurmError(f"{minutes} minutes: 1 to 527040 (a year) are needed")
-    before = next((one for one in now if one["name"] == want["name"]), None)
-    same = before is not None and all(before[key] == want[key] for key in ("nodes", "users", "flags"))
+    before = next((reservation for reservation in observed if reservation["name"] == request["name"]), None)
+    same = before is not None and all(before[key] == request[key] for key in ("nodes", "users", "flags"))
     if before is not None and same and before["active"]:
         return []
     verb = "create" if before is None else "update"
-    words_ = [
-        f"reservationname={want['name']}",
-        f"nodes={compress(want['nodes'], sort=True)}",
-        f"users={','.join(want['users'])}",
-        f"flags={','.join(want['flags'])}",
+    settings = [
+        f"reservationname={request['name']}",
+        f"nodes={compress(request['nodes'], sort=True)}",
+        f"users={','.join(request['users'])}",
+        f"flags={','.join(request['flags'])}",
         f"duration={minutes}",
     ]
-    return ["scontrol", verb, "reservation", *words_, *([] if before else ["starttime=now"])]
+    return ["scontrol", verb, "reservation", *settings, *([] if before else ["starttime=now"])]
 
 
 def perform(params: t.Mapping[str, t.Any], run: Run, check_mode: bool) -> Record:
-    """Make it so; ``run`` returns what a command printed, or raises SlurmError."""
+    """Make or delete the reservation; ``run`` returns a command's output or raises SlurmError."""
     check_name(params["name"])
-    before = _look(run)
+    before = _read_reservations(run)
     argv, after = _plan(params, before)
     if argv and not check_mode:
         run(argv)
-        after = _mine(params, _look(run))
-    diff = {"before": _mine(params, before), "after": after}
+        after = _named(params, _read_reservations(run))
+    diff = {"before": _named(params, before), "after": after}
     return {"changed": bool(argv), "reservation": after, "command": argv, "diff": diff}
 
 
-def _look(run: Run) -> list[Record]:
+def _read_reservations(run: Run) -> list[Record]:
     return reservations(run(["scontrol", "show", "reservation", "-o"]))
 
 
-def _mine(params: t.Mapping[str, t.Any], found: t.Sequence[Record]) -> Record:
-    return next((one for one in found if one["name"] == params["name"]), {})
+def _named(params: t.Mapping[str, t.Any], observed: t.Sequence[Record]) -> Record:
+    return next((reservation for reservation in observed if reservation["name"] == params["name"]), {})
 
 
-def _plan(params: t.Mapping[str, t.Any], now: t.Sequence[Record]) -> tuple[list[str], Record]:
-    """Return the call and what there is after it."""
-    mine = _mine(params, now)
+def _plan(params: t.Mapping[str, t.Any], observed: t.Sequence[Record]) -> tuple[list[str], Record]:
+    """Return the call, empty where nothing changes, and the reservation after it."""
+    mine = _named(params, observed)
     if params["state"] == "absent":
         return (["scontrol", "delete", f"reservationname={params['name']}"] if mine else []), {}
-    want = wanted(params["name"], expand(params["nodes"]), params["users"], params["flags"])
-    taken = [] if params["share"] else others(now, want)
-    if taken:
-        raise SlurmError(f"{'; '.join(taken)}. Wait for its end, or set share to use the nodes all the same")
-    return command(now, want, params["minutes"]), {**mine, **want, "active": True}
+    request = requested_reservation(params["name"], expand(params["nodes"]), params["users"], params["flags"])
+    conflicts = [] if params["share"] else other_holders(observed, request)
+    if conflicts:
+        raise SlurmError(f"{'; '.join(conflicts)}. Wait for its end, or set share to use the nodes all the same")
+    return command(observed, request, params["minutes"]), {**mine, **request, "active": True}

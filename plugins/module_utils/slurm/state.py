@@ -25,9 +25,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text impor
     words,
 )
 
-# Slurm's nodes, partitions, jobs and controllers as plain dictionaries. No I/O; private to this collection.
-
-
 # Name last: it may hold anything but the separator.
 SQUEUE_FORMAT = SEPARATOR.join(["%A", "%u", "%a", "%P", "%T", "%r", "%N", "%D", "%V", "%S", "%j"])
 _REASON = re.compile(r" Reason=(.*) \[([^\]@ ]+)@([^\]]+)\]")
@@ -49,42 +46,42 @@ def version(text: str) -> str:
 
 
 def release(text: str) -> tuple[int, int]:
-    """``22.05.8`` is release (22, 5)."""
+    """Return year and month of a version: ``22.05.8`` is release (22, 5)."""
     year, month = text.split(".")[:2]
     return int(year), int(re.sub(r"\D.*", "", month) or 0)
 
 
 def controllers(text: str) -> list[Record]:
     """Read ``scontrol ping``."""
-    found = re.findall(r"Slurmctld\(([^)]+)\) at (\S+) is (\w+)", text)
-    return [{"role": role, "host": host, "up": state == "UP"} for role, host, state in found]
+    matches = re.findall(r"Slurmctld\(([^)]+)\) at (\S+) is (\w+)", text)
+    return [{"role": role, "host": host, "up": state == "UP"} for role, host, state in matches]
 
 
 def nodes_from_json(text: str) -> list[Record]:
     """Read ``sinfo --json`` of 22.05, or ``scontrol show nodes --json`` since."""
-    return [_node_from_json(item) for item in load(text, "nodes")]
+    return [_node_from_json(node) for node in load(text, "nodes")]
 
 
-def _node_from_json(item: Record) -> Record:
-    states = words(item.get("state")) + words(item.get("state_flags"))
-    reason = item.get("reason") or ""
+def _node_from_json(node: Record) -> Record:
+    states = words(node.get("state")) + words(node.get("state_flags"))
+    reason = node.get("reason") or ""
     return _node(
         states,
-        name=str(item["name"]),
-        address=item.get("address") or item["name"],
-        hostname=item.get("hostname") or item["name"],
+        name=str(node["name"]),
+        address=node.get("address") or node["name"],
+        hostname=node.get("hostname") or node["name"],
         reason=reason,
-        reason_user=(text_or_none(item.get("reason_set_by_user")) if reason else None),
-        reason_time=(moment(item.get("reason_changed_at")) if reason else None),
-        cpus=number(item.get("cpus")),
-        allocated_cpus=number(item.get("alloc_cpus")),
-        memory_mb=number(item.get("real_memory")),
-        gres=text_or_none(item.get("gres")),
-        features=words(item.get("features")),
-        active_features=words(item.get("active_features")),
-        partitions=words(item.get("partitions")),
-        version=text_or_none(item.get("version") or item.get("slurmd_version")),
-        boot_time=moment(item.get("boot_time")),
+        reason_user=(text_or_none(node.get("reason_set_by_user")) if reason else None),
+        reason_time=(moment(node.get("reason_changed_at")) if reason else None),
+        cpus=number(node.get("cpus")),
+        allocated_cpus=number(node.get("alloc_cpus")),
+        memory_mb=number(node.get("real_memory")),
+        gres=text_or_none(node.get("gres")),
+        features=words(node.get("features")),
+        active_features=words(node.get("active_features")),
+        partitions=words(node.get("partitions")),
+        version=text_or_none(node.get("version") or node.get("slurmd_version")),
+        boot_time=moment(node.get("boot_time")),
     )
 
 
@@ -95,24 +92,24 @@ def nodes_from_text(text: str) -> list[Record]:
 
 def _node_from_text(line: str) -> Record:
     match = _REASON.search(line)
-    found = fields(line[: match.start()] if match else line)
+    values = fields(line[: match.start()] if match else line)
     return _node(
-        words(found.get("State", "").replace("+", ",")),
-        name=found["NodeName"],
-        address=found.get("NodeAddr", found["NodeName"]),
-        hostname=found.get("NodeHostName", found["NodeName"]),
+        words(values.get("State", "").replace("+", ",")),
+        name=values["NodeName"],
+        address=values.get("NodeAddr", values["NodeName"]),
+        hostname=values.get("NodeHostName", values["NodeName"]),
         reason=match.group(1) if match else "",
         reason_user=match.group(2) if match else None,
         reason_time=text_or_none(match.group(3)) if match else None,
-        cpus=number(found.get("CPUTot")),
-        allocated_cpus=number(found.get("CPUAlloc")),
-        memory_mb=number(found.get("RealMemory")),
-        gres=text_or_none(found.get("Gres")),
-        features=words(found.get("AvailableFeatures")),
-        active_features=words(found.get("ActiveFeatures")),
-        partitions=words(found.get("Partitions")),
-        version=text_or_none(found.get("Version")),
-        boot_time=text_or_none(found.get("BootTime")),
+        cpus=number(values.get("CPUTot")),
+        allocated_cpus=number(values.get("CPUAlloc")),
+        memory_mb=number(values.get("RealMemory")),
+        gres=text_or_none(values.get("Gres")),
+        features=words(values.get("AvailableFeatures")),
+        active_features=words(values.get("ActiveFeatures")),
+        partitions=words(values.get("Partitions")),
+        version=text_or_none(values.get("Version")),
+        boot_time=text_or_none(values.get("BootTime")),
     )
 
 
@@ -130,37 +127,37 @@ def partitions(text: str) -> list[Record]:
     return [_partition(fields(line)) for line in text.splitlines() if line.startswith("PartitionName=")]
 
 
-def _partition(found: dict[str, str]) -> Record:
+def _partition(values: dict[str, str]) -> Record:
     return {
-        "name": found["PartitionName"],
-        "state": found.get("State", "UNKNOWN"),
-        "default": found.get("Default") == "YES",
-        "nodes": hosts(found.get("Nodes")),
-        "total_cpus": number(found.get("TotalCPUs")),
-        "max_time": seconds(found.get("MaxTime", "")),
+        "name": values["PartitionName"],
+        "state": values.get("State", "UNKNOWN"),
+        "default": values.get("Default") == "YES",
+        "nodes": hosts(values.get("Nodes")),
+        "total_cpus": number(values.get("TotalCPUs")),
+        "max_time": seconds(values.get("MaxTime", "")),
     }
 
 
 def jobs_from_json(text: str) -> list[Record]:
     """Read ``squeue --json``."""
-    return [_job_from_json(item) for item in load(text, "jobs")]
+    return [_job_from_json(job) for job in load(text, "jobs")]
 
 
-def _job_from_json(item: Record) -> Record:
-    states = words(item.get("job_state"))
+def _job_from_json(job: Record) -> Record:
+    states = words(job.get("job_state"))
     shown = [state for state in states if state in {"COMPLETING", "CONFIGURING"}] or states or ["UNKNOWN"]
     return {
-        "job_id": number(item["job_id"]),
-        "name": str(item.get("name") or ""),
-        "user": str(item.get("user_name") or ""),
-        "account": text_or_none(item.get("account")),
-        "partition": text_or_none(item.get("partition")),
+        "job_id": number(job["job_id"]),
+        "name": str(job.get("name") or ""),
+        "user": str(job.get("user_name") or ""),
+        "account": text_or_none(job.get("account")),
+        "partition": text_or_none(job.get("partition")),
         "state": shown[0],
-        "reason": text_or_none(item.get("state_reason")),
-        "nodes": hosts(item.get("nodes")),
-        "node_count": number(item.get("node_count")),
-        "submit": moment(item.get("submit_time")),
-        "start": moment(item.get("start_time")),
+        "reason": text_or_none(job.get("state_reason")),
+        "nodes": hosts(job.get("nodes")),
+        "node_count": number(job.get("node_count")),
+        "submit": moment(job.get("submit_time")),
+        "start": moment(job.get("start_time")),
     }
 
 
@@ -191,7 +188,7 @@ def moment(value: object) -> str | None:
     return time.strftime(TIME_FORMAT, time.localtime(epoch)) if epoch else None
 
 
-# Which Slurm command answers which question, per release; private to this collection.
+# The commands, which differ between releases.
 
 
 Run = t.Callable[[t.List[str]], t.Tuple[int, str, str]]
@@ -213,7 +210,7 @@ class SlurmReader:
         return out
 
     def _json_or_text(self, argv: list[str], read: t.Callable[[str], list[Record]]) -> list[Record] | None:
-        """Some builds lack the JSON plugin, so that a failing ``--json`` says nothing about the cluster."""
+        """Return the records, or None where ``--json`` fails: some builds of Slurm lack the JSON plugin."""
         rc, out, dummy = self._run(argv)
         try:
             return None if rc else read(out)
@@ -224,38 +221,38 @@ class SlurmReader:
         return version(self._ask(["scontrol", "--version"]))
 
     def controllers(self) -> list[Record]:
-        """``scontrol ping`` exits with 1 when a controller is down, and that is an answer."""
+        """Return the controllers and whether they are up; ``scontrol ping`` exits with 1 when one is down."""
         dummy, out, err = self._run(["scontrol", "ping"])
-        found = controllers(out)
-        if not found:
+        observed = controllers(out)
+        if not observed:
             raise SlurmError(f"scontrol ping named no controller: {(err or out).strip()}")
-        return found
+        return observed
 
     def nodes(self) -> list[Record]:
         modern = release(self.version()) >= _SCONTROL_JSON
         argv = ["scontrol", "show", "nodes", "--json"] if modern else ["sinfo", "-a", "--json"]
-        found = self._json_or_text(argv, nodes_from_json)
-        return nodes_from_text(self._ask(["scontrol", "show", "node", "-a", "-o"])) if found is None else found
+        observed = self._json_or_text(argv, nodes_from_json)
+        return nodes_from_text(self._ask(["scontrol", "show", "node", "-a", "-o"])) if observed is None else observed
 
     def partitions(self) -> list[Record]:
         return partitions(self._ask(["scontrol", "show", "partition", "-a", "-o"]))
 
     def jobs(self) -> list[Record]:
         """Jobs that wait or run; 22.05 prints ended jobs as well."""
-        found = self._json_or_text(["squeue", "-a", "--json"], jobs_from_json)
-        if found is None:
-            found = jobs_from_text(self._ask(["squeue", "-a", "-h", "-o", SQUEUE_FORMAT]))
-        return sorted((job for job in found if job["state"] not in FINAL), key=lambda job: job["job_id"])
+        observed = self._json_or_text(["squeue", "-a", "--json"], jobs_from_json)
+        if observed is None:
+            observed = jobs_from_text(self._ask(["squeue", "-a", "-h", "-o", SQUEUE_FORMAT]))
+        return sorted((job for job in observed if job["state"] not in FINAL), key=lambda job: job["job_id"])
 
 
-# Which release of Slurm's commands is installed, before there is a slurm.conf.
+# The release of Slurm's commands that are installed, before there is a slurm.conf.
 
 
 LEAST = "ClusterName=nobody\nSlurmctldHost=nobody\n"
 
 
 def installed_release(module: t.Any) -> str:
-    """Return it; empty without Slurm's commands. ``module`` is an AnsibleModule."""
+    """Return the version of ``sinfo``; empty where it is not installed. ``module`` is an AnsibleModule."""
     sinfo = module.get_bin_path("sinfo")
     if not sinfo:
         return ""

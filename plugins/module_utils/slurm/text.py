@@ -9,9 +9,6 @@ import json
 import re
 import typing as t
 
-# What Slurm's one-line text and JSON have in common: fields, times, exit codes. No I/O; private to this collection.
-
-
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"  # for SLURM_TIME_FORMAT, which users set in their profiles
 SEPARATOR = "\x1f"  # a control character that no job name, reason or comment can hold by accident
 
@@ -25,12 +22,12 @@ class SlurmError(ValueError):
 
 def fields(line: str) -> dict[str, str]:
     """Read one line of ``scontrol show ... -o``; the first of two equal keys wins, free text comes last."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     marks = list(_KEY.finditer(line))
     for mark, following in zip(marks, [*marks[1:], None]):
         end = following.start() if following else len(line)
-        found.setdefault(mark.group(1), line[mark.end() : end].strip())
-    return found
+        values.setdefault(mark.group(1), line[mark.end() : end].strip())
+    return values
 
 
 def text_or_none(value: object) -> str | None:
@@ -53,9 +50,9 @@ def number(value: object) -> int | None:
 def words(value: object) -> list[str]:
     """Read a list that some releases print as a list and others as text with commas."""
     if isinstance(value, list):
-        return [str(item) for item in value if text_or_none(item)]
+        return [str(word) for word in value if text_or_none(word)]
     text = text_or_none(value)
-    return [item for item in re.split(r"[,&|]", text) if item] if text else []
+    return [word for word in re.split(r"[,&|]", text) if word] if text else []
 
 
 def exit_code(value: str) -> tuple[int, int]:
@@ -84,12 +81,9 @@ def load(text: str, key: str) -> list[dict[str, t.Any]]:
         raise SlurmError(f"no JSON list {key!r} in Slurm's answer: {exc!r}") from exc
     if errors:
         raise SlurmError(f"Slurm answered with errors: {errors!r}")
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+    if not isinstance(items, list) or not all(isinstance(record, dict) for record in items):
         raise SlurmError(f"{key!r} in Slurm's answer is not a list of objects")
     return items
-
-
-# Whether srun gave up because jobs have the nodes. Pure, private.
 
 
 # What srun says when it was told not to wait; such a node is not broken, it is left for another time.
@@ -97,6 +91,6 @@ _BUSY = re.compile(r"^.*Unable to allocate resources: .*(?:nodes are busy|[Ii]mm
 
 
 def busy(text: str) -> str:
-    """Return the line that says so, empty when there is none."""
+    """Return the line with which srun gave up because jobs have the nodes, empty when there is none."""
     match = _BUSY.search(text)
     return match.group().strip() if match else ""

@@ -38,7 +38,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recip
     same,
 )
 
-# Where wheels of Apex are kept: ``<directory>/apex-<digest>`` holds one with its manifest.
+# The store of wheels: ``<directory>/apex-<digest>`` holds one with its manifest.
 
 
 Json = t.Dict[str, t.Any]
@@ -47,22 +47,22 @@ LOCK = ".apex.lock"
 _STAGED = ".apex-"
 
 
-def folder(directory: str, wanted: t.Mapping[str, t.Any]) -> Path:
-    return Path(directory, f"apex-{digest(wanted)}")
+def folder(directory: str, inputs: t.Mapping[str, t.Any]) -> Path:
+    return Path(directory, f"apex-{digest(inputs)}")
 
 
-def find(directory: str, wanted: t.Mapping[str, t.Any]) -> Json:
-    """Return the manifest of the wheel that is wanted, with its path; empty when there is none."""
+def find(directory: str, inputs: t.Mapping[str, t.Any]) -> Json:
+    """Return the manifest of the requested wheel, with its path; empty when none is stored."""
     for path in sorted(Path(directory).glob(f"apex-*/{MANIFEST}")):
-        found = _manifest(path)
-        wheel = path.parent / str(found.get("wheel"))
-        if same(wanted, found.get("inputs", {})) and wheel.is_file():
-            return {**found, "path": str(wheel)}
+        manifest = _manifest(path)
+        wheel = path.parent / str(manifest.get("wheel"))
+        if same(inputs, manifest.get("inputs", {})) and wheel.is_file():
+            return {**manifest, "path": str(wheel)}
     return {}
 
 
 def _manifest(path: Path) -> Json:
-    """Read a manifest; one that was cut short by a full disk is none."""
+    """Read a manifest; an incomplete one, as a full disk leaves it, reads as empty."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -79,7 +79,7 @@ def prepare(directory: str) -> None:
 
 
 def stage(directory: str, made: str) -> Path:
-    """Put a wheel and its content beside the place where it will be; what a build that was killed left there goes."""
+    """Copy a wheel and its content to a temporary directory of the store; those of killed builds are removed."""
     for path in Path(directory).glob(f"{_STAGED}*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -94,7 +94,7 @@ def stage(directory: str, made: str) -> Path:
 
 
 def keep(staged: Path, target: Path, content: t.Mapping[str, t.Any]) -> Json:
-    """Make a proved wheel the one that its digest names, in one step, with all of it on the disk before."""
+    """Move a proved wheel to the directory of its digest in one step, after all of it is on the disk."""
     shutil.rmtree(staged / "content")
     wheel = next(staged.glob("*.whl"))
     manifest = {**content, "wheel": wheel.name, "sha256": sha256(wheel)}
@@ -108,19 +108,19 @@ def keep(staged: Path, target: Path, content: t.Mapping[str, t.Any]) -> Json:
     return {**manifest, "path": str(target / wheel.name)}
 
 
-# Tools that an environment lacks, unpacked beside a build: an environment in use is never changed.
+# Tools that an environment lacks, unpacked beside a build: an environment in use is not changed.
 
 
 def provide(names: t.Sequence[str], wheels: str | None, into: Path) -> str:
-    """Unpack the wheels of ``names``; programs come into ``bin``. Return pip's version when it is among them."""
+    """Unpack the wheels of ``names``, programs into ``bin``; return pip's version when it is among them."""
     into.mkdir(parents=True)
     pip = ""
     for name in names:
-        found = sorted(Path(wheels or "").glob(f"{name}-*.whl")) if wheels else []
-        if len(found) != 1:
-            raise ApexError(f"tools ({wheels}) must hold one wheel of {name}, not {len(found)}")
-        _unpack(found[0], into)
-        pip = found[0].name.split("-")[1] if name == "pip" else pip
+        candidates = sorted(Path(wheels or "").glob(f"{name}-*.whl")) if wheels else []
+        if len(candidates) != 1:
+            raise ApexError(f"tools ({wheels}) must hold one wheel of {name}, not {len(candidates)}")
+        _unpack(candidates[0], into)
+        pip = candidates[0].name.split("-")[1] if name == "pip" else pip
     return pip
 
 
@@ -139,14 +139,14 @@ def _unpack(wheel: Path, into: Path) -> None:
 
 
 def pip_version(unpacked: str, facts: t.Mapping[str, t.Any]) -> str:
-    """Return the version of the pip that builds: what is unpacked comes first on the path."""
+    """Return the version of the pip that builds: an unpacked one comes first on the path."""
     version = unpacked or str(facts["tools"]["pip"])
     if not re.match(r"\d+\.\d+", version):
         raise ApexError(f"pip says that it is version {version!r}")
     return version
 
 
-# What the proof of a build of Apex says: no I/O, no AnsibleModule, private.
+# The verdict on a build.
 
 
 def judge(output: str, problem: str, extensions: t.Sequence[Extension]) -> Json:
@@ -154,58 +154,59 @@ def judge(output: str, problem: str, extensions: t.Sequence[Extension]) -> Json:
     lines = [line[len(MARK) :] for line in output.splitlines() if line.startswith(MARK)]
     if not lines:
         raise ApexError(f"the wheel was built, but not proved: {problem or 'the proof said nothing'}")
-    found = json.loads(lines[-1])
-    wrong = [*_broken(found), *_nothing(found, extensions), *_off(found["computed"])]
-    if wrong:
-        raise ApexError(f"the wheel was built, but is not kept, because its proof failed: {'; '.join(wrong)}")
-    ran = [name for name in found["computed"] if CHECKS[name][1]]
-    cuda = any(one.cuda for one in extensions)
+    proof = json.loads(lines[-1])
+    faults = [*_broken(proof), *_passed_over(proof, extensions), *_deviations(proof["computed"])]
+    if faults:
+        raise ApexError(f"the wheel was built, but is not kept, because its proof failed: {'; '.join(faults)}")
+    ran = [name for name in proof["computed"] if CHECKS[name][1]]
+    cuda = any(extension.cuda for extension in extensions)
     return {
         "state": "computed" if ran or not cuda else "imported",
-        "said": _said(found, cuda and not ran),
-        "gpu": found["gpu"],
-        "modules": _modules(found),
-        "left_out": found["absent"],
+        "said": _summary(proof, cuda and not ran),
+        "gpu": proof["gpu"],
+        "modules": _modules(proof),
+        "left_out": proof["absent"],
     }
 
 
-def _modules(found: Json) -> list[str]:
-    return [name for name in found["imported"] if name != "apex"]
+def _modules(proof: Json) -> list[str]:
+    return [name for name in proof["imported"] if name != "apex"]
 
 
-def _broken(found: Json) -> list[str]:
-    return [f"{name} cannot be imported: {why}" for name, why in found["failed"].items()]
+def _broken(proof: Json) -> list[str]:
+    return [f"{name} cannot be imported: {why}" for name, why in proof["failed"].items()]
 
 
-def _nothing(found: Json, extensions: t.Sequence[Extension]) -> list[str]:
-    """Name extensions that the release passed over with a warning only."""
-    passed = {*found["imported"], *found["failed"]}
+def _passed_over(proof: Json, extensions: t.Sequence[Extension]) -> list[str]:
+    """Return the requested extensions that the release left out with only a warning."""
+    passed = {*proof["imported"], *proof["failed"]}
     return [
-        f"{one.name} was asked for, but setup.py left {', '.join(one.maybe)} out, whose requirements are not met"
-        for one in extensions
-        if not passed & {*one.modules, *one.maybe}
+        f"{extension.name} was asked for, but setup.py left {', '.join(extension.maybe)} out, whose "
+        "requirements are not met"
+        for extension in extensions
+        if not passed & {*extension.modules, *extension.maybe}
     ]
 
 
-def _off(computed: t.Mapping[str, t.Any]) -> list[str]:
-    found = []
+def _deviations(computed: t.Mapping[str, t.Any]) -> list[str]:
+    faults = []
     for name, value in computed.items():
         if isinstance(value, str):
-            found.append(f"{name} cannot be run: {value}")
+            faults.append(f"{name} cannot be run: {value}")
         elif not value <= 1:
-            found.append(f"{name} differs from PyTorch {value:.3g} times as much as is allowed")
-    return found
+            faults.append(f"{name} differs from PyTorch {value:.3g} times as much as is allowed")
+    return faults
 
 
-def _said(found: Json, idle: bool) -> str:
-    results = [f"{name} off by {value:.2g} of what is allowed" for name, value in found["computed"].items()]
-    place = f"on {found['gpu']}" if found["gpu"] else "no GPU"
-    why = "" if not idle else "none of them has a check" if found["gpu"] else "no GPU"
-    told = [f"{', '.join(_modules(found))} imported", *([f"not run: {why}"] if idle else []), *results]
-    return f"{', '.join(told)}{'' if idle else f' ({place})'}"
+def _summary(proof: Json, idle: bool) -> str:
+    results = [f"{name} off by {value:.2g} of what is allowed" for name, value in proof["computed"].items()]
+    device = f"on {proof['gpu']}" if proof["gpu"] else "no GPU"
+    why = "" if not idle else "none of them has a check" if proof["gpu"] else "no GPU"
+    parts = [f"{', '.join(_modules(proof))} imported", *([f"not run: {why}"] if idle else []), *results]
+    return f"{', '.join(parts)}{'' if idle else f' ({device})'}"
 
 
-# The module apex_wheel without Ansible: look for the wheel, check the host, build, prove, keep.
+# The module apex_wheel: look for the wheel, check the host, build, prove, store.
 
 
 _WHERE = ["local", "slurm"]
@@ -235,7 +236,7 @@ SPEC: dict[str, dict[str, t.Any]] = {
 
 
 class ApexBuilder:
-    """One run of the module; in check mode it tells whether a wheel would be built, and what for."""
+    """One run of the module; in check mode it returns whether a wheel would be built."""
 
     def __init__(self, params: t.Mapping[str, t.Any], check: bool) -> None:
         shared = params["directory"] if params["build_through"] == "slurm" else "/var/tmp"  # noqa: S108 - mkdtemp
@@ -254,9 +255,9 @@ class ApexBuilder:
     def run(self) -> Json:
         """Look for the wheel and build it when there is none; return the module's result."""
         facts = self._probe([], bool(self.start))
-        found = self._find(facts)
-        if found:
-            return self._result(facts, found, False)
+        manifest = self._find(facts)
+        if manifest:
+            return self._result(facts, manifest, False)
         if self.start and not self.check:
             facts = self._probe(self.start, False)
         self._refuse(facts)
@@ -264,8 +265,8 @@ class ApexBuilder:
             return self._result(facts, {}, True)
         prepare(self.params["directory"])
         with lock(Path(self.params["directory"], LOCK)):
-            found = self._find(facts)  # another run may have made it meanwhile
-            return self._result(facts, found or self._make(facts), not found)
+            manifest = self._find(facts)  # another run may have made it meanwhile
+            return self._result(facts, manifest or self._make(facts), not manifest)
 
     def _find(self, facts: Json) -> Json:
         return find(self.params["directory"], apex_recipe.inputs(self.params, facts))
@@ -275,11 +276,11 @@ class ApexBuilder:
         request["architectures"] = ";".join(apex_recipe.architectures(self.params["architectures"]))
         python = self.params["python"]
         argv = [*start, python, "-", json.dumps({**request, "torch_only": torch_only})]
-        said = run(argv, self.params["timeout"], text_of(apex_probe), {"PYTHONNOUSERSITE": "1"})
-        return apex_recipe.parse(said.out, python, said.problem)
+        outcome = run(argv, self.params["timeout"], text_of(apex_probe), {"PYTHONNOUSERSITE": "1"})
+        return apex_recipe.parse(outcome.out, python, outcome.problem)
 
     def _refuse(self, facts: Json) -> None:
-        wish = apex_recipe.ApexRequest(
+        request = apex_recipe.ApexRequest(
             self.params["python"],
             any(name != "cpp_ext" for name in self.params["extensions"]),
             apex_recipe.architectures(self.params["architectures"]),
@@ -288,24 +289,24 @@ class ApexBuilder:
             self.params["disk"],
             self.params["build_dir"],
         )
-        found = apex_recipe.problems(facts, wish)
-        if found:
-            raise ApexError(f"nothing was changed. {'. '.join(found)}")
+        problems = apex_recipe.problems(facts, request)
+        if problems:
+            raise ApexError(f"nothing was changed. {'. '.join(problems)}")
 
     def _make(self, facts: Json) -> Json:
-        """Build in a directory of its own; one that a killed run left is removed first, for only we have the lock."""
-        place = self.params["build_dir"]
+        """Build in a temporary directory; those of killed runs are removed first, which the lock makes safe."""
+        build_dir = self.params["build_dir"]
         tag = hashlib.sha256(self.params["directory"].encode()).hexdigest()[:8]
-        for left in Path(place).glob(f"apex-build-{tag}-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        scratch = tempfile.mkdtemp(prefix=f"apex-build-{tag}-", dir=place)
+        for leftover in Path(build_dir).glob(f"apex-build-{tag}-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        scratch = tempfile.mkdtemp(prefix=f"apex-build-{tag}-", dir=build_dir)
         try:
             build, edited = self._unpack(facts, scratch)
             variables = apex_recipe.variables(build)
-            said = run(apex_recipe.command(build, self.start), self.params["timeout"], environment=variables)
-            if said.rc != 0:
-                raise ApexError(f"pip wheel failed on {facts['host']}: {trouble(said)}")
-            made = {"seconds": round(said.seconds, 1), "edited": edited, "jobs": variables["MAX_JOBS"]}
+            outcome = run(apex_recipe.command(build, self.start), self.params["timeout"], environment=variables)
+            if outcome.rc != 0:
+                raise ApexError(f"pip wheel failed on {facts['host']}: {trouble(outcome)}")
+            made = {"seconds": round(outcome.seconds, 1), "edited": edited, "jobs": variables["MAX_JOBS"]}
             return self._keep(build, made)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -334,32 +335,32 @@ class ApexBuilder:
             archive = self.params["submodule_archives"].get(path)
             if not archive or Path(path).is_absolute() or ".." in Path(path).parts:
                 raise ApexError(f"submodule {path} needs a path inside the source and its file in submodule_archives")
-            made = unpack(archive, identity(pinned), Path(scratch, f"submodule{number}"))
+            unpacked = unpack(archive, identity(pinned), Path(scratch, f"submodule{number}"))
             shutil.rmtree(Path(source, path), ignore_errors=True)  # an archive of git holds an empty directory there
-            shutil.move(made, str(Path(source, path)))
+            shutil.move(unpacked, str(Path(source, path)))
 
     def _keep(self, build: apex_recipe.ApexBuild, made: Json) -> Json:
         staged = stage(self.params["directory"], f"{build.scratch}/wheels")
         try:
             request = {
-                "modules": [name for one in build.extensions for name in one.modules],
-                "maybe": [name for one in build.extensions for name in one.maybe],
+                "modules": [name for extension in build.extensions for name in extension.modules],
+                "maybe": [name for extension in build.extensions for name in extension.maybe],
             }
             variables = {"PYTHONPATH": str(staged / "content"), "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
             argv = [*self.prove, self.params["python"], "-", json.dumps(request)]
-            said = run(argv, self.params["timeout"], text_of(apex_proof), variables)
-            proof = judge(said.out, said.problem, build.extensions)
+            outcome = run(argv, self.params["timeout"], text_of(apex_proof), variables)
+            proof = judge(outcome.out, outcome.problem, build.extensions)
             inputs = apex_recipe.inputs(self.params, build.facts)
             content = {"inputs": inputs, "proof": proof, "host": build.facts["host"], **made}
             return keep(staged, folder(self.params["directory"], inputs), content)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
-    def _result(self, facts: Json, found: Json, changed: bool) -> Json:
+    def _result(self, facts: Json, manifest: Json, changed: bool) -> Json:
         keys = ("path", "sha256", "seconds", "proof", "inputs", "edited")
-        told = {key: found.get(key) for key in keys}
+        wheel = {key: manifest.get(key) for key in keys}
         sources = ["apex", *sorted(self.params["submodules"])] if changed else []
         tools = apex_recipe.missing_tools(facts) if changed else []
-        result = {"changed": changed, "wheel": told if found else None, "sources": sources, "tools": tools}
+        result = {"changed": changed, "wheel": wheel if manifest else None, "sources": sources, "tools": tools}
         interpreter = installer.ask(self.params["python"]) if tools else None
         return {**result, "interpreter": interpreter and interpreter._asdict()}

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tell what a host and its PyTorch offer for a build of Apex: private, stdlib and torch only.
+"""Print what a host and its PyTorch offer for a build of Apex: standard library and torch only.
 
 This very file is given to ``python -`` of the environment, through srun on another node when Apex is built there, so it
-may import nothing of the collection. It prints what it read; what that means is decided in apex_facts and apex_checks.
+may import nothing of the collection. It prints what it read; apex_recipe decides what that means.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _TIMEOUT = 60
 HEADERS = ("cuda_runtime.h", "cublas_v2.h", "cublasLt.h", "cusparse.h", "cusolverDn.h")
 
 
-def said(*argv: str) -> str:
-    """Return what a program prints; nothing when it cannot be run."""
+def output_of(*argv: str) -> str:
+    """Return the output of a program; empty when it cannot be run or fails."""
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        outcome = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout if done.returncode == 0 else ""
+    return outcome.stdout if outcome.returncode == 0 else ""
 
 
 def python() -> dict[str, t.Any]:
@@ -48,7 +48,7 @@ def python() -> dict[str, t.Any]:
 
 
 def version(name: str) -> str | None:
-    """Return what is installed; imported in the wrong order pip and setuptools quarrel about distutils."""
+    """Return the installed version without importing it: pip and setuptools conflict about distutils when imported."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -56,7 +56,7 @@ def version(name: str) -> str | None:
 
 
 def pytorch(architectures: str) -> dict[str, t.Any]:
-    """Read PyTorch; a broken one is a fact, too."""
+    """Return the facts of PyTorch; where it cannot be imported, the error is the fact."""
     try:
         torch: t.Any = importlib.import_module("torch")
         extension = importlib.import_module("torch.utils.cpp_extension")
@@ -71,7 +71,7 @@ def pytorch(architectures: str) -> dict[str, t.Any]:
         "gpus": torch.cuda.device_count() if torch.version.cuda else 0,
         "cudnn": torch.backends.cudnn.version() if torch.version.cuda else None,
         "least": list(getattr(extension, "MINIMUM_GCC_VERSION", ())),
-        "bounds": {key: [list(one) for one in pair] for key, pair in _table(extension).items()},
+        "bounds": {key: [list(bound) for bound in pair] for key, pair in _table(extension).items()},
         "refused": _refused(extension, architectures) if torch.version.cuda and architectures else "",
         "includes": {str(path): headers(path) for path in sorted(site.glob("nvidia/*/include"))},
     }
@@ -83,7 +83,7 @@ def headers(folder: Path) -> list[str]:
 
 
 def _archs(torch: t.Any) -> str:
-    """Return what PyTorch holds code for; its public function says nothing where there is no GPU."""
+    """Return the architectures that PyTorch has code for; its public function returns none where there is no GPU."""
     try:
         return torch._C._cuda_getArchFlags() or ""
     except Exception:
@@ -95,7 +95,7 @@ def _table(extension: t.Any) -> t.Mapping[str, t.Any]:
 
 
 def _refused(extension: t.Any, architectures: str) -> str:
-    """Return what PyTorch's own build code says against a list of architectures."""
+    """Return the error of PyTorch's own build code for a list of architectures, empty without one."""
     os.environ["TORCH_CUDA_ARCH_LIST"] = architectures
     try:
         extension._get_cuda_arch_flags()
@@ -107,7 +107,7 @@ def _refused(extension: t.Any, architectures: str) -> str:
 
 
 def host(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Read the toolkit, the compiler, and the room for a build."""
+    """Return the facts of toolkit, compiler, free space, CPUs and memory."""
     home = toolkit(request["cuda_home"])
     nvcc = f"{home}/bin/nvcc"
     compiler = request["compiler"] or os.environ.get("CXX") or "c++"
@@ -116,13 +116,13 @@ def host(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         "host": platform.node(),
         "cuda_home": home,
         "cuda_headers": headers(Path(home, "include")),
-        "nvcc": said(nvcc, "--version"),
-        "codes": said(nvcc, "--list-gpu-code"),
+        "nvcc": output_of(nvcc, "--version"),
+        "codes": output_of(nvcc, "--list-gpu-code"),
         "compiler": shutil.which(compiler) or "",
         "compiler_path": compiler,
-        "compiler_name": said(compiler, "--version"),
-        "compiler_version": said(compiler, "-dumpfullversion", "-dumpversion"),
-        "ninja": said(ninja, "--version").strip() if ninja else "",
+        "compiler_name": output_of(compiler, "--version"),
+        "compiler_version": output_of(compiler, "-dumpfullversion", "-dumpversion"),
+        "ninja": output_of(ninja, "--version").strip() if ninja else "",
         "free": free(request["build_dir"]),
         "cpus": len(os.sched_getaffinity(0)),
         "memory": memory(),
@@ -133,16 +133,16 @@ def toolkit(home: str) -> str:
     """Return the directory of a toolkit: the given one, the usual one, that of the nvcc on the path."""
     if home or Path("/usr/local/cuda/bin/nvcc").is_file():
         return home or "/usr/local/cuda"
-    found = shutil.which("nvcc")
-    return str(Path(found).resolve().parents[1]) if found else "/usr/local/cuda"
+    nvcc = shutil.which("nvcc")
+    return str(Path(nvcc).resolve().parents[1]) if nvcc else "/usr/local/cuda"
 
 
 def free(path: str) -> int | None:
     """Return the bytes that are free where a directory is, or will be."""
-    place = Path(path)
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    return shutil.disk_usage(place).free
+    directory = Path(path)
+    while not directory.exists() and directory != directory.parent:
+        directory = directory.parent
+    return shutil.disk_usage(directory).free
 
 
 def memory() -> int:
@@ -157,10 +157,10 @@ def memory() -> int:
 
 def main() -> None:
     request = json.loads(sys.argv[1])
-    found = {**python(), **pytorch(request["architectures"])}
+    facts = {**python(), **pytorch(request["architectures"])}
     if not request["torch_only"]:
-        found.update(host(request))
-    sys.stdout.write(f"\n{MARK}{json.dumps(found)}\n")
+        facts.update(host(request))
+    sys.stdout.write(f"\n{MARK}{json.dumps(facts)}\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prove a build of Apex: private, stdlib and torch only.
+"""Prove a build of Apex: standard library and torch only.
 
 This very file is given to ``python -`` with the wheel's content on its path, through srun on another node when there is
 one with a GPU, so it may import nothing of the collection. Every extension's modules are imported by name; what they
@@ -29,20 +29,20 @@ GRADIENT = (1e-3, 1e-4)
 
 
 def excess(ours: Numbers, theirs: Numbers, tolerance: tuple[float, float]) -> float:
-    """Return the largest difference in units of what is allowed: up to 1 is good, not a number infinitely bad."""
+    """Return the largest difference in units of the allowed one: up to 1 passes; infinity for values not finite."""
     if len(ours) != len(theirs) or not ours:
         return math.inf
     relative, absolute = tolerance
-    found = 0.0
-    for one, other in zip(ours, theirs):
-        allowed = absolute + relative * abs(other)
-        off = abs(one - other) / allowed
-        found = max(found, off) if math.isfinite(off) else math.inf
-    return found
+    largest = 0.0
+    for ours_value, theirs_value in zip(ours, theirs):
+        allowed = absolute + relative * abs(theirs_value)
+        off = abs(ours_value - theirs_value) / allowed
+        largest = max(largest, off) if math.isfinite(off) else math.inf
+    return largest
 
 
 def load(names: t.Sequence[str], optional: t.Sequence[str]) -> dict[str, t.Any]:
-    """Import modules by name; one that a release makes under conditions of its own may be absent, but not broken."""
+    """Import modules by name; an optional one may be absent, but not broken."""
     imported, failed, absent = [], {}, []
     for name in (*names, *optional):
         if name in optional and importlib.util.find_spec(name) is None:
@@ -62,11 +62,11 @@ def flatten(torch: t.Any) -> float:
     parts = [torch.arange(6.0).reshape(2, 3), torch.ones(5), torch.full((1, 1), -2.5)]
     flat = native.flatten(parts)
     again = native.unflatten(flat, parts)
-    if [one.shape for one in again] != [one.shape for one in parts]:
+    if [tensor.shape for tensor in again] != [tensor.shape for tensor in parts]:
         return math.inf
-    wanted = [number for one in parts for number in one.flatten().tolist()]
-    back = [number for one in again for number in one.flatten().tolist()]
-    return max(excess(flat.tolist(), wanted, (0.0, 1e-12)), excess(back, wanted, (0.0, 1e-12)))
+    expected = [number for tensor in parts for number in tensor.flatten().tolist()]
+    restored = [number for tensor in again for number in tensor.flatten().tolist()]
+    return max(excess(flat.tolist(), expected, (0.0, 1e-12)), excess(restored, expected, (0.0, 1e-12)))
 
 
 def fused_adam(torch: t.Any, device: str = "cuda") -> float:
@@ -74,7 +74,7 @@ def fused_adam(torch: t.Any, device: str = "cuda") -> float:
     fused = importlib.import_module("apex.optimizers").FusedAdam
     torch.manual_seed(7)
     start = [torch.randn(shape, device=device) for shape in ((33,), (257, 65), (1,))]
-    pairs = [[torch.nn.Parameter(one.clone()) for one in start] for dummy in range(2)]
+    pairs = [[torch.nn.Parameter(tensor.clone()) for tensor in start] for dummy in range(2)]
     options = {"lr": 1e-2, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
     steppers = [fused(pairs[0], **options), torch.optim.AdamW(pairs[1], **options)]
     for dummy in range(5):
@@ -99,19 +99,19 @@ def fused_layer_norm(torch: t.Any, device: str = "cuda") -> float:
             layer.weight.copy_(weight)
             layer.bias.copy_(bias)
     source = torch.randn(37, width, device=device)
-    given = [source.clone().requires_grad_(True) for dummy in layers]
-    made = [layer(one) for layer, one in zip(layers, given)]
+    inputs = [source.clone().requires_grad_(True) for dummy in layers]
+    outputs = [layer(tensor) for layer, tensor in zip(layers, inputs)]
     pull = torch.randn_like(source)
-    for one in made:
-        one.backward(pull)
-    found = [excess(_numbers(made[:1]), _numbers(made[1:]), FORWARD)]
-    gradients = [[one.grad, layer.weight.grad, layer.bias.grad] for one, layer in zip(given, layers)]
-    found += [excess(_numbers([ours]), _numbers([theirs]), GRADIENT) for ours, theirs in zip(*gradients)]
-    return max(found)
+    for tensor in outputs:
+        tensor.backward(pull)
+    differences = [excess(_numbers(outputs[:1]), _numbers(outputs[1:]), FORWARD)]
+    gradients = [[tensor.grad, layer.weight.grad, layer.bias.grad] for tensor, layer in zip(inputs, layers)]
+    differences += [excess(_numbers([ours]), _numbers([theirs]), GRADIENT) for ours, theirs in zip(*gradients)]
+    return max(differences)
 
 
 def _numbers(tensors: t.Iterable[t.Any]) -> list[float]:
-    return [number for one in tensors for number in one.detach().flatten().tolist()]
+    return [number for tensor in tensors for number in tensor.detach().flatten().tolist()]
 
 
 CHECKS: t.Mapping[str, tuple[str, bool, t.Callable[[t.Any], float]]] = {
@@ -122,24 +122,24 @@ CHECKS: t.Mapping[str, tuple[str, bool, t.Callable[[t.Any], float]]] = {
 
 
 def compute(torch: t.Any, imported: t.Collection[str], gpu: bool) -> dict[str, float | str]:
-    """Return how far each computation is off, or why it could not be made."""
-    found: dict[str, float | str] = {}
+    """Return the deviation of each computation in units of the allowed one, or why it could not be made."""
+    results: dict[str, float | str] = {}
     for name, (module, needs_gpu, check) in CHECKS.items():
         if module in imported and (gpu or not needs_gpu):
             try:
-                found[name] = check(torch)
+                results[name] = check(torch)
             except Exception as exc:
-                found[name] = f"{type(exc).__name__}: {exc}"
-    return found
+                results[name] = f"{type(exc).__name__}: {exc}"
+    return results
 
 
 def main() -> None:
     request = json.loads(sys.argv[1])
     torch = importlib.import_module("torch")
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    found = load(["apex", *request["modules"]], request["maybe"])
-    found["computed"] = compute(torch, found["imported"], gpu is not None)
-    sys.stdout.write(f"\n{MARK}{json.dumps({**found, 'gpu': gpu})}\n")
+    proof = load(["apex", *request["modules"]], request["maybe"])
+    proof["computed"] = compute(torch, proof["imported"], gpu is not None)
+    sys.stdout.write(f"\n{MARK}{json.dumps({**proof, 'gpu': gpu})}\n")
 
 
 if __name__ == "__main__":

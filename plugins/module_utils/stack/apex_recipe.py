@@ -14,7 +14,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import identity
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_probe import HEADERS, MARK
 
-# What a release of Apex can build, read in its setup.py without running it: no I/O, no AnsibleModule, private.
+# What a release of Apex can build, read in its setup.py without running it.
 
 
 VERSION_CHECK = "check_cuda_torch_binary_vs_bare_metal"
@@ -23,11 +23,11 @@ _KINDS = {"CppExtension": False, "CUDAExtension": True}
 
 
 class ApexError(ValueError):
-    """Apex cannot be built as asked; the text is fit for the user."""
+    """Apex cannot be built as requested; the text is fit for the user."""
 
 
 class Extension(t.NamedTuple):
-    """One thing to ask for. ``maybe`` are modules that the release makes only where a condition of its own holds."""
+    """An extension. ``maybe`` are modules that the release makes only where a condition of its own holds."""
 
     name: str
     modules: t.Sequence[str]
@@ -48,8 +48,8 @@ class Release(t.NamedTuple):
 def read(text: str) -> Release:
     tree = _parse(text)
     blocks = [(_option(node.test), node) for node in tree.body if isinstance(node, ast.If)]
-    found = {option[2:]: _extension(option[2:], node) for option, node in blocks if option}
-    extensions = {name: one for name, one in found.items() if one.modules or one.maybe}
+    options = {option[2:]: _extension(option[2:], node) for option, node in blocks if option}
+    extensions = {name: extension for name, extension in options.items() if extension.modules or extension.maybe}
     if "cpp_ext" not in extensions:
         raise ApexError("its setup.py names no extension cpp_ext, so this is no release of Apex that is known here")
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -58,22 +58,22 @@ def read(text: str) -> Release:
 
 
 def choose(release: Release, names: t.Iterable[str]) -> list[Extension]:
-    """Return the extensions that are asked for; raises with all that this release has when it lacks one."""
-    wanted = sorted(set(names))
-    unknown = [name for name in wanted if name not in release.extensions]
+    """Return the requested extensions; raises with the names of all extensions when this release lacks one."""
+    requested = sorted(set(names))
+    unknown = [name for name in requested if name not in release.extensions]
     if unknown:
         has = ", ".join(sorted(release.extensions))
         raise ApexError(f"this release of Apex has no extension {', '.join(unknown)}; it has {has}")
-    return [release.extensions[name] for name in wanted]
+    return [release.extensions[name] for name in requested]
 
 
 def without_version_check(text: str) -> str:
-    """Return setup.py with the check of CUDA versions passed over: what its message tells users to do by hand."""
+    """Return setup.py without its check of CUDA versions, the edit that its message recommends to users."""
     return _leave_early(text, VERSION_CHECK, "return  # allow_cuda_mismatch")
 
 
 def without_toolkit(text: str) -> str:
-    """Return setup.py that asks no nvcc for its version: since 2022 all releases do, whatever is built."""
+    """Return setup.py that does not run nvcc: since 2022 all releases run it for its version, whatever is built."""
     return _leave_early(text, ASK_NVCC, 'return "", None  # nothing here is compiled by nvcc')
 
 
@@ -95,13 +95,17 @@ def _parse(text: str) -> ast.Module:
 
 
 def _option(test: ast.expr) -> str:
-    """Return the one option that an ``if`` asks for; a test of several is no block of an extension."""
+    """Return the one option that an ``if`` tests; a test of several is not the block of an extension."""
     options = {text for text in _texts(test) if text.startswith("--")}
     return options.pop() if len(options) == 1 else ""
 
 
 def _texts(node: ast.AST) -> list[str]:
-    return [one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return [
+        constant.value
+        for constant in ast.walk(node)
+        if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+    ]
 
 
 def _called(node: ast.expr) -> str:
@@ -109,30 +113,30 @@ def _called(node: ast.expr) -> str:
 
 
 def _extension(name: str, block: ast.If) -> Extension:
-    made = [found for statement in block.body for found in _made(statement, True)]
+    modules = [entry for statement in block.body for entry in _extension_modules(statement, True)]
     return Extension(
         name,
-        [module for module, dummy, always in made if always],
-        [module for module, dummy, always in made if not always],
+        [module for module, dummy, always in modules if always],
+        [module for module, dummy, always in modules if not always],
         sorted({path for node in ast.walk(block) for path in _submodules(node)}),
-        any(cuda for dummy, cuda, dummy2 in made),
+        any(cuda for dummy, cuda, dummy2 in modules),
     )
 
 
-def _made(node: ast.AST, always: bool) -> t.Iterator[tuple[str, bool, bool]]:
+def _extension_modules(node: ast.AST, always: bool) -> t.Iterator[tuple[str, bool, bool]]:
     """Yield each extension module, whether nvcc compiles it, and whether it is made without a condition."""
     if isinstance(node, ast.If):
         # "if there is no nvcc: raise, else: go on" is no condition: the build does not go on without.
-        stops = bool(node.orelse) and all(isinstance(one, ast.Raise) for one in node.body)
-        for one in [*node.body, *node.orelse]:
-            yield from _made(one, always and stops)
+        stops = bool(node.orelse) and all(isinstance(child_node, ast.Raise) for child_node in node.body)
+        for child_node in [*node.body, *node.orelse]:
+            yield from _extension_modules(child_node, always and stops)
         return
     if isinstance(node, ast.Call) and _called(node) in _KINDS:
-        named = [one.value for one in node.keywords if one.arg == "name"] or node.args[:1]
-        for module in [text for one in named for text in _texts(one)][:1]:
+        named = [child_node.value for child_node in node.keywords if child_node.arg == "name"] or node.args[:1]
+        for module in [text for child_node in named for text in _texts(child_node)][:1]:
             yield module, _KINDS[_called(node)], always
     for child in ast.iter_child_nodes(node):
-        yield from _made(child, always)
+        yield from _extension_modules(child, always)
 
 
 def _submodules(node: ast.AST) -> list[str]:
@@ -152,7 +156,7 @@ def _variables(tree: ast.Module) -> dict[str, str]:
     return {}
 
 
-# What apex_probe read on a host, in terms of a build of Apex: no I/O, no AnsibleModule, private.
+# What apex_probe read on a host.
 
 
 Json = t.Dict[str, t.Any]
@@ -162,24 +166,24 @@ _ARCHITECTURE = re.compile(r"(\d+\.\d)([af]?)(\+PTX)?")
 
 
 def parse(output: str, python: str, problem: str) -> Json:
-    """Return what the probe printed; everything else that Python and srun print is passed over."""
+    """Return the facts that the probe printed; other lines of Python and srun are ignored."""
     lines = [line[len(MARK) :] for line in output.splitlines() if line.startswith(MARK)]
     try:
-        found = json.loads(lines[-1]) if lines else None
+        facts = json.loads(lines[-1]) if lines else None
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        facts = None
+    if not isinstance(facts, dict):
         raise ApexError(f"nothing was changed. {python} cannot tell what it offers: {problem or 'no answer'}")
-    return found
+    return facts
 
 
-def architectures(asked: t.Iterable[t.Any]) -> list[str]:
+def architectures(requested: t.Iterable[t.Any]) -> list[str]:
     """Return compute capabilities as PyTorch writes them, each once and in order."""
-    found = [str(item).strip() for item in asked]
-    wrong = [one for one in found if not _ARCHITECTURE.fullmatch(one)]
+    names = [str(entry).strip() for entry in requested]
+    wrong = [name for name in names if not _ARCHITECTURE.fullmatch(name)]
     if wrong:
         raise ApexError(f"architecture {wrong[0]!r} is no compute capability such as 8.0, 9.0a or 8.0+PTX")
-    return sorted(set(found), key=lambda one: (number(one), one))
+    return sorted(set(names), key=lambda name: (number(name), name))
 
 
 def number(architecture: str) -> int:
@@ -204,13 +208,13 @@ def nvcc_release(facts: Json) -> str:
 
 
 def compiler(facts: Json) -> tuple[str, str]:
-    """Return what the C++ compiler is and its version."""
+    """Return kind and version of the C++ compiler."""
     version = (facts.get("compiler_version") or "").strip()
     return "clang" if "clang version" in (facts.get("compiler_name") or "") else "g++", version
 
 
 def missing_tools(facts: Json) -> list[str]:
-    """Return what a build needs and the environment lacks; setuptools packs wheels itself since 70.1."""
+    """Return the tools that a build needs and the environment lacks; setuptools packs wheels itself since 70.1."""
     has: t.Mapping[str, str | None] = facts["tools"]
     packs = parts(has["setuptools"] or "0") >= (70, 1)
     absent = [name for name in _TOOLS if has[name] is None and not (name == "wheel" and packs)]
@@ -229,7 +233,7 @@ def jobs(facts: Json, memory_per_job: int, most: int | None) -> int:
     return max(1, min(facts["cpus"], fit, most or facts["cpus"]))
 
 
-# How a wheel of Apex is built, and all that decides what it is: no I/O, no AnsibleModule, private.
+# How a wheel is built, and what decides its content.
 
 
 # Raised when the commands below change in a way that makes another wheel.
@@ -255,7 +259,7 @@ class ApexBuild(t.NamedTuple):
 
 
 def inputs(params: t.Mapping[str, t.Any], facts: Json) -> Json:
-    """Return all that decides what a build makes; None stands for what has not been asked of a host yet."""
+    """Return everything that decides the result of a build; None for what was not read of the host yet."""
     known = "compiler" in facts
     cuda = any(name != "cpp_ext" for name in params["extensions"])
     return {
@@ -276,31 +280,35 @@ def inputs(params: t.Mapping[str, t.Any], facts: Json) -> Json:
     }
 
 
-def same(wanted: t.Mapping[str, t.Any], built: t.Mapping[str, t.Any]) -> bool:
-    """Return whether a wheel is the wanted one, as far as it is known: a login node may have no toolkit."""
-    return set(wanted) == set(built) and all(value is None or value == built[key] for key, value in wanted.items())
+def same(requested: t.Mapping[str, t.Any], built: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a wheel is the requested one, as far as is known: a login node may have no toolkit."""
+    return set(requested) == set(built) and all(
+        value is None or value == built[key] for key, value in requested.items()
+    )
 
 
-def digest(wanted: t.Mapping[str, t.Any]) -> str:
-    return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]
+def digest(inputs: t.Mapping[str, t.Any]) -> str:
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def prefix(through: str, options: t.Mapping[str, t.Any], name: str) -> list[str]:
-    """Return what starts a program where it is to run; underscores in the names of srun's options stand for dashes."""
+    """Return the srun command that starts a program on a node, empty for this host; underscores stand for dashes."""
     if through == "local":
         return []
     wrong = [key for key in options if not _LONG.fullmatch(str(key))]
     if wrong:
         raise ApexError(f"{wrong[0]!r} is no long option of srun")
-    given = {str(key).replace("_", "-"): value for key, value in options.items()}
-    merged = {"job-name": name, "nodes": 1, "ntasks": 1, **given}
-    words = [f"--{key}" if value is True else f"--{key}={value}" for key, value in merged.items() if value is not False]
-    return ["srun", *words]
+    named = {str(key).replace("_", "-"): value for key, value in options.items()}
+    merged = {"job-name": name, "nodes": 1, "ntasks": 1, **named}
+    arguments = [
+        f"--{key}" if value is True else f"--{key}={value}" for key, value in merged.items() if value is not False
+    ]
+    return ["srun", *arguments]
 
 
-def missing_sources(extensions: t.Iterable[Extension], given: t.Mapping[str, t.Any]) -> str:
-    """Say which extensions need what the source does not carry; empty when nothing is missing."""
-    absent = [(one.name, path) for one in extensions for path in one.submodules if path not in given]
+def missing_sources(extensions: t.Iterable[Extension], pinned: t.Mapping[str, t.Any]) -> str:
+    """Say which extensions need submodules that are not given; empty when none is missing."""
+    absent = [(extension.name, path) for extension in extensions for path in extension.submodules if path not in pinned]
     named = ", ".join(f"{name} needs {path}" for name, path in absent)
     return named and (
         f"{named}: a git submodule, which an archive of Apex's source does not hold and a build without network cannot "
@@ -311,9 +319,9 @@ def missing_sources(extensions: t.Iterable[Extension], given: t.Mapping[str, t.A
 def variables(build: ApexBuild) -> dict[str, str]:
     """Return the environment of the build; the names of Apex's own variables come from the release."""
     params, facts, scratch = build.params, build.facts, build.scratch
-    asked = {one.name for one in build.extensions}
+    requested = {extension.name for extension in build.extensions}
     folders = [f"{scratch}/tools/bin", f"{facts['cuda_home']}/bin", params["python"].rpartition("/")[0], build.path]
-    found = {
+    settings = {
         "PATH": ":".join(folders),
         "PYTHONPATH": f"{scratch}/tools",
         "PYTHONNOUSERSITE": "1",
@@ -330,9 +338,9 @@ def variables(build: ApexBuild) -> dict[str, str]:
         "CPATH": ":".join(includes(facts)),
         **compilers(params["compiler"] or ""),
         "APEX_ALL_CONTRIB_EXT": "0",
-        **{variable: str(int(name in asked)) for name, variable in build.release.variables.items()},
+        **{variable: str(int(name in requested)) for name, variable in build.release.variables.items()},
     }
-    return {**found, **{key: str(value) for key, value in params["environment"].items()}}
+    return {**settings, **{key: str(value) for key, value in params["environment"].items()}}
 
 
 def compilers(given: str) -> dict[str, str]:
@@ -354,22 +362,22 @@ def command(build: ApexBuild, start: t.Sequence[str]) -> list[str]:
 def _options(extensions: t.Sequence[Extension], pip: str) -> list[str]:
     version = tuple(int(part) for part in re.findall(r"\d+", pip)[:2])
     if version >= _SETTINGS:
-        return ["--use-pep517", *(f"--config-settings=--build-option=--{one.name}" for one in extensions)]
-    return ["--no-use-pep517", *(f"--global-option=--{one.name}" for one in extensions)]
+        return ["--use-pep517", *(f"--config-settings=--build-option=--{extension.name}" for extension in extensions)]
+    return ["--no-use-pep517", *(f"--global-option=--{extension.name}" for extension in extensions)]
 
 
 def edit(text: str, release: Release, extensions: t.Sequence[Extension], allow_mismatch: bool) -> tuple[str, str]:
     """Return setup.py as it is built, and what was changed in it; mostly nothing is."""
-    if not any(one.cuda for one in extensions):
+    if not any(extension.cuda for extension in extensions):
         return (without_toolkit(text), "setup.py asks no nvcc") if release.asks_nvcc else (text, "")
     return (without_version_check(text), "setup.py compares no CUDA versions") if allow_mismatch else (text, "")
 
 
-# Whether Apex can be built on a host for its PyTorch: no I/O, no AnsibleModule, private.
+# Whether Apex can be built on a host for its PyTorch.
 
 
 class ApexRequest(t.NamedTuple):
-    """What is asked of a build; ``disk`` is in MiB, ``tools`` whether missing ones are provided."""
+    """What is requested of a build; ``disk`` is in MiB, ``tools`` says whether missing ones are provided."""
 
     python: str
     cuda: bool
@@ -380,29 +388,29 @@ class ApexRequest(t.NamedTuple):
     build_dir: str
 
 
-def problems(facts: Json, wish: ApexRequest) -> list[str]:
-    """Return all that stands against a build, each with what can be done."""
+def problems(facts: Json, request: ApexRequest) -> list[str]:
+    """Return every reason against a build, each with what can be done."""
     if not facts.get("torch"):
         why = facts.get("torch_error", "")
-        return [f"{wish.python} cannot import torch ({why}); give the python of an environment with PyTorch"]
-    if wish.cuda and not facts["cuda"]:
+        return [f"{request.python} cannot import torch ({why}); give the python of an environment with PyTorch"]
+    if request.cuda and not facts["cuda"]:
         return [f"PyTorch {facts['torch']} is built without CUDA: of Apex only cpp_ext can be built for it"]
-    if "compiler" not in facts:  # a node that Slurm chooses has not been asked yet
+    if "compiler" not in facts:  # a node that Slurm chooses was not read yet
         return []
-    return [*(_cuda(facts, wish) if wish.cuda else []), *_compiler(facts, wish.cuda), *_room(facts, wish)]
+    return [*(_cuda(facts, request) if request.cuda else []), *_compiler(facts, request.cuda), *_room(facts, request)]
 
 
-def _cuda(facts: Json, wish: ApexRequest) -> list[str]:
+def _cuda(facts: Json, request: ApexRequest) -> list[str]:
     home, release = facts["cuda_home"], nvcc_release(facts)
     if not release:
-        way = f"give cuda_home, a toolkit of CUDA {facts['cuda']}"
-        return [f"the CUDA compiler {home}/bin/nvcc is missing or cannot be run on {facts['host']}; {way}"]
-    found = [*_versions(facts, release, wish.allow_mismatch), *_targets(facts, wish.architectures, release)]
+        advice = f"give cuda_home, a toolkit of CUDA {facts['cuda']}"
+        return [f"the CUDA compiler {home}/bin/nvcc is missing or cannot be run on {facts['host']}; {advice}"]
+    faults = [*_versions(facts, release, request.allow_mismatch), *_targets(facts, request.architectures, release)]
     has = set(facts["cuda_headers"]).union(*facts["includes"].values())
     absent = [name for name in HEADERS if name not in has]
     if absent:
-        found.append(f"{', '.join(absent)} missing in {home}/include and beside PyTorch: install CUDA's libraries-dev")
-    return found
+        faults.append(f"{', '.join(absent)} missing in {home}/include and beside PyTorch: install CUDA's libraries-dev")
+    return faults
 
 
 def _versions(facts: Json, release: str, allowed: bool) -> list[str]:
@@ -411,38 +419,40 @@ def _versions(facts: Json, release: str, allowed: bool) -> list[str]:
     if parts(release)[:2] == parts(built)[:2]:
         return []
     both = f"nvcc in {facts['cuda_home']} is CUDA {release}, PyTorch {facts['torch']} is built with CUDA {built}"
-    way = f"give cuda_home, a toolkit of CUDA {built}, or an environment whose PyTorch is built with CUDA {release}"
+    advice = f"give cuda_home, a toolkit of CUDA {built}, or an environment whose PyTorch is built with CUDA {release}"
     if parts(release)[0] != parts(built)[0]:
-        return [f"{both}: another major version, which PyTorch itself refuses to compile with; {way}"]
+        return [f"{both}: another major version, which PyTorch itself refuses to compile with; {advice}"]
     if allowed:
         return []
     rule = "Apex's setup.py compares both as MAJOR.MINOR and stops when they differ"
-    return [f"{both}: {rule}; {way}, or set allow_cuda_mismatch, at your own risk: only the minor versions differ"]
+    return [f"{both}: {rule}; {advice}, or set allow_cuda_mismatch, at your own risk: only the minor versions differ"]
 
 
-def _targets(facts: Json, wanted: t.Sequence[str], release: str) -> list[str]:
-    if not wanted:
+def _targets(facts: Json, requested: t.Sequence[str], release: str) -> list[str]:
+    if not requested:
         return ["no architectures are given: name the compute capabilities of the cluster's GPUs, such as 8.0"]
-    found = []
+    faults = []
     if facts["refused"]:
-        found.append(f"PyTorch {facts['torch']} does not build for {', '.join(wanted)}: {facts['refused']}")
+        faults.append(f"PyTorch {facts['torch']} does not build for {', '.join(requested)}: {facts['refused']}")
     codes = set(re.findall(r"\bsm_(\d+)", facts["codes"]))
-    unknown = [one for one in wanted if codes and str(number(one)) not in codes]
+    unknown = [architecture for architecture in requested if codes and str(number(architecture)) not in codes]
     if unknown:
         known = ", ".join(f"{int(code) // 10}.{int(code) % 10}" for code in sorted(codes, key=int))
-        found.append(f"CUDA {release} does not compile for {', '.join(unknown)} (it does for {known})")
-    useless = [one for one in wanted if facts["archs"] and not _runs(number(one), facts["archs"])]
+        faults.append(f"CUDA {release} does not compile for {', '.join(unknown)} (it does for {known})")
+    useless = [
+        architecture for architecture in requested if facts["archs"] and not _runs(number(architecture), facts["archs"])
+    ]
     if useless:
-        found.append(f"PyTorch {facts['torch']} has no code for {', '.join(useless)}, only {facts['archs']}")
-    return found
+        faults.append(f"PyTorch {facts['torch']} has no code for {', '.join(useless)}, only {facts['archs']}")
+    return faults
 
 
-def _runs(wanted: int, archs: str) -> bool:
+def _runs(requested: int, archs: str) -> bool:
     """Return whether code for some architectures runs on a GPU: same major and not newer, or PTX that is not newer."""
     codes = [int(code) for code in re.findall(r"\bsm_(\d+)", archs)]
     portable = [int(code) for code in re.findall(r"\bcompute_(\d+)", archs)]
-    near = any(code // 10 == wanted // 10 and code <= wanted for code in codes)
-    return near or any(one <= wanted for one in portable)
+    near = any(code // 10 == requested // 10 and code <= requested for code in codes)
+    return near or any(portable_code <= requested for portable_code in portable)
 
 
 def _compiler(facts: Json, cuda: bool) -> list[str]:
@@ -469,17 +479,19 @@ def _compiler(facts: Json, cuda: bool) -> list[str]:
     return []
 
 
-def _room(facts: Json, wish: ApexRequest) -> list[str]:
-    found = []
+def _room(facts: Json, request: ApexRequest) -> list[str]:
+    faults = []
     if not facts["headers"]:
-        found.append(f"Python.h is missing in {facts['include']}: install Python's headers (package python3-dev)")
-    if facts["free"] < wish.disk << 20:
+        faults.append(f"Python.h is missing in {facts['include']}: install Python's headers (package python3-dev)")
+    if facts["free"] < request.disk << 20:
         free = facts["free"] >> 20
-        found.append(f"{wish.build_dir} on {facts['host']} has {free} MiB free, not {wish.disk} (disk); give build_dir")
+        faults.append(
+            f"{request.build_dir} on {facts['host']} has {free} MiB free, not {request.disk} (disk); give build_dir"
+        )
     absent = missing_tools(facts)
-    if absent and not wish.tools:
-        found.append(f"{', '.join(absent)} missing in the environment: give tools, a directory with their wheels")
-    return found
+    if absent and not request.tools:
+        faults.append(f"{', '.join(absent)} missing in the environment: give tools, a directory with their wheels")
+    return faults
 
 
 def _text(version: t.Sequence[int]) -> str:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which build of PyTorch a driver and its GPUs can run: no I/O, no AnsibleModule, private.
+"""Which build of PyTorch a driver and its GPUs can run. No I/O.
 
 Minimum drivers on Linux: CUDA Toolkit release notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor
 Version Compatibility" (one per major) and "CUDA Toolkit and Corresponding Driver Versions" (one per release, of its
@@ -29,13 +29,13 @@ AUTO = "auto"
 
 
 class EnvironmentRefused(ValueError):
-    """An environment cannot be had as asked; the text is fit for the user."""
+    """An environment cannot be made as requested; the text is fit for the user."""
 
 
 class CudaBuild(t.NamedTuple):
-    """PyTorch as one lock file holds it; ``cuda`` is empty for the processor, None when only the build will tell.
+    """PyTorch as one lock file holds it; ``cuda`` is empty for a build for CPUs, None when it is not known yet.
 
-    ``indexes`` are where it is found besides the usual places.
+    ``indexes`` are package indexes besides the usual ones.
     """
 
     name: str
@@ -54,89 +54,93 @@ class Driver(t.NamedTuple):
     cuda: str = ""
 
 
-def builds(given: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, CudaBuild]:
-    found = {}
-    for name, one in given.items():
-        unknown = set(one) - set(CudaBuild._fields)
-        if unknown or "lock" not in one:
-            said = f"has unknown {', '.join(sorted(unknown))}" if unknown else "has no lock"
-            raise EnvironmentRefused(f"build {name} {said}; known: {', '.join(CudaBuild._fields[1:])}")
-        found[name] = CudaBuild(**{**one, "name": name})
-    return found
+def builds(described: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, CudaBuild]:
+    known = {}
+    for name, fields in described.items():
+        unknown = set(fields) - set(CudaBuild._fields)
+        if unknown or "lock" not in fields:
+            fault = f"has unknown {', '.join(sorted(unknown))}" if unknown else "has no lock"
+            raise EnvironmentRefused(f"build {name} {fault}; known: {', '.join(CudaBuild._fields[1:])}")
+        known[name] = CudaBuild(**{**fields, "name": name})
+    return known
 
 
-def drivers(given: t.Iterable[t.Mapping[str, t.Any]]) -> list[Driver]:
+def drivers(answers: t.Iterable[t.Mapping[str, t.Any]]) -> list[Driver]:
     """Read drivers that are either described, or answers of nvidia-smi (``text``, see the module)."""
-    return [_answer(one) if "text" in one else _described(one) for one in given]
+    return [_answer(answer) if "text" in answer else _described(answer) for answer in answers]
 
 
-def _described(one: t.Mapping[str, t.Any]) -> Driver:
-    version = str(one.get("version") or "")
+def _described(fields: t.Mapping[str, t.Any]) -> Driver:
+    version = str(fields.get("version") or "")
     if not re.fullmatch(r"\d+(\.\d+)+", version):
-        raise EnvironmentRefused(f"a driver needs its version, such as 580.65.06; given: {dict(one)}")
-    capabilities = [str(item) for item in one.get("capabilities") or []]
-    return Driver(str(one.get("host") or "the given driver"), version, capabilities, str(one.get("cuda") or ""))
+        raise EnvironmentRefused(f"a driver needs its version, such as 580.65.06; given: {dict(fields)}")
+    capabilities = [str(capability) for capability in fields.get("capabilities") or []]
+    return Driver(str(fields.get("host") or "the given driver"), version, capabilities, str(fields.get("cuda") or ""))
 
 
-def _answer(one: t.Mapping[str, t.Any]) -> Driver:
-    text = str(one["text"])
-    found = re.findall(r"^\s*(\d+(?:\.\d+)+)[-\w]*\s*,\s*(\d+\.\d+)\s*$", text, re.MULTILINE)
-    if not found:
+def _answer(answer: t.Mapping[str, t.Any]) -> Driver:
+    text = str(answer["text"])
+    rows = re.findall(r"^\s*(\d+(?:\.\d+)+)[-\w]*\s*,\s*(\d+\.\d+)\s*$", text, re.MULTILINE)
+    if not rows:
         raise EnvironmentRefused(
-            f"the driver of {one.get('host')} is not known, nvidia-smi said: {text.strip()[:300] or 'nothing'}. "
+            f"the driver of {answer.get('host')} is not known, nvidia-smi said: {text.strip()[:300] or 'nothing'}. "
             "Repair it, say what nodes have (pytorch_drivers), or choose a build that needs none (pytorch_build: cpu)"
         )
-    return Driver(str(one.get("host")), found[0][0], sorted({capability for dummy, capability in found}))
+    return Driver(str(answer.get("host")), rows[0][0], sorted({capability for dummy, capability in rows}))
 
 
 def choose(
-    known: t.Mapping[str, CudaBuild], asked: str, seen: t.Sequence[Driver], python: str, machine: str
+    known: t.Mapping[str, CudaBuild], requested: str, observed: t.Sequence[Driver], python: str, machine: str
 ) -> tuple[CudaBuild, str]:
-    """Return the build to use and why; raises EnvironmentRefused with all that is against it."""
-    if asked != AUTO:
-        if asked not in known:
-            raise EnvironmentRefused(f"there is no build {asked}; known: {AUTO}, {', '.join(known)}")
-        _refuse(known[asked], against(known[asked], seen, python, machine), seen)
-        return known[asked], "asked for"
-    wanted = [one for one in known.values() if (one.cuda != "") == bool(seen)] or list(known.values())
-    fit = {one.name: against(one, seen, python, machine) for one in wanted}
-    good = [one for one in wanted if not fit[one.name]]
+    """Return the build to use and why; raises EnvironmentRefused with every reason against it."""
+    if requested != AUTO:
+        if requested not in known:
+            raise EnvironmentRefused(f"there is no build {requested}; known: {AUTO}, {', '.join(known)}")
+        _refuse(known[requested], against(known[requested], observed, python, machine), observed)
+        return known[requested], "asked for"
+    candidates = [build for build in known.values() if (build.cuda != "") == bool(observed)] or list(known.values())
+    fit = {build.name: against(build, observed, python, machine) for build in candidates}
+    good = [build for build in candidates if not fit[build.name]]
     if not good:
-        said = "; ".join(f"{name}: {', '.join(reasons)}" for name, reasons in fit.items())
-        raise EnvironmentRefused(f"no build fits {_who(seen)}. {said}. {_advice(seen)}")
-    if not seen:
+        faults = "; ".join(f"{name}: {', '.join(reasons)}" for name, reasons in fit.items())
+        raise EnvironmentRefused(f"no build fits {_driver_names(observed)}. {faults}. {_advice(observed)}")
+    if not observed:
         return good[0], "no GPU driver is known"
-    whole = [one for one in good if all(native(one, driver) for driver in seen)]
-    best = max(whole or good, key=lambda one: numbers(one.cuda or "0"))
+    whole = [build for build in good if all(native(build, driver) for driver in observed)]
+    best = max(whole or good, key=lambda build: numbers(build.cuda or "0"))
     how = "natively" if whole else "by minor version compatibility"
-    return best, f"the newest that {_who(seen)} runs {how}"
+    return best, f"the newest that {_driver_names(observed)} runs {how}"
 
 
-def against(build: CudaBuild, seen: t.Sequence[Driver], python: str, machine: str) -> list[str]:
-    """Return what is against a build here; empty when nothing is."""
-    found = []
+def against(build: CudaBuild, observed: t.Sequence[Driver], python: str, machine: str) -> list[str]:
+    """Return the reasons against a build on this host; empty without any."""
+    faults = []
     if build.pythons and python and python not in build.pythons:
-        found.append(f"it is locked for Python {', '.join(build.pythons)}, not {python}")
+        faults.append(f"it is locked for Python {', '.join(build.pythons)}, not {python}")
     if build.machines and machine not in build.machines:
-        found.append(f"it is locked for {', '.join(build.machines)}, not {machine}")
-    return found + [reason for driver in seen for reason in driver_problems(build.cuda, build.capabilities, driver)]
+        faults.append(f"it is locked for {', '.join(build.machines)}, not {machine}")
+    return faults + [
+        reason for driver in observed for reason in driver_problems(build.cuda, build.capabilities, driver)
+    ]
 
 
 def driver_problems(cuda: str | None, capabilities: t.Sequence[str], driver: Driver) -> list[str]:
     """Say why a driver or its GPUs cannot run code of a CUDA version that was compiled for some GPUs."""
     if not cuda:
         return []
-    found = []
+    faults = []
     least = MAJORS.get(numbers(cuda)[0], "")
     by_cuda = driver.cuda and numbers(driver.cuda)[0] >= numbers(cuda)[0]
     if not by_cuda and (not least or numbers(driver.version) < numbers(least)):
         need = f"driver {least} or newer" if least else "a driver that this collection does not know"
-        found.append(f"CUDA {cuda} needs {need}, {driver.host} has driver {driver.version}")
-    lacking = [one for one in driver.capabilities if capabilities and not covered(one, capabilities)]
+        faults.append(f"CUDA {cuda} needs {need}, {driver.host} has driver {driver.version}")
+    lacking = [
+        capability for capability in driver.capabilities if capabilities and not covered(capability, capabilities)
+    ]
     if lacking:
         holds = ", ".join(capabilities)
-        found.append(f"it has code for GPUs of compute capability {holds}, {driver.host} has {', '.join(lacking)}")
-    return found
+        faults.append(f"it has code for GPUs of compute capability {holds}, {driver.host} has {', '.join(lacking)}")
+    return faults
 
 
 def native(build: CudaBuild, driver: Driver) -> bool:
@@ -151,24 +155,24 @@ def native(build: CudaBuild, driver: Driver) -> bool:
 
 def covered(capability: str, compiled: t.Iterable[str]) -> bool:
     major, minor = numbers(capability)[:2]
-    return any(numbers(one)[0] == major and numbers(one)[1] <= minor for one in compiled)
+    return any(numbers(other)[0] == major and numbers(other)[1] <= minor for other in compiled)
 
 
 def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-def _refuse(build: CudaBuild, reasons: t.Sequence[str], seen: t.Sequence[Driver]) -> None:
+def _refuse(build: CudaBuild, reasons: t.Sequence[str], observed: t.Sequence[Driver]) -> None:
     if reasons:
-        raise EnvironmentRefused(f"build {build.name} cannot be used: {'; '.join(reasons)}. {_advice(seen)}")
+        raise EnvironmentRefused(f"build {build.name} cannot be used: {'; '.join(reasons)}. {_advice(observed)}")
 
 
-def _who(seen: t.Sequence[Driver]) -> str:
-    return " and ".join(sorted({f"driver {one.version}" for one in seen})) or "this host"
+def _driver_names(observed: t.Sequence[Driver]) -> str:
+    return " and ".join(sorted({f"driver {driver.version}" for driver in observed})) or "this host"
 
 
-def _advice(seen: t.Sequence[Driver]) -> str:
-    if not seen:
+def _advice(observed: t.Sequence[Driver]) -> str:
+    if not observed:
         return "Choose another pytorch_python or pytorch_build, or give a lock file of your own (pytorch_lock_file)"
     return (
         "Choose another pytorch_build, install a newer driver, or give a lock file of your own (pytorch_lock_file); "

@@ -24,13 +24,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_drive
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment_store import EnvironmentStore, Wheel
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import Interpreter
 
-# Make one environment: nothing of it stays unless it is whole and proved.
+# Making one environment: nothing of it stays unless it is complete and proved.
 
 
 Json = t.Dict[str, t.Any]
 
 
-class Order(t.NamedTuple):
+class InstallRequest(t.NamedTuple):
     """What to install and how; ``own_lock`` is the lock file of the installer itself."""
 
     kind: str
@@ -44,11 +44,15 @@ class Order(t.NamedTuple):
 
 
 def make(
-    store: EnvironmentStore, name: str, inputs: t.Mapping[str, t.Any], order: Order, prove: t.Callable[[], Json]
+    store: EnvironmentStore,
+    name: str,
+    inputs: t.Mapping[str, t.Any],
+    order: InstallRequest,
+    prove: t.Callable[[], Json],
 ) -> tuple[Json, Json]:
-    """Build and prove an environment, which counts from its manifest on; return that and the proof."""
+    """Build and prove an environment, which is complete once it has its manifest; return the manifest and the proof."""
     _verify(order.wheels)
-    _room(store, order)
+    _check_room(store, order)
     target = store.begin(name)
     work = tempfile.mkdtemp(prefix=".cache-", dir=store.envs)
     try:
@@ -68,12 +72,12 @@ def make(
 
 def _verify(wheels: t.Iterable[Wheel]) -> None:
     for wheel in wheels:
-        found = sha256(wheel.path)
-        if found != wheel.sha256:
-            raise EnvironmentRefused(f"{wheel.path} has sha256 {found}, asked for was {wheel.sha256}")
+        digest = sha256(wheel.path)
+        if digest != wheel.sha256:
+            raise EnvironmentRefused(f"{wheel.path} has sha256 {digest}, asked for was {wheel.sha256}")
 
 
-def _room(store: EnvironmentStore, order: Order) -> None:
+def _check_room(store: EnvironmentStore, order: InstallRequest) -> None:
     size = installer.unpacked_size(order.source.folders, [wheel.path for wheel in order.wheels])
     free = store.free()
     if size > free:
@@ -83,7 +87,7 @@ def _room(store: EnvironmentStore, order: Order) -> None:
         )
 
 
-def _fill(order: Order, target: str, work: str) -> float:
+def _fill(order: InstallRequest, target: str, work: str) -> float:
     if order.kind == "pip" and not order.python.venv:
         raise EnvironmentRefused(
             f"{order.python.command} has no venv or no ensurepip, which Debian and Ubuntu keep in the package "
@@ -91,24 +95,25 @@ def _fill(order: Order, target: str, work: str) -> float:
         )
     folders = order.source.folders
     pins = lock_files.pins("of the installer", order.own_lock) if order.own_lock else []
-    digests = {one.rpartition(":")[2] for pin in pins for one in pin.hashes}
+    digests = {digest.rpartition(":")[2] for pin in pins for digest in pin.hashes}
     program = installer.program(order.kind, order.program, folders, digests, work)
     files = [
-        _written(Path(work, f"lock{number}.txt"), text, folders) for number, (dummy, text) in enumerate(order.locks)
+        _write_lock_file(Path(work, f"lock{number}.txt"), text, folders)
+        for number, (dummy, text) in enumerate(order.locks)
     ]
     wheels = [wheel.path for wheel in order.wheels]
     commands = installer.steps(order.kind, program, order.python.command, target, files, wheels, order.source)
     return installer.perform(commands, installer.variables(order.kind, work, bool(folders)), order.timeout)
 
 
-def _written(path: Path, text: str, folders: t.Sequence[str]) -> str:
-    """Write a lock file down; conda's is rewritten for packages that lie here."""
-    here = lock_files.is_conda(text) and folders
-    path.write_text(lock_files.local(lock_files.packages(path.name, text), folders[0]) if here else text + "\n")
+def _write_lock_file(path: Path, text: str, folders: t.Sequence[str]) -> str:
+    """Write a lock file; a conda specification is rewritten for packages in a directory of this host."""
+    is_local = lock_files.is_conda(text) and folders
+    path.write_text(lock_files.local(lock_files.packages(path.name, text), folders[0]) if is_local else text + "\n")
     return str(path)
 
 
-# The module python_environment without Ansible: plan, build aside, prove, switch, prune.
+# The module python_environment: plan, build, prove, switch, prune.
 
 
 SPEC: dict[str, dict[str, t.Any]] = {
@@ -135,7 +140,7 @@ SPEC: dict[str, dict[str, t.Any]] = {
 
 
 class EnvironmentWorker:
-    """One run of the module; in check mode it only tells what it would do."""
+    """One run of the module; in check mode it only returns the plan."""
 
     def __init__(self, params: t.Mapping[str, t.Any], check: bool) -> None:
         self.params = params
@@ -144,22 +149,22 @@ class EnvironmentWorker:
             raise EnvironmentRefused(f"keep (pytorch_keep) is {params['keep']}, a number from 0 is needed")
         self.store = EnvironmentStore(params["path"])
         self.python = installer.find_interpreter(params["python"])
-        seen = cuda_driver.drivers(params["drivers"])
+        observed = cuda_driver.drivers(params["drivers"])
         known = cuda_driver.builds(params["builds"])
         version = "" if params["installer"] == "conda" else self.python.version
-        self.build, self.why = cuda_driver.choose(known, params["build"], seen, version, self.python.machine)
-        self.locks = environment_store.checked(self.build, params["extra_locks"], params["installer"])
+        self.build, self.why = cuda_driver.choose(known, params["build"], observed, version, self.python.machine)
+        self.locks = environment_store.checked_locks(self.build, params["extra_locks"], params["installer"])
         self.wheels = environment_store.wheels(params["wheels"])
         self.indexes = installer.public(params["indexes"] or self.build.indexes)
         self.inputs = environment_store.inputs(
             self.build, self.locks, self.wheels, params["installer"], self.python, self.indexes
         )
         self.name = environment_store.label(self.build, self.python, params["installer"], self.inputs)
-        self.want = environment_store.want(self.build, seen, params["imports"], self.locks)
+        self.proof_request = environment_store.proof_request(self.build, observed, params["imports"], self.locks)
         self.seconds: float | None = None
 
     def run(self) -> Json:
-        """Do what is to be done; return the module's result."""
+        """Carry out the steps that are due; return the module's result."""
         before = self.store.goal(self.params["link"])
         changed, dropped = self._due(), self._removable() if self.params["state"] == "current" else ([], {})
         if (changed or dropped[0]) and not self.check:
@@ -179,26 +184,26 @@ class EnvironmentWorker:
         }
 
     def _due(self) -> list[str]:
-        """Return what is to be done, by name."""
-        there = bool(self.store.manifest(self.name))
-        found = [] if there else ["build"]
+        """Return the names of the steps that are due."""
+        exists = bool(self.store.manifest(self.name))
+        steps = [] if exists else ["build"]
         if not installer.enough(
-            self._proofs(), "local" if self.params["proof"] != "none" else "none", self.want["imports"]
+            self._proofs(), "local" if self.params["proof"] != "none" else "none", self.proof_request["imports"]
         ):
-            found.append("prove")
+            steps.append("prove")
         if self.params["state"] == "current":
             if self.store.goal(self.params["link"]) != self.name:
-                found.append("switch")
+                steps.append("switch")
             if self.params["proved"] and self._proofs().get("slurm") != self.params["proved"]:
-                found.append("record")
-        return found + ["clean"] * bool(self.store.unfinished())
+                steps.append("record")
+        return steps + ["clean"] * bool(self.store.unfinished())
 
     def _proofs(self) -> Json:
         return t.cast(Json, self.store.state(self.name).get("proofs", {}))
 
     def _needs(self) -> Json:
-        """Return what a caller has to bring: packages for a build, a proof through Slurm before the switch."""
-        enough = installer.enough(self._proofs(), self.params["proof"], self.want["imports"])
+        """Return what the caller has to provide: packages for a build, a proof through Slurm before the switch."""
+        enough = installer.enough(self._proofs(), self.params["proof"], self.proof_request["imports"])
         return {
             "packages": not self.store.manifest(self.name),
             "proof": not enough and self.params["proof"] == "slurm",
@@ -206,7 +211,7 @@ class EnvironmentWorker:
 
     def _work(self) -> tuple[list[str], dict[str, str]]:
         self.store.clean()
-        # Whoever had the lock before may have made it.
+        # The run that held the lock before may have made it.
         if not self.store.manifest(self.name):
             self._make()
         if "prove" in self._due():
@@ -216,14 +221,14 @@ class EnvironmentWorker:
         if self.params["proved"]:
             self._record("slurm", self.params["proved"])
         self._switch()
-        gone, kept = self._removable()
-        for name in gone:
+        removed, kept = self._removable()
+        for name in removed:
             self.store.drop(name)
-        return gone, kept
+        return removed, kept
 
     def _make(self) -> None:
         params = self.params
-        order = Order(
+        order = InstallRequest(
             kind=params["installer"],
             program=params["installer_path"] or "",
             own_lock=params["installer_lock"] or "",
@@ -239,8 +244,8 @@ class EnvironmentWorker:
 
     def _prove(self) -> Json:
         target = str(self.store.target(self.name))
-        outcome = run(installer.argv(target, self.want["imports"]), self.params["timeout"])
-        return installer.accept(installer.read(outcome, "here"), self.want, False, "here")
+        outcome = run(installer.argv(target, self.proof_request["imports"]), self.params["timeout"])
+        return installer.accept(installer.read(outcome, "here"), self.proof_request, False, "here")
 
     def _record(self, where: str, facts: Json) -> None:
         self.store.remember(self.name, proofs={**self._proofs(), where: facts})
@@ -260,15 +265,15 @@ class EnvironmentWorker:
             self.store.remember(before, retired=time.time())
 
     def _removable(self) -> tuple[list[str], dict[str, str]]:
-        there = self.store.there()
+        environments = self.store.complete()
         linked = self.store.linked() | {self.name}
-        free = [one.name for one in there if one.name not in linked]
-        if len(there) <= self.params["keep"] or self.params["keep"] == 0 or not free:
+        free = [environment.name for environment in environments if environment.name not in linked]
+        if len(environments) <= self.params["keep"] or self.params["keep"] == 0 or not free:
             return environment_store.removable(
-                there, linked, environment_store.Use(), 0 if self.params["keep"] == 0 else len(there)
+                environments, linked, environment_store.Use(), 0 if self.params["keep"] == 0 else len(environments)
             )
         return environment_store.removable(
-            there, linked, environment_store.read(str(self.store.envs), free), self.params["keep"]
+            environments, linked, environment_store.read(str(self.store.envs), free), self.params["keep"]
         )
 
     def _described(self) -> Json:
@@ -283,6 +288,6 @@ class EnvironmentWorker:
             "facts": manifest.get("facts"),
             "seconds": self.seconds,
             "indexes": self.indexes,
-            "want": self.want,
+            "want": self.proof_request,
             "proofs": self._proofs(),
         }

@@ -24,7 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_drive
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import Interpreter
 
-# What an environment is made of, what its directory is called, and which old ones may go: no I/O, private.
+# What decides an environment, its directory's name, and which old ones may be removed.
 
 
 # Raised when the commands change in a way that makes other environments.
@@ -40,7 +40,7 @@ class Wheel(t.NamedTuple):
 
 
 class Environment(t.NamedTuple):
-    """One that is there. Times are seconds since the epoch; ``retired`` is None for one that no link has left yet."""
+    """A complete environment. Times are seconds since the epoch; ``retired`` is when a link left it, None before."""
 
     name: str
     made: float
@@ -58,85 +58,85 @@ class Use(t.NamedTuple):
     unknown: str = ""
 
 
-def wheels(given: t.Iterable[t.Mapping[str, t.Any]]) -> list[Wheel]:
-    found = []
-    for one in given:
-        path, digest = str(one.get("path") or ""), str(one.get("sha256") or "")
+def wheels(described: t.Iterable[t.Mapping[str, t.Any]]) -> list[Wheel]:
+    known = []
+    for fields in described:
+        path, digest = str(fields.get("path") or ""), str(fields.get("sha256") or "")
         if not path.endswith(".whl") or not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise EnvironmentRefused(f"a wheel needs path and sha256 (64 hexadecimal digits); given: {dict(one)}")
-        found.append(Wheel(path, digest))
-    return sorted(found, key=lambda wheel: wheel.path.rpartition("/")[2])
+            raise EnvironmentRefused(f"a wheel needs path and sha256 (64 hexadecimal digits); given: {dict(fields)}")
+        known.append(Wheel(path, digest))
+    return sorted(known, key=lambda wheel: wheel.path.rpartition("/")[2])
 
 
-def checked(build: CudaBuild, extra: t.Sequence[t.Mapping[str, str]], installer: str) -> list[tuple[str, str]]:
+def checked_locks(build: CudaBuild, extra: t.Sequence[t.Mapping[str, str]], installer: str) -> list[tuple[str, str]]:
     """Return lock files with their names in the order of installation; refuses one that the installer cannot read."""
-    found = [(build.name, build.lock), *((str(one["name"]), one["text"]) for one in extra)]
-    for name, text in found:
+    locks = [(build.name, build.lock), *((str(entry["name"]), entry["text"]) for entry in extra)]
+    for name, text in locks:
         conda = lock_files.is_conda(text)
         if conda != (installer == "conda") and not (conda is False and name != build.name):
             kind = "an explicit conda specification" if conda else "a requirements file"
             raise EnvironmentRefused(f"lock file {name} is {kind}, which the installer {installer} does not read")
         (lock_files.packages if conda else lock_files.pins)(name, text)
-    return found
+    return locks
 
 
 def inputs(
     build: CudaBuild,
     texts: t.Sequence[tuple[str, str]],
-    more: t.Sequence[Wheel],
+    wheels: t.Sequence[Wheel],
     installer: str,
     python: Interpreter,
     indexes: t.Sequence[str],
 ) -> dict[str, t.Any]:
-    """Return all that decides what an environment is; where files lie and secrets in URLs do not."""
+    """Return everything that decides an environment's content; paths of files and secrets in URLs do not."""
     own = installer == "conda"
     return {
         "recipe": RECIPE,
         "build": build.name,
         "locks": {name: _digest("\n".join(lock_files.lines(text))) for name, text in texts},
-        "wheels": {wheel.path.rpartition("/")[2]: wheel.sha256 for wheel in more},
+        "wheels": {wheel.path.rpartition("/")[2]: wheel.sha256 for wheel in wheels},
         "installer": installer,
-        "indexes": [re.sub(r"//[^/@]*@", "//", one) for one in indexes],
+        "indexes": [re.sub(r"//[^/@]*@", "//", index) for index in indexes],
         "python": None if own else [python.path, python.version, python.markers["platform_python_implementation"]],
         "platform": [python.markers["sys_platform"], python.machine],
     }
 
 
-def label(build: CudaBuild, python: Interpreter, installer: str, wanted: t.Mapping[str, t.Any]) -> str:
-    """Return the name of an environment's directory: what a person looks for, and what decides."""
+def label(build: CudaBuild, python: Interpreter, installer: str, inputs: t.Mapping[str, t.Any]) -> str:
+    """Return the name of an environment's directory: build, Python, and a digest of the inputs."""
     stem = re.sub(r"[^\w.+-]", "_", build.name)
     kind = "conda" if installer == "conda" else f"py{python.version}"
-    return f"{stem}-{kind}-{_digest(json.dumps(wanted, sort_keys=True))[:12]}"
+    return f"{stem}-{kind}-{_digest(json.dumps(inputs, sort_keys=True))[:12]}"
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def want(
-    build: CudaBuild, seen: t.Sequence[Driver], imports: t.Sequence[str], texts: t.Sequence[tuple[str, str]]
+def proof_request(
+    build: CudaBuild, observed: t.Sequence[Driver], imports: t.Sequence[str], texts: t.Sequence[tuple[str, str]]
 ) -> dict[str, t.Any]:
-    """Return what a proof has to show."""
+    """Return what a proof has to show: versions of CUDA and torch, imports, drivers."""
     held = {} if lock_files.is_conda(build.lock) else {pin.name: pin.version for pin in lock_files.pins(*texts[0])}
     return {
         "cuda": build.cuda,
         "torch": held.get("torch", ""),
         "imports": list(imports),
-        "drivers": [driver._asdict() for driver in seen],
+        "drivers": [driver._asdict() for driver in observed],
     }
 
 
 def removable(
-    there: t.Sequence[Environment], linked: t.Collection[str], use: Use, keep: int
+    environments: t.Sequence[Environment], linked: t.Collection[str], use: Use, keep: int
 ) -> tuple[list[str], dict[str, str]]:
     """Return which environments may be removed, and why each of the others stays.
 
     A job that started before a link left an environment may have followed that link, wherever it runs.
     """
-    newest = [one.name for one in sorted(there, key=lambda one: -one.made)]
+    newest = [environment.name for environment in sorted(environments, key=lambda environment: -environment.made)]
     kept: dict[str, str] = {}
     for position, name in enumerate(newest):
-        one = next(item for item in there if item.name == name)
+        environment = next(candidate for candidate in environments if candidate.name == name)
         if name in linked:
             kept[name] = "a link points to it, or pointed to it before"
         elif keep == 0 or position < keep:
@@ -145,12 +145,12 @@ def removable(
             kept[name] = f"used by process {', '.join(map(str, use.processes[name]))}"
         elif use.unknown:
             kept[name] = f"nobody can tell whether a job uses it: {use.unknown}"
-        elif use.oldest is not None and (one.retired is None or use.oldest <= one.retired + CLOCKS):
+        elif use.oldest is not None and (environment.retired is None or use.oldest <= environment.retired + CLOCKS):
             kept[name] = "a job runs that started before it was left"
     return [name for name in newest if name not in kept], kept
 
 
-# Where environments are kept, on a directory that all nodes see.
+# The store of environments, in a directory that all nodes share.
 
 
 MANIFEST = "manifest.json"
@@ -176,11 +176,14 @@ class EnvironmentStore:
     def remember(self, name: str, **known: t.Any) -> None:
         _write(self.envs / f".{name}.json", {**self.state(name), **known})
 
-    def there(self) -> list[Environment]:
+    def complete(self) -> list[Environment]:
         """Return the complete environments."""
-        names = [one.name for one in _entries(self.envs) if NAME.fullmatch(one.name) and self.manifest(one.name)]
+        names = [
+            entry.name for entry in _entries(self.envs) if NAME.fullmatch(entry.name) and self.manifest(entry.name)
+        ]
         return [
-            Environment(one, float(self.manifest(one).get("made", 0)), self.state(one).get("retired")) for one in names
+            Environment(entry, float(self.manifest(entry).get("made", 0)), self.state(entry).get("retired"))
+            for entry in names
         ]
 
     def goal(self, link: str) -> str:
@@ -190,13 +193,13 @@ class EnvironmentStore:
         return ""
 
     def linked(self) -> set[str]:
-        return {self.goal(one.name) for one in _entries(self.root) if one.is_symlink()} - {""}
+        return {self.goal(entry.name) for entry in _entries(self.root) if entry.is_symlink()} - {""}
 
     def unfinished(self) -> list[str]:
         """Return environments that an interrupted run left half made or half removed."""
-        marks = [one.name[1 : -len(".building")] for one in self.envs.glob(".*.building")]
-        gone = [one.name for one in self.envs.glob(f"{_GONE}*")]
-        return sorted([name for name in marks if not self.manifest(name)] + gone)
+        marks = [path.name[1 : -len(".building")] for path in self.envs.glob(".*.building")]
+        removed = [path.name for path in self.envs.glob(f"{_GONE}*")]
+        return sorted([name for name in marks if not self.manifest(name)] + removed)
 
     def clean(self) -> None:
         for name in self.unfinished():
@@ -214,19 +217,19 @@ class EnvironmentStore:
         (self.envs / f".{name}.building").unlink(missing_ok=True)
 
     def finish(self, name: str, content: t.Mapping[str, t.Any]) -> None:
-        """Make a built environment one that may be used."""
+        """Write the manifest of a built environment, which makes it complete."""
         _write(self.envs / name / MANIFEST, content)
         (self.envs / f".{name}.building").unlink()
 
     def drop(self, name: str) -> None:
-        """Remove an environment; its name is gone before its files are."""
+        """Remove an environment; it is renamed first, so that nobody starts in a half removed one."""
         with contextlib.suppress(FileNotFoundError):
             (self.envs / name).rename(self.envs / f"{_GONE}{name}")
         shutil.rmtree(self.envs / f"{_GONE}{name}", ignore_errors=True)
         (self.envs / f".{name}.json").unlink(missing_ok=True)
 
     def point(self, link: str, name: str) -> None:
-        """Move a link in one step, never a moment without one."""
+        """Point a link to an environment in one step: at every moment there is one."""
         fresh = self.root / f".{link}.{os.getpid()}"
         fresh.unlink(missing_ok=True)
         fresh.symlink_to(f"envs/{name}")
@@ -250,7 +253,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> dict[str, t.Any]:
-    """Read a file of ours; one that was cut short is none."""
+    """Read a file of ours; an incomplete one reads as empty."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -268,7 +271,7 @@ def _write(path: Path, content: t.Mapping[str, t.Any]) -> None:
     fresh.replace(path)
 
 
-# Who uses environments, as far as this host and Slurm can tell. Reads only, private.
+# Who uses environments, as far as this host and Slurm can tell.
 
 
 _STATES = "RUNNING,SUSPENDED,COMPLETING,CONFIGURING"
@@ -282,31 +285,31 @@ def read(envs: str, names: t.Collection[str], proc: str = "/proc") -> Use:
 
 def processes(envs: str, names: t.Collection[str], proc: str) -> dict[str, list[int]]:
     """Return processes of this host that run or mention an environment; the owner may not see all of another user's."""
-    found: dict[str, list[int]] = {}
+    pids: dict[str, list[int]] = {}
     # The kernel names mapped files by their real path, a command line may name the link.
-    places = sorted({envs, os.path.realpath(envs)})
-    pattern = re.compile(rf"(?:{'|'.join(map(re.escape, places))})/([^/\s\0:]+)")
+    folders = sorted({envs, os.path.realpath(envs)})
+    pattern = re.compile(rf"(?:{'|'.join(map(re.escape, folders))})/([^/\s\0:]+)")
     for folder in Path(proc).iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
-        for name in set(pattern.findall(_said(folder))) & set(names):
-            found.setdefault(name, []).append(int(folder.name))
-    return found
+        for name in set(pattern.findall(_process_texts(folder))) & set(names):
+            pids.setdefault(name, []).append(int(folder.name))
+    return pids
 
 
-def _said(folder: Path) -> str:
-    said = []
+def _process_texts(folder: Path) -> str:
+    texts = []
     for link in ("exe", "cwd"):
         with contextlib.suppress(OSError):
-            said.append(os.readlink(folder / link))
+            texts.append(os.readlink(folder / link))
     for file in ("cmdline", "maps", "environ"):
         with contextlib.suppress(OSError):
-            said.append((folder / file).read_bytes().decode(errors="replace"))
-    return "\n".join(said)
+            texts.append((folder / file).read_bytes().decode(errors="replace"))
+    return "\n".join(texts)
 
 
 def jobs(outcome: Outcome) -> tuple[float | None, str]:
-    """Return when the oldest running job started, or why nobody knows."""
+    """Return when the oldest running job started, or why that is not known."""
     if outcome.rc != 0:
         return None, f"squeue says: {outcome.problem or outcome.err.strip()}"
     times = []

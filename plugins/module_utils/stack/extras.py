@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildError, BuildStep, run_steps
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex import provide
 
-# Wheels of pinned sources, built for one environment, kept by what decided what they are.
+# Wheels of pinned sources, built for one environment and stored by a digest of what decides their content.
 
 
 Json = t.Dict[str, t.Any]
@@ -38,7 +38,7 @@ class ExtrasError(ValueError):
 
 
 class ExtraRequest(t.NamedTuple):
-    """What shall be built; `tools` are the projects that the build imports."""
+    """The requested build; `tools` are the projects that it imports."""
 
     directory: Path
     python: str
@@ -56,7 +56,7 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def place(request: ExtraRequest, facts: Json) -> Path:
+def wheel_dir(request: ExtraRequest, facts: Json) -> Path:
     """Return the directory of the wheel: another source, environment, option or tool gives another one."""
     try:
         pinned = _sources.identity(request.source)
@@ -74,51 +74,53 @@ def place(request: ExtraRequest, facts: Json) -> Path:
 
 
 def facts_of(python: str) -> Json:
-    """Ask an environment what it is; one without torch is none to build for."""
-    done = _process.run([python, "-I", "-c", _FACTS], 120)
+    """Return prefix, ABI and torch version of an environment; one without torch is refused."""
+    outcome = _process.run([python, "-I", "-c", _FACTS], 120)
     try:
-        return t.cast(Json, json.loads(done.out.splitlines()[-1])) if done.rc == 0 else _no(python, done.problem)
+        return (
+            t.cast(Json, json.loads(outcome.out.splitlines()[-1])) if outcome.rc == 0 else _no(python, outcome.problem)
+        )
     except (ValueError, IndexError) as exc:
-        raise ExtrasError(f"{python} does not say what it is: {done.problem or exc}") from exc
+        raise ExtrasError(f"{python} does not say what it is: {outcome.problem or exc}") from exc
 
 
-def _no(python: str, said: str) -> Json:
-    raise ExtrasError(f"{python} is no environment with torch: {said}")
+def _no(python: str, reason: str) -> Json:
+    raise ExtrasError(f"{python} is no environment with torch: {reason}")
 
 
-def kept(where: Path) -> Json | None:
-    """Return the wheel that is there."""
+def stored_manifest(folder: Path) -> Json | None:
+    """Return the manifest of the wheel in a directory, None without a wheel."""
     try:
-        known: Json = json.loads((where / "manifest.json").read_text(encoding="utf-8"))
+        known: Json = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return known if (where / str(known.get("file"))).is_file() else None
+    return known if (folder / str(known.get("file"))).is_file() else None
 
 
 def build(request: ExtraRequest, facts: Json, archive: str, wheels: str, timeout: float) -> Json:
-    """Build the wheel aside and keep it once it is what was asked for."""
-    where = place(request, facts)
+    """Build the wheel in a temporary directory and store it once it is the requested one; return its manifest."""
+    folder = wheel_dir(request, facts)
     request.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with _files.lock(request.directory / f".{where.name}.lock"):
-        found = kept(where)
-        if found:
-            return found
+    with _files.lock(request.directory / f".{folder.name}.lock"):
+        manifest = stored_manifest(folder)
+        if manifest:
+            return manifest
         # An editable package stays where it was built: its wheel only points there.
-        shutil.rmtree(where, ignore_errors=True)
-        aside = where if request.editable else Path(tempfile.mkdtemp(prefix="new-", dir=request.directory))
+        shutil.rmtree(folder, ignore_errors=True)
+        aside = folder if request.editable else Path(tempfile.mkdtemp(prefix="new-", dir=request.directory))
         try:
-            found = _build(request, aside, archive, wheels, timeout)
-            if aside != where:
+            manifest = _build(request, aside, archive, wheels, timeout)
+            if aside != folder:
                 shutil.rmtree(aside / "build")
                 aside.chmod(0o755)
-                aside.rename(where)
+                aside.rename(folder)
         except (_sources.SourceError, BuildError, OSError) as exc:
             shutil.rmtree(aside, ignore_errors=True)
             raise ExtrasError(f"{request.name}: {exc}") from exc
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
-    return found
+    return manifest
 
 
 def _build(request: ExtraRequest, aside: Path, archive: str, wheels: str, timeout: float) -> Json:
@@ -144,8 +146,10 @@ def _build(request: ExtraRequest, aside: Path, archive: str, wheels: str, timeou
 
 def _spelled(tools: t.Sequence[str], wheels: str) -> list[str]:
     """Return the projects as the names of their wheels spell them."""
-    there = {normal(path.name.split("-")[0]): path.name.split("-")[0] for path in Path(wheels).glob("*.whl") if wheels}
-    return [there.get(normal(name), name) for name in tools]
+    spellings = {
+        normal(path.name.split("-")[0]): path.name.split("-")[0] for path in Path(wheels).glob("*.whl") if wheels
+    }
+    return [spellings.get(normal(name), name) for name in tools]
 
 
 def _argv(request: ExtraRequest, out: str) -> list[str]:
@@ -185,15 +189,15 @@ def metadata(wheel: Path) -> Json:
     """Return name, version and what a wheel requires without extras."""
     try:
         with zipfile.ZipFile(wheel) as content:
-            (name,) = [one for one in content.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", one)]
-            found = email.parser.Parser().parsestr(content.read(name).decode())
+            (name,) = [entry for entry in content.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", entry)]
+            headers = email.parser.Parser().parsestr(content.read(name).decode())
     except (OSError, ValueError, zipfile.BadZipFile) as exc:
         raise ExtrasError(f"{wheel} is no wheel: {exc}") from exc
-    requires = [one for one in found.get_all("Requires-Dist", []) if not re.search(r"\bextra\s*==", one)]
-    return {"name": str(found["Name"]), "version": str(found["Version"]), "requires": requires}
+    requires = [entry for entry in headers.get_all("Requires-Dist", []) if not re.search(r"\bextra\s*==", entry)]
+    return {"name": str(headers["Name"]), "version": str(headers["Version"]), "requires": requires}
 
 
-# One lock for the packages beside PyTorch, which leaves what is installed already as it is.
+# One lock for the packages beside PyTorch, which does not change what is installed.
 
 
 _INSTALLED = (
@@ -206,11 +210,11 @@ _PLATFORMS = {"x86_64": "x86_64-manylinux_2_28", "aarch64": "aarch64-manylinux_2
 
 def installed(python: str) -> dict[str, t.Any]:
     """Return the packages of an environment, and which Python it is."""
-    done = _process.run([python, "-I", "-c", _INSTALLED], 60)
+    outcome = _process.run([python, "-I", "-c", _INSTALLED], 60)
     try:
-        return t.cast(t.Dict[str, t.Any], json.loads(done.out))
+        return t.cast(t.Dict[str, t.Any], json.loads(outcome.out))
     except ValueError as exc:
-        raise ExtrasError(f"{python} does not say what it has: {done.problem or exc}") from exc
+        raise ExtrasError(f"{python} does not say what it has: {outcome.problem or exc}") from exc
 
 
 def inputs(packages: t.Sequence[t.Mapping[str, t.Any]], wheels: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
@@ -219,12 +223,14 @@ def inputs(packages: t.Sequence[t.Mapping[str, t.Any]], wheels: t.Sequence[t.Map
     Of projects in a wheel's C(relax) any version will do; some releases pin what they need not.
     """
     built = {normal(wheel["name"]) for wheel in wheels}
-    wanted = [f"{package['name']}=={package['version']}" for package in packages if not package.get("source")]
+    requirements = [f"{package['name']}=={package['version']}" for package in packages if not package.get("source")]
     for wheel in wheels:
         loose = {normal(name) for name in wheel.get("relax") or []}
-        needs = [one for one in wheel["requires"] if _required(one) not in built]
-        wanted += [_required(one) if _required(one) in loose else one for one in needs]
-    return sorted(set(wanted))
+        needs = [requirement for requirement in wheel["requires"] if _required(requirement) not in built]
+        requirements += [
+            _required(requirement) if _required(requirement) in loose else requirement for requirement in needs
+        ]
+    return sorted(set(requirements))
 
 
 def _required(text: str) -> str:
@@ -233,12 +239,12 @@ def _required(text: str) -> str:
 
 
 def constraints(base: t.Mapping[str, str]) -> list[str]:
-    """Return the lines that keep what is installed; local versions such as 2.13.0+cpu are those of the wheel there."""
+    """Return constraints that keep the installed versions, local ones such as 2.13.0+cpu included."""
     return sorted(f"{normal(name)}=={version}" for name, version in base.items())
 
 
-def left(lock: str, base: t.Mapping[str, str]) -> str:
-    """Return the lock without what the environment has; its hashes go with it."""
+def without_installed(lock: str, base: t.Mapping[str, str]) -> str:
+    """Return the lock without the packages that the environment has."""
     own = {normal(name) for name in base}
     kept, keep = [], True
     for line in lock.splitlines():
@@ -249,8 +255,8 @@ def left(lock: str, base: t.Mapping[str, str]) -> str:
     return "".join(f"{line}\n" for line in kept if line.strip())
 
 
-def compile_lock(uv: str, wanted: t.Sequence[str], base: t.Mapping[str, t.Any], timeout: float) -> str:
-    """Resolve with uv for the environment's Python and machine; a conflict is told in uv's words.
+def compile_lock(uv: str, requirements: t.Sequence[str], base: t.Mapping[str, t.Any], timeout: float) -> str:
+    """Resolve with uv for the environment's Python and machine; a conflict is reported with uv's output.
 
     Local versions such as 2.13.0+cpu are of no index. So it is first resolved against their public version, which finds
     conflicts but drags in what that one requires, and then without them, which makes the lock.
@@ -259,24 +265,24 @@ def compile_lock(uv: str, wanted: t.Sequence[str], base: t.Mapping[str, t.Any], 
         raise ExtrasError(f"no lock can be made for {base['machine']}: give a lock file of your own")
     local = {name: version.partition("+")[0] for name, version in base["packages"].items() if "+" in version}
     if local:
-        done, dummy = _resolve(uv, wanted, {**base, "packages": {**base["packages"], **local}}, (), timeout)
-        unknown = any(f"no version of {normal(name)}=={version}" in done.err for name, version in local.items())
-        if done.rc != 0 and not unknown:
-            raise ExtrasError(_conflict(done, wanted))
+        outcome, dummy = _resolve(uv, requirements, {**base, "packages": {**base["packages"], **local}}, (), timeout)
+        unknown = any(f"no version of {normal(name)}=={version}" in outcome.err for name, version in local.items())
+        if outcome.rc != 0 and not unknown:
+            raise ExtrasError(_conflict(outcome, requirements))
     public = {name: version for name, version in base["packages"].items() if name not in local}
-    done, lock = _resolve(uv, wanted, {**base, "packages": public}, tuple(local), timeout)
-    if done.rc != 0:
-        raise ExtrasError(_conflict(done, wanted))
+    outcome, lock = _resolve(uv, requirements, {**base, "packages": public}, tuple(local), timeout)
+    if outcome.rc != 0:
+        raise ExtrasError(_conflict(outcome, requirements))
     return lock
 
 
 def _resolve(
-    uv: str, wanted: t.Sequence[str], base: t.Mapping[str, t.Any], without: t.Sequence[str], timeout: float
+    uv: str, requirements: t.Sequence[str], base: t.Mapping[str, t.Any], without: t.Sequence[str], timeout: float
 ) -> tuple[_process.Outcome, str]:
     with tempfile.TemporaryDirectory(prefix="extras-") as folder:
         need, fixed, never, out = (Path(folder, name) for name in ("wanted.in", "fixed.txt", "never.txt", "lock.txt"))
         for path, lines in (
-            (need, wanted),
+            (need, requirements),
             (fixed, constraints(base["packages"])),
             (never, [f"{normal(name)}; python_version < '0'" for name in without]),
         ):
@@ -284,12 +290,12 @@ def _resolve(
         argv = [uv, "pip", "compile", str(need), "--constraint", str(fixed), "--override", str(never)]
         argv += ["--output-file", str(out), "--quiet", "--no-header", "--no-annotate", "--generate-hashes"]
         argv += ["--python-version", base["python"], "--python-platform", _PLATFORMS[base["machine"]]]
-        done = _process.run(argv, timeout)
-        return done, left(out.read_text(encoding="utf-8"), base["packages"]) if done.rc == 0 else ""
+        outcome = _process.run(argv, timeout)
+        return outcome, without_installed(out.read_text(encoding="utf-8"), base["packages"]) if outcome.rc == 0 else ""
 
 
-def _conflict(done: _process.Outcome, wanted: t.Sequence[str]) -> str:
-    if done.rc is None:
-        return f"{done.problem}: install uv on the control host, or give training_extras_lock_file"
-    said = " ".join(done.err.split())
-    return f"{', '.join(wanted)} do not fit into the environment: {said[:1500]}"
+def _conflict(outcome: _process.Outcome, requirements: t.Sequence[str]) -> str:
+    if outcome.rc is None:
+        return f"{outcome.problem}: install uv on the control host, or give training_extras_lock_file"
+    output = " ".join(outcome.err.split())
+    return f"{', '.join(requirements)} do not fit into the environment: {output[:1500]}"

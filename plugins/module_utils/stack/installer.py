@@ -58,14 +58,14 @@ def steps(
     start = [program, "pip", "install", "--python", inside] if installer == "uv" else [inside, "-m", "pip", "install"]
     start += ["--no-deps", "--compile-bytecode"] if installer == "uv" else ["--no-deps", "--no-cache-dir", "--no-input"]
     online = _online(source, installer)
-    found = [BuildStep([*start, *online, "--only-binary=:all:", f"--requirement={one}"]) for one in more]
+    commands = [BuildStep([*start, *online, "--only-binary=:all:", f"--requirement={file}"]) for file in more]
     if wheels:
-        found.append(BuildStep([*start, "--no-index", *wheels]))
+        commands.append(BuildStep([*start, "--no-index", *wheels]))
     if installer == "uv":
-        found.append(BuildStep([program, "pip", "check", "--python", inside]))
+        commands.append(BuildStep([program, "pip", "check", "--python", inside]))
     elif installer == "pip" or more or wheels:
-        found.append(BuildStep([inside, "-m", "pip", "check"]))
-    return [*first, *found]
+        commands.append(BuildStep([inside, "-m", "pip", "check"]))
+    return [*first, *commands]
 
 
 def perform(commands: t.Iterable[BuildStep], environment: t.Mapping[str, str], timeout: float) -> float:
@@ -84,13 +84,13 @@ def perform(commands: t.Iterable[BuildStep], environment: t.Mapping[str, str], t
 
 
 def without_password(text: str) -> str:
-    """Return a text without what stands before the host in URLs."""
+    """Return a text without users and passwords in URLs."""
     return re.sub(r"//[^/@\s]*@", "//", text)
 
 
 def public(indexes: t.Sequence[str]) -> list[str]:
     """Return package indexes; refuses passwords, which all users of the host could read on command lines."""
-    if any(re.search(r"//[^/@\s]*:[^/@\s]*@", one) for one in indexes):
+    if any(re.search(r"//[^/@\s]*:[^/@\s]*@", index) for index in indexes):
         raise EnvironmentRefused(
             "an index (pytorch_index) holds a password, which would show on command lines: put it into the ~/.netrc of"
             " the user who installs, mode 0600, which pip and uv read"
@@ -100,7 +100,7 @@ def public(indexes: t.Sequence[str]) -> list[str]:
 
 def _online(source: Source, installer: str) -> list[str]:
     if source.folders:
-        return ["--no-index", *(f"--find-links={one}" for one in source.folders)]
+        return ["--no-index", *(f"--find-links={source_path}" for source_path in source.folders)]
     # uv would take a name from the first index that has it, in whatever version.
     safe = (
         ["--index-strategy=unsafe-best-match"]
@@ -108,7 +108,7 @@ def _online(source: Source, installer: str) -> list[str]:
         else ["--timeout=15", "--retries=1"]
     )
     return [
-        *(f"--extra-index-url={one}" for one in source.indexes),
+        *(f"--extra-index-url={source_path}" for source_path in source.indexes),
         *([] if installer == "uv" and not source.indexes else safe),
     ]
 
@@ -120,14 +120,14 @@ def _conda(program: str, target: str, file: str, offline: bool) -> list[str]:
 
 def variables(installer: str, cache: str, offline: bool) -> dict[str, str]:
     """Return the environment of the commands: their caches lie beside the environment, for links instead of copies."""
-    found = {"PYTHONPATH": "", "PYTHONNOUSERSITE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "HOME": cache}
+    settings = {"PYTHONPATH": "", "PYTHONNOUSERSITE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "HOME": cache}
     if installer == "uv":
-        found.update(UV_CACHE_DIR=cache, UV_PYTHON_DOWNLOADS="never", UV_PYTHON_PREFERENCE="only-system")
+        settings.update(UV_CACHE_DIR=cache, UV_PYTHON_DOWNLOADS="never", UV_PYTHON_PREFERENCE="only-system")
     if installer == "conda":
-        found.update(CONDA_PKGS_DIRS=f"{cache}/pkgs", MAMBA_ROOT_PREFIX=f"{cache}/root")
+        settings.update(CONDA_PKGS_DIRS=f"{cache}/pkgs", MAMBA_ROOT_PREFIX=f"{cache}/root")
     if offline:
-        found.update(PIP_CONFIG_FILE=os.devnull, UV_NO_CONFIG="1", UV_OFFLINE="1")
-    return found
+        settings.update(PIP_CONFIG_FILE=os.devnull, UV_NO_CONFIG="1", UV_OFFLINE="1")
+    return settings
 
 
 def program(installer: str, given: str, folders: t.Sequence[str], digests: t.Collection[str], into: str) -> str:
@@ -147,9 +147,9 @@ def program(installer: str, given: str, folders: t.Sequence[str], digests: t.Col
 
 def _unpacked(wheel: Path, digests: t.Collection[str], into: str) -> str:
     """Take the program out of uv's wheel, which needs no pip; its digest is one of its lock file's."""
-    found = sha256(wheel)
-    if found not in digests:
-        raise EnvironmentRefused(f"{wheel.name} has sha256 {found}, which is none of those in uv's lock file")
+    digest = sha256(wheel)
+    if digest not in digests:
+        raise EnvironmentRefused(f"{wheel.name} has sha256 {digest}, which is none of those in uv's lock file")
     with zipfile.ZipFile(wheel) as content:
         inside = next(name for name in content.namelist() if re.fullmatch(r"uv-[^/]+\.data/scripts/uv", name))
         goal = Path(into, "uv")
@@ -166,13 +166,13 @@ def unpacked_size(folders: t.Iterable[str], wheels: t.Iterable[str]) -> int:
     for path in (*files, *wheels):
         try:
             with zipfile.ZipFile(path) as content:
-                total += sum(item.file_size + 2048 for item in content.infolist())
+                total += sum(member.file_size + 2048 for member in content.infolist())
         except (OSError, zipfile.BadZipFile) as exc:
             raise EnvironmentRefused(f"{path} cannot be read as a wheel: {exc}") from exc
     return total
 
 
-# Find the interpreter that an environment is made with, and ask it what it is.
+# The interpreter that an environment is made with.
 
 
 DEFAULT = "/usr/bin/python3"
@@ -211,7 +211,7 @@ class Interpreter(t.NamedTuple):
 
 
 def ask(command: str) -> Interpreter | None:
-    """Return what an interpreter is; None when it does not work."""
+    """Return version, paths and markers of an interpreter; None when it does not work."""
     outcome = run([command, "-I", "-c", _ASK], _TIMEOUT)
     try:
         return Interpreter(command, **json.loads(outcome.out)) if outcome.rc == 0 else None
@@ -219,42 +219,42 @@ def ask(command: str) -> Interpreter | None:
         return None
 
 
-def installed(places: t.Sequence[str] = PLACES) -> list[str]:
+def installed(folder_patterns: t.Sequence[str] = PLACES) -> list[str]:
     """Return the interpreters of this host by their versioned names."""
-    folders = [*os.environ.get("PATH", os.defpath).split(os.pathsep), *places]
-    found = (path for place in folders for path in sorted(glob.glob(f"{place}/python3.*")))  # noqa: PTH207
-    return list(dict.fromkeys(path for path in found if re.search(r"/python3\.\d+$", path) and executable(path)))
+    folders = [*os.environ.get("PATH", os.defpath).split(os.pathsep), *folder_patterns]
+    paths = (path for folder in folders for path in sorted(glob.glob(f"{folder}/python3.*")))  # noqa: PTH207
+    return list(dict.fromkeys(path for path in paths if re.search(r"/python3\.\d+$", path) and executable(path)))
 
 
 def find_interpreter(
-    asked: str, looks: t.Callable[[str], Interpreter | None] = ask, paths: t.Sequence[str] | None = None
+    requested: str, looks: t.Callable[[str], Interpreter | None] = ask, paths: t.Sequence[str] | None = None
 ) -> Interpreter:
-    """Return the interpreter of a path or a version; raises EnvironmentRefused with those that are there."""
+    """Return the interpreter of a path or a version; raises EnvironmentRefused with those that are installed."""
     known = installed() if paths is None else paths
-    if "/" in asked or not asked:
-        found = looks(asked or DEFAULT)
-        if found:
-            return found
+    if "/" in requested or not requested:
+        interpreter = looks(requested or DEFAULT)
+        if interpreter:
+            return interpreter
         raise EnvironmentRefused(
-            f"pytorch_python: {asked or DEFAULT} is no interpreter that works here. {_there(known)}"
+            f"pytorch_python: {requested or DEFAULT} is no interpreter that works here. {_known_text(known)}"
         )
-    if not re.fullmatch(r"3\.\d+", asked):
-        raise EnvironmentRefused(f"pytorch_python: {asked!r} is neither a path nor a version such as 3.12")
+    if not re.fullmatch(r"3\.\d+", requested):
+        raise EnvironmentRefused(f"pytorch_python: {requested!r} is neither a path nor a version such as 3.12")
     for path in known:
-        found = looks(path) if path.endswith(f"/python{asked}") else None
-        if found and found.version == asked:
-            return found
+        interpreter = looks(path) if path.endswith(f"/python{requested}") else None
+        if interpreter and interpreter.version == requested:
+            return interpreter
     raise EnvironmentRefused(
-        f"pytorch_python: no Python {asked} on this host, looked in PATH and {', '.join(PLACES)}. {_there(known)}; "
-        "install one at the same path on every node, or choose one of these"
+        f"pytorch_python: no Python {requested} on this host, looked in PATH and {', '.join(PLACES)}. "
+        f"{_known_text(known)}; install one at the same path on every node, or choose one of these"
     )
 
 
-def _there(known: t.Sequence[str]) -> str:
+def _known_text(known: t.Sequence[str]) -> str:
     return f"Found: {', '.join(known) or 'none'}"
 
 
-# Prove that an environment works where it is run: no AnsibleModule, private.
+# The proof that an environment works on the host where it runs.
 
 
 # What a build of PyTorch was compiled for is only told by this private name where there is no GPU.
@@ -285,56 +285,60 @@ def argv(target: str, imports: t.Sequence[str]) -> list[str]:
 
 
 def read(outcome: Outcome, where: str) -> dict[str, t.Any]:
-    """Return what the script found; raises EnvironmentRefused with what it said instead."""
+    """Return the facts that the script printed; raises EnvironmentRefused with its error instead."""
     for line in reversed(outcome.out.splitlines()):
         try:
-            found = json.loads(line)
+            facts = json.loads(line)
         except ValueError:
             continue
-        if outcome.rc == 0 and isinstance(found, dict) and "torch" in found:
-            return found
+        if outcome.rc == 0 and isinstance(facts, dict) and "torch" in facts:
+            return facts
     raise EnvironmentRefused(f"the environment does not work {where}: {_last(outcome)}")
 
 
 def _last(outcome: Outcome) -> str:
-    """Return the end of a traceback, or what a launcher complained about."""
+    """Return the end of a traceback, or the error of a launcher."""
     lines = [line for line in outcome.err.splitlines() if line.strip()]
     return "\n".join(lines[-4:]) if lines and outcome.rc is not None else trouble(outcome)
 
 
-def problems(facts: t.Mapping[str, t.Any], want: t.Mapping[str, t.Any], gpu: bool) -> list[str]:
-    """Say what a proof lacks; ``gpu`` is whether it had to compute on one."""
-    found = []
+def problems(facts: t.Mapping[str, t.Any], request: t.Mapping[str, t.Any], gpu: bool) -> list[str]:
+    """Say where the facts differ from the request; ``gpu`` is whether the proof had to compute on a GPU."""
+    faults = []
     if facts["sum"] != 8:
-        found.append(f"ones(2, 2) times itself sums up to {facts['sum']}, not 8")
-    if want.get("torch") and facts["torch"].split("+")[0] != want["torch"].split("+")[0]:
-        found.append(f"it holds torch {facts['torch']}, the lock file says {want['torch']}")
+        faults.append(f"ones(2, 2) times itself sums up to {facts['sum']}, not 8")
+    if request.get("torch") and facts["torch"].split("+")[0] != request["torch"].split("+")[0]:
+        faults.append(f"it holds torch {facts['torch']}, the lock file says {request['torch']}")
     cuda = facts["cuda"] or ""
-    if want.get("cuda") is not None and cuda != want["cuda"]:
-        found.append(f"torch {facts['torch']} is built for {_kind(cuda)}, asked for was {_kind(want['cuda'])}")
-    compiled = [f"{one[3:-1]}.{one[-1]}" for one in facts["archs"] if one.startswith("sm_") and one[3:].isdigit()]
-    for driver in want.get("drivers") or []:
-        found += [f"torch {facts['torch']}: {text}" for text in driver_problems(cuda, compiled, Driver(**driver))]
+    if request.get("cuda") is not None and cuda != request["cuda"]:
+        faults.append(f"torch {facts['torch']} is built for {_kind(cuda)}, asked for was {_kind(request['cuda'])}")
+    compiled = [
+        f"{architecture[3:-1]}.{architecture[-1]}"
+        for architecture in facts["archs"]
+        if architecture.startswith("sm_") and architecture[3:].isdigit()
+    ]
+    for driver in request.get("drivers") or []:
+        faults += [f"torch {facts['torch']}: {text}" for text in driver_problems(cuda, compiled, Driver(**driver))]
     if gpu and facts["gpu_sum"] != 64.0**3:
-        said = facts["gpu_error"] or f"a product sums up to {facts['gpu_sum']}"
-        found.append(f"torch {facts['torch']} for CUDA {cuda} cannot compute on the GPU of {facts['host']}: {said}")
-    return found
+        reason = facts["gpu_error"] or f"a product sums up to {facts['gpu_sum']}"
+        faults.append(f"torch {facts['torch']} for CUDA {cuda} cannot compute on the GPU of {facts['host']}: {reason}")
+    return faults
 
 
 def _kind(cuda: str) -> str:
     return f"CUDA {cuda}" if cuda else "CPUs"
 
 
-def accept(facts: dict[str, t.Any], want: t.Mapping[str, t.Any], gpu: bool, where: str) -> dict[str, t.Any]:
-    found = problems(facts, want, gpu)
-    if found:
-        raise EnvironmentRefused(f"the environment is not what was asked for, {where}: {'; '.join(found)}")
+def accept(facts: dict[str, t.Any], request: t.Mapping[str, t.Any], gpu: bool, where: str) -> dict[str, t.Any]:
+    faults = problems(facts, request, gpu)
+    if faults:
+        raise EnvironmentRefused(f"the environment is not what was asked for, {where}: {'; '.join(faults)}")
     return facts
 
 
-def enough(recorded: t.Mapping[str, t.Any], wanted: str, imports: t.Collection[str]) -> bool:
-    """Return whether a recorded proof covers what is asked: a proof through Slurm is one on a host as well."""
-    if wanted == "none":
+def enough(recorded: t.Mapping[str, t.Any], requested: str, imports: t.Collection[str]) -> bool:
+    """Return whether a recorded proof covers the request; one through Slurm counts for one on this host as well."""
+    if requested == "none":
         return True
-    good = ("slurm",) if wanted == "slurm" else ("slurm", "local")
-    return any(one in recorded and set(imports) <= set(recorded[one].get("imports", [])) for one in good)
+    good = ("slurm",) if requested == "slurm" else ("slurm", "local")
+    return any(kind in recorded and set(imports) <= set(recorded[kind].get("imports", [])) for kind in good)

@@ -20,7 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import EnvironmentRefused, numbers
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import perform, without_password
 
-# Lock files of Python and conda environments: no I/O, no AnsibleModule, private.
+# Lock files of Python and conda environments.
 
 
 _PINNED = re.compile(
@@ -55,7 +55,7 @@ def is_conda(text: str) -> bool:
 
 
 def lines(text: str) -> list[str]:
-    """Return logical lines without comments: what counts in a lock file."""
+    """Return the logical lines of a lock file, without comments."""
     joined = re.sub(r"\\\r?\n", " ", text)
     bare = (re.sub(r"(^|\s)#.*", "", line) if "://" not in line else line for line in joined.splitlines())
     return [" ".join(line.split()) for line in bare if line.strip() and not line.lstrip().startswith("#")]
@@ -63,48 +63,50 @@ def lines(text: str) -> list[str]:
 
 def pins(name: str, text: str) -> list[Pin]:
     """Read a requirements file; refuses whatever is not pinned, and hashes for a part of it."""
-    found = []
+    known = []
     for line in lines(text):
         bare, *hashes = line.split(" --hash=")
         match = _PINNED.fullmatch(bare.strip())
-        if not match or any(" " in one.strip() for one in hashes):
+        if not match or any(" " in digest.strip() for digest in hashes):
             raise EnvironmentRefused(
                 f"lock file {name}: {line[:120]!r} is no name==version with optional marker and hashes"
             )
-        found.append(
+        known.append(
             Pin(normal(match["name"]), match["version"], (match["marker"] or "").strip(), [h.strip() for h in hashes])
         )
-    bare_names = sorted({pin.name for pin in found if not pin.hashes})
-    if not found:
+    bare_names = sorted({pin.name for pin in known if not pin.hashes})
+    if not known:
         raise EnvironmentRefused(f"lock file {name} names no package")
-    if bare_names and len(bare_names) != len({pin.name for pin in found}):
+    if bare_names and len(bare_names) != len({pin.name for pin in known}):
         raise EnvironmentRefused(
             f"lock file {name} has hashes for a part of its packages only, which pip refuses; "
             f"without: {', '.join(bare_names)}"
         )
-    return found
+    return known
 
 
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def hashed(found: t.Iterable[Pin]) -> bool:
-    return all(pin.hashes for pin in found)
+def hashed(pins: t.Iterable[Pin]) -> bool:
+    return all(pin.hashes for pin in pins)
 
 
-def applicable(found: t.Iterable[Pin], applies: t.Callable[[str], bool]) -> list[Pin]:
-    """Return the pins for one interpreter; pip would ask the markers of the interpreter that it runs in."""
-    return [pin for pin in found if not pin.marker or applies(pin.marker)]
+def applicable(pins: t.Iterable[Pin], applies: t.Callable[[str], bool]) -> list[Pin]:
+    """Return the pins for one interpreter; pip would evaluate the markers for the interpreter that it runs in."""
+    return [pin for pin in pins if not pin.marker or applies(pin.marker)]
 
 
-def flat(found: t.Iterable[Pin]) -> str:
-    return "".join(f"{pin.name}=={pin.version}{''.join(f' --hash={one}' for one in pin.hashes)}\n" for pin in found)
+def flat(pins: t.Iterable[Pin]) -> str:
+    return "".join(
+        f"{pin.name}=={pin.version}{''.join(f' --hash={digest}' for digest in pin.hashes)}\n" for pin in pins
+    )
 
 
 def packages(name: str, text: str) -> list[LockedPackage]:
     """Read an explicit conda specification; refuses packages without a digest."""
-    found = []
+    locked = []
     for line in lines(text):
         if line == _EXPLICIT:
             continue
@@ -115,18 +117,18 @@ def packages(name: str, text: str) -> list[LockedPackage]:
                 f"lock file {name}: {line[:160]!r} is no URL of a conda package with #md5 or #sha256:digest"
             )
         kind = "md5" if len(digest) == 32 else "sha256"
-        found.append(LockedPackage(match["url"], match["file"], kind, digest))
-    if not found:
+        locked.append(LockedPackage(match["url"], match["file"], kind, digest))
+    if not locked:
         raise EnvironmentRefused(f"lock file {name} names no package")
-    return found
+    return locked
 
 
-def local(found: t.Iterable[LockedPackage], folder: str) -> str:
+def local(locked: t.Iterable[LockedPackage], folder: str) -> str:
     """Return the same specification with the packages in a directory of this host."""
-    return "\n".join([_EXPLICIT, *(f"file://{folder}/{one.file}#{one.digest}" for one in found)]) + "\n"
+    return "\n".join([_EXPLICIT, *(f"file://{folder}/{package.file}#{package.digest}" for package in locked)]) + "\n"
 
 
-# Bring the packages of a lock file to the control host, for another machine's interpreter.
+# The wheelhouse: packages of a lock file on the control host, for another machine's interpreter.
 
 
 # What manylinux wheels were called before they said which glibc they need, PEP 600.
@@ -152,12 +154,12 @@ class WheelhouseRequest(t.NamedTuple):
     timeout: float
 
 
-def applying(wish: WheelhouseRequest) -> set[str]:
+def applying(request: WheelhouseRequest) -> set[str]:
     """Return the markers of a lock file that are true on the other machine, as pip's own reader sees them."""
-    texts = sorted({pin.marker for pin in pins(wish.name, wish.text) if pin.marker})
-    outcome = run([wish.python, "-c", _MARKERS, json.dumps([texts, dict(wish.markers)])], 60.0)
+    texts = sorted({pin.marker for pin in pins(request.name, request.text) if pin.marker})
+    outcome = run([request.python, "-c", _MARKERS, json.dumps([texts, dict(request.markers)])], 60.0)
     if outcome.rc != 0:
-        raise EnvironmentRefused(f"{wish.python} has no pip that reads markers: {outcome.problem or outcome.err}")
+        raise EnvironmentRefused(f"{request.python} has no pip that reads markers: {outcome.problem or outcome.err}")
     return set(json.loads(outcome.out))
 
 
@@ -165,28 +167,28 @@ def platforms(glibc: str, machine: str) -> list[str]:
     """Return the names of platforms whose wheels run on a glibc, the best first."""
     if not glibc:
         return [f"linux_{machine}"]
-    found = []
+    names = []
     for minor in range(numbers(glibc)[1], _OLDEST - 1, -1):
-        found.append(f"manylinux_2_{minor}_{machine}")
+        names.append(f"manylinux_2_{minor}_{machine}")
         old = _OLD_NAMES.get(f"2_{minor}")
-        found += [f"{old}_{machine}"] if old else []
-    return [*found, f"linux_{machine}"]
+        names += [f"{old}_{machine}"] if old else []
+    return [*names, f"linux_{machine}"]
 
 
-def folder(root: str, wish: WheelhouseRequest) -> Path:
+def folder(root: str, request: WheelhouseRequest) -> Path:
     """Return the directory of a lock file's packages for one kind of machine."""
-    told = [
-        *lines(wish.text),
-        wish.markers["python_full_version"].rpartition(".")[0],
-        *wish.platforms[:1],
-        *wish.indexes,
+    parts = [
+        *lines(request.text),
+        request.markers["python_full_version"].rpartition(".")[0],
+        *request.platforms[:1],
+        *request.indexes,
     ]
-    digest = hashlib.sha256("\n".join(told).encode()).hexdigest()[:12]
-    return Path(root, f"{wish.name}-py{wish.markers['python_version']}-{digest}")
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+    return Path(root, f"{request.name}-py{request.markers['python_version']}-{digest}")
 
 
-def fill(target: Path, wish: WheelhouseRequest, download: Download) -> None:
-    """Fill a directory, in one step: what has its name is whole."""
+def fill(target: Path, request: WheelhouseRequest, download: Download) -> None:
+    """Fill a directory and give it its name in one step, so that one with that name is complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with lock(target.parent / ".lock"):
         if target.is_dir():
@@ -195,50 +197,50 @@ def fill(target: Path, wish: WheelhouseRequest, download: Download) -> None:
             shutil.rmtree(stale)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         try:
-            if is_conda(wish.text):
-                _packages(work, wish, download)
+            if is_conda(request.text):
+                _packages(work, request, download)
             else:
-                _wheels(work, wish)
+                _wheels(work, request)
             work.chmod(0o755)
             work.rename(target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def argv(wish: WheelhouseRequest, file: str, work: str) -> list[str]:
+def argv(request: WheelhouseRequest, file: str, work: str) -> list[str]:
     quick = ["--disable-pip-version-check", "--no-input", "--timeout=15", "--retries=1"]
     return [
-        *(wish.python, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", *quick),
-        *(f"--extra-index-url={one}" for one in wish.indexes),
-        *(f"--dest={work}", f"--requirement={file}", f"--python-version={wish.markers['python_version']}"),
-        *(f"--platform={one}" for one in wish.platforms),
+        *(request.python, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", *quick),
+        *(f"--extra-index-url={value}" for value in request.indexes),
+        *(f"--dest={work}", f"--requirement={file}", f"--python-version={request.markers['python_version']}"),
+        *(f"--platform={value}" for value in request.platforms),
     ]
 
 
-def _wheels(work: Path, wish: WheelhouseRequest) -> None:
-    true = applying(wish)
+def _wheels(work: Path, request: WheelhouseRequest) -> None:
+    true = applying(request)
     with tempfile.TemporaryDirectory() as private:
         file = Path(private, "requirements.txt")
-        file.write_text(flat(applicable(pins(wish.name, wish.text), true.__contains__)))
+        file.write_text(flat(applicable(pins(request.name, request.text), true.__contains__)))
         try:
-            perform([BuildStep(argv(wish, str(file), str(work)))], {"PIP_CACHE_DIR": private}, wish.timeout)
+            perform([BuildStep(argv(request, str(file), str(work)))], {"PIP_CACHE_DIR": private}, request.timeout)
         except EnvironmentRefused as exc:
-            raise EnvironmentRefused(_refused(wish, str(exc))) from exc
+            raise EnvironmentRefused(_refused(request, str(exc))) from exc
 
 
-def _refused(wish: WheelhouseRequest, said: str) -> str:
-    asked = without_password(" and ".join(["its own indexes", *wish.indexes]))
-    machine = f"CPython {wish.markers['python_version']} on {wish.markers['platform_machine']}"
+def _refused(request: WheelhouseRequest, output: str) -> str:
+    indexes = without_password(" and ".join(["its own indexes", *request.indexes]))
+    machine = f"CPython {request.markers['python_version']} on {request.markers['platform_machine']}"
     return (
-        f"the control host's pip brought no packages for {machine} that match lock file {wish.name}; it asked {asked}. "
-        f"It said: {said.rpartition(' failed: ')[2]}. Let the control host reach one of them (pip's own settings "
-        "count, PIP_FIND_LINKS for a directory of wheels), set pytorch_index to a mirror, or choose a pytorch_python "
-        "that there are wheels for"
+        f"the control host's pip brought no packages for {machine} that match lock file {request.name}; it asked "
+        f"{indexes}. It said: {output.rpartition(' failed: ')[2]}. Let the control host reach one of "
+        "them (pip's own settings count, PIP_FIND_LINKS for a directory of wheels), set pytorch_index to a mirror, or "
+        "choose a pytorch_python that there are wheels for"
     )
 
 
-def _packages(work: Path, wish: WheelhouseRequest, download: Download) -> None:
-    for package in packages(wish.name, wish.text):
+def _packages(work: Path, request: WheelhouseRequest, download: Download) -> None:
+    for package in packages(request.name, request.text):
         digest = hashlib.new(package.kind, usedforsecurity=False) if package.kind == "md5" else hashlib.sha256()
         try:
             with download(package.url) as coming, (work / package.file).open("wb") as out:
@@ -247,7 +249,7 @@ def _packages(work: Path, wish: WheelhouseRequest, download: Download) -> None:
                     out.write(block)
                 os.fsync(out.fileno())
         except OSError as exc:
-            raise EnvironmentRefused(f"{package.url} of lock file {wish.name} cannot be had: {exc}") from exc
+            raise EnvironmentRefused(f"{package.url} of lock file {request.name} cannot be had: {exc}") from exc
         if digest.hexdigest() != package.digest:
             raise EnvironmentRefused(
                 f"{package.url} has {package.kind} {digest.hexdigest()}, locked is {package.digest}"

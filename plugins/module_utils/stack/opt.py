@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The OPT benchmark of metaseq: its models, whether so many GPUs can train one, and how it went. Pure, private.
+"""The OPT benchmark of metaseq: its models, whether a number of GPUs can train one, and its record. No I/O.
 
 Sizes are those of metaseq/launcher/opt_job_constants.py, the arithmetic is that of metaseq/launcher/opt_baselines.py,
 both at f7ffa5fd61cf90f498a36d365c13dd7f1a912ff7. There the benchmark is 50 updates with made-up data, logged every 5.
@@ -97,23 +97,23 @@ def check(
 ) -> Json:
     """Return the record of a benchmark; a job that failed has no speed, whatever its log says."""
     run = log.runs[-1] if log.runs else None
-    given: Json = {
+    fields: Json = {
         **about,
         "time": time,
         "seconds": run.seconds if run else None,
         "scope": {"group": job.get("nodes") or []},
         "context": {"tool": "metaseq", "job_id": job.get("job_id"), "model": planned["model"], "gpus": planned["gpus"]},
     }
-    said = log.cause or (run.cause if run else None)
+    cause = log.cause or (run.cause if run else None)
     if job.get("state") != "COMPLETED":
         reason = f"job {job.get('job_id')} ended as {job.get('state')}, exit code {job.get('exit_code')}"
-        reason += f": {said.text}" if said else ""
-        return record(CHECK, None, verdict="fail", blame=said.kind if said else "software", reason=reason, **given)
+        reason += f": {cause.text}" if cause else ""
+        return record(CHECK, None, verdict="fail", blame=cause.kind if cause else "software", reason=reason, **fields)
     if run is None or not run.ok:
-        reason = said.text if said else "the log holds no training" if run is None else "the training did not end"
-        return record(CHECK, None, verdict="error", reason=reason, **given)
+        reason = cause.text if cause else "the log holds no training" if run is None else "the training did not end"
+        return record(CHECK, None, verdict="error", reason=reason, **fields)
     judged = judge(CHECK, measure(run, planned), expected, len(job.get("nodes") or []))
-    return record(CHECK, None, metrics=judged, blame="software", **given)
+    return record(CHECK, None, metrics=judged, blame="software", **fields)
 
 
 def measure(run: MetaseqRun, planned: Json) -> list[Json]:
@@ -129,7 +129,11 @@ def measure(run: MetaseqRun, planned: Json) -> list[Json]:
 
 def expectations(profile: t.Sequence[Json], model: str) -> list[Json]:
     """Return what is expected: the profile's for this model, and that all updates were made."""
-    whole = "metaseq/launcher/opt_baselines.py (f7ffa5f): a benchmark is 50 updates"
-    made = {"check": CHECK, "metric": "updates", "op": ">=", "value": UPDATES, "unit": "updates", "source": whole}
-    others = [one for one in profile if one.get("check") == CHECK and one.get("model") in (None, model)]
-    return [*others, made]
+    source = "metaseq/launcher/opt_baselines.py (f7ffa5f): a benchmark is 50 updates"
+    complete = {"check": CHECK, "metric": "updates", "op": ">=", "value": UPDATES, "unit": "updates", "source": source}
+    matching = [
+        expectation
+        for expectation in profile
+        if expectation.get("check") == CHECK and expectation.get("model") in (None, model)
+    ]
+    return [*matching, complete]

@@ -19,12 +19,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import sha256
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import state
 
-# A copy of the accounting database that can be trusted: what to run, and whether what came is whole.
+# The dump: its commands, and whether it is complete.
 
 
 COMPLETE = b"-- Dump completed"
 _TAIL = 4096
-# Without tablespaces, which to list takes a right that the owner of one database does not have.
+# Without tablespaces: to list them takes a right that the owner of one database does not have.
 _WHOLE = ["--single-transaction", "--quick", "--no-tablespaces", "--databases"]
 _NAME = re.compile(r"[A-Za-z0-9_$-]+")
 _SAFE = re.compile(r"[^A-Za-z0-9._+~-]")
@@ -34,7 +34,7 @@ Record = t.Mapping[str, t.Any]
 
 
 class DumpError(Exception):
-    """There is no copy that could bring the database back; the text is fit for the user."""
+    """No complete dump could be made; the text is fit for the user."""
 
 
 def settings(text: str) -> dict[str, str]:
@@ -44,7 +44,7 @@ def settings(text: str) -> dict[str, str]:
 
 
 def client(conf: t.Mapping[str, str], local: bool) -> str:
-    """An option file for the database's own programs; that is where a password belongs, not on a command line."""
+    """Return an option file for the database's own programs, which keeps the password off command lines."""
     if local:  # root is let in over the socket
         return "[client]\nuser=root\n"
     password = conf.get("storagepass", "").replace("\\", "\\\\").replace('"', '\\"')
@@ -54,7 +54,7 @@ def client(conf: t.Mapping[str, str], local: bool) -> str:
 
 
 def _encryption(parameters: str) -> list[str]:
-    """What StorageParameters says of TLS, in the names of the client; a database of a cloud takes nothing else."""
+    """Return the TLS settings of StorageParameters under the client's names; clouds' databases require TLS."""
     pairs = (word.partition("=") for word in parameters.split(","))
     return [
         f"{name.strip().lower().replace('_', '-')}={value}" for name, dummy, value in pairs if name.startswith("SSL_")
@@ -66,7 +66,7 @@ def dump_argv(program: str, options: str, database: str) -> list[str]:
 
 
 def size_argv(program: str, options: str, database: str) -> list[str]:
-    """Bytes of all tables, bytes of the largest, and how many there are."""
+    """Return the command that prints bytes of all tables, bytes of the largest, and the number of tables."""
     if not _NAME.fullmatch(database):
         raise DumpError(f"StorageLoc {database!r} in slurmdbd.conf is not the name of a database")
     sums = "COALESCE(SUM(data_length + index_length), 0), COALESCE(MAX(data_length + index_length), 0), COUNT(*)"
@@ -75,7 +75,7 @@ def size_argv(program: str, options: str, database: str) -> list[str]:
 
 
 def sizes(text: str, database: str) -> tuple[int, int]:
-    """Read the answer; a database without tables is not the one to copy."""
+    """Return bytes of all tables and of the largest; a database without tables is refused."""
     words = text.split()
     if len(words) != 3 or not all(word.replace(".", "", 1).isdigit() for word in words):
         raise DumpError(f"the database did not tell how large {database} is; it said {text.strip()!r}")
@@ -84,20 +84,20 @@ def sizes(text: str, database: str) -> tuple[int, int]:
     return int(float(words[0])), int(float(words[1]))
 
 
-def room_problem(place: str, free: int, needed: int, why: str) -> str:
+def room_problem(directory: str, free: int, needed: int, why: str) -> str:
     """Say that a file system is too full; empty when it is not."""
     if free >= needed:
         return ""
-    return f"{place} has {free / 1e9:.1f} GB free, and {why} needs about {needed / 1e9:.1f} GB"
+    return f"{directory} has {free / 1e9:.1f} GB free, and {why} needs about {needed / 1e9:.1f} GB"
 
 
 def name(database: str, have: str, target: str, stamp: str) -> str:
-    """A name that says what the copy is of; a later one never has the same."""
+    """Return the name of a copy, from its database, versions and time."""
     return _SAFE.sub("_", f"{database}-{have}-before-{target}-{stamp}")
 
 
 def whole(path: Path) -> str:
-    """Say why a dump is not whole; empty when its last line is the one that the program writes when all went well."""
+    """Say why a dump is not complete, empty when it is: its last line is what the program writes on success."""
     size = path.stat().st_size
     with path.open("rb") as handle:
         handle.seek(max(0, size - _TAIL))
@@ -108,19 +108,19 @@ def whole(path: Path) -> str:
 
 
 def usable(records: t.Sequence[Record], have: str, target: str, since: float | None) -> Record | None:
-    """The newest copy made for this upgrade of a database that the old slurmdbd has not touched since.
+    """Return the newest copy made for this upgrade of a database that the old slurmdbd has not changed since.
 
     ``since`` is when slurmdbd last stopped: None when it runs, 0 when it has not run since the machine booted. Where
     the new packages are there already, the copy was made right before them; what stopped since was the new slurmdbd.
     """
-    mine = [record for record in records if record["target"] == target]
+    copies = [record for record in records if record["target"] == target]
     if have != target:
-        mine = [record for record in mine if since and record["time"] >= since]
-    return max(mine, key=lambda record: record["time"], default=None)
+        copies = [record for record in copies if since and record["time"] >= since]
+    return max(copies, key=lambda record: record["time"], default=None)
 
 
 def way_back(record: Record, packages: t.Sequence[str]) -> str:
-    """What a person types to have the old database again."""
+    """Return the commands that bring the old database back."""
     return (
         f"To go back: systemctl stop slurmdbd; apt-get install --allow-downgrades {' '.join(packages)};"
         f" mariadb -e 'DROP DATABASE {record['database']}'; mariadb < {record['path']}; cp -p {record['conf']}"
@@ -128,7 +128,7 @@ def way_back(record: Record, packages: t.Sequence[str]) -> str:
     )
 
 
-# Copy the accounting database of this host's slurmdbd while that is stopped, for slurm_database_dump.
+# The module slurm_database_dump: copy the database while this host's slurmdbd is stopped.
 
 
 UNIT = "slurmdbd"
@@ -141,31 +141,31 @@ class Dumper:
 
     def __init__(self, params: t.Mapping[str, t.Any]) -> None:
         self.params = params
-        self.place = Path(params["directory"])
+        self.directory = Path(params["directory"])
         self.conf = settings(Path(params["config"]).read_text(encoding="utf-8", errors="replace"))
         self.database = self.conf.get("storageloc", "slurm_acct_db")
 
     def earlier(self) -> Record | None:
-        """A copy that still says what the database holds, proved again."""
+        """Return an earlier copy that is still current and has the right checksum."""
         since = None if self._active() else _stopped()
-        records = [json.loads(path.read_text()) for path in sorted(self.place.glob(f"{self.database}-*.json"))]
-        found = usable(records, self.params["have"], self.params["target"], since)
-        if found and digest(Path(found["path"])) == found["sha256"]:
-            return found
+        records = [json.loads(path.read_text()) for path in sorted(self.directory.glob(f"{self.database}-*.json"))]
+        record = usable(records, self.params["have"], self.params["target"], since)
+        if record and digest(Path(record["path"])) == record["sha256"]:
+            return record
         return None
 
     def check_room(self, options: str) -> None:
         program = _program("mariadb", "mysql")
-        answer = run(size_argv(program, options, self.database), 300)
-        if answer.problem:
-            raise DumpError(f"database {self.database} cannot be asked: {answer.problem}")
-        total, largest = sizes(answer.out, self.database)
-        wanted = [(self.place, int(total * _SPARE) + _BLOCK, "a copy of the database")]
+        outcome = run(size_argv(program, options, self.database), 300)
+        if outcome.problem:
+            raise DumpError(f"database {self.database} cannot be asked: {outcome.problem}")
+        total, largest = sizes(outcome.out, self.database)
+        needs = [(self.directory, int(total * _SPARE) + _BLOCK, "a copy of the database")]
         if self.params["local"]:
-            wanted.append(
+            needs.append(
                 (Path(self.params["data_directory"]), int(largest * _SPARE), "the conversion of its largest table")
             )
-        texts = [room_problem(str(path), _free(path), needed, why) for path, needed, why in wanted]
+        texts = [room_problem(str(path), _free(path), needed, why) for path, needed, why in needs]
         if any(texts):
             raise DumpError("; ".join(text for text in texts if text))
 
@@ -175,9 +175,9 @@ class Dumper:
             self.check_room(options)
 
     def make(self) -> Record:
-        """Stop slurmdbd, copy, prove; where the copy fails the old slurmdbd goes on as if nothing had been."""
-        self.place.mkdir(parents=True, exist_ok=True)
-        self.place.chmod(0o700)
+        """Stop slurmdbd, copy, check the copy; where that fails, a slurmdbd that ran is started again."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.chmod(0o700)
         with _options(client(self.conf, self.params["local"])) as options:
             self.check_room(options)
             ran = self._active()
@@ -194,14 +194,14 @@ class Dumper:
     def _copy(self, options: str) -> Record:
         begin = time.time()
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(begin))
-        base = self.place / name(self.database, self.params["have"], self.params["target"], stamp)
-        for left in self.place.glob(f"{self.database}-*.partial"):  # a state's is a directory
-            left.unlink()
+        base = self.directory / name(self.database, self.params["have"], self.params["target"], stamp)
+        for leftover in self.directory.glob(f"{self.database}-*.partial"):  # a state's is a directory
+            leftover.unlink()
         partial, path = Path(f"{base}.sql.partial"), Path(f"{base}.sql")
         partial.touch(mode=0o600)
         argv = dump_argv(_program("mariadb-dump", "mysqldump"), options, self.database)
-        answer = run_to_file(argv, self.params["timeout"], partial)
-        problem = answer.problem or whole(partial)
+        outcome = run_to_file(argv, self.params["timeout"], partial)
+        problem = outcome.problem or whole(partial)
         if problem:
             partial.unlink()
             raise DumpError(f"{argv[0]} of {self.database} failed: {problem}")
@@ -228,12 +228,12 @@ class Dumper:
 
 
 def digest(path: Path) -> str:
-    """The file's SHA-256, empty when it is not there."""
+    """Return the file's SHA-256, empty when it does not exist."""
     return sha256(path) if path.is_file() else ""
 
 
 def _stopped() -> float:
-    """When slurmdbd last stopped, in Unix time; 0 if it has not run since the machine booted."""
+    """Return when slurmdbd last stopped, in Unix time; 0 if it has not run since the machine booted."""
     text = run(["systemctl", "show", "--value", "--property=InactiveEnterTimestampMonotonic", UNIT], 60).out.strip()
     clock = int(text) / 1e6 if text.isdigit() else 0.0
     return time.time() - time.monotonic() + clock if clock else 0.0
@@ -241,23 +241,23 @@ def _stopped() -> float:
 
 def _program(*names: str) -> str:
     for name in names:
-        found = shutil.which(name)
-        if found:
-            return found
+        path = shutil.which(name)
+        if path:
+            return path
     raise DumpError(f"there is no {' or '.join(names)} here; install mariadb-client")
 
 
-def _systemctl(word: str) -> Outcome:
-    answer = run(["systemctl", word, UNIT], 900)
-    if answer.problem:
-        raise DumpError(f"systemctl {word} {UNIT} failed: {answer.problem}")
-    return answer
+def _systemctl(verb: str) -> Outcome:
+    outcome = run(["systemctl", verb, UNIT], 900)
+    if outcome.problem:
+        raise DumpError(f"systemctl {verb} {UNIT} failed: {outcome.problem}")
+    return outcome
 
 
 def _free(path: Path) -> int:
-    there = next(one for one in (path, *path.parents) if one.exists())
-    found = os.statvfs(there)
-    return found.f_bavail * found.f_frsize
+    existing = next(directory for directory in (path, *path.parents) if directory.exists())
+    filesystem = os.statvfs(existing)
+    return filesystem.f_bavail * filesystem.f_frsize
 
 
 def _sync(path: Path) -> None:
@@ -267,7 +267,7 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def _options(text: str) -> t.Iterator[str]:
-    """An option file that only root reads, gone afterwards."""
+    """Write an option file that only root can read, and remove it afterwards."""
     descriptor, name = tempfile.mkstemp(prefix="hpcai-client-", suffix=".cnf", dir="/run")
     try:
         with os.fdopen(descriptor, "w") as handle:
@@ -277,7 +277,7 @@ def _options(text: str) -> t.Iterator[str]:
         Path(name).unlink()
 
 
-# Start an upgraded slurmdbd and follow it while it converts its database, for slurm_database_start.
+# The module slurm_database_start: start an upgraded slurmdbd and follow it while it converts its database.
 
 
 _PAUSE = 1.0
@@ -297,28 +297,28 @@ class Starter:
         self.log = Path(settings(Path(params["config"]).read_text(errors="replace")).get("logfile", "/dev/null"))
 
     def needed(self) -> str:
-        """Which word systemctl is to be told."""
-        found = state.seen(run([*state.SHOW, UNIT], 60).out).get(UNIT)
-        if found is None or not found.active:
+        """Return the verb for systemctl: start, restart, or none."""
+        daemon = state.daemons(run([*state.SHOW, UNIT], 60).out).get(UNIT)
+        if daemon is None or not daemon.active:
             return "start"
-        return "" if found.runs in (self.params["version"], "") else "restart"  # it may be converting
+        return "" if daemon.runs in (self.params["version"], "") else "restart"  # it may be converting
 
-    def run(self, word: str) -> dict[str, t.Any]:
-        """Start it without waiting for systemd, whose patience ends; then ask until it answers or time is up."""
+    def run(self, verb: str) -> dict[str, t.Any]:
+        """Start slurmdbd without waiting for systemd, whose timeout is shorter; poll until it answers or time is up."""
         begin, offset = time.monotonic(), self.log.stat().st_size if self.log.is_file() else 0
-        if word:
+        if verb:
             run(["systemctl", "reset-failed", UNIT], 60)
-            answer = run(["systemctl", "--no-block", word, UNIT], 60)
-            if answer.problem:
-                raise StartError(f"systemctl {word} {UNIT} failed: {answer.problem}")
+            outcome = run(["systemctl", "--no-block", verb, UNIT], 60)
+            if outcome.problem:
+                raise StartError(f"systemctl {verb} {UNIT} failed: {outcome.problem}")
         end = begin + self.params["wait"]
-        done = not word and self._answers()  # what restarted it long ago is no failure of this upgrade
+        done = not verb and self._answers()  # what restarted it long ago is no failure of this upgrade
         while not done and time.monotonic() < end:
-            time.sleep(_PAUSE if word else 0)
+            time.sleep(_PAUSE if verb else 0)
             self._refuse_failure(offset)
             done = self._answers()
-            word = word or "wait"
-        progress = self._said(0 if not offset else max(0, offset - 4096))[-_SHOWN:]
+            verb = verb or "wait"
+        progress = self._log_lines(0 if not offset else max(0, offset - 4096))[-_SHOWN:]
         return {"done": done, "seconds": round(time.monotonic() - begin, 1), "progress": progress}
 
     @staticmethod
@@ -331,10 +331,12 @@ class Starter:
         if not ended and unit.get("NRestarts", "0") == "0":
             return
         run(["systemctl", "stop", UNIT], 600)  # systemd would start it again and again on a database half converted
-        said = [line for line in self._said(offset) if "fatal" in line or "error" in line] or self._said(offset)
-        raise StartError(f"slurmdbd ended ({unit.get('Result')}). Its log says: {' / '.join(said[-5:]) or 'nothing'}")
+        errors = [line for line in self._log_lines(offset) if "fatal" in line or "error" in line] or self._log_lines(
+            offset
+        )
+        raise StartError(f"slurmdbd ended ({unit.get('Result')}). Its log says: {' / '.join(errors[-5:]) or 'nothing'}")
 
-    def _said(self, offset: int) -> list[str]:
+    def _log_lines(self, offset: int) -> list[str]:
         if not self.log.is_file():
             return []
         with self.log.open("rb") as handle:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's packages: which are here, which move together, and moving them without touching daemons."""
+"""Slurm's packages: which are installed, which change together, and changing them without touching daemons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.plan import VersionError, fits, numbers, problem
 
-# Which packages of Slurm are here, which are offered, and which move together. No I/O; private to this collection.
+# Which packages of Slurm are installed, which are offered, and which change version together.
 
 
 # Debian and Ubuntu call the source slurm-wlm, SchedMD's own packages (CycleCloud's too) slurm-smd.
@@ -32,7 +32,7 @@ _SIMULATED = re.compile(r"(Inst|Remv) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?")
 
 
 class PackageHost(t.NamedTuple):
-    """What one host has of Slurm, and what it takes to have ``version``; ``install`` are words for apt."""
+    """Installed packages of Slurm, and what brings them to ``version``; ``install`` are arguments for apt."""
 
     installed: dict[str, str]
     version: str
@@ -47,13 +47,13 @@ class PackageHost(t.NamedTuple):
 
 
 def installed(text: str) -> dict[str, str]:
-    """Read dpkg's list; only what Slurm's own source package made, and what a killed dpkg left half-way as well."""
-    found = {}
+    """Return the packages of Slurm's source package in dpkg's list, incompletely installed ones included."""
+    versions = {}
     for line in text.splitlines():
         name, version, source, status = line.split("|")
         if _SOURCE.match(source) and version and status[:1] in "ih" and status[1:2] in f"i{_HALF}":
-            found[name.partition(":")[0]] = version
-    return found
+            versions[name.partition(":")[0]] = version
+    return versions
 
 
 def unfinished(text: str) -> bool:
@@ -68,30 +68,39 @@ def half_installed(text: str) -> list[str]:
 
 def offered(text: str) -> dict[str, list[str]]:
     """Read ``apt-cache madison``: the versions of each package, the one apt prefers first."""
-    found: dict[str, list[str]] = {}
+    versions: dict[str, list[str]] = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) == 3 and not cells[2].endswith("Sources") and cells[1] not in found.setdefault(cells[0], []):
-            found[cells[0]].append(cells[1])
-    return found
+        if len(cells) == 3 and not cells[2].endswith("Sources") and cells[1] not in versions.setdefault(cells[0], []):
+            versions[cells[0]].append(cells[1])
+    return versions
 
 
-def choose(wanted: str, here: t.Mapping[str, str], there: t.Mapping[str, list[str]], names: t.Sequence[str]) -> str:
-    """The one version in which all of ``names`` can be had. What is installed and fits stays what it is."""
-    have = {here[name] for name in names if name in here}
-    if len(have) == 1 and fits(wanted, next(iter(have))) and all(name in here for name in names):
-        return next(iter(have))
-    known = sorted({version for name in names for version in there.get(name, [])}, key=_order, reverse=True)
-    for version in [*sorted(have, key=_order, reverse=True), *known]:
-        if fits(wanted, version) and all(version in (here.get(name), *there.get(name, [])) for name in names):
+def choose(
+    requested: str, packages: t.Mapping[str, str], available: t.Mapping[str, list[str]], names: t.Sequence[str]
+) -> str:
+    """Return the one version in which all of ``names`` are offered; an installed version that fits stays."""
+    installed_versions = {packages[name] for name in names if name in packages}
+    if (
+        len(installed_versions) == 1
+        and fits(requested, next(iter(installed_versions)))
+        and all(name in packages for name in names)
+    ):
+        return next(iter(installed_versions))
+    known = sorted({version for name in names for version in available.get(name, [])}, key=_order, reverse=True)
+    for version in [*sorted(installed_versions, key=_order, reverse=True), *known]:
+        if fits(requested, version) and all(
+            version in (packages.get(name), *available.get(name, [])) for name in names
+        ):
             return version
-    for version in sorted(have):
-        if problem(version, wanted):  # says more than that there is no such package
-            raise VersionError(problem(version, wanted))
+    for version in sorted(installed_versions):
+        if problem(version, requested):  # says more than that there is no such package
+            raise VersionError(problem(version, requested))
     offers = ", ".join(known) or "nothing"
     raise VersionError(
-        f"no version of {', '.join(names)} fits {wanted!r}: installed {', '.join(sorted(have)) or 'nothing'}, apt"
-        f" offers {offers}. Add a repository that has it, and run 'apt-get update', or name another slurm_version"
+        f"no version of {', '.join(names)} fits {requested!r}: installed"
+        f" {', '.join(sorted(installed_versions)) or 'nothing'}, apt offers {offers}. Add a repository that has it, and"
+        " run 'apt-get update', or name another slurm_version"
     )
 
 
@@ -101,41 +110,43 @@ def _order(version: str) -> tuple[t.Any, ...]:
 
 
 def host(
-    wanted: str, names: t.Sequence[str], here: t.Mapping[str, str], there: t.Mapping[str, list[str]]
+    requested: str, names: t.Sequence[str], packages: t.Mapping[str, str], available: t.Mapping[str, list[str]]
 ) -> PackageHost:
-    """Plan one host: ``names`` must be there, and whatever else it has of Slurm moves along where it can.
+    """Plan one host: ``names`` get one version, and other packages of Slurm too where that version is offered.
 
-    Without names they are the programs that are there.
+    Without names these are the installed programs of Slurm.
     """
-    names = names or [name for name in here if _PROGRAMS.match(name)]
+    names = names or [name for name in packages if _PROGRAMS.match(name)]
     if not names:
         raise VersionError("there is no package of Slurm here")
-    version = choose(wanted, here, there, names)
-    along = sorted({*names, *(name for name in here if version in there.get(name, []) or here[name] == version)})
-    changes = any(here.get(name) != version for name in along)
-    return PackageHost(dict(here), version, [f"{name}={version}" for name in along], changes)
+    version = choose(requested, packages, available, names)
+    moving = sorted(
+        {*names, *(name for name in packages if version in available.get(name, []) or packages[name] == version)}
+    )
+    changes = any(packages.get(name) != version for name in moving)
+    return PackageHost(dict(packages), version, [f"{name}={version}" for name in moving], changes)
 
 
 def simulated(text: str) -> tuple[list[dict[str, str]], list[str]]:
-    """Read ``apt-get --simulate``: packages that come or change, and packages that go."""
-    moved, gone = [], []
+    """Read ``apt-get --simulate``: packages that are installed or change, and packages that are removed."""
+    moved, removed = [], []
     for match in _SIMULATED.finditer(text):
         word, name, before, after = match.groups()
         if word == "Remv":
-            gone.append(name)
+            removed.append(name)
         else:
             moved.append({"name": name, "before": before or "", "after": after or ""})
-    return moved, gone
+    return moved, removed
 
 
-def refused(gone: t.Sequence[str], here: t.Mapping[str, str], may_go: t.Container[str] = ()) -> str:
-    """Say why apt's plan is not carried out: it takes away what is not Slurm's, and not made anew afterwards either."""
-    names = [name.partition(":")[0] for name in gone]
-    strange = [name for name in names if name not in here and name not in may_go]
+def refused(removed: t.Sequence[str], packages: t.Mapping[str, str], may_go: t.Container[str] = ()) -> str:
+    """Say why apt's plan is refused: it would remove packages that are not Slurm's and not allowed to go."""
+    names = [name.partition(":")[0] for name in removed]
+    strange = [name for name in names if name not in packages and name not in may_go]
     return f"apt would remove {', '.join(strange)}, which is not a part of Slurm" if strange else ""
 
 
-# Move Slurm's packages to another version without touching its daemons, for the module slurm_packages.
+# apt, without a start, stop or restart of daemons.
 
 
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -154,44 +165,44 @@ _REPAIR = ["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"]
 
 
 class PackageError(Exception):
-    """Packages cannot become what is wanted; the text is fit for the user."""
+    """Packages cannot be changed as requested; the text is fit for the user."""
 
 
 class SlurmApt:
     """Slurm's packages on this host."""
 
     def __init__(self, names: list[str], version: str, lists_max_age: int, timeout: float, refresh: bool) -> None:
-        self.names, self.wanted, self.timeout = names, version, timeout
+        self.names, self.requested, self.timeout = names, version, timeout
         self.lists_max_age = lists_max_age if refresh else -1
 
     def look(self) -> PackageHost:
-        """Plan from what is installed, asking mirrors only when that does not do."""
-        if not self.wanted:
+        """Return the plan; newer package lists are fetched only where packages would change or no version fits."""
+        if not self.requested:
             raise VersionError("slurm_version is empty: name the version to have, such as 26.05 or 26.05.5-1")
-        here = installed(self._ask(SHOW))
-        names = sorted({*self.names, *here})
-        there = offered(self._ask(["apt-cache", "madison", *names]))
+        packages = installed(self._ask(SHOW))
+        names = sorted({*self.names, *packages})
+        available = offered(self._ask(["apt-cache", "madison", *names]))
         try:
-            found = host(self.wanted, self.names, here, there)
-            if not found.changes or not self._refresh():
-                return found
+            plan = host(self.requested, self.names, packages, available)
+            if not plan.changes or not self._refresh():
+                return plan
         except VersionError:
             if not self._refresh():
                 raise
-        return host(self.wanted, self.names, here, offered(self._ask(["apt-cache", "madison", *names])))
+        return host(self.requested, self.names, packages, offered(self._ask(["apt-cache", "madison", *names])))
 
     def effect(self, plan: PackageHost, may_go: t.Container[str] = ()) -> tuple[list[dict[str, str]], list[str]]:
-        """What apt would do, packages of others included."""
-        answer = self._run([*_APT, "--simulate", "install", *plan.install])
-        if answer.problem:
-            raise PackageError(f"apt cannot install {' '.join(plan.install)}: {told(answer)}")
-        moved, gone = simulated(answer.out)
-        wrong = refused(gone, plan.installed, may_go)
-        if wrong:
+        """Return the packages that apt would change and remove, those that are not Slurm's included."""
+        outcome = self._run([*_APT, "--simulate", "install", *plan.install])
+        if outcome.problem:
+            raise PackageError(f"apt cannot install {' '.join(plan.install)}: {apt_errors(outcome)}")
+        moved, removed = simulated(outcome.out)
+        refusal = refused(removed, plan.installed, may_go)
+        if refusal:
             raise PackageError(
-                f"{wrong}; hold nothing of Slurm, and look at 'apt-get -s install {' '.join(plan.install)}'"
+                f"{refusal}; hold nothing of Slurm, and look at 'apt-get -s install {' '.join(plan.install)}'"
             )
-        return moved, gone
+        return moved, removed
 
     def download(self, plan: PackageHost) -> None:
         self._do([*_APT, "--download-only", "install", *plan.install])
@@ -209,17 +220,20 @@ class SlurmApt:
 
     def repair(self) -> None:
         with no_daemons():
-            answer = self._run(_REPAIR)
-            torn = half_installed(self._ask(HALF))
-            if torn and not self._run([*_APT, *_KEEP, "--fix-broken", "--reinstall", "install", *torn]).problem:
-                answer = self._run(_REPAIR)
+            outcome = self._run(_REPAIR)
+            incomplete = half_installed(self._ask(HALF))
+            if (
+                incomplete
+                and not self._run([*_APT, *_KEEP, "--fix-broken", "--reinstall", "install", *incomplete]).problem
+            ):
+                outcome = self._run(_REPAIR)
             # What was unpacked may lack others, and what is torn, or new by now, may not fit what is still old (dpkg
             # configures it all the same): without names apt unpacks the torn ones again and brings the others along.
-            if answer.problem or half_installed(self._ask(HALF)) or self._run(_CHECK).problem:
+            if outcome.problem or half_installed(self._ask(HALF)) or self._run(_CHECK).problem:
                 self._do([*_APT, *_KEEP, "--fix-broken", "install"])
 
     def daemons(self) -> dict[str, state.Daemon]:
-        return state.seen(run([*state.SHOW, *state.NAMES], 60).out)
+        return state.daemons(run([*state.SHOW, *state.NAMES], 60).out)
 
     def _refresh(self) -> bool:
         """Fetch package lists unless they are young enough."""
@@ -231,7 +245,7 @@ class SlurmApt:
     def _do(self, argv: list[str]) -> None:
         answer = self._run(argv)
         if answer.problem:
-            raise PackageError(f"{' '.join(argv)} failed: {told(answer)}")
+            raise PackageError(f"{' '.join(argv)} failed: {apt_errors(answer)}")
 
     def _ask(self, argv: list[str]) -> str:
         answer = self._run(argv)
@@ -263,19 +277,19 @@ def no_daemons(path: Path = POLICY) -> t.Iterator[None]:
             path.unlink()
 
 
-def told(answer: Outcome) -> str:
-    """The lines of apt that say what is wrong, errors first."""
-    lines = [line.strip() for line in f"{answer.err}\n{answer.out}".splitlines() if line.strip()]
-    places = [at for at, line in enumerate(lines) if line.startswith(("E:", "dpkg: error", "Err:"))]
+def apt_errors(outcome: Outcome) -> str:
+    """Return the lines of apt's output that say what is wrong, errors first."""
+    lines = [line.strip() for line in f"{outcome.err}\n{outcome.out}".splitlines() if line.strip()]
+    positions = [at for at, line in enumerate(lines) if line.startswith(("E:", "dpkg: error", "Err:"))]
     why = [
-        at + 1 for at in places if lines[at].endswith(":") and at + 1 < len(lines)
+        at + 1 for at in positions if lines[at].endswith(":") and at + 1 < len(lines)
     ]  # dpkg gives it a line of its own
-    errors = [lines[at] for at in sorted({*places, *why})]
+    errors = [lines[at] for at in sorted({*positions, *why})]
     about = [line for line in lines if "Depends:" in line or "held" in line]
-    return "; ".join(dict.fromkeys([*errors, *about])) or answer.problem
+    return "; ".join(dict.fromkeys([*errors, *about])) or outcome.problem
 
 
-# What the module slurm_packages does, step by step.
+# The module slurm_packages.
 
 
 SPEC: dict[str, t.Any] = {
@@ -291,7 +305,7 @@ Json = t.Dict[str, t.Any]
 
 
 def bring(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
-    """Return what the module returns; a plan that cannot be is an answer too."""
+    """Return the module's result; with state ``planned`` a plan that is impossible is a result as well."""
     worker = SlurmApt(params["packages"], params["version"], params["lists_max_age"], params["timeout"], not check_mode)
     result: Json = {"changed": False, "problem": "", "version": "", "interrupted": False}
     result.update(installed={}, install=[], moved=[], removed=[])
@@ -306,7 +320,7 @@ def bring(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
 
 def _bring(worker: SlurmApt, params: t.Mapping[str, t.Any], check_mode: bool, result: Json) -> None:
     state, daemons = params["state"], worker.daemons()
-    result["daemons"] = {name: one._asdict() for name, one in daemons.items()}
+    result["daemons"] = {name: entry._asdict() for name, entry in daemons.items()}
     broken = result["interrupted"] = worker.interrupted()
     plan = worker.look()
     result.update(version=plan.version, installed=plan.installed, install=plan.install)
@@ -322,13 +336,13 @@ def _bring(worker: SlurmApt, params: t.Mapping[str, t.Any], check_mode: bool, re
         if state != "planned" and not check_mode:
             (worker.download if state == "downloaded" else worker.install)(plan)
     result["changed"] = state == "present"
-    lines = [{key: f"{one['name']} {one[key]}\n" for key in ("before", "after")} for one in result["moved"]]
+    lines = [{key: f"{entry['name']} {entry[key]}\n" for key in ("before", "after")} for entry in result["moved"]]
     result["diff"] = [{key: "".join(line[key] for line in lines) for key in ("before", "after")}] if lines else []
 
 
 def _refuse(daemons: t.Mapping[str, t.Any], params: t.Mapping[str, t.Any], version: str) -> None:
     """Fail where packages would change under a daemon."""
-    running = [f"{name} {one.runs}" for name, one in daemons.items() if one.active]
+    running = [f"{name} {daemon.runs}" for name, daemon in daemons.items() if daemon.active]
     if running and not params["under_daemons"] and params["state"] == "present":
         raise PackageError(
             f"{' and '.join(running)} run here, and slurm_version asks for {version}: a running Slurm is upgraded by"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The upgrade of a cluster: Slurm releases, what was seen on the hosts, the jobs, and what to do. No I/O."""
+"""The upgrade of a cluster: Slurm's releases, the plan for all hosts, and whether jobs were lost. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 
-# Slurm's releases, and which of them can be upgraded to which. No I/O; private to this collection.
+# Slurm's releases, and which of them can be upgraded to which.
 
 
 Release = t.Tuple[int, int]
@@ -28,12 +28,12 @@ class VersionError(ValueError):
 
 
 def upstream(version: str) -> str:
-    """``26.05.5`` of the package version ``1:26.05.5-1+b2``."""
+    """Return the upstream part of a package version: ``26.05.5`` of ``1:26.05.5-1+b2``."""
     return version.rpartition(":")[2].partition("-")[0]
 
 
 def numbers(version: str) -> tuple[int, int, int]:
-    """``26.05.5-1`` as (26, 5, 5); what comes before the release proper (0rc1) counts as 0."""
+    """Return ``26.05.5-1`` as (26, 5, 5); a release candidate (0rc1) counts as 0."""
     match = _FORM.match(upstream(version))
     if not match:
         raise VersionError(f"{version!r} is not a version of Slurm such as 26.05 or 26.05.5")
@@ -41,42 +41,44 @@ def numbers(version: str) -> tuple[int, int, int]:
 
 
 def release(version: str) -> Release:
-    """``26.05.5-1`` belongs to release (26, 5)."""
+    """Return the release of a version: (26, 5) for ``26.05.5-1``."""
     return numbers(version)[:2]
 
 
-def named(one: Release) -> str:
-    """(26, 5) as Slurm writes it: ``26.05``."""
-    return f"{one[0]}.{one[1]:02d}"
+def named(release: Release) -> str:
+    """Return a release as Slurm writes it: ``26.05`` for (26, 5)."""
+    return f"{release[0]}.{release[1]:02d}"
 
 
 def releases() -> list[Release]:
-    """Every release in its order, those of the coming years included."""
+    """Return all releases in their order, those of the coming years included."""
     later = [(year, month) for year in range(_THREE_BACK[0] + 1, _LAST[0] + 1) for month in (5, 11)]
     return [*_EARLY, *later]
 
 
 def accepted(target: Release) -> list[Release]:
-    """The earlier releases whose messages, state files and database ``target`` takes over, newest first."""
+    """Return the earlier releases whose messages, state files and database ``target`` takes over, newest first."""
     known = releases()
     if target not in known:
         raise VersionError(
             f"{named(target)} is not a release of Slurm; there are 24.05, 24.11, 25.05, 25.11, 26.05 ..."
         )
     back = 3 if target >= _THREE_BACK else 2
-    place = known.index(target)
-    return known[max(0, place - back) : place][::-1]
+    position = known.index(target)
+    return known[max(0, position - back) : position][::-1]
 
 
 def way(have: Release, target: Release) -> list[Release]:
-    """The releases to go through, as few as possible, the target last; empty when no way is known."""
-    steps, at = [], have
-    while at < target:
-        ahead = [one for one in releases() if at < one <= target and at in accepted(one)]
+    """Return the releases to go through, as few as possible, the target last; empty when no way is known."""
+    steps, reached = [], have
+    while reached < target:
+        ahead = [
+            candidate for candidate in releases() if reached < candidate <= target and reached in accepted(candidate)
+        ]
         if not ahead:
             return []
-        at = ahead[-1]
-        steps.append(at)
+        reached = ahead[-1]
+        steps.append(reached)
     return steps
 
 
@@ -87,61 +89,63 @@ def problem(have: str, target: str) -> str:
             f"{upstream(have)} is newer than {upstream(target)}: Slurm cannot go back once a daemon has started, for"
             " the older one does not understand the newer one's state files and database"
         )
-    now, then = release(have), release(target)
-    if now == then or now in accepted(then):
+    current, requested = release(have), release(target)
+    if current == requested or current in accepted(requested):
         return ""
-    takes = ", ".join(named(one) for one in accepted(then))
-    steps = " -> ".join(named(one) for one in [now, *way(now, then)])
-    advice = f"; go {steps}, and let running jobs end at each step" if way(now, then) else ""
+    takes = ", ".join(named(entry) for entry in accepted(requested))
+    steps = " -> ".join(named(entry) for entry in [current, *way(current, requested)])
+    advice = f"; go {steps}, and let running jobs end at each step" if way(current, requested) else ""
     return (
-        f"{named(then)} takes over from {takes} and not from {upstream(have)}: it would end jobs and lose accounting"
-        f"{advice}"
+        f"{named(requested)} takes over from {takes} and not from {upstream(have)}: it would end jobs and lose"
+        f" accounting{advice}"
     )
 
 
-def fits(wanted: str, version: str) -> bool:
+def fits(requested: str, version: str) -> bool:
     """Whether a package version is what ``slurm_version`` names: all of it, its upstream part, or its release."""
-    return version == wanted or f"{upstream(version)}.".startswith(f"{wanted}.")
+    return version == requested or f"{upstream(version)}.".startswith(f"{requested}.")
 
 
-# The upgrade of a whole cluster: what was seen on its hosts to what is to be done, or why not. No I/O; private.
+# The plan for a whole cluster.
 
 
 ROLES = ("database", "controller", "compute", "login")
 DAEMONS = {"database": "slurmdbd", "controller": "slurmctld", "compute": "slurmd"}
-Seen = t.Mapping[str, t.Any]
+ObservedHost = t.Mapping[str, t.Any]
 
 
-def plan(groups: t.Mapping[str, t.Sequence[str]], seen: t.Mapping[str, Seen]) -> dict[str, t.Any]:
-    """Judge the whole cluster; ``seen`` holds what slurm_packages returned of every host that answered."""
+def plan(groups: t.Mapping[str, t.Sequence[str]], observed: t.Mapping[str, ObservedHost]) -> dict[str, t.Any]:
+    """Plan the whole cluster; ``observed`` has the result of slurm_packages for every host that answered."""
     hosts = list(dict.fromkeys(host for role in ROLES for host in groups.get(role, [])))
-    silent = [host for host in hosts if host not in seen]
+    silent = [host for host in hosts if host not in observed]
     findings = [
         f"{host} ({DAEMONS[role]}) does not answer, and the others cannot be upgraded without it"
         for role in ("database", "controller")
         for host in groups.get(role, [])
         if host in silent
     ]
-    findings += _together({host: seen[host]["problem"] for host in hosts if host in seen and seen[host]["problem"]})
-    version, strange = _one_version({host: seen[host]["version"] for host in hosts if host in seen})
+    findings += _together(
+        {host: observed[host]["problem"] for host in hosts if host in observed and observed[host]["problem"]}
+    )
+    version, strange = _one_version({host: observed[host]["version"] for host in hosts if host in observed})
     findings += strange
     if version:
-        findings += _hops(hosts, seen, version)
+        findings += _hops(hosts, observed, version)
     roles = {host: [role for role in ROLES if host in groups.get(role, [])] for host in hosts}
-    todo = {host: _todo(roles[host], seen[host], version) for host in hosts if host in seen and version}
+    todo = {host: _todo(roles[host], observed[host], version) for host in hosts if host in observed and version}
     return {
         "version": version,
         "upstream": upstream(version),
         "findings": findings,
         "silent": silent,
         "todo": [host for host in todo if todo[host]],
-        "report": [_line(host, roles[host], seen.get(host), todo.get(host, ""), version) for host in hosts],
-        "others": sorted({_other(one) for host in hosts if host in seen for one in _others(seen[host])}),
+        "report": [_line(host, roles[host], observed.get(host), todo.get(host, ""), version) for host in hosts],
+        "others": sorted({_other(moved) for host in hosts if host in observed for moved in _others(observed[host])}),
     }
 
 
 def _together(texts: t.Mapping[str, str]) -> list[str]:
-    """One line for all hosts that say the same."""
+    """Return one line for each text, with all hosts that have it."""
     hosts: dict[str, list[str]] = {}
     for host, text in texts.items():
         hosts.setdefault(text, []).append(host)
@@ -152,79 +156,81 @@ def _one_version(versions: t.Mapping[str, str]) -> tuple[str, list[str]]:
     known = {host: version for host, version in versions.items() if version}
     if len(set(known.values())) < 2:
         return next(iter(known.values()), ""), []
-    told = "; ".join(_together(known))
-    return "", [f"the hosts would get different versions ({told}): name one in full in slurm_version"]
+    described = "; ".join(_together(known))
+    return "", [f"the hosts would get different versions ({described}): name one in full in slurm_version"]
 
 
-def _hops(hosts: t.Sequence[str], seen: t.Mapping[str, Seen], version: str) -> list[str]:
-    """Every installed and every running version has to be one that the new one takes over from."""
-    wrong: dict[str, str] = {}
+def _hops(hosts: t.Sequence[str], observed: t.Mapping[str, ObservedHost], version: str) -> list[str]:
+    """Say where an installed or running version is none that the new one takes over from."""
+    faults: dict[str, str] = {}
     for host in hosts:
-        for what, have in _versions(seen.get(host, {})):
+        for subject, have in _versions(observed.get(host, {})):
             try:
                 text = problem(have, version)
             except VersionError as exc:
                 text = str(exc)
             if text:
-                wrong.setdefault(host, f"{what} {have}: {text}")
-    return _together(wrong)
+                faults.setdefault(host, f"{subject} {have}: {text}")
+    return _together(faults)
 
 
-def _versions(one: Seen) -> list[tuple[str, str]]:
-    """What runs says more than what is installed, so it comes first."""
-    running = [(f"{name} runs", found["runs"]) for name, found in one.get("daemons", {}).items() if found["runs"]]
-    return running + [(f"{name} is", version) for name, version in one.get("installed", {}).items()]
+def _versions(host: ObservedHost) -> list[tuple[str, str]]:
+    """Return the versions of a host; running daemons come first, as they matter more than packages."""
+    running = [(f"{name} runs", daemon["runs"]) for name, daemon in host.get("daemons", {}).items() if daemon["runs"]]
+    return running + [(f"{name} is", version) for name, version in host.get("installed", {}).items()]
 
 
-def _todo(roles: t.Sequence[str], one: Seen, version: str) -> str:
-    """What a host needs: packages, or only a start of the daemon that it has already, or nothing."""
-    if one.get("interrupted") or any(have != version for have in _moving(one).values()) or not one["installed"]:
+def _todo(roles: t.Sequence[str], host: ObservedHost, version: str) -> str:
+    """Return what a host needs: ``packages``, only a ``start`` of the daemon that is installed already, or nothing."""
+    if host.get("interrupted") or any(have != version for have in _moving(host).values()) or not host["installed"]:
         return "packages"
     for role in roles:
-        found = one["daemons"].get(DAEMONS.get(role, ""), {"runs": upstream(version)})
-        if found["runs"] != upstream(version):
+        daemon = host["daemons"].get(DAEMONS.get(role, ""), {"runs": upstream(version)})
+        if daemon["runs"] != upstream(version):
             return "start"
     return ""
 
 
-def _moving(one: Seen) -> dict[str, str]:
-    names = {word.partition("=")[0] for word in one["install"]}
-    return {name: have for name, have in one["installed"].items() if name in names}
+def _moving(host: ObservedHost) -> dict[str, str]:
+    names = {word.partition("=")[0] for word in host["install"]}
+    return {name: have for name, have in host["installed"].items() if name in names}
 
 
-def _others(one: Seen) -> list[Seen]:
-    names = {word.partition("=")[0] for word in one["install"]}
-    return [moved for moved in one["moved"] if moved["name"].partition(":")[0] not in names]
+def _others(host: ObservedHost) -> list[ObservedHost]:
+    names = {word.partition("=")[0] for word in host["install"]}
+    return [moved for moved in host["moved"] if moved["name"].partition(":")[0] not in names]
 
 
-def _other(moved: Seen) -> str:
+def _other(moved: ObservedHost) -> str:
     return f"{moved['name']} {moved['before'] + ' -> ' if moved['before'] else ''}{moved['after']}"
 
 
-def _line(host: str, roles: t.Sequence[str], one: Seen | None, todo: str, version: str) -> str:
-    """One host for people: what is installed, what runs, what will be done."""
-    if one is None:
+def _line(host: str, roles: t.Sequence[str], observed: ObservedHost | None, todo: str, version: str) -> str:
+    """Return one line for a person: what a host has installed, what runs, what will be done."""
+    if observed is None:
         return f"{host} ({', '.join(roles)}): does not answer and is left as it is"
-    have = ", ".join(sorted(set(_moving(one).values() or one["installed"].values()))) or "nothing"
+    have = ", ".join(sorted(set(_moving(observed).values() or observed["installed"].values()))) or "nothing"
     names = [DAEMONS[role] for role in roles if role in DAEMONS]
     runs = [
-        f"{name} {one['daemons'][name]['runs'] or 'does not run'}" for name in names if name in one.get("daemons", {})
+        f"{name} {observed['daemons'][name]['runs'] or 'does not run'}"
+        for name in names
+        if name in observed.get("daemons", {})
     ]
     done = {"packages": f"to {version}", "start": f"has {version}, is to run it", "": "nothing to do"}[todo]
     return f"{host} ({', '.join(roles)}): installed {have}{'; ' if runs else ''}{', '.join(runs)}: {done}"
 
 
-# Jobs before and after slurmctld was exchanged: none may be lost. No I/O; private to this collection.
+# Jobs before and after slurmctld was upgraded: none may be lost.
 
 
 Job = t.Mapping[str, t.Any]
 _HARMED = ("NODE_FAIL", "BOOT_FAIL")
 
 
-def missing(before: t.Sequence[Job], now: t.Sequence[Job]) -> list[int]:
-    """Jobs that Slurm does not list any more: they ended, or are lost."""
-    there = {job["job_id"] for job in now}
-    return [job["job_id"] for job in before if job["job_id"] not in there]
+def missing(before: t.Sequence[Job], current: t.Sequence[Job]) -> list[int]:
+    """Return the jobs that Slurm does not list any more: they ended, or are lost."""
+    numbers = {job["job_id"] for job in current}
+    return [job["job_id"] for job in before if job["job_id"] not in numbers]
 
 
 def ends(text: str) -> dict[int, str]:
@@ -233,19 +239,19 @@ def ends(text: str) -> dict[int, str]:
     return {int(row[0]): row[1].split()[0] for row in rows if len(row) == 2 and row[0].isdigit() and row[1]}
 
 
-def problems(before: t.Sequence[Job], now: t.Sequence[Job], ended: t.Mapping[int, str]) -> list[str]:
+def problems(before: t.Sequence[Job], current: t.Sequence[Job], ended: t.Mapping[int, str]) -> list[str]:
     """Say which jobs the upgrade cost; empty when none."""
-    here = {job["job_id"]: job["state"] for job in now}
-    found = []
+    states = {job["job_id"]: job["state"] for job in current}
+    texts = []
     for job in before:
-        number, state = job["job_id"], here.get(job["job_id"]) or ended.get(job["job_id"], "")
-        if not state or (number not in here and state in ("PENDING", "RUNNING")):
-            found.append(f"job {number} ({job['name']} of {job['user']}, {job['state']} before) is gone")
+        number, state = job["job_id"], states.get(job["job_id"]) or ended.get(job["job_id"], "")
+        if not state or (number not in states and state in ("PENDING", "RUNNING")):
+            texts.append(f"job {number} ({job['name']} of {job['user']}, {job['state']} before) is gone")
         elif state in _HARMED or (job["state"] == "RUNNING" and state == "PENDING"):
-            found.append(f"job {number} ({job['name']} of {job['user']}) ran before and is {state} now")
-    return found
+            texts.append(f"job {number} ({job['name']} of {job['user']}) ran before and is {state} now")
+    return texts
 
 
 def counts(jobs: t.Sequence[Job]) -> dict[str, int]:
-    """How many jobs are in which state."""
+    """Return the number of jobs in each state."""
     return dict(sorted(collections.Counter(job["state"] for job in jobs).items()))

@@ -18,7 +18,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.conf import parse
 
-# Copies of slurmctld's state and of its configuration, and the timeout that keeps silent nodes.
+# Copies of slurmctld's state and configuration, and the SlurmdTimeout for an upgrade.
 
 
 _TIMEOUT = re.compile(r"^[ \t]*slurmdtimeout[ \t]*=[ \t]*(\d+).*$", re.IGNORECASE | re.MULTILINE)
@@ -29,48 +29,48 @@ class StateError(Exception):
     """The state cannot be copied; the text is fit for the user."""
 
 
-def place(conf: str) -> Path:
-    """Where slurmctld keeps its state."""
+def state_directory(conf: str) -> Path:
+    """Return the directory of slurmctld's state."""
     return Path(dict(parse(conf).settings).get("statesavelocation", "/var/spool"))
 
 
 def marks(directory: Path) -> dict[str, str]:
-    """Every file below a directory with its SHA-256."""
+    """Return every file below a directory with its SHA-256."""
     files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
-    found = {}
+    digests = {}
     for path in files:
         with contextlib.suppress(FileNotFoundError):  # a slurmctld that runs removes files
-            found[str(path.relative_to(directory))] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+            digests[str(path.relative_to(directory))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return digests
 
 
 def latest(base: Path, target: str) -> dict[str, t.Any]:
-    """The newest whole copy that was made for this upgrade."""
+    """Return the record of the newest complete copy that was made for this upgrade, empty without one."""
     records = (json.loads(path.read_text()) for path in base.glob("state-*.json"))
-    mine = [record for record in records if record["target"] == target and Path(record["path"]).is_dir()]
-    return max(mine, key=lambda record: record["time"], default={})
+    copies = [record for record in records if record["target"] == target and Path(record["path"]).is_dir()]
+    return max(copies, key=lambda record: record["time"], default={})
 
 
 def copy(state: Path, config: Path, base: Path, have: str, target: str) -> dict[str, t.Any]:
-    """Copy state and configuration aside, compare what was written, and only then give the copy its name."""
+    """Copy state and configuration, compare the copy with the original, and only then give it its name."""
     base.mkdir(parents=True, exist_ok=True)
     base.chmod(0o700)
     needed = room(state, base)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = base / f"state-{have}-before-{target}-{stamp}"
     aside = base / f"{path.name}.partial"
-    for left in base.glob("state-*.partial"):  # a killed run's
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in base.glob("state-*.partial"):  # a killed run's
+        shutil.rmtree(leftover, ignore_errors=True)
     _copy_tree(state, aside / "state")
     shutil.copytree(config, aside / "etc", symlinks=True)
-    found, meant = marks(aside / "state"), marks(state)
-    if found != meant:  # slurmctld writes while it runs: what has changed meanwhile is copied as it is now
+    copied, original = marks(aside / "state"), marks(state)
+    if copied != original:  # slurmctld writes while it runs: what has changed meanwhile is copied as it is now
         shutil.rmtree(aside / "state")
         _copy_tree(state, aside / "state")
-        found = marks(aside / "state")
+        copied = marks(aside / "state")
     os.sync()
     aside.rename(path)
-    record = {"path": str(path), "have": have, "target": target, "time": time.time(), "marks": found, "bytes": needed}
+    record = {"path": str(path), "have": have, "target": target, "time": time.time(), "marks": copied, "bytes": needed}
     note = base / f"{path.name}.json.partial"
     note.write_text(json.dumps(record) + "\n")
     note.rename(base / f"{path.name}.json")
@@ -80,8 +80,8 @@ def copy(state: Path, config: Path, base: Path, have: str, target: str) -> dict[
 def room(state: Path, base: Path) -> int:
     """Return the bytes that a copy takes, or refuse where they are not free."""
     needed = _size(state)
-    there = next(one for one in (base, *base.parents) if one.exists())
-    free = shutil.disk_usage(there).free
+    existing = next(path for path in (base, *base.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
     if free < needed * 1.1 + (1 << 20):
         raise StateError(f"{base} has {free / 1e6:.0f} MB free, and a copy of {state} needs {needed / 1e6:.0f} MB")
     return needed
@@ -96,38 +96,38 @@ def _size(directory: Path) -> int:
 
 
 def _copy_tree(source: Path, target: Path) -> None:
-    """Copy, and forgive what a slurmctld that runs has removed meanwhile."""
+    """Copy a tree; files that a running slurmctld removes meanwhile are no error."""
     try:
         shutil.copytree(source, target)
     except shutil.Error as exc:
-        if any(os.path.lexists(where) for where, *dummy in exc.args[0]):
+        if any(os.path.lexists(path) for path, *dummy in exc.args[0]):
             raise
 
 
 def raised(text: str, seconds: int, written: float) -> str:
-    """slurm.conf with a SlurmdTimeout of at least ``seconds``, which says what it was before."""
+    """Return slurm.conf with a SlurmdTimeout of at least ``seconds``, and the former one in a comment."""
     if _OURS.search(text):
         return text
-    found = _TIMEOUT.search(text)
-    before = found.group(1) if found else "unset"
-    if found and (int(found.group(1)) >= seconds or int(found.group(1)) == 0):  # 0 is for ever
+    match = _TIMEOUT.search(text)
+    before = match.group(1) if match else "unset"
+    if match and (int(match.group(1)) >= seconds or int(match.group(1)) == 0):  # 0 is for ever
         return text
     line = f"SlurmdTimeout={seconds} # upgrade_slurm.yml, before: {before}, file of {written:.6f}"
-    if found:
-        return text[: found.start()] + line + text[found.end() :]
+    if match:
+        return text[: match.start()] + line + text[match.end() :]
     return f"{text.rstrip()}\n{line}\n"
 
 
 def restored(text: str) -> tuple[str, float]:
-    """slurm.conf as it was, and when it was written; 0 where nothing is to be undone."""
-    found = _OURS.search(text)
-    if not found:
+    """Return slurm.conf as it was before, and when it was written; 0 where nothing has to be undone."""
+    match = _OURS.search(text)
+    if not match:
         return text, 0.0
-    before = "" if found.group(1) == "unset" else f"SlurmdTimeout={found.group(1)}\n"
-    return text[: found.start()] + before + text[found.end() :], float(found.group(2))
+    before = "" if match.group(1) == "unset" else f"SlurmdTimeout={match.group(1)}\n"
+    return text[: match.start()] + before + text[match.end() :], float(match.group(2))
 
 
-# Let a release that is not installed yet read the configuration, for slurm_upgrade_trial.
+# The trial: a release that is not installed yet reads the configuration.
 
 
 _PLUGIN = re.compile(r"([a-z_]+)/([a-z0-9_]+)")
@@ -143,54 +143,56 @@ class TrialError(Exception):
 
 
 def plugins(text: str) -> dict[str, str]:
-    """Plugins that slurm.conf asks for, by the name of their file, with the setting that does."""
-    found = {}
+    """Return the plugins that slurm.conf names, by the name of their file, with the setting that names them."""
+    settings = {}
     for key, value in parse(text).settings:
         for word in value.split(",") if _BY_KIND.match(key) else []:
             match = _PLUGIN.fullmatch(word)
             if match and match.group(2) not in _WITHOUT:
-                found[f"{match.group(1)}_{match.group(2)}"] = f"{key}={value}"
+                settings[f"{match.group(1)}_{match.group(2)}"] = f"{key}={value}"
         if key == "mpidefault" and value not in _WITHOUT:
-            found[f"mpi_{value}"] = f"{key}={value}"
-    return found
+            settings[f"mpi_{value}"] = f"{key}={value}"
+    return settings
 
 
-def lacking(wanted: t.Mapping[str, str], there: t.Container[str]) -> list[str]:
-    """Settings whose plugin is not among those that are there."""
-    names = [name for name in wanted if name not in there and _ALIASES.get(name, name) not in there]
-    return [f"{wanted[name]}: the new packages hold no plugin {name}.so" for name in names]
+def lacking(settings: t.Mapping[str, str], available: t.Container[str]) -> list[str]:
+    """Say which settings name a plugin that the new packages do not hold."""
+    names = [name for name in settings if name not in available and _ALIASES.get(name, name) not in available]
+    return [f"{settings[name]}: the new packages hold no plugin {name}.so" for name in names]
 
 
-def lost(before: t.Iterable[str], after: t.Container[str]) -> list[str]:
-    """Plugins that the new packages do not bring; versions of the JSON parser come and go with every release."""
+def lost_plugins(before: t.Iterable[str], after: t.Container[str]) -> list[str]:
+    """Return installed plugins that the new packages lack; versions of the JSON parser differ in every release."""
     return sorted(name for name in before if name not in after and not name.startswith("data_parser_"))
 
 
 def staged(text: str, plugin_dir: str) -> str:
-    """slurm.conf that loads the plugins of the trial."""
+    """Return a slurm.conf that loads the plugins of the trial."""
     bare = re.sub(r"^\s*plugindir\s*=.*$", "", text, flags=re.IGNORECASE | re.MULTILINE)
     return f"{bare.rstrip()}\nPluginDir={plugin_dir}\n"
 
 
-def unpack(words: t.Sequence[str], stage: Path, timeout: float) -> Path:
+def unpack(packages: t.Sequence[str], stage: Path, timeout: float) -> Path:
     """Fetch the packages, checked by apt, and unpack them below ``stage``; return the directory of their plugins."""
     debs = stage / "debs"
     debs.mkdir()
-    answer = run(["sh", "-c", 'cd "$1" && shift && exec apt-get -qq download "$@"', "sh", str(debs), *words], timeout)
-    if answer.problem:
-        raise TrialError(f"the new packages cannot be fetched: {answer.problem}")
+    outcome = run(
+        ["sh", "-c", 'cd "$1" && shift && exec apt-get -qq download "$@"', "sh", str(debs), *packages], timeout
+    )
+    if outcome.problem:
+        raise TrialError(f"the new packages cannot be fetched: {outcome.problem}")
     for deb in sorted(debs.glob("*.deb")):
-        answer = run(["dpkg-deb", "-x", str(deb), str(stage / "root")], timeout)
-        if answer.problem:
-            raise TrialError(f"{deb.name} cannot be unpacked: {answer.problem}")
-    found = sorted((stage / "root").rglob("auth_munge.so"))
-    if not found:
+        outcome = run(["dpkg-deb", "-x", str(deb), str(stage / "root")], timeout)
+        if outcome.problem:
+            raise TrialError(f"{deb.name} cannot be unpacked: {outcome.problem}")
+    candidates = sorted((stage / "root").rglob("auth_munge.so"))
+    if not candidates:
         raise TrialError("the new packages hold no auth_munge.so; is there a package with Slurm's plugins among them?")
-    return found[0].parent
+    return candidates[0].parent
 
 
 def read(config: Path, stage: Path, plugin_dir: Path) -> list[str]:
-    """What the new sinfo says of the configuration: it reads slurm.conf and loads what that names for a client."""
+    """Return the errors of the new sinfo, which reads slurm.conf and loads the plugins that it names for a client."""
     staged_config = stage / "etc"
     shutil.copytree(config, staged_config, ignore=shutil.ignore_patterns("slurmdbd.conf"))
     path = staged_config / "slurm.conf"
@@ -199,12 +201,12 @@ def read(config: Path, stage: Path, plugin_dir: Path) -> list[str]:
     if not sinfo:
         raise TrialError("the new packages hold no sinfo")
     environment = {"SLURM_CONF": str(path), "LD_LIBRARY_PATH": str(plugin_dir)}
-    answer = run([str(sinfo[0]), "--version"], 60, environment=environment)
-    said = [line for line in f"{answer.out}\n{answer.err}".splitlines() if _SPOKEN.search(line)]
-    return said or ([answer.problem] if answer.problem else [])
+    outcome = run([str(sinfo[0]), "--version"], 60, environment=environment)
+    errors = [line for line in f"{outcome.out}\n{outcome.err}".splitlines() if _SPOKEN.search(line)]
+    return errors or ([outcome.problem] if outcome.problem else [])
 
 
-# Which Slurm a daemon really runs: after an upgrade of packages it is not the one on the disk.
+# Which release a daemon runs: after an upgrade of packages it is not the one on the disk.
 
 
 NAMES = ("slurmdbd", "slurmctld", "slurmd")
@@ -228,25 +230,25 @@ def units(text: str) -> dict[str, dict[str, str]]:
 
 
 def constant(program: bytes) -> str:
-    """The version that a daemon's program was built as; empty unless there is exactly one."""
-    found = set(_CONSTANT.findall(program))
-    return next(iter(found)).decode() if len(found) == 1 else ""
+    """Return the version in a daemon's program; empty unless there is exactly one."""
+    versions = set(_CONSTANT.findall(program))
+    return next(iter(versions)).decode() if len(versions) == 1 else ""
 
 
-def seen(
+def daemons(
     text: str, read: t.Callable[[str], bytes] = lambda pid: Path(f"/proc/{pid}/exe").read_bytes()
 ) -> dict[str, Daemon]:
-    """Every daemon of this host. The program of a running process can be read even when its file was replaced."""
-    found = {}
+    """Return every daemon of this host. The program of a process can be read even when its file was replaced."""
+    daemons = {}
     for name, unit in units(text).items():
-        pid, there = unit.get("MainPID", "0"), unit.get("LoadState") == "loaded"
+        pid, installed = unit.get("MainPID", "0"), unit.get("LoadState") == "loaded"
         runs = ""
         if pid != "0":
             try:
                 runs = constant(read(pid))
             except OSError:  # it has just ended
                 pid = "0"
-        found[name] = Daemon(
-            there, pid != "0" and unit.get("ActiveState") in ("active", "activating", "reloading"), runs
+        daemons[name] = Daemon(
+            installed, pid != "0" and unit.get("ActiveState") in ("active", "activating", "reloading"), runs
         )
-    return found
+    return daemons

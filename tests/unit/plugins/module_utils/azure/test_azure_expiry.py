@@ -10,7 +10,7 @@ import datetime
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import teardown
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import Thing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import AzureResource
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import TeardownError
 
 NOW = datetime.datetime(2026, 6, 15, 12, 0, tzinfo=datetime.timezone.utc)
@@ -46,17 +46,19 @@ def test_other_texts_are_refused(text: str) -> None:
     ],
 )
 def test_the_tag_wanted(before: str, expires_on: str, days: float, after: str) -> None:
-    assert teardown.wanted(before, NOW, expires_on, days) == after
+    assert teardown.new_expiry(before, NOW, expires_on, days) == after
 
 
 def test_a_time_that_is_past_is_refused() -> None:
     with pytest.raises(TeardownError, match=r"is past already .* destroy.yml"):
-        teardown.wanted("", NOW, "2026-06-01", 0)
+        teardown.new_expiry("", NOW, "2026-06-01", 0)
 
 
-def group(name: str, cluster: str | None, expires: str | None, creator: str = "hpcai.gpu_cluster") -> Thing:
+def group(name: str, cluster: str | None, expires: str | None, creator: str = "hpcai.gpu_cluster") -> AzureResource:
     tags = {"created-by": creator, "hpcai-cluster": cluster, "expires-on": expires}
-    return Thing(f"/subscriptions/s/resourceGroups/{name}", "", {key: value for key, value in tags.items() if value})
+    return AzureResource(
+        f"/subscriptions/s/resourceGroups/{name}", "", {key: value for key, value in tags.items() if value}
+    )
 
 
 def test_clusters_that_are_due() -> None:

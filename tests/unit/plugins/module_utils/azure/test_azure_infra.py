@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import assignments, client, infra, ownership
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.assignments import WantedAssignment
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.assignments import AssignmentRequest
 
 SUBSCRIPTION = "22222222-2222-4222-8222-222222222222"
 NOW = datetime.datetime(2026, 11, 22, tzinfo=datetime.timezone.utc)
@@ -197,7 +197,7 @@ def test_a_refused_input_does_not_break_the_plan() -> None:
     assert infra.plan(broken)["server_subnet"] == {}
 
 
-WISH = WantedAssignment("/subscriptions/S", "Contributor", "P1")
+WISH = AssignmentRequest("/subscriptions/S", "Contributor", "P1")
 
 
 def listed(**changes: t.Any) -> dict[str, t.Any]:
@@ -226,7 +226,7 @@ def test_an_assignment_is_found_under_any_name(entries: list[dict[str, t.Any]], 
 
 
 def test_names_are_the_same_for_the_same_and_others_for_others() -> None:
-    assert WISH.name == WantedAssignment("/subscriptions/s", "contributor".title(), "p1").name
+    assert WISH.name == AssignmentRequest("/subscriptions/s", "contributor".title(), "p1").name
     assert len({WISH.name, WISH._replace(principal="P2").name, WISH._replace(role="Reader").name}) == 3
     body = WISH.body("S")["properties"]
     assert body["principalType"] == "ServicePrincipal"
@@ -304,9 +304,9 @@ def test_comparing(wanted: dict[str, t.Any], there: dict[str, t.Any], same: bool
 
 def test_what_is_sent_keeps_tags_of_others() -> None:
     there = {"id": "x", "tags": {"theirs": "1"}, "properties": {"accepted": False, "signature": "s"}}
-    assert ownership.request({"tags": {"ours": "2"}}, there, False) == {"tags": {"theirs": "1", "ours": "2"}}
-    assert ownership.request({"location": "x"}, None, False) == {"location": "x"}
-    whole = ownership.request({"properties": {"accepted": True}}, there, True)
+    assert ownership.request_body({"tags": {"ours": "2"}}, there, False) == {"tags": {"theirs": "1", "ours": "2"}}
+    assert ownership.request_body({"location": "x"}, None, False) == {"location": "x"}
+    whole = ownership.request_body({"properties": {"accepted": True}}, there, True)
     assert whole["properties"] == {"accepted": True, "signature": "s"}
     assert ownership.part({"properties": {"accepted": True}}, there) == {"properties": {"accepted": False}}
 
@@ -348,10 +348,10 @@ def test_details_of_errors_are_told() -> None:
             "details": [{"code": "SkuNotAvailable", "message": "gone"}, {"code": "X", "additionalInfo": [policy]}],
         }
     }
-    told = client.told(document)
+    told = client.error_text(document)
     assert told == "InvalidTemplateDeployment: failed; SkuNotAvailable: gone; X; policy 'no public addresses'"
-    assert client.told({"error": "invalid_client", "error_description": "AADSTS1"}) == "invalid_client: AADSTS1"
-    assert client.told({}) == "nothing"
+    assert client.error_text({"error": "invalid_client", "error_description": "AADSTS1"}) == "invalid_client: AADSTS1"
+    assert client.error_text({}) == "nothing"
 
 
 NONE: dict[str, t.Any] = dict.fromkeys(client.SPEC)

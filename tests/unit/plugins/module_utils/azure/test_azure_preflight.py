@@ -85,8 +85,8 @@ def test_limits_are_read_leniently(value: t.Any, number: int) -> None:
     assert skus.number(value) == number
 
 
-def want(cores: int, spot: bool = False, family: str = "standardNDASv4_A100Family") -> skus.Want:
-    return skus.Want("gpu", family, cores, spot)
+def want(cores: int, spot: bool = False, family: str = "standardNDASv4_A100Family") -> skus.CoreDemand:
+    return skus.CoreDemand("gpu", family, cores, spot)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def want(cores: int, spot: bool = False, family: str = "standardNDASv4_A100Famil
         ([want(300)], {"family": 200, "used": 250}, ["300 cores are needed and 0 are free (250 of 200 used)"]),
     ],
 )
-def test_headroom(wants: list[skus.Want], limits: dict[str, int], told: list[str]) -> None:
+def test_headroom(wants: list[skus.CoreDemand], limits: dict[str, int], told: list[str]) -> None:
     found = skus.headroom(wants, usages(**limits), REGION, True)
     assert len(found) == len(told)
     for finding, text in zip(found, told):

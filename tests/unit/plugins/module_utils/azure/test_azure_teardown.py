@@ -10,7 +10,7 @@ import typing as t
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import ownership, teardown
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import Thing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import AzureResource
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import (
     ObservedSubscription,
     TeardownRequest,
@@ -20,14 +20,14 @@ SUB = "/subscriptions/s"
 RG = f"{SUB}/resourceGroups/gpu-rg"
 THEIRS = f"{SUB}/resourceGroups/network-rg"
 TAGS = {"created-by": "hpcai.gpu_cluster", "hpcai-cluster": "gpu"}
-GROUP = Thing(RG, "Microsoft.Resources/resourceGroups", TAGS)
+GROUP = AzureResource(RG, "Microsoft.Resources/resourceGroups", TAGS)
 ASKED = TeardownRequest("gpu", "gpu")
 
 
 def resource(
     kind: str, name: str, tags: t.Mapping[str, str] | None = None, group: str = RG, managed_by: str = ""
-) -> Thing:
-    return Thing(f"{group}/providers/{kind}/{name}", kind, TAGS if tags is None else tags, managed_by)
+) -> AzureResource:
+    return AzureResource(f"{group}/providers/{kind}/{name}", kind, TAGS if tags is None else tags, managed_by)
 
 
 def lock(scope: str, notes: str | None = None, level: str = "CanNotDelete") -> dict[str, t.Any]:
@@ -62,7 +62,7 @@ def seen(**more: t.Any) -> ObservedSubscription:
     ],
 )
 def test_both_tags_make_it_ours(tags: dict[str, str] | None, answer: bool) -> None:
-    assert ownership.ours(ownership.thing({"id": RG, "tags": tags}), "gpu") is answer
+    assert ownership.ours(ownership.read_resource({"id": RG, "tags": tags}), "gpu") is answer
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_of_a_group_that_was_brought_along_only_ours_goes_and_in_order() -> None
         (resource("Microsoft.Sql/servers", "theirs", {}, group=THEIRS), [], False),
     ],
 )
-def test_what_others_made_in_our_group_stops_it(stranger: Thing, also: list[str], refused: bool) -> None:
+def test_what_others_made_in_our_group_stops_it(stranger: AzureResource, also: list[str], refused: bool) -> None:
     plan = teardown.plan(seen(resources=[VM, stranger]), ASKED._replace(also=also))
     assert bool(plan.refusals) is refused
     assert all(stranger.id in text and "azure_teardown_also" in text for text in plan.refusals)
@@ -149,7 +149,7 @@ NSG = "Microsoft.Network/networkSecurityGroups"
         (GROUP, {**TAGS, "hpcai-resource": "resourceGroups/gpu-rg"}, True),
     ],
 )
-def test_tags_that_a_policy_copied_make_nothing_ours(group: Thing, tags: dict[str, str], refused: bool) -> None:
+def test_tags_that_a_policy_copied_make_nothing_ours(group: AzureResource, tags: dict[str, str], refused: bool) -> None:
     stranger = resource(NSG, "n", tags)
     plan = teardown.plan(seen(groups=[group], resources=[stranger]), ASKED)
     assert bool(plan.refusals) is refused

@@ -13,8 +13,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import own
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import AzureError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import (
     TeardownRequest,
-    asked,
     read_subscription,
+    teardown_request,
 )
 
 SUB = "/subscriptions/s"
@@ -121,7 +121,7 @@ def test_a_type_without_version_is_told() -> None:
 
 
 def test_the_server_and_its_addresses() -> None:
-    found = ownership.thing({"id": VM, "type": "Microsoft.Compute/virtualMachines", "tags": TAGS})
+    found = ownership.read_resource({"id": VM, "type": "Microsoft.Compute/virtualMachines", "tags": TAGS})
     seen = teardown.ObservedSubscription("s", [], [found])
     card = {
         "properties": {
@@ -150,7 +150,7 @@ def test_deleted_vaults(listed: t.Any, names: list[str], notes: int) -> None:
 
 
 def test_options_and_listing() -> None:
-    wanted = asked({"cluster": "gpu", "nodes_cluster": None, "also": ["x"], "role_assignments": ["r"]})
+    wanted = teardown_request({"cluster": "gpu", "nodes_cluster": None, "also": ["x"], "role_assignments": ["r"]})
     assert wanted == TeardownRequest("gpu", "gpu", ["x"], ["r"])
     plan = teardown.TeardownPlan(["/a"], ["/l"], ["/r"], [RG], {"gpu-rg": ["T one"]}, [], [])
     assert teardown.listing(plan) == [

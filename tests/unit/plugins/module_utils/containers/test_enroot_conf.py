@@ -90,7 +90,9 @@ def test_links_come_and_go_and_others_stay(tmp_path: Path) -> None:
     assert os.readlink(place / "50-sharp.sh") == "/elsewhere"
     assert [one.before for one in enroot_config.plan([], present=False, root=str(tmp_path))] == [changes[1].after]
     assert enroot_config.differences(changes)[1]["after"] == "-> /usr/share/enroot/hooks.d/50-slurm-pmi.sh\n"
-    assert enroot_config.told({"a": "1"}) == [{"before_header": "a", "after_header": "a", "before": "", "after": "1\n"}]
+    assert enroot_config.setting_differences({"a": "1"}) == [
+        {"before_header": "a", "after_header": "a", "before": "", "after": "1\n"}
+    ]
 
 
 OPEN = {"user.max_user_namespaces": "96364", "user.max_mnt_namespaces": "96364"}

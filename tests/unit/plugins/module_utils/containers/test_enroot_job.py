@@ -103,7 +103,7 @@ def test_emptying_what_is_not_there_is_no_error(base: Path) -> None:
     ],
 )
 def test_slurmd_says_whose_job_it_is(environment: dict[str, str], wanted: enroot_host.EnrootProofJob | None) -> None:
-    assert enroot_host.asked(environment) == wanted
+    assert enroot_host.job_of(environment) == wanted
 
 
 @pytest.mark.parametrize(

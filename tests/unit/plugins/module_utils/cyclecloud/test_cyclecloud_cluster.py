@@ -86,16 +86,16 @@ def want(**others: t.Any) -> Json:
 
 def test_shipped_template_reads_only_what_it_declares() -> None:
     text = shipped()
-    declared = cluster_request.declared(text)
-    assert cluster_request.used(text) <= set(declared)
-    assert set(declared) <= cluster_request.used(text)
+    declared = cluster_request.declared_parameters(text)
+    assert cluster_request.used_parameters(text) <= set(declared)
+    assert set(declared) <= cluster_request.used_parameters(text)
     assert cluster_request.clusters(text) == ["hpcai-slurm"]
     assert declared["Region"].required and declared["ndv5Spot"].default == "false"
 
 
 def test_parameters_fit_the_shipped_template() -> None:
     values = cluster_request.build(want())
-    declared = cluster_request.declared(shipped())
+    declared = cluster_request.declared_parameters(shipped())
     assert cluster_request.unknown(values, declared) == [] and cluster_request.lacking(values, declared) == []
     assert values["SubnetId"] == "rg/v/c" and values["ndv5Spot"] is True and values["SchedulerImageName"] == IMAGE
 
@@ -156,11 +156,11 @@ def node(name: str, role: str, status: str, **others: t.Any) -> Json:
 
 def test_readiness() -> None:
     heads = [node("scheduler", "scheduler", "Ready"), node("login-1", "login", "Preparing")]
-    seen = cluster_state.look({"nodes": heads}, 2)
+    seen = cluster_state.head_readiness({"nodes": heads}, 2)
     assert seen.waiting == ["login-1 is Preparing", "1 of 2 login nodes are there"] and not seen.failed
-    seen = cluster_state.look({"nodes": [node("scheduler", "scheduler", "Failed", StatusMessage="quota")]}, 0)
+    seen = cluster_state.head_readiness({"nodes": [node("scheduler", "scheduler", "Failed", StatusMessage="quota")]}, 0)
     assert seen.failed == ["scheduler failed: quota"]
-    assert cluster_state.look({"nodes": []}, 0).waiting == ["there is no scheduler yet"]
+    assert cluster_state.head_readiness({"nodes": []}, 0).waiting == ["there is no scheduler yet"]
 
 
 class Fake:

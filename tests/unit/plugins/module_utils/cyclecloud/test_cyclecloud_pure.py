@@ -134,7 +134,7 @@ def test_only_missing_records_are_dropped() -> None:
         "admin": [{"Name": "admin"}],
         "admin/public": [{"PublicKey": "ssh-ed25519 other"}],
     }
-    found = site.missing(wanted, lambda dummy, name: have.get(name, []))
+    found = site.missing_records(wanted, lambda dummy, name: have.get(name, []))
     assert [one["Name"] for one in found] == ["distribution_method", "admin/public"]
 
 
@@ -200,11 +200,11 @@ def test_account_is_found_by_its_text_alone(shown: str, there: bool) -> None:
 )
 def test_impossible_certificates_are_refused(tls: dict[str, t.Any], hostname: str, text: str) -> None:
     with pytest.raises(CliError, match=text):
-        server.wanted(tls, hostname, [])
+        server.server_request(tls, hostname, [])
 
 
 def test_certificate_names() -> None:
-    wanted = server.wanted({}, "cc.example.org", ["cc", "10.0.0.4", "cc"])
+    wanted = server.server_request({}, "cc.example.org", ["cc", "10.0.0.4", "cc"])
     assert wanted.names == ["cc.example.org", "localhost", "127.0.0.1", "cc", "10.0.0.4"]
     assert server.alternatives(["a.b", "10.0.0.4", "fe80::1"]) == "DNS:a.b,IP:10.0.0.4,IP:fe80::1"
 

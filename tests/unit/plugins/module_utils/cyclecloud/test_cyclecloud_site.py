@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import site
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.package import PackagePlan, ServerApt
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.site import Drop
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.site import WatchedFolder
 
 PASSWORD = "Sesam-0effne"
 # Answers queries with nothing until the records were taken in, and notes what it was called with.
@@ -112,7 +112,7 @@ def test_what_a_killed_run_left_is_removed(home: Path) -> None:
 def test_records_that_are_not_taken_leave_nothing(home: Path, suffix: str, text: str) -> None:
     thread = taking(home, suffix) if suffix else None
     with pytest.raises(CliError, match=text):
-        Drop(Cli(params(home))).put([{"AdType": "x"}], 5 if suffix else 0.2)
+        WatchedFolder(Cli(params(home))).put([{"AdType": "x"}], 5 if suffix else 0.2)
     if thread:
         thread.join()
     assert not list((home / "config/data").iterdir())

@@ -9,15 +9,15 @@ import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.accounting import (
     AccountingError,
+    AccountingRequest,
     Rows,
-    WantedAccounting,
     normal,
     plan,
     rows,
     show_commands,
 )
 
-WANTED = WantedAccounting(
+WANTED = AccountingRequest(
     "lab",
     [{"name": "long", "description": "Long jobs", "settings": {"MaxWall": "7-00:00:00", "Priority": 10}}],
     [
@@ -43,7 +43,7 @@ def state(texts: dict[str, str]) -> dict[str, Rows]:
     return {kind: rows(texts.get(kind, ""), query) for kind, query in show_commands(WANTED).items()}
 
 
-def calls(wanted: WantedAccounting, texts: dict[str, str]) -> list[str]:
+def calls(wanted: AccountingRequest, texts: dict[str, str]) -> list[str]:
     return [" ".join(step.argv) for step in plan(wanted, state(texts))]
 
 

@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import accounting as acct
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.accounting import read
 
-WANTED = acct.WantedAccounting("lab", [], [], [])
+WANTED = acct.AccountingRequest("lab", [], [], [])
 ANSWERS = """#!/bin/sh
 case "$3" in
   cluster) echo lab ;;

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.conf import digest, lost, state_left_behind
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.conf import (
+    digest,
+    lost_plugins,
+    state_left_behind,
+)
 
 GOOD = """# comment
 ClusterName=lab
@@ -108,6 +112,6 @@ INCLUDE = "include /etc/slurm/plugstack.conf.d/*.conf\n"
     ],
 )
 def test_plugins_of_others_are_not_lost(before: str, after: str, gone: list[str]) -> None:
-    said = lost({"plugstack.conf": before}, {"plugstack.conf": after} if after else {})
+    said = lost_plugins({"plugstack.conf": before}, {"plugstack.conf": after} if after else {})
     assert bool(said) is bool(gone)
     assert all(line in said for line in gone) and (not said or "slurm_plugstack" in said)

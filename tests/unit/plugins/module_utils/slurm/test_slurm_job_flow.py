@@ -12,10 +12,10 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job import (
     JobClient,
     JobLostError,
+    JobRequest,
     JobSpec,
     JobState,
     JobTimeoutError,
-    JobWanted,
     dump_record,
     ensure,
     from_scontrol,
@@ -80,8 +80,8 @@ def wanted(record: Path | None = None) -> JobSpec:
     return JobSpec(NAME, "#!/bin/sh\n", [], {}, {}, None, None, str(record) if record else None)
 
 
-def wish(state: str = "completed", dry: bool = False, timeout: float = 600) -> JobWanted:
-    return JobWanted(state, timeout, 5, dry)
+def job_request(state: str = "completed", dry: bool = False, timeout: float = 600) -> JobRequest:
+    return JobRequest(state, timeout, 5, dry)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def wish(state: str = "completed", dry: bool = False, timeout: float = 600) -> J
 )
 def test_a_job_is_followed_to_its_end(looks: list[Answer], sacct: Answer, state: str, exit_code: int) -> None:
     slurm = Slurm(*looks, sacct=sacct)
-    changed, job = ensure(slurm.client(), wanted(), wish(), write)
+    changed, job = ensure(slurm.client(), wanted(), job_request(), write)
     assert (changed, job and job.state, job and job.exit_code) == (True, state, exit_code)
     assert slurm.ran.count("sbatch") == 1
 
@@ -130,7 +130,7 @@ def test_a_job_is_followed_to_its_end(looks: list[Answer], sacct: Answer, state:
 def test_a_job_that_cannot_be_followed(looks: list[Answer], sacct: Answer, error: type[SlurmError], said: str) -> None:
     slurm = Slurm(*looks, sacct=sacct)
     with pytest.raises(error, match=re.escape(said)) as caught:
-        ensure(slurm.client(), wanted(), wish(), write)
+        ensure(slurm.client(), wanted(), job_request(), write)
     assert slurm.time <= 600
     assert "scancel" not in slurm.ran
     if isinstance(caught.value, JobTimeoutError):
@@ -138,13 +138,13 @@ def test_a_job_that_cannot_be_followed(looks: list[Answer], sacct: Answer, error
 
 
 def test_submitted_does_not_wait_for_the_end() -> None:
-    changed, job = ensure(Slurm(PENDING).client(), wanted(), wish("submitted"), write)
+    changed, job = ensure(Slurm(PENDING).client(), wanted(), job_request("submitted"), write)
     assert (changed, job and job.state) == (True, "PENDING")
 
 
 def test_a_refusal_tells_what_was_tried() -> None:
     with pytest.raises(SlurmError, match=r"Invalid account.*tried: sbatch --parsable"):
-        ensure(Slurm(PENDING, sbatch=DENIED).client(), wanted(), wish(), write)
+        ensure(Slurm(PENDING, sbatch=DENIED).client(), wanted(), job_request(), write)
 
 
 def left_behind(state: str | None, spec: JobSpec, **change: t.Any) -> None:
@@ -182,27 +182,27 @@ def test_a_record_makes_a_job_happen_once(
     spec = wanted(tmp_path / "job.json")
     left_behind(state, spec)
     slurm = Slurm(*looks, squeue=(squeue[0], squeue[1].replace("{tag}", tag(spec)), squeue[2]))
-    changed, job = ensure(slurm.client(), spec, wish(), write)
+    changed, job = ensure(slurm.client(), spec, job_request(), write)
     assert (changed, "sbatch" in slurm.ran, job and job.state) == (submits, submits, "COMPLETED")
     if state == "COMPLETED":
         assert slurm.ran == []
     again = Slurm(AWAY)
-    assert ensure(again.client(), spec, wish(), write) == (False, job)
+    assert ensure(again.client(), spec, job_request(), write) == (False, job)
     assert again.ran == []
 
 
 def test_other_inputs_are_another_job(tmp_path: Path) -> None:
     spec = wanted(tmp_path / "job.json")
     left_behind("COMPLETED", spec, script="#!/bin/sh\nolder\n")
-    assert ensure(Slurm(DONE).client(), spec, wish(), write)[0]
+    assert ensure(Slurm(DONE).client(), spec, job_request(), write)[0]
 
 
 def test_a_job_that_runs_is_recorded_before_it_is_awaited(tmp_path: Path) -> None:
     spec = wanted(tmp_path / "job.json")
     with pytest.raises(JobTimeoutError):
-        ensure(Slurm(RUNNING).client(), spec, wish(timeout=1), write)
+        ensure(Slurm(RUNNING).client(), spec, job_request(timeout=1), write)
     slurm = Slurm(RUNNING, DONE)
-    assert ensure(slurm.client(), spec, wish(), write)[0] is False
+    assert ensure(slurm.client(), spec, job_request(), write)[0] is False
     assert "sbatch" not in slurm.ran
 
 
@@ -214,7 +214,7 @@ def test_check_mode_neither_submits_nor_writes(tmp_path: Path, state: str | None
     left_behind(state, spec)
     before = [path.read_bytes() for path in tmp_path.iterdir()]
     slurm = Slurm(RUNNING)
-    changed, job = ensure(slurm.client(), spec, wish(dry=True), write)
+    changed, job = ensure(slurm.client(), spec, job_request(dry=True), write)
     assert (changed, job is None, "sbatch" in slurm.ran) == (changes, changes, False)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == before
 
@@ -237,14 +237,14 @@ def test_absent(
     spec = wanted(tmp_path / "job.json")
     left_behind(state, spec)
     slurm = Slurm(*looks)
-    assert remove(slurm.client(), spec, wish("absent", dry=dry)) == (changes, cancelled)
+    assert remove(slurm.client(), spec, job_request("absent", dry=dry)) == (changes, cancelled)
     assert ("scancel" in slurm.ran) is (bool(cancelled) and not dry)
     assert (tmp_path / "job.json").exists() is (dry and state is not None)
 
 
 def test_absent_without_a_record_goes_by_name() -> None:
     queue = "".join(SEPARATOR.join([str(number), "(null)", name]) + "\n" for number, name in [(4, NAME), (5, "other")])
-    assert remove(Slurm(CANCELLED, squeue=(0, queue, "")).client(), wanted(), wish("absent")) == (True, [4])
+    assert remove(Slurm(CANCELLED, squeue=(0, queue, "")).client(), wanted(), job_request("absent")) == (True, [4])
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,10 @@ def request(**changes: t.Any) -> ExtraRequest:
 
 
 def test_a_wheel_has_a_place_of_its_own() -> None:
-    where = extras.place(request(), FACTS)
+    where = extras.wheel_dir(request(), FACTS)
     assert where.parent == Path("/wheels") and where.name.startswith("some-project-")
-    assert extras.place(request(python="/other"), FACTS) == where
-    assert extras.place(request(source={**SOURCE, "archive": "/a.tgz"}), FACTS) == where
+    assert extras.wheel_dir(request(python="/other"), FACTS) == where
+    assert extras.wheel_dir(request(source={**SOURCE, "archive": "/a.tgz"}), FACTS) == where
     for changes in (
         {"environment": {"A": "1"}},
         {"options": ["--x"]},
@@ -44,13 +44,13 @@ def test_a_wheel_has_a_place_of_its_own() -> None:
         {"tools": []},
         {"source": {**SOURCE, "sha256": "1" * 64}},
     ):
-        assert extras.place(request(**changes), FACTS) != where
-    assert extras.place(request(), {**FACTS, "torch": "2.14.0"}) != where
+        assert extras.wheel_dir(request(**changes), FACTS) != where
+    assert extras.wheel_dir(request(), {**FACTS, "torch": "2.14.0"}) != where
 
 
 def test_source_that_is_not_pinned() -> None:
     with pytest.raises(ExtrasError, match="source of Some_Project"):
-        extras.place(request(source={"git": "x", "commit": "main"}), FACTS)
+        extras.wheel_dir(request(source={"git": "x", "commit": "main"}), FACTS)
 
 
 def wheel(path: Path, text: str, name: str = "p-1.dist-info/METADATA") -> Path:
@@ -100,8 +100,8 @@ def test_build_is_kept_and_not_made_again(tmp_path: Path) -> None:
     pinned = source(tmp_path)
     asked = request(directory=tmp_path / "wheels", source=pinned, tools=[], options=["--quick"])
     made = extras.build(asked, FACTS, pinned["archive"], "", 60)
-    where = extras.place(asked, FACTS)
-    assert extras.kept(where) == made and (where / made["file"]).is_file()
+    where = extras.wheel_dir(asked, FACTS)
+    assert extras.stored_manifest(where) == made and (where / made["file"]).is_file()
     assert sorted(path.name for path in where.iterdir()) == ["manifest.json", made["file"]]
     assert extras.build(asked, FACTS, "/nowhere", "", 60) == made
 
@@ -143,7 +143,9 @@ def test_what_has_to_be_resolved() -> None:
 def test_what_is_installed_stays() -> None:
     assert extras.constraints({"Typing_Extensions": "4", "a": "1+cpu"}) == ["a==1+cpu", "typing-extensions==4"]
     lock = "# by uv\na==1 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\nnumpy==2 \\\n    --hash=sha256:3\nz==1\n"
-    assert extras.left(lock, {"NumPy": "2"}) == "a==1 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\nz==1\n"
+    assert (
+        extras.without_installed(lock, {"NumPy": "2"}) == "a==1 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\nz==1\n"
+    )
 
 
 BASE: dict[str, t.Any] = {"packages": {"torch": "2.13.0+cpu", "numpy": "2"}, "python": "3.11", "machine": "x86_64"}

@@ -32,7 +32,7 @@ DIGEST = "b" * 64
 
 
 def named(build: CudaBuild = CPU, python: Interpreter = PYTHON, installer: str = "uv", **other: t.Any) -> str:
-    texts = environment_store.checked(build, other.get("extra", []), installer)
+    texts = environment_store.checked_locks(build, other.get("extra", []), installer)
     wheels = environment_store.wheels(other.get("wheels", []))
     wanted = environment_store.inputs(build, texts, wheels, installer, python, other.get("indexes", []))
     return environment_store.label(build, python, installer, wanted)

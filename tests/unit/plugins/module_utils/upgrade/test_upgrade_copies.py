@@ -149,7 +149,7 @@ def test_state_is_copied_whole_and_once(tmp_path: Path) -> None:
     (source / "job_state").write_text("y")
     config.mkdir()
     (config / "slurm.conf").write_text("StateSaveLocation=/s\n")
-    assert state.place((config / "slurm.conf").read_text()) == Path("/s")
+    assert state.state_directory((config / "slurm.conf").read_text()) == Path("/s")
     record = state.copy(source, config, base, "24.11.5-4", "26.05.5-1")
     assert (Path(record["path"]) / "state/hash.1/job").read_text() == "x"
     assert state.latest(base, "26.05.5-1")["marks"] == state.marks(source)
@@ -237,7 +237,7 @@ def test_plugins_that_a_configuration_asks_for() -> None:
         "jobcontainertype=job_container/tmpfs: the new packages hold no plugin job_container_tmpfs.so",
         "mpidefault=pmix: the new packages hold no plugin mpi_pmix.so",
     ]
-    assert state.lost(["mpi_pmix", "data_parser_v0_0_40", "auth_munge"], there) == ["mpi_pmix"]
+    assert state.lost_plugins(["mpi_pmix", "data_parser_v0_0_40", "auth_munge"], there) == ["mpi_pmix"]
 
 
 def test_the_trial_loads_its_own_plugins() -> None:

@@ -148,14 +148,14 @@ def test_what_apt_would_do() -> None:
 
 def test_which_daemons_run() -> None:
     text = (FIXTURES / "systemctl-show.txt").read_text()
-    found = state.seen(text, lambda dummy: b"\0\x7fELF\x0024.11.5\0slurmctld version %s started\0")
+    found = state.daemons(text, lambda dummy: b"\0\x7fELF\x0024.11.5\0slurmctld version %s started\0")
     assert found["slurmctld"] == state.Daemon(True, True, "24.11.5")
     assert found["slurmd"] == state.Daemon(True, False, "")
 
     def ended(pid: str) -> bytes:
         raise FileNotFoundError(pid)
 
-    assert state.seen(text, ended)["slurmdbd"] == state.Daemon(True, False, "")
+    assert state.daemons(text, ended)["slurmdbd"] == state.Daemon(True, False, "")
 
 
 def test_a_version_in_a_program() -> None:
@@ -191,11 +191,13 @@ dpkg: error processing archive /tmp/x/11-slurmd_26.05.5-1_amd64.deb (--unpack):
 Errors were encountered while processing:
  /tmp/x/11-slurmd_26.05.5-1_amd64.deb
 """
-    text = packages.told(Outcome(100, said, "E: Sub-process /usr/bin/dpkg returned an error code (1)\n", 1.0))
+    text = packages.apt_errors(Outcome(100, said, "E: Sub-process /usr/bin/dpkg returned an error code (1)\n", 1.0))
     assert text.startswith("E: Sub-process") and text.endswith("before installing new version: Device or resource busy")
     held = "The following packages have unmet dependencies:\n slurmd : Depends: libhwloc15 (>= 2.15.0) but 2.12.0-4"
-    assert "slurmd : Depends: libhwloc15" in packages.told(Outcome(100, held, "E: Unable to correct problems\n", 1.0))
-    assert packages.told(Outcome(1, "", "killed\n", 1.0)) == "exit status 1: killed"
+    assert "slurmd : Depends: libhwloc15" in packages.apt_errors(
+        Outcome(100, held, "E: Unable to correct problems\n", 1.0)
+    )
+    assert packages.apt_errors(Outcome(1, "", "killed\n", 1.0)) == "exit status 1: killed"
 
 
 class FakeApt:
