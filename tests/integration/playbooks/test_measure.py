@@ -68,7 +68,7 @@ class Machines:
         path = self.place / "few"
         if not path.exists():
             path.mkdir()
-            for name in ("sh", "env"):
+            for name in ("sh", "env", "basename", "dirname", "readlink"):
                 (path / name).symlink_to(f"/usr/bin/{name}")
             (path / "python3").symlink_to(sys.executable)
         return str(path)
@@ -143,13 +143,18 @@ def test_a_sound_a_faulty_and_a_bare_machine(machines: Machines) -> None:
     assert len({stage["run"] for stage in again.record["stages"]}) == 2, "the first run stays in the record"
 
 
-def test_programs_that_are_missing_are_skipped_with_the_way_to_get_them(machines: Machines) -> None:
-    machines.emulated("gpu-01", "c1", measure_paths=[str(machines.place / "scratch")])
+def only_a_driver(machines: Machines, **variables: t.Any) -> None:
+    """Make gpu-01 a machine that has nvidia-smi and no other program."""
+    machines.emulated("gpu-01", "c1", **variables)
     for program in (machines.cluster.directory / "bin").iterdir():
         if program.name != "nvidia-smi":
             program.unlink()
     python = machines.place / "python-gpu-01"
     python.write_text(python.read_text().replace(os.environ["PATH"], machines.few()))
+
+
+def test_programs_that_are_missing_are_skipped_with_the_way_to_get_them(machines: Machines) -> None:
+    only_a_driver(machines, measure_paths=[str(machines.place / "scratch")])
     ended = machines.measure(measure_tests=["gpu_info", "gpu_bandwidth", "nccl_tests", "storage_bandwidth", "hpl"])
     assert ended.rc == 0, ended.text
     assert ended.verdicts("gpu-01")["gpu_count"] == "pass"
@@ -158,6 +163,25 @@ def test_programs_that_are_missing_are_skipped_with_the_way_to_get_them(machines
         record = ended.one("gpu-01", check)
         assert (record["verdict"], record["class"]) == ("skipped", None), record["reason"]
         assert words in record["reason"]
+
+
+def test_tools_that_cannot_be_built_fail_the_play_and_stop_no_other_measurement(machines: Machines) -> None:
+    only_a_driver(machines, ansible_become=False, gpu_test_tools_cuda_home="/nonexistent")
+    ended = machines.measure(measure_tests=["gpu_info", "gpu_bandwidth"], measure_build_tools=True)
+    assert ended.rc == 2, ended.text
+    assert ended.verdicts("gpu-01")["gpu_count"] == "pass"
+    assert ended.verdicts("gpu-01")["gpu_bandwidth"] == "skipped"
+    assert "GPU test tools" in ended.record["stages"][0]["failures"]["gpu-01"]
+    assert (ended.place / "reports/measure.html").exists()
+
+
+def test_gpus_in_use_are_left_alone(machines: Machines) -> None:
+    machines.cluster.damage(processes=[{"gpu": 0, "pid": os.getpid()}])
+    machines.emulated("gpu-01", "c1")
+    ended = machines.measure(measure_tests=["gpu_bandwidth", "nccl_tests", "hpl"])
+    assert ended.rc == 0, ended.text
+    assert set(ended.verdicts("gpu-01").values()) == {"skipped"}, ended.text
+    assert str(os.getpid()) in ended.one("gpu-01", "gpu_bandwidth")["reason"]
 
 
 def test_a_named_directory_without_the_programs_is_an_error_and_can_fail_the_play(machines: Machines) -> None:
@@ -217,6 +241,8 @@ def test_through_slurm(machines: Machines) -> None:
     assert ended.verdicts("c1")[BUSBW] == "pass"
     assert ended.verdicts("c1")["hpl"] == "pass", ended.one("c1", "hpl")["reason"]
     assert ended.one(None, BUSBW)["scope"] == {"group": ["c1", "c2"]}
+    assert ended.verdicts("c1")["infiniband_bandwidth"] == "pass", ended.one("c1", "infiniband_bandwidth")["reason"]
+    assert ended.verdicts(None)["infiniband_bandwidth"] == "pass"  # the pair
     assert "SSH" in ended.one("c1", "gpu_count")["reason"]
 
 
