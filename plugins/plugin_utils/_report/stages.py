@@ -54,7 +54,8 @@ def _stage(stage: Row, begin: float, share: float) -> Html:
         place = f"left:{100 * (begin if inside else begin + share):.2f}%"
     hosts = strings(stage.get("hosts"))
     detail = plural(changed, "change") if changed else "no change"
-    more = f" · {plural(int(number(stage.get('tasks')) or 0), 'task')} · {plural(len(hosts), 'host')}"
+    tasks = int(number(stage.get("tasks")) or 0)  # none is known of a stage that a module wrote
+    more = "".join(f" · {words}" for words in (tasks and plural(tasks, "task"), plural(len(hosts), "host")) if words)
     return el(
         "div",
         el("div", chip(verdict, ""), el("strong", str(stage.get("stage")).replace("_", " ")), class_="stage-name"),

@@ -1,0 +1,247 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role measure decides: which inputs it refuses, what a machine is, what its records say. Private."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import address
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import (
+    DIRECTORY,
+    GENERIC,
+    ProfileError,
+    load,
+    override,
+)
+
+# The checks that each measurement returns at least. Whoever asks for infiniband means both modules.
+CHECKS: dict[str, tuple[str, ...]] = {
+    "gpu_info": ("gpu_count",),
+    "gpu_bandwidth": ("gpu_bandwidth",),
+    "nccl_tests": ("nccl_tests",),
+    "infiniband": ("infiniband_ports", "infiniband_bandwidth"),
+    "storage_bandwidth": ("storage_bandwidth",),
+    "hpl": ("hpl",),
+}
+TESTS = tuple(CHECKS)
+# A module that finds no program ends its reason with where it looked; perftest is looked for by a program on the nodes.
+_MISSING = (" was not found in ", " is not installed (package perftest)")
+_TOOLS = "the role gpu_test_tools builds it (measure_build_tools: true), and measure_path names a directory that has it"
+_ADVICE = {
+    "gpu_bandwidth": _TOOLS,
+    "nccl_tests": _TOOLS,
+    "infiniband_bandwidth": "install the package perftest",
+    "storage_bandwidth": "install the package fio",
+    "hpl": "NVIDIA's container image hpc-benchmarks has it; put xhpl or hpl.sh on PATH or below /opt/hpl",
+}
+_ON_THE_NODE = "it is read on the node itself, which needs SSH to the node (measure_launcher: local)"
+_GIB = 1 << 30
+
+
+def problems(inputs: t.Mapping[str, t.Any], hosts: int) -> list[str]:
+    """Return a sentence for each input that the role refuses."""
+    found = []
+    sku, launcher, nodes = inputs["sku"], inputs["launcher"], inputs["nodes"]
+    through_slurm = launcher == "srun"
+    if sku and not _known(sku):
+        found.append(f"measure_sku is {sku!r}, which has no profile; known are {', '.join(profiles())}")
+    if not inputs["tests"]:
+        found.append(f"measure_tests is empty; name some of {', '.join(TESTS)}")
+    relative = [path for path in inputs["paths"] if not str(path).startswith("/")]
+    if relative:
+        found.append(f"measure_paths must be absolute paths, not {', '.join(map(str, relative))}")
+    if inputs["gpus"] < 0:
+        found.append(f"measure_gpus is {inputs['gpus']}; a number of GPUs, or 0 for those that the node has")
+    if nodes and not through_slurm:
+        found.append("measure_nodes is for measure_launcher srun; otherwise measure_hosts names the hosts")
+    if through_slurm:
+        found += _slurm_problems(inputs, hosts)
+    return found
+
+
+def _slurm_problems(inputs: t.Mapping[str, t.Any], hosts: int) -> list[str]:
+    found = []
+    if hosts != 1:
+        found.append(f"measure_launcher srun starts everything on one login node, but the play has {hosts} hosts")
+    if not inputs["nodes"]:
+        found.append("measure_launcher srun needs measure_nodes, the names of the nodes in Slurm")
+    if not inputs["sku"] and not inputs["gpus"]:
+        found.append("measure_launcher srun needs measure_sku or measure_gpus: the login node does not see the GPUs")
+    return found
+
+
+def _known(sku: str) -> bool:
+    try:
+        return bool(load(sku)["known"])
+    except ProfileError:
+        return False
+
+
+def profiles() -> list[str]:
+    """Return the machine types that have a profile of their own."""
+    names = sorted(path.stem for path in DIRECTORY.glob("[!_]*.yml"))
+    return [name for name in names if name != GENERIC]
+
+
+def recognised(gpus: t.Sequence[t.Mapping[str, t.Any]]) -> str:
+    """Return the machine type whose GPUs these are, or an empty string.
+
+    The model alone proves nothing, since other makers build the same GPUs into other machines, whose limits nobody
+    knows. The PCI domains of the GPUs do: clouds give each GPU a domain of its own. One GPU may be missing.
+    """
+    found = []
+    for name in profiles():
+        profile = load(name)
+        places = {str(gpu["pci_domain"]).lower() for gpu in (profile.get("topology") or {}).get("gpus") or []}
+        model = str((profile.get("gpu") or {}).get("model") or "")
+        if not model or len(places) < 2 or not gpus:
+            continue
+        domains = {_domain(gpu.get("bus_id")) for gpu in gpus}
+        same = all(model.lower() in str(gpu.get("name") or "").lower() for gpu in gpus)
+        if same and len(domains) == len(gpus) and domains <= places and len(domains) >= len(places) - 1:
+            found.append(name)
+    return found[0] if len(found) == 1 else ""
+
+
+def _domain(bus_id: t.Any) -> str:
+    place = address(str(bus_id or ""))
+    return f"{place[0]:04x}" if place else ""
+
+
+def machine(gpus: t.Sequence[t.Mapping[str, t.Any]], sku: str, count: int, site: t.Mapping[str, t.Any]) -> Json:
+    """Return what the modules are told of a machine: its profile's limits, or none where its type is unknown."""
+    name = sku or recognised(gpus)
+    profile = override(load(name or GENERIC), site)
+    expected = int((profile.get("gpu") or {}).get("count") or 0)
+    memory = [gpu["memory_total_mib"] for gpu in gpus if gpu.get("memory_total_mib")]
+    known = (profile.get("gpu") or {}).get("memory_mib")
+    memory_mib = int(min(memory) if memory else known or 0)
+    nccl, fabric = profile.get("nccl") or {}, profile.get("infiniband") or {}
+    tests = nccl.get("tests") or {}
+    return {
+        "sku": name,
+        "profile": profile,
+        "gpus": count or expected or len(gpus),
+        # Without a profile and without a number that somebody asked for, any number of GPUs may answer.
+        "gpus_expected": count or expected,
+        "gpu_memory_mib": memory_mib,
+        "collectives": list(tests.get("collectives") or ["all_reduce"]),
+        "max_size": str(tests.get("max_size") or _max_size(memory_mib)),
+        "fabric": bool(fabric.get("count")),
+        "ports": int(fabric.get("count") or 0),
+        "devices": list(fabric.get("devices") or []),
+        "environment": dict(nccl.get("environment") or {}),
+        "topology_file": nccl.get("topology_file") or "",
+    }
+
+
+def _max_size(memory_mib: int) -> int:
+    """Return the largest size of nccl-tests, a power of two: three buffers of it and NCCL's own fit on a GPU."""
+    size = 8 * _GIB
+    while memory_mib and size > memory_mib * (1 << 20) // 4:
+        size //= 2
+    return size
+
+
+def records(
+    results: t.Sequence[t.Mapping[str, t.Any]],
+    tests: t.Sequence[str],
+    nodes: t.Sequence[str],
+    launcher: str = "local",
+    stopped: str = "",
+) -> list[Json]:
+    """Return the records of one host: what is missing on it is skipped, with the way to get it.
+
+    Every test that was asked for has a record of every node. Where measuring stopped, the rest is an error.
+    """
+    found = [_advised(one) for result in results for one in _checks(result)]
+    seen = {(one["node"], one["check"]) for one in found}
+    planned = [(node, check) for node in nodes for test in tests for check in CHECKS[test]]
+    for node, check in planned:
+        if (node, check) not in seen:
+            verdict, reason = ("error", stopped) if stopped else ("skipped", _why(check, launcher))
+            found.append(record(check, node, time=time.time(), verdict=verdict, reason=reason))
+    return found
+
+
+def _checks(result: t.Any) -> t.Iterator[Json]:
+    """Yield the records of a registered result, that of a loop included."""
+    if not isinstance(result, t.Mapping):
+        return
+    for one in result.get("checks") or []:
+        yield dict(one)
+    for inner in result.get("results") or []:
+        yield from _checks(inner)
+
+
+def _advised(one: Json) -> Json:
+    """A program that is not there is no fault of the machine, as long as the reason says how to get it."""
+    advice = _ADVICE.get(one["check"])
+    if one["verdict"] != "error" or not advice or not any(words in one["reason"] for words in _MISSING):
+        return one
+    return {**one, "verdict": "skipped", "class": None, "reason": f"{one['reason']}; {advice}"}
+
+
+def _why(check: str, launcher: str) -> str:
+    if launcher == "srun" and check in ("gpu_count", "infiniband_ports", "storage_bandwidth"):
+        return _ON_THE_NODE
+    if check == "storage_bandwidth":
+        return "no directory was named: set measure_paths, such as ['/mnt/scratch']"
+    if launcher == "srun" and check == "hpl":
+        return "its size and its place are not known: set measure_sku and measure_shared_dir, which all nodes see"
+    if check in ("gpu_bandwidth", "nccl_tests", "hpl"):
+        return "no GPU answers"
+    return "it was not measured"
+
+
+def failures(hosts: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+    """Return why each host was not measured to its end, from its variables."""
+    return [_failure(host) for host in hosts]
+
+
+def _failure(host: t.Mapping[str, t.Any]) -> str:
+    stopped, ping = host.get("__measure_stopped"), host.get("__measure_ping") or {}
+    if stopped:
+        return str(stopped)
+    if "ping" in ping:
+        return "the connection was lost while it was measured"
+    said = str(ping.get("module_stderr") or ping.get("msg") or "no answer")
+    return f"not reached: {' '.join(said.split())}"
+
+
+def lines(found: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+    """Return a line for each record: about what, the verdict, the numbers, the reason."""
+    return [_line(one) for one in found]
+
+
+def bad(found: t.Sequence[t.Mapping[str, t.Any]], verdicts: t.Sequence[str]) -> list[str]:
+    """Return the lines of the records that have one of the verdicts."""
+    return [_line(one) for one in found if one["verdict"] in verdicts]
+
+
+def _line(one: t.Mapping[str, t.Any]) -> str:
+    group = (one.get("scope") or {}).get("group") or []
+    about = one.get("node") or compress([str(name) for name in group]) or "several nodes"
+    collective = (one.get("context") or {}).get("collective")
+    head = f"{about} {one['check']}{f' {collective}' if collective else ''}: {one['verdict']}"
+    return "; ".join([head, *filter(None, [_numbers(one.get("metrics") or []), one.get("reason")])])
+
+
+def _numbers(metrics: t.Sequence[t.Mapping[str, t.Any]]) -> str:
+    """Return lowest and highest value of each metric; of NCCL the peak, not every size."""
+    peak = any(item["name"] == "busbw_peak" for item in metrics)
+    values: dict[tuple[str, str], list[float]] = {}
+    for item in metrics:
+        if item["value"] is not None and (not peak or item["name"] == "busbw_peak"):
+            values.setdefault((item["name"], item["unit"]), []).append(item["value"])
+    return ", ".join(f"{name} {_span(found)} {unit}" for (name, unit), found in values.items())
+
+
+def _span(values: t.Sequence[float]) -> str:
+    low, high = f"{min(values):.4g}", f"{max(values):.4g}"
+    return low if low == high else f"{low} to {high}"
