@@ -36,85 +36,85 @@ _GPU_CLASSES = ("0x0300", "0x0302")
 
 
 def read_sysfs(root: str = "/sys", bus_ids: t.Sequence[str] | None = None) -> Topology:
-    """Return NUMA nodes, adapters and the places of the GPUs; without ``bus_ids`` of all that are on the PCI bus.
+    """Return NUMA nodes, adapters and GPUs; without ``bus_ids`` all GPUs on the PCI bus.
 
     Which adapters are nearest to a GPU is decided by ``merge``.
     """
     base = Path(root)
     numa = _numa(base)
-    wanted = pci_gpus(root) if bus_ids is None else bus_ids
-    gpus = [_gpu(base, index, text, numa) for index, text in enumerate(wanted)]
+    ids = pci_gpus(root) if bus_ids is None else bus_ids
+    gpus = [_gpu(base, index, text, numa) for index, text in enumerate(ids)]
     return Topology(numa, gpus, _nics(base))
 
 
 def pci_gpus(root: str = "/sys") -> list[str]:
     """Return the bus ids of all NVIDIA GPUs that the kernel sees, in the order in which nvidia-smi counts."""
-    found = []
+    addresses = []
     for path in _entries(Path(root, "bus/pci/devices")):
-        where = address(path.name)
-        if where and _read(path / "vendor") == _NVIDIA and _read(path / "class")[:6] in _GPU_CLASSES:
-            found.append(where)
-    return [bus_id(where) for where in sorted(found)]
+        pci_address = address(path.name)
+        if pci_address and _read(path / "vendor") == _NVIDIA and _read(path / "class")[:6] in _GPU_CLASSES:
+            addresses.append(pci_address)
+    return [bus_id(pci_address) for pci_address in sorted(addresses)]
 
 
 def _numa(base: Path) -> list[NumaNode]:
-    found = []
+    nodes = []
     for path in _entries(base / "devices/system/node"):
         match = re.fullmatch(r"node(\d{1,9})", path.name)
         if match:
-            found.append(NumaNode(int(match.group(1)), _cpus(_read(path / "cpulist"))))
-    return sorted(found, key=lambda item: item.node)
+            nodes.append(NumaNode(int(match.group(1)), _cpus(_read(path / "cpulist"))))
+    return sorted(nodes, key=lambda node: node.node)
 
 
 def _gpu(base: Path, index: int, text: str, numa: t.Sequence[NumaNode]) -> GpuPlace:
-    """Place a GPU. Without a NUMA node the kernel lists all CPUs as local, which says nothing."""
-    where = address(text)
-    if where is None:
+    """Return where a GPU is. Without a NUMA node the kernel lists all CPUs as local, which is ignored."""
+    pci_address = address(text)
+    if pci_address is None:
         return GpuPlace(index, text.strip())
-    path = base / "bus/pci/devices" / sysfs_name(where)
+    path = base / "bus/pci/devices" / sysfs_name(pci_address)
     local, node = _cpus(_read(path / "local_cpulist")), _number(_read(path / "numa_node"))
-    everything = {cpu for item in numa for cpu in machine.parse(item.cpus)}
-    if node is None and local and set(machine.parse(local)) < everything:
+    all_cpus = {cpu for numa_node in numa for cpu in machine.parse(numa_node.cpus)}
+    if node is None and local and set(machine.parse(local)) < all_cpus:
         node = node_of(local, numa)
-    own = next((item.cpus for item in numa if item.node == node), "")
-    return GpuPlace(index, bus_id(where), node, own or (local if node is not None else ""))
+    node_cpus = next((numa_node.cpus for numa_node in numa if numa_node.node == node), "")
+    return GpuPlace(index, bus_id(pci_address), node, node_cpus or (local if node is not None else ""))
 
 
-def sysfs_name(where: Address) -> str:
+def sysfs_name(pci_address: Address) -> str:
     """Write an address as the kernel does: a domain above 16 bits takes more than its 4 digits."""
-    return f"{where[0]:04x}:{where[1]:02x}:{where[2]:02x}.{where[3]}"
+    return f"{pci_address[0]:04x}:{pci_address[1]:02x}:{pci_address[2]:02x}.{pci_address[3]}"
 
 
 def node_of(cpus: str, numa: t.Sequence[NumaNode]) -> int | None:
     """Return the one NUMA node that holds all of the CPUs."""
-    wanted = set(machine.parse(cpus))
-    holders = [item.node for item in numa if wanted and wanted <= set(machine.parse(item.cpus))]
+    cpu_set = set(machine.parse(cpus))
+    holders = [node.node for node in numa if cpu_set and cpu_set <= set(machine.parse(node.cpus))]
     return holders[0] if len(holders) == 1 else None
 
 
 def _nics(base: Path) -> list[NicPlace]:
-    found = [_nic(path) for path in _entries(base / "class/infiniband")]
-    return sorted(found, key=lambda nic: (address(nic.bus_id) or (0, 0, 0, 0), _natural(nic.name)))
+    nics = [_nic(path) for path in _entries(base / "class/infiniband")]
+    return sorted(nics, key=lambda nic: (address(nic.bus_id) or (0, 0, 0, 0), _natural(nic.name)))
 
 
 def _nic(path: Path) -> NicPlace:
-    """Place an adapter; a copy of sysfs may have lost the link to the device, but not the file that names its slot."""
+    """Return where an adapter is, by the file that names its slot: a copy of sysfs may lack the link to the device."""
     slot = re.search(r"^PCI_SLOT_NAME=(\S+)$", _read(path / "device/uevent"), re.MULTILINE)
     try:
-        where = address(slot.group(1) if slot else (path / "device").resolve().name)
+        pci_address = address(slot.group(1) if slot else (path / "device").resolve().name)
     except (OSError, RuntimeError):
-        where = None
+        pci_address = None
     layers = [_read(port / "link_layer") for port in _entries(path / "ports")]
     return NicPlace(
         path.name,
-        bus_id(where) if where else "",
+        bus_id(pci_address) if pci_address else "",
         _number(_read(path / "device/numa_node")),
         next((layer for layer in layers if layer), ""),
     )
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]{1,9})", name)]
+    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"([0-9]{1,9})", name)]
 
 
 def _entries(path: Path) -> list[Path]:
@@ -143,11 +143,11 @@ def _cpus(text: str) -> str:
         return ""
 
 
-# Complete what sysfs says of a topology with the matrix of ``nvidia-smi topo -m``. Pure, private.
+# Complete a topology from sysfs with the matrix of ``nvidia-smi topo -m``. Pure.
 
 
 def merge(topology: Topology, matrix: TopologyRun | None) -> Topology:
-    """Fill in what the kernel does not know, and give every GPU its nearest adapters.
+    """Fill in NUMA nodes and CPUs that the kernel does not know, and give every GPU its nearest adapters.
 
     The kernel comes first: the driver reads the same source, and prints only the CPUs that its caller may use.
     """
@@ -159,12 +159,12 @@ def merge(topology: Topology, matrix: TopologyRun | None) -> Topology:
 
 def _matrix_numa(rows: t.Iterable[TopologyDevice]) -> list[NumaNode]:
     """Return the nodes that the matrix names, for a kernel that shows none."""
-    found: dict[int, str] = {}
+    cpus_by_node: dict[int, str] = {}
     for row in rows:
         nodes, cpus = _list(row.numa), machine.write(_list(row.cpus))
         if nodes and cpus:
-            found.setdefault(nodes[0], cpus)
-    return [NumaNode(node, cpus) for node, cpus in sorted(found.items())]
+            cpus_by_node.setdefault(nodes[0], cpus)
+    return [NumaNode(node, cpus) for node, cpus in sorted(cpus_by_node.items())]
 
 
 def _list(text: str | None) -> list[int]:
@@ -177,15 +177,15 @@ def _list(text: str | None) -> list[int]:
 def _placed(gpu: GpuPlace, row: TopologyDevice | None, numa: t.Sequence[NumaNode]) -> GpuPlace:
     if gpu.numa_node is not None:
         return gpu
-    own = {item.node: item.cpus for item in numa if item.cpus}
+    cpus_by_node = {numa_node.node: numa_node.cpus for numa_node in numa if numa_node.cpus}
     cpus = machine.write(_list(row.cpus)) if row else ""
     # GB200 lists the CPUs' node first and then those that are memory of GPUs.
-    node = next((number for number in _list(row.numa) if number in own), None) if row else None
+    node = next((number for number in _list(row.numa) if number in cpus_by_node), None) if row else None
     if node is None and cpus:
         node = node_of(cpus, numa)
-    if node is None and len(own) == 1:
-        node = next(iter(own))
-    return replace(gpu, numa_node=node, cpus=own.get(node, "") if node is not None else "")
+    if node is None and len(cpus_by_node) == 1:
+        node = next(iter(cpus_by_node))
+    return replace(gpu, numa_node=node, cpus=cpus_by_node.get(node, "") if node is not None else "")
 
 
 def _with_nics(topology: Topology, rows: t.Mapping[int | None, TopologyDevice]) -> Topology:
@@ -198,9 +198,9 @@ def _with_nics(topology: Topology, rows: t.Mapping[int | None, TopologyDevice]) 
     for gpu in topology.gpus:
         groups.setdefault(tuple(_nearest(gpu, rows.get(gpu.index), fabric)), []).append(gpu.index)
     shares = {
-        index: _share(names, place, len(members))
+        index: _share(names, position, len(members))
         for names, members in groups.items()
-        for place, index in enumerate(members)
+        for position, index in enumerate(members)
     }
     return replace(topology, gpus=[replace(gpu, nics=shares[gpu.index]) for gpu in topology.gpus])
 
@@ -220,6 +220,6 @@ def _distance(gpu: GpuPlace, row: TopologyDevice | None, nic: NicPlace) -> tuple
     return DISTANCE.index(code), not same
 
 
-def _share(names: t.Sequence[str], place: int, members: int) -> list[str]:
-    first = place * len(names) // members
-    return list(names[first : max(first + 1, (place + 1) * len(names) // members)])
+def _share(names: t.Sequence[str], position: int, members: int) -> list[str]:
+    first = position * len(names) // members
+    return list(names[first : max(first + 1, (position + 1) * len(names) // members)])
