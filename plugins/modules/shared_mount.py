@@ -137,8 +137,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount import (
     FSTAB,
     MountHost,
-    SharedMountError,
     MountRequest,
+    SharedMountError,
     fstab_line,
     hidden,
     plan,

@@ -14,8 +14,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import mount as host_module
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount import (
     DROP_IN,
-    SharedMountError,
     MountRequest,
+    SharedMountError,
     plan,
 )
 
