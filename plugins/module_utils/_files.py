@@ -89,12 +89,12 @@ class FileModule(t.Protocol):
 
 def wanted(entry: Entry) -> bytes | None:
     """What the file shall hold; nothing for a directory."""
-    for name, what in (("secret", "secret for"), ("base64", "content of")):
+    for name, subject in (("secret", "secret for"), ("base64", "content of")):
         if entry.get(name) is not None:
             try:
                 return base64.b64decode(entry[name], validate=True)
             except (binascii.Error, ValueError) as exc:
-                raise FileError(f"the {what} {entry['path']} is not base64") from exc
+                raise FileError(f"the {subject} {entry['path']} is not base64") from exc
     content = entry.get("content")
     return None if content is None else content.encode()
 
@@ -117,17 +117,17 @@ def _digest(content: bytes | None) -> str:
 
 def keep_all(module: FileModule, entries: t.Iterable[Entry]) -> tuple[bool, dict[str, float], list[dict[str, str]]]:
     """Return whether anything changed, when files got (or in check mode: would get) other contents, and their diffs."""
-    anything, written, diffs = False, {}, []
+    any_changed, written, diffs = False, {}, []
     for entry in entries:
         try:
             changed, diff = keep(module, entry)
         except OSError as exc:
             raise FileError(f"Cannot write {entry['path']}: {exc}") from exc
-        anything = anything or changed
+        any_changed = any_changed or changed
         diffs += [diff] if diff else []
         if diff and wanted(entry) is not None:
             written[entry["path"]] = time.time()
-    return anything, written, diffs
+    return any_changed, written, diffs
 
 
 def keep(module: FileModule, entry: Entry) -> tuple[bool, dict[str, str]]:
@@ -184,7 +184,10 @@ class ForeignFile(t.NamedTuple):
 
 def told(findings: t.Iterable[ForeignFile]) -> list[dict[str, str]]:
     """Return them for the result of a module; the text can stand alone."""
-    return [{"level": one.level, "about": one.about, "text": f"{one.about}: {one.text}"} for one in findings]
+    return [
+        {"level": finding.level, "about": finding.about, "text": f"{finding.about}: {finding.text}"}
+        for finding in findings
+    ]
 
 
 class RecordError(ValueError):
@@ -202,24 +205,24 @@ class FileChange(t.NamedTuple):
 def load(path: str) -> Json:
     """Read what an earlier run noted; nothing is noted on a host that was never changed."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as exc:
         raise RecordError(f"Cannot read {path}, which tells how this host was before: {exc}") from exc
-    if not isinstance(found, dict):
-        raise RecordError(f"{path}, which tells how this host was before, holds no mapping: {found!r}")
-    return found
+    if not isinstance(content, dict):
+        raise RecordError(f"{path}, which tells how this host was before, holds no mapping: {content!r}")
+    return content
 
 
 def save(path: str, record: t.Mapping[str, t.Any]) -> None:
     """Note something before it is done; with nothing left to note, the file goes."""
-    kept = {key: value for key, value in record.items() if value}
-    if kept == {key: value for key, value in load(path).items() if value}:
+    entries = {key: value for key, value in record.items() if value}
+    if entries == {key: value for key, value in load(path).items() if value}:
         return
-    if kept:
+    if entries:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        replace_owned(Path(path), (json.dumps(kept, indent=2, sort_keys=True) + "\n").encode(), "root", 0o644)
+        replace_owned(Path(path), (json.dumps(entries, indent=2, sort_keys=True) + "\n").encode(), "root", 0o644)
         return
     with contextlib.suppress(FileNotFoundError):
         Path(path).unlink()
@@ -227,14 +230,14 @@ def save(path: str, record: t.Mapping[str, t.Any]) -> None:
         Path(path).parent.rmdir()
 
 
-def plan(wanted: t.Mapping[str, str | None]) -> tuple[list[FileChange], list[ForeignFile]]:
+def plan(contents: t.Mapping[str, str | None]) -> tuple[list[FileChange], list[ForeignFile]]:
     """Compare; a file of another's in the place of one of ours stays as it is."""
     changes, findings = [], []
-    for path, after in sorted(wanted.items()):
-        place = Path(path)
-        before = place.read_bytes() if place.is_file() else None
-        there = place.is_symlink() or place.exists()
-        if there and (before is None or place.is_symlink() or MARK.encode() not in before):
+    for path, after in sorted(contents.items()):
+        file = Path(path)
+        before = file.read_bytes() if file.is_file() else None
+        exists = file.is_symlink() or file.exists()
+        if exists and (before is None or file.is_symlink() or MARK.encode() not in before):
             if after is not None:
                 text = "is there and was not written by this role: left as it is. Move it away to have ours"
                 findings.append(ForeignFile("warn", path, text))
@@ -249,33 +252,35 @@ def differences(changes: t.Iterable[FileChange]) -> list[dict[str, str]]:
     """One diff per file, for Ansible."""
     return [
         {
-            "before_header": one.path,
-            "after_header": one.path,
-            "before": (one.before or b"").decode(errors="replace"),
-            "after": one.after or "",
+            "before_header": change.path,
+            "after_header": change.path,
+            "before": (change.before or b"").decode(errors="replace"),
+            "after": change.after or "",
         }
-        for one in changes
+        for change in changes
     ]
 
 
 def note_directories(changes: t.Iterable[FileChange], record: Json) -> None:
     """Note which directories are going to be made, from the top down."""
-    made = record.setdefault("directories", [])
-    for one in changes:
-        above = [str(d) for d in reversed(Path(one.path).parents) if one.after is not None and not d.exists()]
-        made += [d for d in above if d not in made]
+    directories = record.setdefault("directories", [])
+    for change in changes:
+        above = [str(d) for d in reversed(Path(change.path).parents) if change.after is not None and not d.exists()]
+        directories += [d for d in above if d not in directories]
 
 
 def apply(module: FileModule, changes: t.Iterable[FileChange], record: Json, modes: t.Mapping[str, str]) -> None:
     """Write and remove; a directory of ours goes when nothing is left in it."""
-    for one in changes:
-        if one.after is None:
-            Path(one.path).unlink()
+    for change in changes:
+        if change.after is None:
+            Path(change.path).unlink()
             continue
         try:
-            keep(module, {"path": one.path, "content": one.after, "owner": "root", "mode": modes.get(one.path)})
+            keep(
+                module, {"path": change.path, "content": change.after, "owner": "root", "mode": modes.get(change.path)}
+            )
         except OSError as exc:
-            raise FileError(f"Cannot write {one.path}: {exc}") from exc
+            raise FileError(f"Cannot write {change.path}: {exc}") from exc
     for folder in reversed(record.get("directories", [])[:]):
         if not Path(folder).is_dir() or not any(Path(folder).iterdir()):
             record["directories"].remove(folder)
