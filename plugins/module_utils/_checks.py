@@ -48,9 +48,9 @@ def validate_seconds(name: str, value: float, least: float = 0.001) -> None:
 
 def validate_expectation(expectation: t.Mapping[str, t.Any]) -> None:
     """Refuse an expectation that could not be compared with anything, or would silently never apply."""
-    missing = sorted(key for key in _NEEDED if expectation.get(key) is None)
-    if missing:
-        raise CheckError(f"expectation {dict(expectation)!r} lacks {', '.join(missing)}")
+    missing_keys = sorted(key for key in _NEEDED if expectation.get(key) is None)
+    if missing_keys:
+        raise CheckError(f"expectation {dict(expectation)!r} lacks {', '.join(missing_keys)}")
     if expectation["op"] not in _COMPARE:
         raise CheckError(f"expectation op is {expectation['op']!r}, accepted are {', '.join(_COMPARE)}")
     if finite(expectation["value"]) is None:
@@ -94,17 +94,17 @@ def applies(expectation: t.Mapping[str, t.Any], check: str, metrics: t.Sequence[
     return collective is None or any(m.get("collective") == collective for m in metrics)
 
 
-def compare(item: Json, expectation: t.Mapping[str, t.Any]) -> Json:
+def compare(entry: Json, expectation: t.Mapping[str, t.Any]) -> Json:
     """Return the metric with what the expectation makes of it; without a value that is an error."""
-    if item["unit"] != expectation["unit"]:
-        raise CheckError(f"{item['name']} is measured in {item['unit']}, its expectation is in {expectation['unit']}")
-    limit, value = expectation["value"], finite(item["value"])
+    if entry["unit"] != expectation["unit"]:
+        raise CheckError(f"{entry['name']} is measured in {entry['unit']}, its expectation is in {expectation['unit']}")
+    limit, value = expectation["value"], finite(entry["value"])
     if value is None:
         verdict = "error"
     else:
         verdict = "pass" if _COMPARE[expectation["op"]](value, limit) else miss_verdict(expectation)
     return {
-        **item,
+        **entry,
         "expected": f"{expectation['op']} {limit}",
         "source": expectation["source"],
         "ratio": None if value is None or limit == 0 else value / limit,
@@ -145,47 +145,50 @@ def judge(
         validate_expectation(expectation)
         if not applies(expectation, check, metrics, nodes):
             continue
-        wanted = labels(expectation)
+        wanted_labels = labels(expectation)
         hits = [
             index
-            for index, item in enumerate(judged)
-            if item["name"] == expectation["metric"] and all(item.get(key) == want for key, want in wanted.items())
+            for index, entry in enumerate(judged)
+            if entry["name"] == expectation["metric"]
+            and all(entry.get(key) == want for key, want in wanted_labels.items())
         ]
         for index in hits:
             judged[index] = _worse(judged[index], compare(judged[index], expectation))
         if not hits:
-            judged.append(compare(metric(expectation["metric"], None, expectation["unit"], **wanted), expectation))
+            judged.append(
+                compare(metric(expectation["metric"], None, expectation["unit"], **wanted_labels), expectation)
+            )
     return judged
 
 
-def _own_labels(item: t.Mapping[str, t.Any]) -> Json:
-    return {key: value for key, value in item.items() if key not in _METRIC_KEYS}
+def _own_labels(entry: t.Mapping[str, t.Any]) -> Json:
+    return {key: value for key, value in entry.items() if key not in _METRIC_KEYS}
 
 
-def _worse(one: Json, other: Json) -> Json:
+def _worse(first: Json, second: Json) -> Json:
     """Two expectations may meet in one metric; keep the one that it misses, of two alike the later."""
     order = (*_WORST_FIRST, "unjudged")
-    return one if order.index(one["verdict"]) < order.index(other["verdict"]) else other
+    return first if order.index(first["verdict"]) < order.index(second["verdict"]) else second
 
 
 def overall(metrics: t.Sequence[Json]) -> str:
     """Return the verdict of a record from the verdicts of its metrics."""
-    seen = {m["verdict"] for m in metrics}
-    if not metrics or (not seen - {"unjudged"} and all(m["value"] is None for m in metrics)):
+    verdicts = {m["verdict"] for m in metrics}
+    if not metrics or (not verdicts - {"unjudged"} and all(m["value"] is None for m in metrics)):
         return "error"
-    return next((verdict for verdict in _WORST_FIRST if verdict in seen), "unjudged")
+    return next((verdict for verdict in _WORST_FIRST if verdict in verdicts), "unjudged")
 
 
 def explain(metrics: t.Sequence[Json]) -> str:
     """Name every metric that missed what is expected of it, or is missing."""
-    parts = []
-    for item in metrics:
-        if item["verdict"] not in ("fail", "error", "warn"):
+    texts = []
+    for entry in metrics:
+        if entry["verdict"] not in ("fail", "error", "warn"):
             continue
-        label = " ".join(f"{key}={value}" for key, value in _own_labels(item).items())
-        value = "not measured" if item["value"] is None else f"{item['value']:g} {item['unit']}"
-        parts.append(f"{item['name']}{f' ({label})' if label else ''}: {value}, expected {item['expected']}")
-    return "; ".join(parts)
+        label = " ".join(f"{key}={value}" for key, value in _own_labels(entry).items())
+        value = "not measured" if entry["value"] is None else f"{entry['value']:g} {entry['unit']}"
+        texts.append(f"{entry['name']}{f' ({label})' if label else ''}: {value}, expected {entry['expected']}")
+    return "; ".join(texts)
 
 
 def record(

@@ -32,7 +32,10 @@ class HoldPlan(t.NamedTuple):
         """For Ansible: one line per package."""
         if not self.hold and not self.release:
             return []
-        before, after = "".join(f"{one}\n" for one in self.release), "".join(f"{one}\n" for one in self.hold)
+        before, after = (
+            "".join(f"{package}\n" for package in self.release),
+            "".join(f"{package}\n" for package in self.hold),
+        )
         header = {"before_header": "packages held", "after_header": "packages held"}
         return [{**header, "before": before, "after": after}]
 

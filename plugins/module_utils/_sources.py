@@ -23,8 +23,8 @@ class SourceError(ValueError):
 def identity(source: t.Mapping[str, t.Any]) -> str:
     """Return what pins a source, ``commit:<id>`` or ``sha256:<digest>``."""
     git, commit, archive, digest = (source.get(key) or "" for key in ("git", "commit", "archive", "sha256"))
-    known = digest if re.fullmatch(r"[0-9a-f]{64}", digest) else ""
-    if bool(git) == bool(archive) or bool(git) != bool(commit) or bool(archive) != bool(known):
+    fields = digest if re.fullmatch(r"[0-9a-f]{64}", digest) else ""
+    if bool(git) == bool(archive) or bool(git) != bool(commit) or bool(archive) != bool(fields):
         raise SourceError("give git and commit, or archive and sha256 (64 hexadecimal digits)")
     if commit and not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit):
         raise SourceError(f"commit must be a full commit id, because tags and branches move: {commit}")

@@ -137,8 +137,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount import (
     FSTAB,
     MountHost,
+    MountRequest,
     SharedMountError,
-    WantedMount,
     fstab_line,
     hidden,
     plan,
@@ -149,7 +149,7 @@ def bring(module: AnsibleModule) -> dict[str, t.Any]:
     """Look, plan, and do it unless it is only asked for."""
     given = module.params
     path = os.path.normpath(given["path"])
-    wanted = WantedMount(
+    wanted = MountRequest(
         path, given["source"], given["fstype"], ",".join(given["options"]), given["state"] == "mounted"
     )
     host = MountHost(wanted, given["patience"], given["timeout"])

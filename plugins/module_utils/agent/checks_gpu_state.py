@@ -206,7 +206,7 @@ def _site(gpu: ClockedGpu, settings: Json | None) -> ClockPair | None:
     if settings is None or settings.get("when") == "job":
         return None
     state, given = str(settings.get("state")), [settings.get(name) or None for name in ClockPair._fields]
-    return clocks.wanted(gpu, ClocksRequest(state, *given))
+    return clocks.target_clocks(gpu, ClocksRequest(state, *given))
 
 
 def _remembered(entry: ClockEntry) -> ClockPair:

@@ -27,11 +27,11 @@ OPERATIONS = ("all_reduce", "all_to_all")
 
 def sizes(smallest: int, largest: int, factor: int) -> list[int]:
     """Return the sizes from smallest to largest; the largest is always among them."""
-    found = []
+    sizes = []
     while smallest < largest:
-        found.append(smallest)
+        sizes.append(smallest)
         smallest *= factor
-    return [*found, largest]
+    return [*sizes, largest]
 
 
 def bus_factor(operation: str, ranks: int) -> float:
@@ -66,18 +66,18 @@ def first_host(hostlist: str) -> str:
 
 
 def rendezvous(env: t.Mapping[str, str]) -> dict[str, str]:
-    """Return torch's variables from those of a Slurm step; what is set already wins."""
+    """Return torch's variables from those of a Slurm step; variables that are set already win."""
     nodes = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or "localhost"
     # Above the ports that the kernel hands out by itself, and another one for every job.
     port = 61000 + (int(env.get("SLURM_JOB_ID", "0")) + int(env.get("SLURM_STEP_ID", "0"))) % 4536
-    found = {
+    variables = {
         "MASTER_ADDR": first_host(nodes),
         "MASTER_PORT": str(port),
         "RANK": env.get("SLURM_PROCID", "0"),
         "WORLD_SIZE": env.get("SLURM_NTASKS", "1"),
         "LOCAL_RANK": env.get("SLURM_LOCALID", "0"),
     }
-    return {key: env.get(key, value) for key, value in found.items()}
+    return {key: env.get(key, value) for key, value in variables.items()}
 
 
 class Bench:
@@ -93,31 +93,31 @@ class Bench:
             self.torch.cuda.synchronize()
 
     def pattern(self, count: int, shift: int) -> t.Any:
-        """Small whole numbers: sums over thousands of ranks are still exact in float32."""
+        """Return small whole numbers, whose sums over thousands of ranks are still exact in float32."""
         return (self.torch.arange(count, device=self.device) % 251 + shift).float()
 
     def call(self, operation: str, count: int) -> tuple[t.Callable[[], None], t.Any]:
         """Return the operation over zeros (sums stay finite however often it runs) and its result's buffer."""
-        given = self.torch.zeros(count, device=self.device)
+        source = self.torch.zeros(count, device=self.device)
         if operation == "all_reduce":
-            return (lambda: self.dist.all_reduce(given)), given
-        got = self.torch.empty_like(given)
-        return (lambda: self.dist.all_to_all_single(got, given)), got
+            return (lambda: self.dist.all_reduce(source)), source
+        target = self.torch.empty_like(source)
+        return (lambda: self.dist.all_to_all_single(target, source)), target
 
     def count_wrong(self, operation: str, count: int) -> int:
         """Run once with known numbers and count, over all ranks, those that came back different."""
         if operation == "all_reduce":
-            got = self.pattern(count, self.rank)
-            self.dist.all_reduce(got)
+            target = self.pattern(count, self.rank)
+            self.dist.all_reduce(target)
             total = self.ranks * (self.ranks - 1) // 2
-            want = self.pattern(count, 0) * self.ranks + total
+            expected = self.pattern(count, 0) * self.ranks + total
         else:
-            part = count // self.ranks
-            given = self.torch.cat([self.pattern(part, (self.rank * 31 + to) % 4093) for to in range(self.ranks)])
-            got = self.torch.empty_like(given)
-            self.dist.all_to_all_single(got, given)
-            want = self.torch.cat([self.pattern(part, (by * 31 + self.rank) % 4093) for by in range(self.ranks)])
-        wrong = (got != want).sum().to(self.torch.float64)
+            share = count // self.ranks
+            source = self.torch.cat([self.pattern(share, (self.rank * 31 + to) % 4093) for to in range(self.ranks)])
+            target = self.torch.empty_like(source)
+            self.dist.all_to_all_single(target, source)
+            expected = self.torch.cat([self.pattern(share, (by * 31 + self.rank) % 4093) for by in range(self.ranks)])
+        wrong = (target != expected).sum().to(self.torch.float64)
         self.dist.all_reduce(wrong)
         return int(wrong.item())
 
@@ -178,11 +178,11 @@ def main() -> None:
     turns = [list(measured(bench, args)) for _dummy in range(args.turns)]
     members: list[t.Any] = [None] * bench.ranks
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    here = {"rank": bench.rank, "host": name, "machine": socket.gethostname()}
-    torch.distributed.all_gather_object(members, here)
+    own_entry = {"rank": bench.rank, "host": name, "machine": socket.gethostname()}
+    torch.distributed.all_gather_object(members, own_entry)
     if bench.rank == 0:
-        found = {"rows": turns[0], "turns": turns, "ranks": members, "torch": torch.__version__}
-        sys.stdout.write(f"{MARK}{json.dumps(found)}\n")
+        result = {"rows": turns[0], "turns": turns, "ranks": members, "torch": torch.__version__}
+        sys.stdout.write(f"{MARK}{json.dumps(result)}\n")
         sys.stdout.flush()
     torch.distributed.barrier()  # a connection that somebody still uses must not be torn down: gloo would abort
     torch.distributed.destroy_process_group()

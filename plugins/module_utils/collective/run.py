@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""collective_test: the request, its command line, what came back, and the check records. Pure."""
+"""collective_test: the request, its command line, its result, and the check records. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective.paylo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 
-# collective_test: what is asked for, and the command line for it. Pure, private.
+# The request, and its command line.
 
 
 class CollectiveError(ValueError):
@@ -33,7 +33,7 @@ class CollectiveError(ValueError):
 
 
 class CollectiveRequest(t.NamedTuple):
-    """What was asked for."""
+    """One test: nodes and ranks, operations, sizes and how often each is repeated."""
 
     nodes: int
     ntasks_per_node: int
@@ -44,7 +44,7 @@ class CollectiveRequest(t.NamedTuple):
     factor: int
     warmup: int
     iterations: int
-    turns: int = 1  # all of it so many times, which starts the ranks once
+    turns: int = 1  # how often all is measured, with ranks that are started once
 
 
 SPEC: Json = {
@@ -87,12 +87,12 @@ def command(
         "mpi": "none",
         "kill_on_bad_exit": 1,
         "exclusive": True,
-        "immediate": 60,  # a job that was faster is not waited for
+        "immediate": 60,  # seconds; then nodes that another job has taken are not waited for
         "chdir": "/",  # the caller's directory need not exist on the nodes
         "time": math.ceil(timeout / 60) + 1,
     }
-    asked = {"nodes": request.nodes, "ntasks_per_node": request.ntasks_per_node}
-    step = flags({**defaults, **options, **asked, "ntasks": request.nodes * request.ntasks_per_node})
+    required = {"nodes": request.nodes, "ntasks_per_node": request.ntasks_per_node}
+    step = flags({**defaults, **options, **required, "ntasks": request.nodes * request.ntasks_per_node})
     program = [f"--backend={request.backend}", "--operations", *request.operations]
     for name in ("min_size", "max_size", "factor", "warmup", "iterations"):
         program.append(f"--{name.replace('_', '-')}={getattr(request, name)}")
@@ -101,7 +101,7 @@ def command(
     return [srun, *step, python, "-", *program]
 
 
-# collective_test: what came back, and the check records. Pure, private.
+# From the output to check records. Pure.
 
 
 CHECK = "collective_test"
@@ -113,38 +113,38 @@ def parse(text: str, turn: int = 0) -> Json:
     if len(lines) != 1:
         raise CollectiveError(f"{len(lines)} results were printed instead of one: {text.strip()[-300:]!r}")
     try:
-        found = json.loads(lines[0])
-        rows = found["turns"][turn] if turn else found["rows"]
-        ranks, version = found["ranks"], found["torch"]
-        seen = [{"rank": int(r["rank"]), "host": str(r["host"]), "machine": str(r["machine"])} for r in ranks]
-        return {"rows": [dict(row) for row in rows], "ranks": seen, "torch": str(version)}
+        result = json.loads(lines[0])
+        rows = result["turns"][turn] if turn else result["rows"]
+        ranks, version = result["ranks"], result["torch"]
+        members = [{"rank": int(r["rank"]), "host": str(r["host"]), "machine": str(r["machine"])} for r in ranks]
+        return {"rows": [dict(row) for row in rows], "ranks": members, "torch": str(version)}
     except (ValueError, KeyError, TypeError, IndexError) as exc:
         raise CollectiveError(f"the result cannot be read: {exc!r}") from exc
 
 
-def distrust(found: Json, request: CollectiveRequest) -> None:
-    """Refuse results of another experiment than the one asked for."""
-    ranks, wanted = found["ranks"], request.nodes * request.ntasks_per_node
-    if sorted(r["rank"] for r in ranks) != list(range(wanted)):
-        raise CollectiveError(f"{wanted} ranks were asked for, {len(ranks)} took part")
+def distrust(result: Json, request: CollectiveRequest) -> None:
+    """Refuse results that do not match the request: other ranks, other nodes, operations without rows."""
+    ranks, expected = result["ranks"], request.nodes * request.ntasks_per_node
+    if sorted(r["rank"] for r in ranks) != list(range(expected)):
+        raise CollectiveError(f"{expected} ranks were asked for, {len(ranks)} took part")
     machines = {r["machine"] for r in ranks}
     if len(machines) != request.nodes:
         raise CollectiveError(f"{request.nodes} nodes were asked for, all ranks ran on {', '.join(sorted(machines))}")
-    missing = set(request.operations) - {row["collective"] for row in found["rows"]}
-    if missing:
-        raise CollectiveError(f"nothing was measured for {', '.join(sorted(missing))}")
+    unmeasured = set(request.operations) - {row["collective"] for row in result["rows"]}
+    if unmeasured:
+        raise CollectiveError(f"nothing was measured for {', '.join(sorted(unmeasured))}")
 
 
 def read(outcome: Outcome, request: CollectiveRequest, turn: int = 0) -> tuple[Json | None, str]:
-    """Return the result, and why there is none or why it is not believed."""
+    """Return the result, or None and the reason why there is none that can be trusted."""
     if outcome.problem:
         return None, f"srun: {outcome.problem}"
     try:
-        found = parse(outcome.out, turn)
-        distrust(found, request)
+        result = parse(outcome.out, turn)
+        distrust(result, request)
     except CollectiveError as exc:
         return None, str(exc)
-    return found, ""
+    return result, ""
 
 
 def peak(rows: t.Iterable[Json]) -> float | None:
@@ -153,18 +153,18 @@ def peak(rows: t.Iterable[Json]) -> float | None:
 
 
 def checks(
-    request: CollectiveRequest, found: Json, expectations: t.Sequence[Json], common: t.Mapping[str, t.Any]
+    request: CollectiveRequest, result: Json, expectations: t.Sequence[Json], common: t.Mapping[str, t.Any]
 ) -> list[Json]:
     """Return one judged record per collective."""
     records = []
     for name in request.operations:
-        rows = [row for row in found["rows"] if row["collective"] == name]
+        rows = [row for row in result["rows"] if row["collective"] == name]
         metrics = [metric("busbw", row["busbw"], "GB/s", collective=name, size=row["size"]) for row in rows]
         metrics.append(metric("busbw_peak", peak(rows), "GB/s", collective=name))
         metrics.append(metric("wrong", sum(row["wrong"] for row in rows), "values", collective=name))
         judged = judge(CHECK, metrics, [_exact(name), *expectations], nodes=request.nodes)
         verdict = overall(judged)
-        # Right values at a speed nobody compared with anything are no pass.
+        # Right values are no pass where no speed was compared with a limit.
         if verdict == "pass" and {m["verdict"] for m in judged if m["name"] != "wrong"} == {"unjudged"}:
             verdict = "unjudged"
         more = _context(common, name)
@@ -179,10 +179,10 @@ def result(
     context: t.Mapping[str, t.Any],
     turn: int = 0,
 ) -> Json:
-    """Return what the module returns; without a believable result the records are errors and hold no numbers."""
-    found, problem = read(outcome, request, turn)
-    rows, ranks = (found["rows"], found["ranks"]) if found else ([], [])
-    about = {"tool": "torch.distributed", "version": found and found["torch"], "backend": request.backend}
+    """Return the module's result; without a result that can be trusted the records are errors without numbers."""
+    observed, problem = read(outcome, request, turn)
+    rows, ranks = (observed["rows"], observed["ranks"]) if observed else ([], [])
+    about = {"tool": "torch.distributed", "version": observed and observed["torch"], "backend": request.backend}
     about["busy"] = context.get("busy", [])
     common = {
         "time": context["time"],
@@ -192,8 +192,8 @@ def result(
         "scope": {"group": sorted({r["host"] for r in ranks})},
         "context": {**about, "argv": context["argv"], "profile": context["profile"]},
     }
-    if found:
-        records = checks(request, found, expectations, common)
+    if observed:
+        records = checks(request, observed, expectations, common)
     else:
         error: Json = {"verdict": "skipped" if busy(outcome.err) else "error", "reason": problem}
         records = [record(CHECK, None, **error, **_context(common, name)) for name in request.operations]
@@ -202,10 +202,10 @@ def result(
 
 
 def skip(request: CollectiveRequest, context: t.Mapping[str, t.Any]) -> Json:
-    """Return what the module returns for a single rank: nothing to measure, and a record that says so."""
+    """Return the module's result for a single rank, where there is nothing to measure: skipped records."""
     taken = context.get("busy", [])
-    known = {"profile": context["profile"], "busy": taken}
-    about = {"time": context["time"], "run": context["run"], "context": known}
+    facts = {"profile": context["profile"], "busy": taken}
+    about = {"time": context["time"], "run": context["run"], "context": facts}
     reason = "one rank has nobody to exchange anything with"
     if taken:
         reason = f"too few nodes are idle; busy with jobs: {compress(taken)}"

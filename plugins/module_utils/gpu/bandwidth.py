@@ -39,7 +39,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import sysfs as topology_sysfs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import Topology, address, from_facts
 
-# gpu_bandwidth: what one program said of one GPU, and what of it is believed. Pure, private.
+# From the output of one program to the bandwidths of one GPU that can be trusted. Pure.
 
 
 _UNKNOWN = "not found!"
@@ -58,20 +58,20 @@ class BandwidthReading(t.NamedTuple):
 
 
 def read(tool: str, outcome: Outcome, gpu: MeasuredGpu, directions: t.Sequence[str]) -> BandwidthReading:
-    """Return what is believed of an output; the exit status alone proves nothing in either direction."""
+    """Return the bandwidths of an output and what is wrong with it; the exit status alone proves nothing."""
     text = f"{outcome.out}\n{outcome.err}"
     if tool == "nvbandwidth":
-        found = _nvbandwidth(nvbandwidth.parse(text), gpu, directions)
+        reading = _nvbandwidth(nvbandwidth.parse(text), gpu, directions)
     else:
-        found = _bandwidth_test(bandwidth_test.parse(text), directions)
+        reading = _bandwidth_test(bandwidth_test.parse(text), directions)
     # A program that was ended after its last number did not end by itself; what the GPU did to it explains more.
-    late = outcome.rc is None and found.kind != "hardware"
-    if outcome.problem and (late or not found.problem):
-        found = found._replace(problem=outcome.problem, kind="infra")
-    missing = [name for name in directions if found.values.get(name) is None and name not in found.lacks]
-    if missing and not found.problem:
-        found = found._replace(problem=f"{tool} printed no number for {', '.join(missing)}")
-    return found
+    late = outcome.rc is None and reading.kind != "hardware"
+    if outcome.problem and (late or not reading.problem):
+        reading = reading._replace(problem=outcome.problem, kind="infra")
+    absent = [name for name in directions if reading.values.get(name) is None and name not in reading.lacks]
+    if absent and not reading.problem:
+        reading = reading._replace(problem=f"{tool} printed no number for {', '.join(absent)}")
+    return reading
 
 
 def _refused(problem: str, cause: Cause | None = None) -> BandwidthReading:
@@ -106,14 +106,14 @@ def _nvbandwidth(
         return _not_one("nvbandwidth", len(log.runs), log.cause)
     (run,) = log.runs
     name = run.devices[0].name if run.devices else None
-    other = _other(run, gpu)
-    if other:
-        return BandwidthReading({}, other, name=name, version=run.version)
+    mismatch = _other(run, gpu)
+    if mismatch:
+        return BandwidthReading({}, mismatch, name=name, version=run.version)
     tests = {direction: run.test(TESTS[direction]) for direction in directions}
     lacks = [direction for direction, test in tests.items() if test and _unknown(test)]
-    told = [test.error for test in tests.values() if test and test.error and not _unknown(test)]
+    errors = [test.error for test in tests.values() if test and test.error and not _unknown(test)]
     cause = log.cause if log.cause and _UNKNOWN not in log.cause.text else None
-    problem = told[0] if told else cause.text if cause else ""
+    problem = errors[0] if errors else cause.text if cause else ""
     if not problem and any(test.status == "running" for test in run.tests):
         problem = "the output of nvbandwidth breaks off"
     values = {direction: test.only if test else None for direction, test in tests.items()}
@@ -121,14 +121,14 @@ def _nvbandwidth(
 
 
 def _other(run: nvbandwidth.NvbandwidthRun, gpu: MeasuredGpu) -> str:
-    """Say that something else was measured than the one GPU."""
+    """Return how the measured GPU differs from the intended one; empty when it does not, or nobody can tell."""
     if len(run.devices) > 1:
         return f"nvbandwidth saw {len(run.devices)} GPUs instead of one"
     printed = run.devices[0].bus_id if run.devices else None
-    seen, asked = address(printed or ""), address(gpu.bus_id or "")
+    measured, expected = address(printed or ""), address(gpu.bus_id or "")
     return (
         f"nvbandwidth measured the GPU at {printed}, not that at {gpu.bus_id}"
-        if seen and asked and seen != asked
+        if measured and expected and measured != expected
         else ""
     )
 
@@ -137,14 +137,14 @@ def _unknown(test: nvbandwidth.NvbandwidthTest) -> bool:
     return test.status == "error" and _UNKNOWN in (test.error or "")
 
 
-# gpu_bandwidth: the check record of what was measured. Pure, private.
+# From the bandwidths of all GPUs to a check record. Pure.
 
 
 _TAIL = 2000
 
 
 class MeasuredBandwidth(t.NamedTuple):
-    """One GPU, what was run for it and what came of it."""
+    """One GPU, the command that was run for it, and its bandwidths."""
 
     gpu: MeasuredGpu
     reading: BandwidthReading
@@ -154,27 +154,27 @@ class MeasuredBandwidth(t.NamedTuple):
     binding: str = "none"
 
     def row(self, directions: t.Sequence[str]) -> Json:
-        """Return what the module returns of the GPU."""
+        """Return the GPU's row of the module's result."""
         gpu, reading = self.gpu, self.reading
         values = {name: reading.values.get(name) for name in directions}
-        where = {"numa_node": gpu.numa_node, "cpus": gpu.cpus, "binding": self.binding}
-        what = {"argv": list(self.argv), "environment": dict(self.environment), "seconds": self.outcome.seconds}
+        location = {"numa_node": gpu.numa_node, "cpus": gpu.cpus, "binding": self.binding}
+        command = {"argv": list(self.argv), "environment": dict(self.environment), "seconds": self.outcome.seconds}
         about = {"gpu": gpu.index, "uuid": gpu.uuid, "bus_id": gpu.bus_id, "name": reading.name}
-        return {**about, **values, **where, **what, "problem": reading.problem or None}
+        return {**about, **values, **location, **command, "problem": reading.problem or None}
 
 
 def judged(
     measured: t.Sequence[MeasuredBandwidth], directions: t.Sequence[str], expectations: t.Sequence[Json], common: Json
 ) -> Json:
     """Return the record: every planned GPU has its metrics, and one without a value is an error, expected or not."""
-    known = [name for name in directions if not all(name in one.reading.lacks for one in measured)]
+    supported = [name for name in directions if not all(name in gpu.reading.lacks for gpu in measured)]
     metrics = [
-        metric(name, one.reading.values.get(name), UNIT, gpu=one.gpu.index) for one in measured for name in known
+        metric(name, gpu.reading.values.get(name), UNIT, gpu=gpu.gpu.index) for gpu in measured for name in supported
     ]
-    found = [_needed(item) for item in judge(CHECK, metrics, expectations)]
-    verdict, blame = overall(found), "hardware"
-    broken = [one for one in measured if one.reading.problem]
-    if any(one.reading.kind == "hardware" for one in broken):
+    judged = [_needed(entry) for entry in judge(CHECK, metrics, expectations)]
+    verdict, blame = overall(judged), "hardware"
+    broken = [gpu for gpu in measured if gpu.reading.problem]
+    if any(gpu.reading.kind == "hardware" for gpu in broken):
         verdict = "fail"
     elif broken and verdict != "fail":
         verdict = "error"
@@ -182,50 +182,50 @@ def judged(
         CHECK,
         verdict=verdict,
         blame=blame,
-        metrics=found,
-        reason=_reason(found, broken),
-        scope=_scope(found, broken),
-        samples=[_sample(one, directions) for one in measured],
-        evidence="\n".join(_evidence(one) for one in broken)[:_TAIL],
+        metrics=judged,
+        reason=_reason(judged, broken),
+        scope=_scope(judged, broken),
+        samples=[_sample(gpu, directions) for gpu in measured],
+        evidence="\n".join(_evidence(gpu) for gpu in broken)[:_TAIL],
         **common,
     )
 
 
-def _needed(item: Json) -> Json:
-    if item["value"] is not None or item["verdict"] != "unjudged":
-        return item
-    return {**item, "verdict": "error", "expected": "a value"}
+def _needed(entry: Json) -> Json:
+    if entry["value"] is not None or entry["verdict"] != "unjudged":
+        return entry
+    return {**entry, "verdict": "error", "expected": "a value"}
 
 
 def _reason(metrics: t.Sequence[Json], broken: t.Sequence[MeasuredBandwidth]) -> str:
-    """GPUs that could not be measured are named once with their cause, not once for each missing number."""
+    """Return why it is no pass: GPUs that could not be measured stand once with their cause, not for each metric."""
     causes: dict[str, list[int]] = {}
-    for one in broken:
-        causes.setdefault(one.reading.problem, []).append(one.gpu.index)
-    explained = {one.gpu.index for one in broken}
-    rest = [item for item in metrics if item["value"] is not None or item.get("gpu") not in explained]
-    parts = [f"GPU {', '.join(map(str, gpus))}: {problem}" for problem, gpus in causes.items()]
-    return "; ".join([*parts, *([explain(rest)] if explain(rest) else [])])
+    for gpu in broken:
+        causes.setdefault(gpu.reading.problem, []).append(gpu.gpu.index)
+    explained = {gpu.gpu.index for gpu in broken}
+    others = [entry for entry in metrics if entry["value"] is not None or entry.get("gpu") not in explained]
+    texts = [f"GPU {', '.join(map(str, gpus))}: {problem}" for problem, gpus in causes.items()]
+    return "; ".join([*texts, *([explain(others)] if explain(others) else [])])
 
 
 def _scope(metrics: t.Sequence[Json], broken: t.Sequence[MeasuredBandwidth]) -> Json:
-    at_fault = {one.gpu.index for one in broken}
-    at_fault |= {item["gpu"] for item in metrics if "gpu" in item and item["verdict"] in ("fail", "error", "warn")}
-    at_fault -= {one.gpu.index for one in broken if one.gpu.surplus}
+    at_fault = {gpu.gpu.index for gpu in broken}
+    at_fault |= {entry["gpu"] for entry in metrics if "gpu" in entry and entry["verdict"] in ("fail", "error", "warn")}
+    at_fault -= {gpu.gpu.index for gpu in broken if gpu.gpu.surplus}
     return {"gpu": sorted(at_fault)} if at_fault else {}
 
 
-def _sample(one: MeasuredBandwidth, directions: t.Sequence[str]) -> Json:
-    row = one.row(directions)
+def _sample(measured: MeasuredBandwidth, directions: t.Sequence[str]) -> Json:
+    row = measured.row(directions)
     return {key: row[key] for key in ("gpu", *directions, "numa_node", "binding", "problem")}
 
 
-def _evidence(one: MeasuredBandwidth) -> str:
-    text = f"{one.outcome.out.strip()}\n{one.outcome.err.strip()}".strip()
-    return f"GPU {one.gpu.index}:\n{text[-_TAIL // 4 :]}" if text else ""
+def _evidence(measured: MeasuredBandwidth) -> str:
+    text = f"{measured.outcome.out.strip()}\n{measured.outcome.err.strip()}".strip()
+    return f"GPU {measured.gpu.index}:\n{text[-_TAIL // 4 :]}" if text else ""
 
 
-# gpu_bandwidth: look at the machine, run the program for each GPU, and collect what came back.
+# Read the machine, run the program for each GPU, and collect the results.
 
 
 _FIELDS = ("index", "uuid", "pci.bus_id")
@@ -234,8 +234,8 @@ _PATIENCE = 30.0
 
 
 def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
-    """Measure and return what the module returns; raises ValueError for options that make no sense."""
-    indexes = bandwidth_command.wanted(params["gpus"])
+    """Measure and return the module's result; raises ValueError for options that make no sense."""
+    indexes = bandwidth_command.parse_gpus(params["gpus"])
     begin = time.monotonic()
     try:
         launch = _launch.here(params, job_name="gpu_bandwidth", timeout=params["timeout"])
@@ -261,7 +261,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
 def _looked(
     params: t.Mapping[str, t.Any], launch: Launch, gpus: t.Sequence[bandwidth_command.MeasuredGpu], begin: float
 ) -> Json:
-    """Measure between two looks at who else uses the GPUs."""
+    """Measure, and read before and after it which other processes use the GPUs."""
     chosen = {name for gpu in gpus for name in (gpu.index, gpu.uuid) if name is not None}
     watch = users.UserWatch(launch, params, chosen)
     if watch.refusal:
@@ -271,12 +271,12 @@ def _looked(
     except _find.NotFound as exc:
         return _without(params, "error", str(exc), gpus)
     measured = _measure(params, launch, program, gpus)
-    taken = next(filter(None, (busy(one.outcome.err) for one in measured)), "")
-    if taken and not any(one.reading.values for one in measured):
+    taken = next(filter(None, (busy(bandwidth.outcome.err) for bandwidth in measured)), "")
+    if taken and not any(bandwidth.reading.values for bandwidth in measured):
         return _without(params, "skipped", taken, gpus)
     seconds = time.monotonic() - begin
-    found = _result({**params, "expect": watch.limits(params["expect"])}, program, measured, seconds)
-    return {**found, "checks": [watch.noted(one) for one in found["checks"]]}
+    result = _result({**params, "expect": watch.limits(params["expect"])}, program, measured, seconds)
+    return {**result, "checks": [watch.noted(bandwidth) for bandwidth in result["checks"]]}
 
 
 def _measure(
@@ -285,21 +285,21 @@ def _measure(
     program: bandwidth_command.Program,
     gpus: t.Sequence[bandwidth_command.MeasuredGpu],
 ) -> list[MeasuredBandwidth]:
-    """One GPU that hangs must not cost the others their numbers."""
-    how = binding.method() if params["bind"] else None
-    words = bandwidth_command.arguments(program.tool, params["directions"], params["size"], params["arguments"])
+    """Run the program for each GPU; one that hangs leaves the others their results."""
+    method = binding.method() if params["bind"] else None
+    arguments = bandwidth_command.arguments(program.tool, params["directions"], params["size"], params["arguments"])
 
     refused: list[str] = []
 
     def one(gpu: bandwidth_command.MeasuredGpu) -> MeasuredBandwidth:
         if gpu.problem or refused:
             return MeasuredBandwidth(gpu, BandwidthReading({}, gpu.problem or refused[0]))
-        command = bandwidth_command.command(launch, [program.path, *words], gpu, how)
+        command = bandwidth_command.command(launch, [program.path, *arguments], gpu, method)
         outcome = run(command.argv, params["timeout"], None, command.environment)
         refused.extend(filter(None, [busy(outcome.err)]))
         reading = read(program.tool, outcome, gpu, params["directions"])
         return MeasuredBandwidth(
-            gpu, reading, outcome, command.argv, command.environment, bandwidth_command.binding(launch, gpu, how)
+            gpu, reading, outcome, command.argv, command.environment, bandwidth_command.binding(launch, gpu, method)
         )
 
     if params["mode"] == "sequential":
@@ -315,14 +315,14 @@ def _result(
     seconds: float,
 ) -> Json:
     directions = params["directions"]
-    version = next((one.reading.version for one in measured if one.reading.version), None)
-    lacks = sorted({name for one in measured for name in one.reading.lacks})
+    version = next((gpu.reading.version for gpu in measured if gpu.reading.version), None)
+    lacks = sorted({name for gpu in measured for name in gpu.reading.lacks})
     notes = [f"{program.tool} {version or ''} does not measure {name}".replace("  ", " ") for name in lacks]
     common = _about(params)
     common["context"].update(tool=program.tool, path=program.path, version=version, notes=notes)
-    common["context"]["argv"] = next((list(one.argv) for one in measured if one.argv), [])
-    found = judged(measured, directions, params["expect"], {**common, "seconds": seconds})
-    return {"checks": [found], "gpus": [one.row(directions) for one in measured], "tool": program.tool}
+    common["context"]["argv"] = next((list(gpu.argv) for gpu in measured if gpu.argv), [])
+    entry = judged(measured, directions, params["expect"], {**common, "seconds": seconds})
+    return {"checks": [entry], "gpus": [gpu.row(directions) for gpu in measured], "tool": program.tool}
 
 
 def _listed(timeout: float) -> list[bandwidth_command.Listed] | None:
@@ -334,28 +334,30 @@ def _listed(timeout: float) -> list[bandwidth_command.Listed] | None:
     outcome = run(query, min(timeout, _PATIENCE))
     # One GPU that is lost gives nvidia-smi another status than 0, and leaves the rows of all others.
     runs = parse_csv(outcome.out, _FIELDS).runs if outcome.rc is not None else []
-    rows = [row.values for found in runs for row in found.rows]
+    rows = [row.values for csv in runs for row in csv.rows]
     cells = [[row.get(name) or "" for name in _FIELDS] for row in rows]
-    return [bandwidth_command.Listed(int(one), uuid, bus_id) for one, uuid, bus_id in cells if one.isdigit()] or None
+    return [
+        bandwidth_command.Listed(int(index), uuid, bus_id) for index, uuid, bus_id in cells if index.isdigit()
+    ] or None
 
 
 def _topology(sysfs: str, listed: t.Sequence[bandwidth_command.Listed] | None, timeout: float) -> Topology:
-    found = topology_sysfs.read_sysfs(sysfs, None if listed is None else [gpu.bus_id for gpu in listed])
+    topology = topology_sysfs.read_sysfs(sysfs, None if listed is None else [gpu.bus_id for gpu in listed])
     # nvidia-smi keeps the number of a GPU that is lost.
-    numbers = [gpu.index for gpu in listed or found.gpus]
-    found = replace(found, gpus=[replace(gpu, index=number) for gpu, number in zip(found.gpus, numbers)])
+    numbers = [gpu.index for gpu in listed or topology.gpus]
+    topology = replace(topology, gpus=[replace(gpu, index=number) for gpu, number in zip(topology.gpus, numbers)])
     smi = shutil.which("nvidia-smi")
-    if not listed or not smi or all(gpu.numa_node is not None for gpu in found.gpus):
-        return found
+    if not listed or not smi or all(gpu.numa_node is not None for gpu in topology.gpus):
+        return topology
     outcome = run([smi, "topo", "-m"], min(timeout, _PATIENCE))
     runs = parse_topo(outcome.out).runs if outcome.rc == 0 else []
-    return matrix.merge(found, runs[0] if runs else None)
+    return matrix.merge(topology, runs[0] if runs else None)
 
 
 def _about(params: t.Mapping[str, t.Any]) -> Json:
     host = params["hosts"][0] if params["hosts"] else socket.gethostname().partition(".")[0]
-    known = {"tool": None, "version": None, "argv": [], "profile": params["profile"]}
-    context = {**known, "mode": params["mode"], "launcher": params["launcher"]}
+    empty = {"tool": None, "version": None, "argv": [], "profile": params["profile"]}
+    context = {**empty, "mode": params["mode"], "launcher": params["launcher"]}
     return {"node": params["name"] or host, "time": time.time(), "run": params["run"], "context": context}
 
 
@@ -363,5 +365,5 @@ def _without(
     params: t.Mapping[str, t.Any], verdict: str, reason: str, gpus: t.Sequence[bandwidth_command.MeasuredGpu] = ()
 ) -> Json:
     rows = [MeasuredBandwidth(gpu, BandwidthReading({}, reason)).row(params["directions"]) for gpu in gpus]
-    found = record(CHECK, verdict=verdict, reason=reason, **_about(params))
-    return {"checks": [found], "gpus": rows, "tool": None}
+    check = record(CHECK, verdict=verdict, reason=reason, **_about(params))
+    return {"checks": [check], "gpus": rows, "tool": None}

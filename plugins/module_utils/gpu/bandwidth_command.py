@@ -23,7 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.test_tools_r
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import binding as topology_binding
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import Topology, address, mask, parse
 
-# gpu_bandwidth: what is asked for, and of which GPUs. Pure, private.
+# The request, and the GPUs that it is about. Pure.
 
 
 CHECK = "gpu_bandwidth"
@@ -52,12 +52,12 @@ _SHIFT = "; which one is gone says gpu_count of gpu_info"
 
 
 class GpuBandwidthError(ValueError):
-    """The measurement makes no sense as asked; the text is fit for the user."""
+    """The request makes no sense; the text is fit for the user."""
 
 
 @dataclass(frozen=True)
 class MeasuredGpu:
-    """One GPU that is to be measured, and what is known of it; ``problem`` says why it cannot be.
+    """One GPU to be measured, and where it is; ``problem`` says why it cannot be measured.
 
     ``surplus``: no device has this number, because those behind one that is gone have moved up.
     """
@@ -72,7 +72,7 @@ class MeasuredGpu:
 
     @property
     def visible(self) -> str:
-        """Return what names it to CUDA: an index counts wrong where a GPU is missing."""
+        """Return the GPU's name for CUDA: the UUID if known, since indexes shift where a GPU is missing."""
         return self.uuid or str(self.index)
 
 
@@ -85,7 +85,7 @@ class Listed:
     bus_id: str
 
 
-def wanted(value: t.Any) -> list[int] | None:
+def parse_gpus(value: t.Any) -> list[int] | None:
     """Read the option gpus: a count, a list of indexes, or nothing."""
     if value is None or value == "":
         return None
@@ -94,12 +94,12 @@ def wanted(value: t.Any) -> list[int] | None:
     try:
         if isinstance(value, bool):
             raise ValueError
-        found = [int(item) for item in value] if isinstance(value, (list, tuple)) else list(range(int(value)))
+        indexes = [int(index) for index in value] if isinstance(value, (list, tuple)) else list(range(int(value)))
     except (TypeError, ValueError) as exc:
         raise GpuBandwidthError(f"gpus is {value!r}; a number of GPUs or a list of their indexes is needed") from exc
-    if len(set(found)) != len(found) or min(found, default=0) < 0 or len(found) > 1024:
+    if len(set(indexes)) != len(indexes) or min(indexes, default=0) < 0 or len(indexes) > 1024:
         raise GpuBandwidthError(f"gpus is {value!r}; indexes are numbers from 0, each once")
-    return found
+    return indexes
 
 
 def validate(params: t.Mapping[str, t.Any], launch: Launch) -> None:
@@ -114,52 +114,52 @@ def validate(params: t.Mapping[str, t.Any], launch: Launch) -> None:
     validate_seconds("timeout", params["timeout"])
     taken = [name for name in ("cpu_masks", "visible_devices") if params[name]]
     if taken or launch.ranks != 1:
-        what = ", ".join(taken) or f"{launch.nodes} nodes with {launch.ranks_per_node} ranks"
-        raise LaunchError(f"{what}: one process measures one GPU of one node, where the topology says it belongs")
+        subject = ", ".join(taken) or f"{launch.nodes} nodes with {launch.ranks_per_node} ranks"
+        raise LaunchError(f"{subject}: one process measures one GPU of one node, where the topology says it belongs")
 
 
 def plan(
     indexes: t.Sequence[int] | None, topology: Topology | None, listed: t.Sequence[Listed] | None
 ) -> list[MeasuredGpu]:
-    """Return the GPUs to measure; ``listed`` is what nvidia-smi shows here, None where it cannot be asked."""
-    places = {gpu.index: gpu for gpu in topology.gpus} if topology else {}
+    """Return the GPUs to measure; ``listed`` are those that nvidia-smi shows here, None where it cannot be called."""
+    locations = {gpu.index: gpu for gpu in topology.gpus} if topology else {}
     if indexes is None:
-        indexes = sorted(places) if topology and places else [gpu.index for gpu in listed or []]
-    found = []
+        indexes = sorted(locations) if topology and locations else [gpu.index for gpu in listed or []]
+    gpus = []
     for index in indexes:
-        place = places.get(index)
+        location = locations.get(index)
         gpu = MeasuredGpu(index)
-        if place:
-            gpu = replace(gpu, bus_id=place.bus_id or None, numa_node=place.numa_node, cpus=place.cpus)
-        elif places and listed is None:
-            gpu = _gone(gpu, f"the topology has {len(places)} GPUs and no GPU {index}", places)
-        found.append(gpu if listed is None else _identified(gpu, listed))
-    return found
+        if location:
+            gpu = replace(gpu, bus_id=location.bus_id or None, numa_node=location.numa_node, cpus=location.cpus)
+        elif locations and listed is None:
+            gpu = _gone(gpu, f"the topology has {len(locations)} GPUs and no GPU {index}", locations)
+        gpus.append(gpu if listed is None else _identified(gpu, listed))
+    return gpus
 
 
 def _identified(gpu: MeasuredGpu, listed: t.Sequence[Listed]) -> MeasuredGpu:
-    """Take the uuid of the GPU that sits where it should; indexes shift when one is lost."""
+    """Take the UUID of the GPU at the expected bus address; indexes shift when a GPU is lost."""
     key, text = (address(gpu.bus_id or ""), f"at {gpu.bus_id}") if gpu.bus_id else (None, "")
-    same = [one for one in listed if (address(one.bus_id) == key if key else one.index == gpu.index)]
+    same = [entry for entry in listed if (address(entry.bus_id) == key if key else entry.index == gpu.index)]
     if not same:
         problem = f"nvidia-smi does not list GPU {gpu.index} {text}".rstrip()
         problem = f"{problem}; it lists {len(listed)}"
-        return replace(gpu, problem=problem) if gpu.bus_id else _gone(gpu, problem, [one.index for one in listed])
+        return replace(gpu, problem=problem) if gpu.bus_id else _gone(gpu, problem, [entry.index for entry in listed])
     return replace(gpu, uuid=same[0].uuid or None, bus_id=gpu.bus_id or same[0].bus_id)
 
 
-def _gone(gpu: MeasuredGpu, problem: str, known: t.Iterable[int]) -> MeasuredGpu:
-    """A gap between numbers is the GPU that is gone; behind them all it may be any."""
-    surplus = gpu.index > max(known, default=-1)
+def _gone(gpu: MeasuredGpu, problem: str, indexes: t.Iterable[int]) -> MeasuredGpu:
+    """Note a GPU that is not there: a gap between indexes is the lost GPU, behind the last index it may be any."""
+    surplus = gpu.index > max(indexes, default=-1)
     return replace(gpu, problem=f"{problem}{_SHIFT if surplus else ''}", surplus=surplus)
 
 
 def expected(params: t.Mapping[str, t.Any]) -> bool:
-    """Say whether somebody counts on GPUs here."""
-    return any(one["check"] == CHECK for one in params["expect"])
+    """Return whether any expectation is about this check."""
+    return any(expectation["check"] == CHECK for expectation in params["expect"])
 
 
-# gpu_bandwidth: which program, and its command line for one GPU. Pure, private.
+# Which program, and its command line for one GPU. Pure.
 
 
 NAMES = ("bandwidthTest", "nvbandwidth")
@@ -185,7 +185,7 @@ class Program(t.NamedTuple):
 def choose(tool: str, path: str | None, launch: Launch, find: t.Callable[..., str]) -> Program:
     """Return the program: bandwidthTest where it exists, else nvbandwidth. Raises NotFound with all that was tried.
 
-    What other machines or a container have at a given path is taken as given.
+    A given path on other machines or in a container cannot be checked here and is used as it is.
     """
     names = NAMES if tool == "auto" else (tool,)
     if path:
@@ -223,25 +223,27 @@ def arguments(tool: str, directions: t.Sequence[str], size: int | None, more: t.
     return ["--device=0", "--memory=pinned", "--mode=range", *sizes, *(_FLAGS[name] for name in directions), *more]
 
 
-def command(launch: Launch, program: t.Sequence[str], gpu: MeasuredGpu, how: topology_binding.Method | None) -> Command:
-    """Return what starts the program for one GPU, on the CPUs of its NUMA node unless ``how`` is None."""
-    own = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu.visible}
+def command(
+    launch: Launch, program: t.Sequence[str], gpu: MeasuredGpu, method: topology_binding.Method | None
+) -> Command:
+    """Return the command that runs the program for one GPU, on the CPUs of its NUMA node unless ``method`` is None."""
+    variables = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu.visible}
     if launch.kind == "local":
-        argv = topology_binding.bind(program, gpu.cpus, gpu.numa_node, how) if how else list(program)
-        return _launch.command(launch._replace(environment={**launch.environment, **own}), argv)
+        argv = topology_binding.bind(program, gpu.cpus, gpu.numa_node, method) if method else list(program)
+        return _launch.command(launch._replace(environment={**launch.environment, **variables}), argv)
     # Slurm sets these variables itself in a step, after it has taken over those of the caller.
-    argv = ["env", *(f"{name}={value}" for name, value in own.items()), *program]
-    if how and launch.kind == "srun" and gpu.cpus:
+    argv = ["env", *(f"{name}={value}" for name, value in variables.items()), *program]
+    if method and launch.kind == "srun" and gpu.cpus:
         launch = launch._replace(cpu_masks=[mask(parse(gpu.cpus))])
-    elif how:
-        argv = topology_binding.bind(argv, gpu.cpus, gpu.numa_node, how)
+    elif method:
+        argv = topology_binding.bind(argv, gpu.cpus, gpu.numa_node, method)
     return _launch.command(launch, argv)
 
 
-def binding(launch: Launch, gpu: MeasuredGpu, how: topology_binding.Method | None) -> str:
-    """Return by what the program was bound."""
-    if how is None or not (gpu.cpus or gpu.numa_node is not None):
+def binding(launch: Launch, gpu: MeasuredGpu, method: topology_binding.Method | None) -> str:
+    """Return the name of what binds the program to CPUs: numactl, taskset, srun or none."""
+    if method is None or not (gpu.cpus or gpu.numa_node is not None):
         return "none"
     if launch.kind == "srun" and gpu.cpus:
         return "srun"
-    return how.name if gpu.cpus or how.name == "numactl" else "none"
+    return method.name if gpu.cpus or method.name == "numactl" else "none"

@@ -14,7 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_values
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import CsvRow, parse_csv
 
-# What the clocks of GPUs are, what is wanted of them and what is left to do. Pure, private.
+# Observed clocks, the request, and which clocks still have to be set. Pure.
 
 
 # One step of the graphics clock; a locked memory clock reads some MHz less than was asked for (3199 for 3201).
@@ -26,7 +26,7 @@ DOMAINS = ("memory", "graphics")  # in the order in which they are set
 
 
 class ClockPair(t.NamedTuple):
-    """MHz; None is unknown, or of no interest in what is wanted."""
+    """Clocks in MHz. None is unknown, or in a request: leave it."""
 
     graphics: int | None = None
     memory: int | None = None
@@ -70,7 +70,7 @@ class Setting(t.NamedTuple):
 
 
 class ClockEntry(t.NamedTuple):
-    """What is remembered of one GPU; ``persistence`` says that the mode was off before it was switched on here."""
+    """The record of one GPU; ``persistence`` says that the mode was off before it was switched on here."""
 
     graphics: Setting | None = None
     memory: Setting | None = None
@@ -84,7 +84,7 @@ class ClockEntry(t.NamedTuple):
 
 
 class ClocksRequest(t.NamedTuple):
-    """What is asked for; ``persistence`` None is: on with clocks, and as it was before after a reset."""
+    """The request. ``persistence`` None means on where clocks are set, and back to the mode before after a reset."""
 
     state: str = "maximum"
     graphics: int | None = None
@@ -92,11 +92,11 @@ class ClocksRequest(t.NamedTuple):
     persistence: bool | None = None
 
 
-def near(value: int | None, wanted: int | None) -> bool:
-    return value is not None and wanted is not None and abs(value - wanted) <= TOLERANCE
+def near(value: int | None, target: int | None) -> bool:
+    return value is not None and target is not None and abs(value - target) <= TOLERANCE
 
 
-def wanted(gpu: ClockedGpu, request: ClocksRequest) -> ClockPair:
+def target_clocks(gpu: ClockedGpu, request: ClocksRequest) -> ClockPair:
     """Return the clocks that a GPU shall have; with reset there are none."""
     if request.state == "maximum":
         return gpu.maximum
@@ -104,44 +104,54 @@ def wanted(gpu: ClockedGpu, request: ClocksRequest) -> ClockPair:
 
 
 def impossible(gpu: ClockedGpu, target: ClockPair) -> str:
-    """Say which clock a GPU cannot have: the driver would take the request and clip it."""
+    """Return which clock is above the GPU's maximum, where the driver would accept the request and clip it."""
     for domain in DOMAINS:
         value, top = target.of(domain), gpu.maximum.of(domain)
         if value is None or top is None or value <= top:
             continue
-        other = gpu.maximum.graphics if domain == "memory" else gpu.maximum.memory
-        hint = f"; {value} MHz is its {'graphics' if domain == 'memory' else 'memory'} clock" if value == other else ""
+        other_clock = gpu.maximum.graphics if domain == "memory" else gpu.maximum.memory
+        hint = (
+            f"; {value} MHz is its {'graphics' if domain == 'memory' else 'memory'} clock"
+            if value == other_clock
+            else ""
+        )
         return f"{domain} clock {value} MHz is above the maximum of {top} MHz{hint}"
     return ""
 
 
 def holds(gpu: ClockedGpu, domain: str, setting: Setting | None) -> bool:
-    """Return whether what is remembered may be believed."""
+    """Return whether the GPU still agrees with the recorded setting."""
     if setting is None:
         return False
     if setting.by == "application":
         return gpu.application.of(domain) in {setting.value, setting.seen} - {None}
-    now = gpu.current.of(domain)
-    return setting.by == "nothing" or gpu.limited or now is None or near(now, setting.value) or near(now, setting.seen)
+    current = gpu.current.of(domain)
+    return (
+        setting.by == "nothing"
+        or gpu.limited
+        or current is None
+        or near(current, setting.value)
+        or near(current, setting.seen)
+    )
 
 
 def pending(gpu: ClockedGpu, target: ClockPair, entry: ClockEntry | None) -> list[str]:
     """Return the clocks that have to be set."""
-    found = []
+    domains = []
     for domain in DOMAINS:
         value, setting = target.of(domain), (entry or ClockEntry()).of(domain)
         if value is not None and not (setting and setting.value == value and holds(gpu, domain, setting)):
-            found.append(domain)
-    return found
+            domains.append(domain)
+    return domains
 
 
-def believed(gpu: ClockedGpu, entry: ClockEntry | None) -> ClockEntry:
-    """Return what is remembered without what the GPU contradicts."""
-    kept = entry or ClockEntry()
+def trusted_entry(gpu: ClockedGpu, entry: ClockEntry | None) -> ClockEntry:
+    """Return the record without settings that the GPU contradicts."""
+    trusted = entry or ClockEntry()
     for domain in DOMAINS:
-        if not holds(gpu, domain, kept.of(domain)):
-            kept = kept.having(domain, None)
-    return kept
+        if not holds(gpu, domain, trusted.of(domain)):
+            trusted = trusted.having(domain, None)
+    return trusted
 
 
 def resets(gpu: ClockedGpu, entry: ClockEntry | None) -> list[str]:
@@ -149,13 +159,13 @@ def resets(gpu: ClockedGpu, entry: ClockEntry | None) -> list[str]:
 
     A GPU that idles at its highest graphics clock was locked by somebody else; the memory clock may idle at any value.
     """
-    kept = entry or ClockEntry()
-    locked = [domain for domain in DOMAINS if _by(kept, domain) == "locked"]
+    remembered = entry or ClockEntry()
+    locked = [domain for domain in DOMAINS if _by(remembered, domain) == "locked"]
     if not locked and gpu.idle and near(gpu.current.graphics, gpu.maximum.graphics):
         locked = list(DOMAINS)
     options = [{"memory": "-rmc", "graphics": "-rgc"}[domain] for domain in locked]
-    known = None not in (*gpu.application, *gpu.default)
-    return [*options, "-rac"] if known and gpu.application != gpu.default else options
+    readable = None not in (*gpu.application, *gpu.default)
+    return [*options, "-rac"] if readable and gpu.application != gpu.default else options
 
 
 def _by(entry: ClockEntry, domain: str) -> str:
@@ -164,7 +174,7 @@ def _by(entry: ClockEntry, domain: str) -> str:
 
 
 def switch(gpu: ClockedGpu, request: ClocksRequest, entry: ClockEntry | None) -> bool | None:
-    """Return what persistence mode has to become; None leaves it. A GPU that has no such mode is left."""
+    """Return the new persistence mode, None to leave it; a GPU without such a mode is left."""
     if gpu.persistence is None:
         return None
     if request.persistence is False or (request.state == "reset" and request.persistence is None):
@@ -184,7 +194,7 @@ def reached(gpu: ClockedGpu, domain: str, setting: Setting | None) -> int | None
 
 
 def snapshot(gpu: ClockedGpu, entry: ClockEntry) -> dict[str, t.Any]:
-    """Return what is set on a GPU, for before, after and diff; ``entry`` is believed."""
+    """Return what is set on a GPU, for before, after and diff; ``entry`` agrees with the GPU (see trusted_entry)."""
     locked = {d: s.value for d in DOMAINS for s in [entry.of(d)] if s and s.by == "locked"}
     return {
         "persistence": gpu.persistence,
@@ -195,7 +205,7 @@ def snapshot(gpu: ClockedGpu, entry: ClockEntry) -> dict[str, t.Any]:
     }
 
 
-# Ask nvidia-smi for clocks and have it change them; every call has a time limit.
+# Calls of nvidia-smi that read and change clocks, each with a time limit.
 
 
 FIELDS = (
@@ -225,14 +235,14 @@ class SmiError(RuntimeError):
 
 
 class SmiAnswer(t.NamedTuple):
-    """What came of a change: ``kind`` is done, unsupported, denied or failed."""
+    """The result of a change: ``kind`` is done, unsupported, denied or failed."""
 
     kind: str
     text: str = ""
 
 
 class Smi:
-    """nvidia-smi with a time limit for each call and, if told, one for all of them together."""
+    """nvidia-smi with a time limit for each call and, with ``budget``, one for all of them together."""
 
     def __init__(self, program: str, timeout: float, budget: float | None = None) -> None:
         self.program = program
@@ -254,16 +264,16 @@ class Smi:
         cause = log.cause or nvidia_smi_values.message(outcome.err) or nvidia_smi_values.status(outcome.rc)
         self.problem = cause.text if cause else outcome.problem
         if not gpus or any(run.rejected for run in log.runs):
-            told = self.problem or f"it printed {outcome.out.strip()[-200:]!r}"
-            raise SmiError(f"{self.program} does not show the GPUs: {told}", NO_DEVICES in told)
+            answer = self.problem or f"it printed {outcome.out.strip()[-200:]!r}"
+            raise SmiError(f"{self.program} does not show the GPUs: {answer}", NO_DEVICES in answer)
         return gpus
 
     def _without(self, name: str) -> bool:
-        """Ask without a field that this driver does not know; false when it is one that is needed."""
+        """Drop a field that this driver does not know, or use its former name; false when the field is needed."""
         if name not in self.fields or name in _NEEDED:
             return False
-        place = self.fields.index(name)
-        self.fields[place : place + 1] = [_FORMER[name]] if name in _FORMER else []
+        position = self.fields.index(name)
+        self.fields[position : position + 1] = [_FORMER[name]] if name in _FORMER else []
         return True
 
     def change(self, gpu: ClockedGpu, *options: str) -> SmiAnswer:
@@ -278,8 +288,8 @@ class Smi:
             return SmiAnswer("unsupported", _said(text, _UNSUPPORTED) or nvidia_smi_values.STATUS[3][1])
         if outcome.rc == 4 or _DENIED.search(text):
             return SmiAnswer("denied", f"{_said(text, _DENIED) or 'no permission'}: this needs root")
-        known = nvidia_smi_values.status(outcome.rc)
-        return SmiAnswer("done") if outcome.rc == 0 else SmiAnswer("failed", known.text if known else outcome.problem)
+        status = nvidia_smi_values.status(outcome.rc)
+        return SmiAnswer("done") if outcome.rc == 0 else SmiAnswer("failed", status.text if status else outcome.problem)
 
     def _run(self, arguments: t.Sequence[str]) -> _process.Outcome:
         limit = self.timeout
@@ -321,7 +331,7 @@ def _integer(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-# The way of one GPU to the clocks that are asked for: what it was, what it is told, what came of that.
+# The change of one GPU: plan, apply, read again.
 
 
 _LOCK = {"memory": "-lmc", "graphics": "-lgc"}
@@ -329,19 +339,19 @@ _UNLOCK = {"memory": "-rmc", "graphics": "-rgc"}
 
 
 class ClockChange:
-    """The way of one GPU: what it was, what was asked of it, what came of that."""
+    """The change of one GPU's clocks: its state before, what is pending, the problems, and its record afterwards."""
 
     def __init__(self, gpu: ClockedGpu, entry: ClockEntry | None, request: ClocksRequest) -> None:
         self.first = self.gpu = gpu
-        self.entry = believed(gpu, entry)
+        self.entry = trusted_entry(gpu, entry)
         self.request = request
         self.kinds: set[str] = set()
         self.refused: set[str] = set()
         self.fresh: set[str] = set()
-        self.target = wanted(gpu, request)
-        told = impossible(gpu, self.target)
-        self.problems = [told] if told else []
-        self.pending = [] if told else pending(gpu, self.target, self.entry)
+        self.target = target_clocks(gpu, request)
+        problem = impossible(gpu, self.target)
+        self.problems = [problem] if problem else []
+        self.pending = [] if problem else pending(gpu, self.target, self.entry)
         self.resets = resets(gpu, self.entry) if request.state == "reset" else []
         self.persistence = switch(gpu, request, self.entry)
         self.before = self.snapshot()
@@ -356,13 +366,13 @@ class ClockChange:
         return setting.by if setting else ""
 
     def snapshot(self) -> dict[str, t.Any]:
-        found = snapshot(self.gpu, self.entry)
+        clocks = snapshot(self.gpu, self.entry)
         if self.request.state == "reset" and "-rgc" in resets(self.gpu, self.entry):
-            found["locked_graphics"] = found["locked_graphics"] or self.gpu.current.graphics
-        return found
+            clocks["locked_graphics"] = clocks["locked_graphics"] or self.gpu.current.graphics
+        return clocks
 
     def predicted(self) -> dict[str, t.Any]:
-        """Return what check mode may promise: that the GPU takes what it is told."""
+        """Return the state that check mode promises, in which the GPU accepts every change."""
         if self.persistence is None and not self.pending and not self.resets:
             return self.before
         persistence = self.gpu.persistence if self.persistence is None else self.persistence
@@ -383,7 +393,7 @@ class ClockChange:
         return [_LOCK[domain], f"{value},{value}"]
 
     def send(self, smi: Smi) -> None:
-        """Set what is missing."""
+        """Send the pending changes to the GPU."""
         if self.persistence is not None and self._tell(smi, "-pm", str(int(self.persistence))) == "done":
             self.entry = self.entry._replace(persistence=self.persistence)
         for option in self.resets:
@@ -399,12 +409,12 @@ class ClockChange:
 
     def _forgotten(self, option: str) -> ClockEntry:
         by = "application" if option == "-rac" else "locked"
-        kept = self.entry
+        entry = self.entry
         for domain in DOMAINS:
-            setting = kept.of(domain)
+            setting = entry.of(domain)
             if setting and setting.by == by and option in ("-rac", _UNLOCK[domain]):
-                kept = kept.having(domain, None)
-        return kept
+                entry = entry.having(domain, None)
+        return entry
 
     def _tell(self, smi: Smi, *options: str) -> str:
         answer = smi.change(self.gpu, *options)
@@ -428,22 +438,22 @@ class ClockChange:
         return self.gpu.idle and near(self.gpu.current.of(domain), self.first.current.of(domain))
 
     def fall_back(self, smi: Smi) -> bool:
-        """Use application clocks for what cannot be locked, or idles on as before; true if the GPU was told to."""
-        missing = {d for d in self.refused if not near(self.gpu.current.of(d), self.target.of(d))}
+        """Use application clocks for what cannot be locked, or idles on as before; true if there was such a clock."""
+        domains = {d for d in self.refused if not near(self.gpu.current.of(d), self.target.of(d))}
         if None not in self.gpu.application:
-            missing |= {domain for domain in self.unseen() if self.parked(domain)}
-        for domain in self.refused - missing:
+            domains |= {domain for domain in self.unseen() if self.parked(domain)}
+        for domain in self.refused - domains:
             self.entry = self.entry.having(domain, Setting("nothing", self.target.of(domain) or 0))
-        if not missing:
+        if not domains:
             return False
-        asked = ClockPair(*(self.target.of(d) or self.gpu.application.of(d) for d in ClockPair._fields))
-        if None in self.gpu.application or None in asked:
+        request = ClockPair(*(self.target.of(d) or self.gpu.application.of(d) for d in ClockPair._fields))
+        if None in self.gpu.application or None in request:
             kind = "unsupported"
-        elif asked == self.gpu.application:
+        elif request == self.gpu.application:
             kind = "done"
         else:
-            kind = self._tell(smi, "-ac", f"{asked.memory},{asked.graphics}")
-        for domain in missing:
+            kind = self._tell(smi, "-ac", f"{request.memory},{request.graphics}")
+        for domain in domains:
             self._replaced(smi, domain, kind)
         return True
 
@@ -459,12 +469,12 @@ class ClockChange:
             self.problems.append(f"this GPU lets its {domain} clock be set in no way (status 3: not supported)")
 
     def finish(self) -> None:
-        """Remember what the clocks read now, so that the next run knows whether somebody undid it."""
+        """Record what the clocks read now, so that the next run sees whether somebody changed them."""
         for domain in DOMAINS:
             setting = self.entry.of(domain)
             if setting and setting.by == "application":
-                seen = self.gpu.application.of(domain)
-                self.entry = self.entry.having(domain, setting._replace(seen=seen))
+                reading = self.gpu.application.of(domain)
+                self.entry = self.entry.having(domain, setting._replace(seen=reading))
             elif setting and domain in self.fresh:
-                seen = self.gpu.current.of(domain)
-                self.entry = self.entry.having(domain, setting._replace(seen=seen, parked=self.parked(domain)))
+                reading = self.gpu.current.of(domain)
+                self.entry = self.entry.having(domain, setting._replace(seen=reading, parked=self.parked(domain)))

@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks impor
     Smi,
 )
 
-# The file that remembers which clocks were set since the last boot, because the driver does not tell.
+# The record of clocks that were set since the last boot.
 
 
 PATH = "/run/hpcai/gpu_clocks.json"
@@ -30,7 +30,7 @@ _PATIENCE = 2.0
 
 
 class Record:
-    """What is remembered of all GPUs, by UUID. Jobs' hooks may write at the same time."""
+    """The record of all GPUs, by UUID. Hooks of jobs may write it at the same time."""
 
     def __init__(self, path: str = PATH, boot_id: str = BOOT_ID) -> None:
         self.path = Path(path)
@@ -40,12 +40,12 @@ class Record:
             self.boot = ""
 
     def load(self, driver: str) -> dict[str, ClockEntry]:
-        """Return what this boot and driver left; nothing when the file is absent, older or no record at all."""
+        """Return the entries of this boot and driver; none when the file is absent, older or no record."""
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-            if (found["boot"], found["driver"]) != (self.boot, driver):
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            if (content["boot"], content["driver"]) != (self.boot, driver):
                 return {}
-            return {uuid: _entry(item) for uuid, item in found["gpus"].items()}
+            return {uuid: _entry(entry) for uuid, entry in content["gpus"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
 
@@ -56,16 +56,16 @@ class Record:
         self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         with self._alone():
             before = self.load(driver)
-            kept = {uuid: entry for uuid, entry in {**before, **changes}.items() if entry != ClockEntry()}
-            if kept != before or not self.path.exists():
-                self._write({"boot": self.boot, "driver": driver, "gpus": {u: _plain(e) for u, e in kept.items()}})
+            entries = {uuid: entry for uuid, entry in {**before, **changes}.items() if entry != ClockEntry()}
+            if entries != before or not self.path.exists():
+                self._write({"boot": self.boot, "driver": driver, "gpus": {u: _plain(e) for u, e in entries.items()}})
 
     def _write(self, content: dict[str, t.Any]) -> None:
         replace(self.path, json.dumps(content, indent=1, sort_keys=True), lasting=False)
 
     @contextlib.contextmanager
     def _alone(self) -> t.Iterator[None]:
-        """Wait for another writer, but no longer than it could take one: a hook must never hang."""
+        """Hold the lock; after two seconds go on without it, for a hook must not hang."""
         until = time.monotonic() + _PATIENCE
         with self.path.with_name(f".{self.path.name}.lock").open("w", encoding="ascii") as handle:
             while True:
@@ -83,12 +83,12 @@ def _plain(entry: ClockEntry) -> dict[str, t.Any]:
     return {name: value._asdict() if isinstance(value, Setting) else value for name, value in entry._asdict().items()}
 
 
-def _entry(item: t.Mapping[str, t.Any]) -> ClockEntry:
-    settings = {name: Setting(**item[name]) if item.get(name) else None for name in ("graphics", "memory")}
-    return ClockEntry(settings["graphics"], settings["memory"], bool(item.get("persistence")))
+def _entry(content: t.Mapping[str, t.Any]) -> ClockEntry:
+    settings = {name: Setting(**content[name]) if content.get(name) else None for name in ("graphics", "memory")}
+    return ClockEntry(settings["graphics"], settings["memory"], bool(content.get("persistence")))
 
 
-# Bring the clocks of all GPUs to what is asked for, and see by query what that led to.
+# Set the clocks of all GPUs, and read them again.
 
 
 _POLL = 0.25
@@ -102,37 +102,41 @@ def apply(
     settle: float = 3.0,
     dry: bool = False,
 ) -> list[ClockChange]:
-    """Return what came of the request for each GPU; ``only`` are indexes. Raises SmiError when none can be seen."""
+    """Set the clocks and return each GPU's change; ``only`` are indexes. Raises SmiError without a readable GPU."""
     gpus = [gpu for gpu in smi.query() if only is None or gpu.index in only]
     driver = gpus[0].driver if gpus else ""
     remembered = record.load(driver)
     every = [ClockChange(gpu, remembered.get(gpu.uuid), request) for gpu in gpus]
-    todo = [one for one in every if one.needed]
-    if dry or not todo:
+    needed = [change for change in every if change.needed]
+    if dry or not needed:
         return every
-    for one in todo:
-        one.send(smi)
-    _see(smi, todo, settle)
-    fallen = [one for one in todo if one.fall_back(smi)]
+    for change in needed:
+        change.send(smi)
+    _see(smi, needed, settle)
+    fallen = [change for change in needed if change.fall_back(smi)]
     if fallen:
-        _see(smi, todo, settle)
-    for one in todo:
-        one.finish()
-    changes = {one.gpu.uuid: one.entry for one in todo if one.entry != remembered.get(one.gpu.uuid, ClockEntry())}
+        _see(smi, needed, settle)
+    for change in needed:
+        change.finish()
+    saved = {
+        change.gpu.uuid: change.entry
+        for change in needed
+        if change.entry != remembered.get(change.gpu.uuid, ClockEntry())
+    }
     try:
-        record.save(driver, changes)
+        record.save(driver, saved)
     except OSError as exc:
         smi.problem = f"what was set cannot be kept in {record.path}: {exc.strerror}"
     return every
 
 
-def _see(smi: Smi, todo: t.Sequence[ClockChange], settle: float) -> None:
-    """Look until every clock shows what was set, but no longer than told: a clock needs a moment to move."""
+def _see(smi: Smi, changes: t.Sequence[ClockChange], settle: float) -> None:
+    """Read the clocks until they show what was set, for at most ``settle`` seconds: a clock needs a moment to move."""
     until = time.monotonic() + settle
     while True:
-        now = {gpu.uuid: gpu for gpu in smi.query()}
-        for one in todo:
-            one.gpu = now.get(one.gpu.uuid, one.gpu)
-        if all(one.settled() for one in todo) or time.monotonic() >= until:
+        gpus = {gpu.uuid: gpu for gpu in smi.query()}
+        for change in changes:
+            change.gpu = gpus.get(change.gpu.uuid, change.gpu)
+        if all(change.settled() for change in changes) or time.monotonic() >= until:
             return
         time.sleep(_POLL)

@@ -4,7 +4,7 @@
 """Set clocks on a host without Ansible: at boot, and before and after jobs of Slurm. Private.
 
 It never fails: a prolog that fails drains the node, a unit that fails holds up others, and clocks are worth neither.
-What it did goes to the journal as one line. The role gpu_clocks installs it.
+The result goes to the journal as one line. The role gpu_clocks installs the program.
 """
 
 from __future__ import annotations
@@ -29,57 +29,57 @@ MINORS = "/proc/driver/nvidia/gpus"
 Json = t.Dict[str, t.Any]
 
 
-def asked(settings: Json, event: str, environment: t.Mapping[str, str]) -> ClocksRequest | None:
-    """Return what has to be done at an event; nothing for a job that did not ask."""
+def request_for(settings: Json, event: str, environment: t.Mapping[str, str]) -> ClocksRequest | None:
+    """Return the request of an event; None for a job that did not opt in."""
     with_jobs = settings["when"] == "job"
-    wanted = ClocksRequest(settings["state"], settings.get("graphics") or None, settings.get("memory") or None)
+    clocks = ClocksRequest(settings["state"], settings.get("graphics") or None, settings.get("memory") or None)
     if event == "boot":
-        return ClocksRequest("reset", persistence=True) if with_jobs else wanted
+        return ClocksRequest("reset", persistence=True) if with_jobs else clocks
     if event == "epilog":
         return ClocksRequest("reset", persistence=True)
-    return wanted if with_jobs and opted_in(settings.get("feature") or "", environment) else None
+    return clocks if with_jobs and opted_in(settings.get("feature") or "", environment) else None
 
 
 def opted_in(feature: str, environment: t.Mapping[str, str]) -> bool:
-    """Return whether a job asked for it by a constraint or a word in its comment; without a feature every job does."""
+    """Return whether a job names the feature in a constraint or its comment; without a feature every job opts in."""
     if not feature:
         return True
     texts = (environment.get("SLURM_JOB_CONSTRAINTS", ""), environment.get("SLURM_JOB_COMMENT", ""))
     return any(feature in re.split(r"[^\w.+-]+", text) for text in texts)
 
 
-def chosen(environment: t.Mapping[str, str], bus_ids: t.Sequence[str], root: str = MINORS) -> set[int]:
+def gpus_of_job(environment: t.Mapping[str, str], bus_ids: t.Sequence[str], root: str = MINORS) -> set[int]:
     """Return the indexes of a job's GPUs. Slurm counts device files, nvidia-smi counts along the bus."""
-    numbers = {int(word) for word in environment.get("SLURM_JOB_GPUS", "").split(",") if word.strip().isdigit()}
+    numbers = {int(number) for number in environment.get("SLURM_JOB_GPUS", "").split(",") if number.strip().isdigit()}
     return {index for index, bus_id in enumerate(bus_ids) if _minor(bus_id, index, root) in numbers}
 
 
 def _minor(bus_id: str, index: int, root: str) -> int:
-    domain, dummy, rest = bus_id.lower().partition(":")
+    domain, dummy, address = bus_id.lower().partition(":")
     try:
-        text = (Path(root) / f"{domain[-4:]}:{rest}" / "information").read_text(encoding="utf-8")
+        text = (Path(root) / f"{domain[-4:]}:{address}" / "information").read_text(encoding="utf-8")
     except OSError:
         return index
     match = re.search(r"^Device Minor:\s*(\d+)", text, re.MULTILINE)
     return int(match.group(1)) if match else index
 
 
-def line(event: str, every: t.Sequence[ClockChange], problem: str) -> str:
-    """Say what was done in one line of JSON."""
-    told = {
+def line(event: str, changes: t.Sequence[ClockChange], problem: str) -> str:
+    """Return the result as one line of JSON."""
+    message = {
         "event": event,
-        "gpus": [one.gpu.index for one in every],
-        "changed": [one.gpu.index for one in every if one.before != one.snapshot()],
+        "gpus": [change.gpu.index for change in changes],
+        "changed": [change.gpu.index for change in changes if change.before != change.snapshot()],
         "problems": [
             *([problem] if problem else []),
-            *(f"GPU {one.gpu.index}: {p}" for one in every for p in one.problems),
+            *(f"GPU {change.gpu.index}: {p}" for change in changes for p in change.problems),
         ],
     }
-    return json.dumps(told)
+    return json.dumps(message)
 
 
 class ClockJob:
-    """What a prolog leaves for its epilog, which in older releases of Slurm is not told what the job had."""
+    """The GPUs of a job, kept by its prolog for its epilog, to which older releases of Slurm do not pass them."""
 
     def __init__(self, record: Record, environment: t.Mapping[str, str]) -> None:
         name = re.sub(r"\D", "", environment.get("SLURM_JOB_ID", ""))
@@ -108,31 +108,31 @@ def choose(event: str, smi: Smi, job: ClockJob, environment: t.Mapping[str, str]
         return job.end()
     gpus = smi.query()
     if event == "prolog":
-        found = chosen(environment, [gpu.bus_id for gpu in gpus])
-        if found:
-            job.begin(found)
-        return found
+        indexes = gpus_of_job(environment, [gpu.bus_id for gpu in gpus])
+        if indexes:
+            job.begin(indexes)
+        return indexes
     return {gpu.index for gpu in gpus} - job.others()
 
 
 def act(event: str, settings: Json, environment: t.Mapping[str, str]) -> str:
-    """Do what an event asks for and return the line that tells of it; empty when there was nothing to do."""
-    request = asked(settings, event, environment)
+    """Carry out the request of an event and return its result as a line; empty when there was nothing to do."""
+    request = request_for(settings, event, environment)
     if request is None:
         return ""
     record = Record(settings.get("record") or PATH)
     budget = settings["budget"]["boot" if event == "boot" else "job"]
     smi = Smi(settings.get("program") or "nvidia-smi", settings["timeout"], budget)
-    every: list[ClockChange] = []
+    changes: list[ClockChange] = []
     try:
         only = choose(event, smi, ClockJob(record, environment), environment)
         if not only:
             return ""
-        every = apply(smi, record, request, only, settings["settle"])
+        changes = apply(smi, record, request, only, settings["settle"])
         problem = smi.problem
     except SmiError as exc:
         problem = str(exc)
-    return line(event, every, problem)
+    return line(event, changes, problem)
 
 
 def main(arguments: t.Sequence[str]) -> int:
@@ -140,12 +140,12 @@ def main(arguments: t.Sequence[str]) -> int:
     event = arguments[0] if arguments else ""
     try:
         path = arguments[1]
-        told = act(event, json.loads(Path(path).read_text(encoding="utf-8")), os.environ)
+        message = act(event, json.loads(Path(path).read_text(encoding="utf-8")), os.environ)
     except Exception as exc:
-        told = f"{type(exc).__name__}: {exc}"
-    if told and event == "boot":  # systemd takes standard output to the journal; slurmd throws it away
-        sys.stdout.write(f"{told}\n")
-    elif told:
+        message = f"{type(exc).__name__}: {exc}"
+    if message and event == "boot":  # systemd takes standard output to the journal; slurmd throws it away
+        sys.stdout.write(f"{message}\n")
+    elif message:
         syslog.openlog("hpcai-gpu-clocks")
-        syslog.syslog(syslog.LOG_NOTICE, told)
+        syslog.syslog(syslog.LOG_NOTICE, message)
     return 0

@@ -29,100 +29,104 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks impor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_apply import PATH, Record, apply
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_values as values
 
-# The result of a change of clocks, and the check record that says whether the GPUs took it. Pure, private.
+# The result of a change of clocks, and its check record. Pure.
 
 
 CHECK = "gpu_clocks"
 _FINDINGS = ("fail", "error", "warn")
 
 
-def result(one: ClockChange, dry: bool) -> Json:
-    """Return what a GPU was, was asked for and became."""
-    gpu = one.gpu
+def result(change: ClockChange, dry: bool) -> Json:
+    """Return a GPU's row of the module's result: before, requested, reached."""
+    gpu = change.gpu
     return {
         "index": gpu.index,
         "uuid": gpu.uuid,
         "bus_id": gpu.bus_id,
         "name": gpu.name,
-        "before": one.before,
-        "after": one.predicted() if dry else one.snapshot(),
-        "requested": one.target._asdict(),
-        "reached": {} if dry else {d: clocks.reached(gpu, d, one.entry.of(d)) for d in gpu.current._fields},
+        "before": change.before,
+        "after": change.predicted() if dry else change.snapshot(),
+        "requested": change.target._asdict(),
+        "reached": {} if dry else {d: clocks.reached(gpu, d, change.entry.of(d)) for d in gpu.current._fields},
         "supported": gpu.maximum._asdict(),
-        "method": {d: one.method(d) for d in gpu.current._fields},
+        "method": {d: change.method(d) for d in gpu.current._fields},
         "reasons": values.throttle_names(gpu.reasons or 0),
-        "problems": list(one.problems),
+        "problems": list(change.problems),
     }
 
 
-def expectations(every: t.Sequence[ClockChange], expect: t.Sequence[Json]) -> list[Json]:
-    """What was asked for is expected, and so is what the profile says of every GPU, unless another clock was given."""
-    asked: list[Json] = []
-    given: set[str] = set()
-    for one in every:
-        about = {"check": CHECK, "gpu": one.gpu.index, "source": "this is what was asked for"}
-        for domain, value in one.target._asdict().items():
+def expectations(changes: t.Sequence[ClockChange], expect: t.Sequence[Json]) -> list[Json]:
+    """Return limits for the requested clocks, and the profile's limits except where a clock was given as an option."""
+    requested: list[Json] = []
+    domains: set[str] = set()
+    for change in changes:
+        about = {"check": CHECK, "gpu": change.gpu.index, "source": "this is what was asked for"}
+        for domain, value in change.target._asdict().items():
             if value is not None:
-                given.update({domain} if one.request.state == "locked" else ())
-                item = {**about, "metric": domain, "unit": "MHz"}
-                asked.append({**item, "op": "<=", "value": value + clocks.TOLERANCE})
-                asked.append({**item, "op": ">=", "value": value - clocks.TOLERANCE})
-        if one.request.persistence is not False and one.gpu.persistence is not None:
-            asked.append({**about, "metric": "persistence", "unit": "flags", "op": "==", "value": 1})
-    return [*asked, *(item for item in expect if item["check"] != CHECK or item["metric"] not in given)]
+                domains.update({domain} if change.request.state == "locked" else ())
+                limit = {**about, "metric": domain, "unit": "MHz"}
+                requested.append({**limit, "op": "<=", "value": value + clocks.TOLERANCE})
+                requested.append({**limit, "op": ">=", "value": value - clocks.TOLERANCE})
+        if change.request.persistence is not False and change.gpu.persistence is not None:
+            requested.append({**about, "metric": "persistence", "unit": "flags", "op": "==", "value": 1})
+    return [*requested, *(limit for limit in expect if limit["check"] != CHECK or limit["metric"] not in domains)]
 
 
-def measured(every: t.Sequence[ClockChange]) -> list[Json]:
-    found: list[Json] = []
-    for one in every:
-        for domain in one.gpu.current._fields:
-            value = clocks.reached(one.gpu, domain, one.entry.of(domain))
-            found.append(metric(domain, value, "MHz", gpu=one.gpu.index))
-        mode = None if one.gpu.persistence is None else int(one.gpu.persistence)
-        found.append(metric("persistence", mode, "flags", gpu=one.gpu.index))
-    return found
+def measured(changes: t.Sequence[ClockChange]) -> list[Json]:
+    metrics: list[Json] = []
+    for change in changes:
+        for domain in change.gpu.current._fields:
+            value = clocks.reached(change.gpu, domain, change.entry.of(domain))
+            metrics.append(metric(domain, value, "MHz", gpu=change.gpu.index))
+        mode = None if change.gpu.persistence is None else int(change.gpu.persistence)
+        metrics.append(metric("persistence", mode, "flags", gpu=change.gpu.index))
+    return metrics
 
 
-def difference(one: ClockChange) -> str:
-    """Say how a GPU's clocks differ from what was asked for."""
-    parts = list(one.problems)
-    for domain, value in one.target._asdict().items():
-        got = clocks.reached(one.gpu, domain, one.entry.of(domain))
-        if value is None or clocks.near(got, value):
+def difference(change: ClockChange) -> str:
+    """Return how a GPU's clocks differ from the request; empty when they do not."""
+    differences = list(change.problems)
+    for domain, value in change.target._asdict().items():
+        reading = clocks.reached(change.gpu, domain, change.entry.of(domain))
+        if value is None or clocks.near(reading, value):
             continue
-        limits = values.throttle_names((one.gpu.reasons or 0) & clocks.LIMITS)
-        why = f", limited by {', '.join(limits)}" if limits else ""
-        idle = f"cannot be told while it idles at {one.gpu.current.of(domain)} MHz" if got is None else f"is {got} MHz"
-        parts.append(f"{domain} clock {idle} instead of {value} MHz{why}")
-    if one.request.persistence is not False and one.request.state != "reset" and one.gpu.persistence is False:
-        parts.append("persistence mode is off")
-    return f"GPU {one.gpu.index}: {', '.join(parts)}" if parts else ""
+        limits = values.throttle_names((change.gpu.reasons or 0) & clocks.LIMITS)
+        reason = f", limited by {', '.join(limits)}" if limits else ""
+        idle = (
+            f"cannot be told while it idles at {change.gpu.current.of(domain)} MHz"
+            if reading is None
+            else f"is {reading} MHz"
+        )
+        differences.append(f"{domain} clock {idle} instead of {value} MHz{reason}")
+    if change.request.persistence is not False and change.request.state != "reset" and change.gpu.persistence is False:
+        differences.append("persistence mode is off")
+    return f"GPU {change.gpu.index}: {', '.join(differences)}" if differences else ""
 
 
-def broken(every: t.Sequence[ClockChange], problem: str) -> bool:
-    """Return whether something could not be done or seen, which is no fault of a GPU."""
-    return bool(problem) or any(one.kinds & {"denied", "failed"} for one in every)
+def broken(changes: t.Sequence[ClockChange], problem: str) -> bool:
+    """Return whether a change or a reading failed for a reason that is no fault of a GPU."""
+    return bool(problem) or any(change.kinds & {"denied", "failed"} for change in changes)
 
 
-def judged(every: t.Sequence[ClockChange], expect: t.Sequence[Json], problem: str, about: Json) -> Json:
-    """Return the check record; what could not be changed or seen is an error, never a fault of the GPU."""
-    metrics = judge(CHECK, measured(every), expectations(every, expect))
-    differences = [text for text in map(difference, every) if text]
-    hardware = any((one.gpu.reasons or 0) & values.THROTTLE_FAULTS for one in every)
+def judged(changes: t.Sequence[ClockChange], expect: t.Sequence[Json], problem: str, about: Json) -> Json:
+    """Return the check record; a change or reading that failed is an error, never a fault of the GPU."""
+    metrics = judge(CHECK, measured(changes), expectations(changes, expect))
+    differences = [text for text in map(difference, changes) if text]
+    hardware = any((change.gpu.reasons or 0) & values.THROTTLE_FAULTS for change in changes)
     affected = sorted({m["gpu"] for m in metrics if m["verdict"] in _FINDINGS and m.get("gpu") is not None})
     return record(
         CHECK,
         metrics=metrics,
-        verdict="error" if broken(every, problem) else None,
+        verdict="error" if broken(changes, problem) else None,
         blame="hardware" if hardware else "config",
         reason="; ".join([*([problem] if problem else []), *differences]),
         scope={"gpu": affected} if affected else {},
-        samples=[result(one, dry=False) for one in every],
+        samples=[result(change, dry=False) for change in changes],
         **about,
     )
 
 
-# What the module gpu_clocks does with its options; without AnsibleModule, private.
+# The module's entry, without AnsibleModule.
 
 
 class ClocksOptions(t.NamedTuple):
@@ -164,38 +168,38 @@ def perform(options: ClocksOptions, dry: bool) -> Json:
     smi = Smi(program or options.program, options.timeout)
     request = ClocksRequest(options.state, options.graphics, options.memory, options.persistence)
     only = None if options.devices is None else set(options.devices)
-    every: list[ClockChange] = []
+    changes: list[ClockChange] = []
     none = False
     try:
-        every = apply(smi, Record(options.record), request, only, options.settle, dry)
+        changes = apply(smi, Record(options.record), request, only, options.settle, dry)
         problem = smi.problem
     except SmiError as exc:
         problem, none = str(exc), exc.no_gpu or not program
-    missing = sorted((only or set()) - {one.gpu.index for one in every})
-    if every and missing:
-        problem = f"there is no GPU {', '.join(map(str, missing))}"
-    about = _about(options, smi, every, begin)
-    if none and not any(one["check"] == CHECK for one in options.expect):
+    absent = sorted((only or set()) - {change.gpu.index for change in changes})
+    if changes and absent:
+        problem = f"there is no GPU {', '.join(map(str, absent))}"
+    about = _about(options, smi, changes, begin)
+    if none and not any(limit["check"] == CHECK for limit in options.expect):
         check = record(CHECK, verdict="skipped", reason="no GPU", **about)
     else:
-        check = _check(options, every, problem, dry, about)
-    return _result(smi, every, check, dry)
+        check = _check(options, changes, problem, dry, about)
+    return _result(smi, changes, check, dry)
 
 
-def _check(options: ClocksOptions, every: t.Sequence[ClockChange], problem: str, dry: bool, about: Json) -> Json:
-    """Nothing is expected of clocks that the driver has, or that check mode left as they are."""
-    if not every:
+def _check(options: ClocksOptions, changes: t.Sequence[ClockChange], problem: str, dry: bool, about: Json) -> Json:
+    """Return the check record; clocks that were given back or left by check mode meet no expectation."""
+    if not changes:
         return record(CHECK, verdict="error", reason=problem or "no GPU was chosen", **about)
-    if dry or (options.state == "reset" and not broken(every, problem)):
-        why = "check mode: nothing was set" if dry else "the clocks were given back to the driver"
-        return record(CHECK, verdict="skipped", reason=why, metrics=measured(every), **about)
-    return judged(every, options.expect, problem, about)
+    if dry or (options.state == "reset" and not broken(changes, problem)):
+        reason = "check mode: nothing was set" if dry else "the clocks were given back to the driver"
+        return record(CHECK, verdict="skipped", reason=reason, metrics=measured(changes), **about)
+    return judged(changes, options.expect, problem, about)
 
 
-def _about(options: ClocksOptions, smi: Smi, every: t.Sequence[ClockChange], begin: float) -> Json:
+def _about(options: ClocksOptions, smi: Smi, changes: t.Sequence[ClockChange], begin: float) -> Json:
     context = {
         "tool": "nvidia-smi",
-        "version": every[0].gpu.driver if every else None,
+        "version": changes[0].gpu.driver if changes else None,
         "argv": [smi.program, *smi.commands[0][1:]] if smi.commands else [smi.program],
         "profile": options.profile,
         "state": options.state,
@@ -204,15 +208,15 @@ def _about(options: ClocksOptions, smi: Smi, every: t.Sequence[ClockChange], beg
     return {"node": node, "time": begin, "seconds": time.time() - begin, "run": options.run, "context": context}
 
 
-def _result(smi: Smi, every: t.Sequence[ClockChange], check: Json, dry: bool) -> Json:
-    """A GPU that was told something and then could not be seen counts as changed."""
-    found = [result(one, dry) for one in every]
-    planned = [[smi.program, "-i", one.gpu.bus_id, *options] for one in every for options in one.plan()]
-    unseen = bool(smi.commands) and not every
+def _result(smi: Smi, changes: t.Sequence[ClockChange], check: Json, dry: bool) -> Json:
+    """Return the module's result; a GPU that got a command and then could not be read counts as changed."""
+    gpus = [result(change, dry) for change in changes]
+    planned = [[smi.program, "-i", change.gpu.bus_id, *options] for change in changes for options in change.plan()]
+    unseen = bool(smi.commands) and not changes
     return {
-        "changed": unseen or any(one["before"] != one["after"] for one in found),
+        "changed": unseen or any(gpu["before"] != gpu["after"] for gpu in gpus),
         "check": check,
         "commands": planned if dry else smi.commands,
-        "gpus": found,
-        "diff": {side: {one["bus_id"]: one[side] for one in found} for side in ("before", "after")},
+        "gpus": gpus,
+        "diff": {side: {gpu["bus_id"]: gpu[side] for gpu in gpus} for side in ("before", "after")},
     }

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module gpu_info: its options, and a node's GPUs read and judged."""
+"""The module gpu_info: its options, its result, and the GPUs of a node read and judged."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.matrix import merge
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import pci_gpus, read_sysfs
 
-# gpu_info: read a node's GPUs and judge them.
+# Read the GPUs of a node and judge them.
 
 
 CHECKS: dict[str, Measure] = {
@@ -66,11 +66,11 @@ def see(
     given: t.Mapping[int, t.Sequence[int]] | None,
     proc: str = "/proc",
 ) -> ObservedGpus:
-    """Put together what nvidia-smi, the PCI bus and the process table say."""
+    """Combine what nvidia-smi, the PCI bus and the process table show."""
     on_bus = pci_gpus(root)
     inventory = take(reading.query or _NOBODY, on_bus, options.places, options.gpus)
     if not inventory.gpus and reading.cause is None:
-        # Who did not listen cannot tell who did not answer.
+        # Without an answer of nvidia-smi nothing shows which GPUs are missing.
         inventory = inventory._replace(missing=[])
     ids = {index: gpu.bus_id for index, gpu in sorted(inventory.gpus.items())}
     plain = read_sysfs(root, list(ids.values()) if ids else on_bus)
@@ -82,13 +82,13 @@ def see(
 
 
 def _users(gpus: t.Mapping[int, t.Any]) -> dict[int, list[int]]:
-    """Return the GPUs that each process computes on; a display server's place does not matter."""
-    found: dict[int, list[int]] = {}
+    """Return the GPUs that each process computes on; display servers are left out."""
+    users: dict[int, list[int]] = {}
     for index, gpu in gpus.items():
         for process in gpu.processes:
             if "C" in (process.kind or ""):
-                found.setdefault(process.pid, []).append(index)
-    return found
+                users.setdefault(process.pid, []).append(index)
+    return users
 
 
 def _allowed(proc: str, pid: int) -> str | None:
@@ -101,15 +101,15 @@ def _allowed(proc: str, pid: int) -> str | None:
 
 
 def result(
-    seen: ObservedGpus,
+    observed: ObservedGpus,
     options: GpuCheckOptions,
     names: t.Sequence[str],
     time: float,
     seconds: float,
     split: bool = False,
 ) -> Json:
-    """Return what the module returns."""
-    query, bound = seen.reading.query or _NOBODY, binding(seen.topology, split)
+    """Return the module's result."""
+    query, bound = observed.reading.query or _NOBODY, binding(observed.topology, split)
     common = {
         "time": time,
         "seconds": seconds,
@@ -120,20 +120,20 @@ def result(
             "version": query.driver_version,
             "driver": query.driver_version,
             "cuda": query.cuda_version,
-            "argv": seen.reading.commands,
+            "argv": observed.reading.commands,
             "profile": options.profile,
         },
     }
     return {
-        "gpus": [{"index": index, **_facts(gpu)} for index, gpu in sorted(seen.gpus.items())],
-        "missing": [asdict(gone) for gone in seen.inventory.missing],
+        "gpus": [{"index": index, **_facts(gpu)} for index, gpu in sorted(observed.gpus.items())],
+        "missing": [asdict(gone) for gone in observed.inventory.missing],
         "driver": query.driver_version,
         "cuda": query.cuda_version,
-        "topology": facts(seen.topology),
+        "topology": facts(observed.topology),
         "binding": {**bound._asdict(), "environment": bound.environment},
         "cpu_masks": bound.masks,
-        "argv": seen.reading.commands,
-        "checks": [_check(name, seen, options, common) for name in names],
+        "argv": observed.reading.commands,
+        "checks": [_check(name, observed, options, common) for name in names],
     }
 
 
@@ -141,48 +141,50 @@ def _facts(gpu: t.Any) -> Json:
     return {key: value for key, value in asdict(gpu).items() if key not in ("complete", "error")}
 
 
-def _check(name: str, seen: ObservedGpus, options: GpuCheckOptions, common: Json) -> Json:
-    found = GpuFinding(verdict="skipped", reason="no GPU") if _none(seen, options) else CHECKS[name](seen, options)
-    if not found.verdict and not options.expects(name) and _silent(found, seen):
-        found = GpuFinding(
-            verdict="skipped", reason="nvidia-smi shows no such value of these GPUs", samples=found.samples
+def _check(name: str, observed: ObservedGpus, options: GpuCheckOptions, common: Json) -> Json:
+    finding = (
+        GpuFinding(verdict="skipped", reason="no GPU") if _none(observed, options) else CHECKS[name](observed, options)
+    )
+    if not finding.verdict and not options.expects(name) and _silent(finding, observed):
+        finding = GpuFinding(
+            verdict="skipped", reason="nvidia-smi shows no such value of these GPUs", samples=finding.samples
         )
-    metrics = list(found.metrics)
-    if found.verdict != "skipped" and metrics:
+    metrics = list(finding.metrics)
+    if finding.verdict != "skipped" and metrics:
         metrics = judge(name, metrics, options.expect)
-    judged = overall(metrics) if metrics else found.verdict
-    # A check that found something itself can still miss an expectation, and never gains by one.
-    verdict = next((one for one in _WORST if one in (judged, found.verdict)), found.verdict or judged)
-    known = {*seen.gpus, *(gone.index for gone in seen.inventory.missing)}
-    gpus = {m["gpu"] for m in metrics if m.get("gpu") in known and m["verdict"] in _WORST} | set(found.gpus)
-    reasons = [found.reason, explain([m for m in metrics if "gpu" in m])] if found.reason else []
+    judged = overall(metrics) if metrics else finding.verdict
+    # An expectation can make a check's own verdict worse, never better.
+    verdict = next((level for level in _WORST if level in (judged, finding.verdict)), finding.verdict or judged)
+    indexes = {*observed.gpus, *(gone.index for gone in observed.inventory.missing)}
+    gpus = {m["gpu"] for m in metrics if m.get("gpu") in indexes and m["verdict"] in _WORST} | set(finding.gpus)
+    reasons = [finding.reason, explain([m for m in metrics if "gpu" in m])] if finding.reason else []
     return record(
         name,
         options.node,
         verdict=verdict,
         metrics=metrics,
-        blame=found.blame,
+        blame=finding.blame,
         reason="; ".join(filter(None, reasons)),
         scope={"gpu": sorted(gpus)} if gpus else {},
-        samples=found.samples,
+        samples=finding.samples,
         **common,
     )
 
 
-def _silent(found: GpuFinding, seen: ObservedGpus) -> bool:
-    """All GPUs answer, and none has what a check is about: ECC, row remapping, a sensor."""
-    return set(seen.inventory.planned) <= set(seen.gpus) and all(m["value"] is None for m in found.metrics)
+def _silent(finding: GpuFinding, observed: ObservedGpus) -> bool:
+    """Return whether all GPUs answer and none has what a check is about: ECC, row remapping, a sensor."""
+    return set(observed.inventory.planned) <= set(observed.gpus) and all(m["value"] is None for m in finding.metrics)
 
 
-def _none(seen: ObservedGpus, options: GpuCheckOptions) -> bool:
-    """There is no GPU and nobody expects one. A nvidia-smi that hangs or talks nonsense proves nothing of the kind."""
-    wanted = options.gpus or options.places or options.expects("gpu_count")
-    known = seen.gpus or seen.topology.gpus or seen.inventory.missing
-    answered = seen.reading.cause is not None or not seen.reading.commands
-    return not wanted and not known and answered
+def _none(observed: ObservedGpus, options: GpuCheckOptions) -> bool:
+    """Return whether no GPU exists and none is expected; a nvidia-smi that hangs or prints nonsense proves neither."""
+    expected = options.gpus or options.places or options.expects("gpu_count")
+    present = observed.gpus or observed.topology.gpus or observed.inventory.missing
+    answered = observed.reading.cause is not None or not observed.reading.commands
+    return not expected and not present and answered
 
 
-# The options of gpu_info, checked. Pure, private.
+# The options. Pure.
 
 
 def spec(checks: t.Iterable[str]) -> dict[str, dict[str, t.Any]]:
@@ -205,7 +207,7 @@ def spec(checks: t.Iterable[str]) -> dict[str, dict[str, t.Any]]:
 
 
 def options(params: t.Mapping[str, t.Any], host: str) -> GpuCheckOptions:
-    """Return what is expected of the node; raises ValueError."""
+    """Return the checked options; raises ValueError."""
     if params["gpus"] < 0:
         raise CheckError(f"gpus is {params['gpus']}")
     validate_seconds("timeout", params["timeout"])
@@ -226,14 +228,14 @@ def users(processes: t.Mapping[t.Any, t.Any] | None) -> dict[int, list[int]] | N
     """Return the GPUs of each process id; keys of a dictionary in YAML or JSON may be text."""
     if processes is None:
         return None
-    found = {}
+    users = {}
     for pid, gpus in processes.items():
         indexes = gpus if isinstance(gpus, (list, tuple)) else [gpus]
         try:
-            found[int(pid)] = [int(index) for index in indexes]
+            users[int(pid)] = [int(index) for index in indexes]
         except (TypeError, ValueError) as exc:
             raise CheckError(f"processes holds process ids and GPU indexes, not {pid!r}: {gpus!r}") from exc
-    return found
+    return users
 
 
 def variables(environment: t.Mapping[str, t.Any]) -> dict[str, str]:

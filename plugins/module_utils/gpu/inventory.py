@@ -25,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine
     bus_id,
 )
 
-# Ask nvidia-smi for everything that gpu_info needs, in three calls.
+# Three calls of nvidia-smi that return everything gpu_info needs.
 
 
 Runner = t.Callable[..., Outcome]
@@ -36,9 +36,9 @@ _CALLS = {"query": ["-q", "-x"], "topo": ["topo", "-m"], "nvlink": ["nvlink", "-
 
 
 class SmiReading(t.NamedTuple):
-    """What nvidia-smi said. ``problems`` says of a call (query, topo, nvlink) why nothing can be told from it.
+    """What nvidia-smi printed. ``problems`` has the reason for each call (query, topo, nvlink) that cannot be used.
 
-    ``cause`` is what nvidia-smi itself complained about in place of showing GPUs.
+    ``cause`` is the error that nvidia-smi printed instead of GPUs.
     """
 
     query: XmlRun | None
@@ -103,14 +103,14 @@ class _Caller:
             self.problems[name] = f"{' '.join(argv)}: {outcome.problem or 'no output'}"
         return f"{outcome.err}\n{outcome.out}" if name == "query" else outcome.out
 
-    def give_up(self, name: str, why: str) -> None:
-        """Nothing more can be asked where the first call showed no GPU."""
-        self.problems.setdefault(name, f"{' '.join(self.commands[-1])}: {why}")
-        for other in _CALLS:
-            self.problems.setdefault(other, self.problems[name])
+    def give_up(self, name: str, reason: str) -> None:
+        """Give up the other calls, where the first one showed no GPU."""
+        self.problems.setdefault(name, f"{' '.join(self.commands[-1])}: {reason}")
+        for call in _CALLS:
+            self.problems.setdefault(call, self.problems[name])
 
 
-# Which GPUs a node has and which are missing. Pure, private.
+# Which GPUs a node has and which are missing. Pure.
 
 
 _HIDDEN = "it is on the PCI bus, but the driver does not show it"
@@ -134,10 +134,10 @@ class MissingGpu:
     why: str
 
     def __str__(self) -> str:
-        parts = [] if self.index is None else [f"GPU {self.index}"]
-        parts += [self.bus_id] if self.bus_id else []
-        parts += [] if self.numa_node is None else [f"NUMA node {self.numa_node}"]
-        return f"{', '.join(parts) or 'a GPU'}: {self.why}"
+        texts = [] if self.index is None else [f"GPU {self.index}"]
+        texts += [self.bus_id] if self.bus_id else []
+        texts += [] if self.numa_node is None else [f"NUMA node {self.numa_node}"]
+        return f"{', '.join(texts) or 'a GPU'}: {self.why}"
 
 
 class Inventory(t.NamedTuple):
@@ -150,113 +150,121 @@ class Inventory(t.NamedTuple):
 
 def expected(rows: t.Sequence[t.Any]) -> list[Expected]:
     """Read ``topology.gpus`` of a profile."""
-    found = []
+    gpus = []
     for row in rows:
         domain, node = (row.get("pci_domain"), row.get("numa_node")) if isinstance(row, dict) else (None, None)
-        where = address(f"{domain:0>4}:00:00.0") if isinstance(domain, str) else None
-        if where is None or isinstance(node, bool) or not isinstance(node, int):
+        gpu_address = address(f"{domain:0>4}:00:00.0") if isinstance(domain, str) else None
+        if gpu_address is None or isinstance(node, bool) or not isinstance(node, int):
             raise CpuListError(f"a GPU of a topology is {{pci_domain: '000b' (in quotes), numa_node: 3}}, not {row!r}")
-        found.append(Expected(where[0], node))
-    return found
+        gpus.append(Expected(gpu_address[0], node))
+    return gpus
 
 
-def nodes_of(profile: t.Sequence[Expected], there: t.Iterable[Address]) -> dict[Address, int | None]:
+def nodes_of(profile: t.Sequence[Expected], addresses: t.Iterable[Address]) -> dict[Address, int | None]:
     """Return the NUMA node that a profile expects of each GPU; None where it does not say which GPU it means.
 
     On Azure every GPU has a PCI domain of its own. On bare metal all share domain 0000: there the order along the bus
     decides, which is known only while none is missing.
     """
-    found: dict[Address, int | None] = {}
-    for domain, group in itertools.groupby(sorted(there), key=lambda where: where[0]):
+    nodes_by_gpu: dict[Address, int | None] = {}
+    for domain, group in itertools.groupby(sorted(addresses), key=lambda gpu_address: gpu_address[0]):
         members = list(group)
         nodes = [gpu.numa_node for gpu in profile if gpu.pci_domain == domain]
         if len(nodes) == len(members) or len(set(nodes)) == 1:
-            found.update(zip(members, nodes if len(nodes) == len(members) else nodes[:1] * len(members)))
+            nodes_by_gpu.update(zip(members, nodes if len(nodes) == len(members) else nodes[:1] * len(members)))
         elif nodes:
-            found.update(dict.fromkeys(members))
-    return found
+            nodes_by_gpu.update(dict.fromkeys(members))
+    return nodes_by_gpu
 
 
 def take(query: XmlRun, on_bus: t.Sequence[str], profile: t.Sequence[Expected], count: int) -> Inventory:
-    """Give every GPU its index, and name what is missing by all that is known of it."""
+    """Give every GPU its index, and name each missing one by address, NUMA node and reason as far as they are known."""
     count = count or len(profile)
     alive = [gpu for gpu in query.gpus if gpu.error is None]
-    there = [where for where in (address(gpu.bus_id) for gpu in alive) if where]
-    lost, numbered = _lost(query, there)
+    present = [gpu_address for gpu_address in (address(gpu.bus_id) for gpu in alive) if gpu_address]
+    lost, numbered = _lost(query, present)
     attached = query.attached_gpus or 0
-    # A container may be given some of the host's GPUs, so the bus and the profile only explain what is too few.
-    wanted = max(count, attached) - len(alive) - len(lost) - len(numbered)
-    hidden = _explain(on_bus, [*there, *lost], wanted)
-    absent = _absent(profile, [*there, *lost, *hidden], wanted - len(hidden), bool(on_bus))
-    # What the driver counts without showing it has an index; the bus tells which one it is.
+    # A container may have only some of the host's GPUs, so the bus and the profile only explain a shortage.
+    short = max(count, attached) - len(alive) - len(lost) - len(numbered)
+    hidden = _explain(on_bus, [*present, *lost], short)
+    absent = _absent(profile, [*present, *lost, *hidden], short - len(hidden), bool(on_bus))
+    # A GPU that the driver counts without showing it has an index; the bus shows which GPU it is.
     counted = [*lost, *(hidden if attached >= len(alive) + len(lost) + len(hidden) else [])]
-    gpus = _indexed(alive, there, counted, set(numbered))
-    missing = _named({**lost, **hidden, **absent}, there, profile, count)
-    missing += [MissingGpu(index, None, None, why) for index, why in sorted(numbered.items())]
-    missing += [MissingGpu(None, None, None, _UNKNOWN)] * (wanted - len(hidden) - len(absent))
+    gpus = _indexed(alive, present, counted, set(numbered))
+    missing_gpus = _named({**lost, **hidden, **absent}, present, profile, count)
+    missing_gpus += [MissingGpu(index, None, None, reason) for index, reason in sorted(numbered.items())]
+    missing_gpus += [MissingGpu(None, None, None, _UNKNOWN)] * (short - len(hidden) - len(absent))
     highest = max([count, len(alive) + len(counted), *(index + 1 for index in [*gpus, *numbered])])
-    return Inventory(gpus, missing, list(range(highest)))
+    return Inventory(gpus, missing_gpus, list(range(highest)))
 
 
-def _explain(on_bus: t.Sequence[str], known: t.Sequence[Address], wanted: int) -> dict[Address, str]:
-    hidden = {where: _HIDDEN for where in map(address, on_bus) if where and where not in known}
-    return hidden if len(hidden) <= wanted else {}
+def _explain(on_bus: t.Sequence[str], addresses: t.Sequence[Address], short: int) -> dict[Address, str]:
+    hidden = {
+        gpu_address: _HIDDEN for gpu_address in map(address, on_bus) if gpu_address and gpu_address not in addresses
+    }
+    return hidden if len(hidden) <= short else {}
 
 
-def _lost(query: XmlRun, there: t.Sequence[Address]) -> tuple[dict[Address, str], dict[int, str]]:
+def _lost(query: XmlRun, present: t.Sequence[Address]) -> tuple[dict[Address, str], dict[int, str]]:
     """Return the GPUs that nvidia-smi complains about, or shows without values: by address, else by index."""
-    found: dict[Address, str] = {}
-    numbered: dict[int, str] = {}
+    by_address: dict[Address, str] = {}
+    by_index: dict[int, str] = {}
     for gpu in query.gpus:
-        where = address(gpu.bus_id)
-        if gpu.error and where:
-            found[where] = gpu.error
+        gpu_address = address(gpu.bus_id)
+        if gpu.error and gpu_address:
+            by_address[gpu_address] = gpu.error
     for message in query.messages:
-        where = address(message.bus_id or "")
-        if where and where not in there:
-            found.setdefault(where, message.text)
-        elif not where and message.index is not None:
-            numbered.setdefault(message.index, message.text)
-    return found, numbered
+        gpu_address = address(message.bus_id or "")
+        if gpu_address and gpu_address not in present:
+            by_address.setdefault(gpu_address, message.text)
+        elif not gpu_address and message.index is not None:
+            by_index.setdefault(message.index, message.text)
+    return by_address, by_index
 
 
 def _indexed(
-    alive: t.Sequence[Gpu], there: t.Sequence[Address], counted: t.Sequence[Address], taken: set[int]
+    alive: t.Sequence[Gpu], present: t.Sequence[Address], counted: t.Sequence[Address], taken: set[int]
 ) -> dict[int, Gpu]:
     free = (index for index in itertools.count() if index not in taken)
-    if len(there) < len(alive):
+    if len(present) < len(alive):
         # A document that was cut off: the last GPU may lack its address.
         return dict(zip(free, alive))
-    gpus = dict(zip(there, alive))
-    return {index: gpus[where] for index, where in zip(free, sorted({*there, *counted})) if where in gpus}
+    gpus = dict(zip(present, alive))
+    return {
+        index: gpus[gpu_address]
+        for index, gpu_address in zip(free, sorted({*present, *counted}))
+        if gpu_address in gpus
+    }
 
 
-def _absent(profile: t.Sequence[Expected], known: t.Sequence[Address], wanted: int, bus: bool) -> dict[Address, str]:
-    """Return what the profile has and the node has not; without a look at the bus only the driver can be quoted."""
-    domains = {where[0] for where in known}
-    who = "there is" if bus else "the driver shows"
-    found = {
-        (gpu.pci_domain, 0, 0, 0): f"{who} no GPU in PCI domain {gpu.pci_domain:04x}"
+def _absent(profile: t.Sequence[Expected], addresses: t.Sequence[Address], short: int, bus: bool) -> dict[Address, str]:
+    """Return the GPUs of the profile whose PCI domain the node lacks; ``bus`` says whether the bus was read."""
+    domains = {gpu_address[0] for gpu_address in addresses}
+    observer = "there is" if bus else "the driver shows"
+    missing = {
+        (gpu.pci_domain, 0, 0, 0): f"{observer} no GPU in PCI domain {gpu.pci_domain:04x}"
         for gpu in profile
         if gpu.pci_domain not in domains
     }
-    return found if len(found) <= wanted else {}
+    return missing if len(missing) <= short else {}
 
 
 def _named(
-    gone: t.Mapping[Address, str], there: t.Sequence[Address], profile: t.Sequence[Expected], count: int
+    gone: t.Mapping[Address, str], present: t.Sequence[Address], profile: t.Sequence[Expected], count: int
 ) -> list[MissingGpu]:
-    """Number the missing among all: that is known when all are, from a profile or because their number is right."""
-    everything = sorted([*gone, *there])
-    whole = len(everything) == (len(profile) or count)
-    nodes = nodes_of(profile, everything)
+    """Give missing GPUs their index among all, where the known addresses are as many as the GPUs of the node."""
+    addresses = sorted([*gone, *present])
+    complete = len(addresses) == (len(profile) or count)
+    nodes = nodes_of(profile, addresses)
     return [
-        MissingGpu(everything.index(where) if whole else None, bus_id(where), nodes.get(where), why)
-        for where, why in sorted(gone.items())
+        MissingGpu(
+            addresses.index(gpu_address) if complete else None, bus_id(gpu_address), nodes.get(gpu_address), reason
+        )
+        for gpu_address, reason in sorted(gone.items())
     ]
 
 
-# What the checks of gpu_info know of a node, and what they find. Pure, private.
+# The input and the output of the checks of gpu_info.
 
 
 class GpuCheckOptions(t.NamedTuple):
@@ -271,12 +279,12 @@ class GpuCheckOptions(t.NamedTuple):
     profile: str | None = None
 
     def expects(self, check: str) -> bool:
-        """Return whether somebody counts on a check."""
+        """Return whether any expectation is about this check."""
         return any(expectation.get("check") == check for expectation in self.expect)
 
 
 class PinnedProcess(t.NamedTuple):
-    """A process, the GPUs that it uses and the CPUs that it may run on; None if it cannot be seen any more."""
+    """A process, the GPUs that it uses and the CPUs that it may run on; None if its status cannot be read."""
 
     pid: int
     gpus: t.Sequence[int]
@@ -284,7 +292,7 @@ class PinnedProcess(t.NamedTuple):
 
 
 class ObservedGpus(t.NamedTuple):
-    """All that was read."""
+    """What was read of a node's GPUs."""
 
     reading: SmiReading
     inventory: Inventory
@@ -300,7 +308,7 @@ class ObservedGpus(t.NamedTuple):
 
 
 class GpuFinding(t.NamedTuple):
-    """What one check saw; without a verdict the expectations decide. ``gpus`` are those with a finding of its own."""
+    """The result of one check; without a verdict the expectations decide. ``gpus`` are those at fault by the check."""
 
     metrics: t.Sequence[Json] = ()
     verdict: str | None = None

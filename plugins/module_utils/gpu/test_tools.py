@@ -28,20 +28,20 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.test_tools_r
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import bandwidth_test, nccl_tests, nvbandwidth
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import FirstCause
 
-# Where built GPU test programs are kept, and where an image may carry its own.
+# The store of built programs, and programs that an image carries.
 
 
 MANIFEST = "manifest.json"
 
 
-def folder(prefix: str, wanted: t.Mapping[str, t.Any]) -> str:
-    return f"{prefix}/versions/{wanted['tool']}-{digest(wanted)}"
+def folder(prefix: str, inputs: t.Mapping[str, t.Any]) -> str:
+    return f"{prefix}/versions/{inputs['tool']}-{digest(inputs)}"
 
 
-def built(prefix: str, wanted: t.Mapping[str, t.Any]) -> str:
-    """Return the directory of the build that is wanted; empty when there is none."""
-    for path in sorted(Path(prefix, "versions").glob(f"{wanted['tool']}-*/{MANIFEST}")):
-        if same(wanted, manifest(str(path)).get("inputs", {})):
+def built(prefix: str, inputs: t.Mapping[str, t.Any]) -> str:
+    """Return the directory of a build with these inputs; empty when there is none."""
+    for path in sorted(Path(prefix, "versions").glob(f"{inputs['tool']}-*/{MANIFEST}")):
+        if same(inputs, manifest(str(path)).get("inputs", {})):
             return str(path.parent)
     return ""
 
@@ -61,17 +61,17 @@ def current(prefix: str, name: str) -> str:
     return str(link.resolve()) if link.is_dir() else ""
 
 
-def carried(tool: Tool, extra: t.Sequence[str], good: t.Callable[[str], bool]) -> str:
-    """Return the directory where the image carries a tool that is ``good``; empty when there is none."""
-    for place in (*extra, *tool.places):
-        for one in sorted(glob.glob(place), reverse=True):  # noqa: PTH207 - absolute, with wildcards in the middle
-            if executable(f"{one}/{tool.proof}") and good(f"{one}/{tool.proof}"):
-                return one
+def carried(tool: Tool, extra: t.Sequence[str], fits: t.Callable[[str], bool]) -> str:
+    """Return the directory where the image carries a tool that ``fits``; empty when there is none."""
+    for pattern in (*extra, *tool.places):
+        for directory in sorted(glob.glob(pattern), reverse=True):  # noqa: PTH207 - absolute, with wildcards in the middle
+            if executable(f"{directory}/{tool.proof}") and fits(f"{directory}/{tool.proof}"):
+                return directory
     return ""
 
 
 def programs(tool: Tool, directory: str) -> list[str]:
-    """Return the programs of a tool that a directory has: collectives came one by one."""
+    """Return the programs of a tool that a directory has; older releases of nccl-tests have fewer collectives."""
     return [name for name in tool.programs if executable(f"{directory}/{name}")]
 
 
@@ -81,21 +81,21 @@ def name(library: str, folder: str, short: str) -> None:
     Path(folder, short).symlink_to(library)
 
 
-def stage(tool: Tool, made: str, target: str) -> str:
+def stage(tool: Tool, build: str, target: str) -> str:
     """Copy the programs of a build beside the place where they will be; return that directory."""
     partial = Path(f"{target}.{os.uname().nodename}.{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    for name in programs(tool, made):
-        shutil.copy(f"{made}/{name}", partial / name)
+    for name in programs(tool, build):
+        shutil.copy(f"{build}/{name}", partial / name)
         (partial / name).chmod(0o755)
     return str(partial)
 
 
 def keep(partial: str, target: str, content: t.Mapping[str, t.Any]) -> None:
-    """Make a staged build the one that its digest names; the manifest is there before the name is."""
+    """Move a staged build to its final directory; its manifest is written before the rename."""
     Path(partial, MANIFEST).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
-    # Another host may have made the same on a shared directory meanwhile, and may already run it.
+    # Another host may have made the same build on a shared directory meanwhile, and may already run it.
     if manifest(f"{target}/{MANIFEST}").get("inputs") == content["inputs"]:
         shutil.rmtree(partial)
         return
@@ -106,25 +106,25 @@ def keep(partial: str, target: str, content: t.Mapping[str, t.Any]) -> None:
 def links(prefix: str, tool: Tool, directory: str) -> dict[str, str]:
     """Return the links that a tool should have: path and what it points to."""
     inside = directory.startswith(f"{prefix}/versions/")
-    wanted = {f"{prefix}/current/{tool.name}": os.path.relpath(directory, f"{prefix}/current") if inside else directory}
+    links = {f"{prefix}/current/{tool.name}": os.path.relpath(directory, f"{prefix}/current") if inside else directory}
     for name in programs(tool, directory):
-        wanted[f"{prefix}/bin/{name}{tool.suffix}"] = f"../current/{tool.name}/{name}"
-    return wanted
+        links[f"{prefix}/bin/{name}{tool.suffix}"] = f"../current/{tool.name}/{name}"
+    return links
 
 
-def stale(prefix: str, tool: Tool, wanted: t.Mapping[str, str]) -> list[str]:
-    """Return links of programs that the version in use does not have."""
+def stale(prefix: str, tool: Tool, links: t.Mapping[str, str]) -> list[str]:
+    """Return the links of programs that the version in use lacks."""
     ours = [f"{prefix}/bin/{name}{tool.suffix}" for name in tool.programs]
-    return [path for path in ours if os.path.islink(path) and path not in wanted]  # noqa: PTH114
+    return [path for path in ours if os.path.islink(path) and path not in links]  # noqa: PTH114
 
 
-def wrong_links(wanted: t.Mapping[str, str]) -> dict[str, str]:
-    return {path: goal for path, goal in wanted.items() if not Path(path).is_symlink() or os.readlink(path) != goal}
+def wrong_links(links: t.Mapping[str, str]) -> dict[str, str]:
+    return {path: goal for path, goal in links.items() if not Path(path).is_symlink() or os.readlink(path) != goal}
 
 
-def point(wanted: t.Mapping[str, str], gone: t.Sequence[str]) -> None:
+def set_links(links: t.Mapping[str, str], gone: t.Sequence[str]) -> None:
     """Set links one by one, each in one step; the directory comes first, then programs that are new in it."""
-    for path, goal in wanted.items():
+    for path, goal in links.items():
         Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         fresh = f"{path}.{os.getpid()}"
         Path(fresh).unlink(missing_ok=True)
@@ -134,7 +134,7 @@ def point(wanted: t.Mapping[str, str], gone: t.Sequence[str]) -> None:
         Path(path).unlink()
 
 
-# Prove that GPU test programs load and run here, or fail here as they should without a GPU.
+# Prove that programs load and run here, or fail here as they should without a GPU.
 
 
 # They come with the driver, so a host that only builds has none.
@@ -146,7 +146,7 @@ _OTHER_GPU = re.compile(r"no kernel image|invalid device function|NO_BINARY_FOR_
 
 
 class Trial(t.NamedTuple):
-    """How a program is asked for help, the word that its answer holds, and its shortest measurement."""
+    """The help option of a program, a word of its usage text, and the arguments of its shortest measurement."""
 
     help: t.Sequence[str]
     word: str
@@ -154,7 +154,7 @@ class Trial(t.NamedTuple):
     ok: t.Callable[[str], bool]
 
 
-class ProofPlace(t.NamedTuple):
+class ProofHost(t.NamedTuple):
     """The host that a proof is made on; ``stubs`` is the directory of the toolkit's stand-ins for the driver."""
 
     gpu: bool
@@ -190,46 +190,49 @@ def links_mpi(program: str) -> bool:
 
 def launcher(mpi_home: str) -> tuple[list[str], dict[str, str]]:
     """Return how one MPI rank is started, and its variables; without mpirun the program starts by itself."""
-    given = f"{mpi_home}/bin/mpirun"
+    own_mpirun = f"{mpi_home}/bin/mpirun"
     try:
-        path, variables = _find.launcher("mpirun", given if mpi_home and _find.executable(given) else None)
+        path, variables = _find.launcher("mpirun", own_mpirun if mpi_home and _find.executable(own_mpirun) else None)
     except _find.NotFound:
         return [], {}
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    # HPC-X is found by nobody unless its module is loaded or its own mpirun starts the program.
-    known = os.environ.get("LD_LIBRARY_PATH")
-    return [path, "-np", "1", *root], {**variables, "LD_LIBRARY_PATH": ":".join(filter(None, [_beside(path), known]))}
+    # The libraries of HPC-X are not found unless its module is loaded or its own mpirun starts the program.
+    library_path = os.environ.get("LD_LIBRARY_PATH")
+    return [path, "-np", "1", *root], {
+        **variables,
+        "LD_LIBRARY_PATH": ":".join(filter(None, [_beside(path), library_path])),
+    }
 
 
 def _beside(path: str) -> str:
     return str(Path(path).parents[1] / "lib")
 
 
-def prove(tool: Tool, directory: str, place: ProofPlace, start: t.Sequence[str] = ()) -> Proof:
+def prove(tool: Tool, directory: str, host: ProofHost, start: t.Sequence[str] = ()) -> Proof:
     """Prove a tool; raises ToolError when its programs are not fit for this host."""
     lost: set[str] = set()
     for name in programs(tool, directory):
-        outcome = run(["ldd", f"{directory}/{name}"], _LIMIT, environment=place.environment)
+        outcome = run(["ldd", f"{directory}/{name}"], _LIMIT, environment=host.environment)
         lost |= set(absent(outcome.out + outcome.err))
-        if lost - (set() if place.gpu else set(DRIVER_LIBRARIES)):
+        if lost - (set() if host.gpu else set(DRIVER_LIBRARIES)):
             raise ToolError(f"{directory}/{name} cannot be loaded, the loader does not find {', '.join(sorted(lost))}")
     trial, argv = _TRIALS[tool.proof], [*start, f"{directory}/{tool.proof}"]
     if lost:
-        return _without_driver(trial, argv, place)
-    _help(trial, argv, run([*argv, *trial.help], _LIMIT, environment=place.environment))
-    outcome = run([*argv, *trial.measure], _LIMIT, environment=place.environment)
-    return judge(trial, [*argv, *trial.measure], outcome, place.gpu)
+        return _without_driver(trial, argv, host)
+    _help(trial, argv, run([*argv, *trial.help], _LIMIT, environment=host.environment))
+    outcome = run([*argv, *trial.measure], _LIMIT, environment=host.environment)
+    return judge(trial, [*argv, *trial.measure], outcome, host.gpu)
 
 
-def _without_driver(trial: Trial, argv: t.Sequence[str], place: ProofPlace) -> Proof:
+def _without_driver(trial: Trial, argv: t.Sequence[str], host: ProofHost) -> Proof:
     """Load a program with the toolkit's stand-ins for the driver: its other symbols are resolved all the same."""
-    if not place.stubs:
+    if not host.stubs:
         return Proof("loads", "not run: this host has neither the driver's libraries nor the toolkit's stubs")
     with tempfile.TemporaryDirectory() as folder:
         for name in DRIVER_LIBRARIES:
-            Path(folder, name).symlink_to(f"{place.stubs}/{name[:-2]}")
-        known = place.environment.get("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH"))
-        variables = {**place.environment, "LD_LIBRARY_PATH": ":".join(filter(None, [folder, known]))}
+            Path(folder, name).symlink_to(f"{host.stubs}/{name[:-2]}")
+        library_path = host.environment.get("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH"))
+        variables = {**host.environment, "LD_LIBRARY_PATH": ":".join(filter(None, [folder, library_path]))}
         _help(trial, argv, run([*argv, *trial.help], _LIMIT, environment=variables))
     return Proof("loads", "answered with the toolkit's stubs in place of the driver, which this host does not have")
 
@@ -242,24 +245,24 @@ def _help(trial: Trial, argv: t.Sequence[str], outcome: Outcome) -> None:
 
 
 def tool_name(argv: t.Sequence[str]) -> str:
-    return next(Path(one).name for one in argv if Path(one).name in _TRIALS)
+    return next(Path(argument).name for argument in argv if Path(argument).name in _TRIALS)
 
 
 def judge(trial: Trial, argv: t.Sequence[str], outcome: Outcome, gpu: bool) -> Proof:
-    """Say what the shortest measurement proves; raises ToolError for what only another build can mend."""
+    """Return what the shortest measurement proves; raises ToolError where only another build can help."""
     text = f"{outcome.out}\n{outcome.err}"
     if outcome.rc == 0 and trial.ok(outcome.out):
         return Proof("measured", " ".join([tool_name(argv), *trial.measure]))
-    said = _cause(text) or outcome.problem or "no result"
+    answer = _cause(text) or outcome.problem or "no result"
     if not gpu:
         if _NO_DEVICE.search(text):
-            return Proof("no device", said)
-        raise ToolError(f"{' '.join(argv)} should only miss a GPU here, but says: {said}")
+            return Proof("no device", answer)
+        raise ToolError(f"{' '.join(argv)} should only miss a GPU here, but says: {answer}")
     if _OLD_DRIVER.search(text):
-        raise ToolError(f"{argv[0]} was built with a CUDA toolkit that is newer than this host's driver: {said}")
+        raise ToolError(f"{argv[0]} was built with a CUDA toolkit that is newer than this host's driver: {answer}")
     if _OTHER_GPU.search(text):
-        raise ToolError(f"{' '.join(argv)} was not built for this host's GPUs: {said}")
-    return Proof("failed", said)
+        raise ToolError(f"{' '.join(argv)} was not built for this host's GPUs: {answer}")
+    return Proof("failed", answer)
 
 
 def _cause(text: str) -> str:
@@ -269,11 +272,11 @@ def _cause(text: str) -> str:
     return first.cause.text if first.cause else ""
 
 
-# Decide where each GPU test program comes from, and say what is missing before anything is changed.
+# Plan where each program comes from; what is missing is reported before anything is changed.
 
 
 class ToolsPlan(t.NamedTuple):
-    """What is done about one tool. ``origin`` is empty for an optional tool that is nowhere."""
+    """The plan for one tool. ``origin`` is empty for an optional tool that was found nowhere."""
 
     tool: Tool
     origin: str = ""
@@ -285,14 +288,14 @@ class ToolsPlan(t.NamedTuple):
 
 
 class BuildHost(t.NamedTuple):
-    """What was found once for all tools."""
+    """What the host offers to all builds: requirements, GPU architectures, architectures of its CUDA."""
 
     needs: t.Mapping[str, test_tools_recipe.Need]
     architectures: t.Sequence[str]
     supported: t.Collection[str]
 
 
-def look(params: t.Mapping[str, t.Any], tools: t.Sequence[Tool]) -> BuildHost:
+def read_host(params: t.Mapping[str, t.Any], tools: t.Sequence[Tool]) -> BuildHost:
     names = {name for tool in tools for name in tool.needs} if "source" in params["origins"] else set()
     needs = test_tools_recipe.read(params, names)
     archs = test_tools_recipe.architectures(params["architectures"] or test_tools_recipe.gpus())
@@ -300,12 +303,12 @@ def look(params: t.Mapping[str, t.Any], tools: t.Sequence[Tool]) -> BuildHost:
     return BuildHost(needs, archs, test_tools_recipe.supported(cuda) if cuda else ())
 
 
-def decide(params: t.Mapping[str, t.Any], tools: t.Sequence[Tool], found: BuildHost) -> list[ToolsPlan]:
+def plan(params: t.Mapping[str, t.Any], tools: t.Sequence[Tool], host: BuildHost) -> list[ToolsPlan]:
     """Plan every tool; raises one ToolError that names all that is missing."""
     plans: list[ToolsPlan] = []
     refused: dict[str, list[str]] = {}
     for tool in tools:
-        chosen, reasons = _choose(params, tool, found)
+        chosen, reasons = _choose(params, tool, host)
         if chosen:
             plans.append(chosen)
         elif tool.required:
@@ -318,7 +321,7 @@ def decide(params: t.Mapping[str, t.Any], tools: t.Sequence[Tool], found: BuildH
     return plans
 
 
-def _choose(params: t.Mapping[str, t.Any], tool: Tool, found: BuildHost) -> tuple[ToolsPlan | None, list[str]]:
+def _choose(params: t.Mapping[str, t.Any], tool: Tool, host: BuildHost) -> tuple[ToolsPlan | None, list[str]]:
     reasons: list[str] = []
     for origin in params["origins"]:
         if origin == "image":
@@ -328,10 +331,10 @@ def _choose(params: t.Mapping[str, t.Any], tool: Tool, found: BuildHost) -> tupl
             places = ", ".join([*params["image_dirs"], *tool.places])
             reasons.append(f"the image carries no usable {tool.proof}{_kind(tool)} in {places}")
         elif tool.source:
-            plan, missing = _from_source(params, tool, found)
+            plan, problems = _from_source(params, tool, host)
             if plan:
                 return plan, []
-            reasons += missing
+            reasons += problems
         else:
             reasons.append("it is never built")
     return None, reasons
@@ -342,7 +345,7 @@ def _kind(tool: Tool) -> str:
 
 
 def _fits(tool: Tool, program: str) -> bool:
-    """A build without MPI measures N times one GPU under mpirun, so the two are not mixed up."""
+    """Return whether a program has MPI as its tool needs; without it mpirun would measure N times one GPU."""
     return tool.source != "nccl_tests" or links_mpi(program) == ("mpi" in tool.needs)
 
 
@@ -353,40 +356,46 @@ def _identity(tool: Tool, params: t.Mapping[str, t.Any]) -> str:
         raise ToolError(f"source of {tool.source}: {exc}") from exc
 
 
-def _from_source(params: t.Mapping[str, t.Any], tool: Tool, found: BuildHost) -> tuple[ToolsPlan | None, list[str]]:
-    wanted = test_tools_recipe.inputs(tool, _identity(tool, params), found.architectures, found.needs)
-    there = built(params["prefix"], wanted)
-    if there:
-        unknown = ", ".join(name for name, value in wanted.items() if value is None)
-        why = f"built before; this host does not tell its {unknown}" if unknown else "built before"
-        return ToolsPlan(tool, "source", there, inputs=wanted, why=why), []
+def _from_source(params: t.Mapping[str, t.Any], tool: Tool, host: BuildHost) -> tuple[ToolsPlan | None, list[str]]:
+    inputs = test_tools_recipe.inputs(tool, _identity(tool, params), host.architectures, host.needs)
+    directory = built(params["prefix"], inputs)
+    if directory:
+        unknown = ", ".join(name for name, value in inputs.items() if value is None)
+        reason = f"built before; this host does not tell its {unknown}" if unknown else "built before"
+        return ToolsPlan(tool, "source", directory, inputs=inputs, why=reason), []
     coming = {name.split("=")[0]: name for name in params["packages"]}
-    absent = [need for name, need in found.needs.items() if name in tool.needs and not need.home]
-    missing = [_missing(need) for need in absent if need.package not in coming] + _unsuitable(found)
-    if missing:
-        return None, missing
-    why = "not built for this source, toolkit and these architectures before"
-    packages = [coming[need.package] for need in absent]
-    return ToolsPlan(tool, "source", folder(params["prefix"], wanted), True, wanted, packages, why), []
+    absent = [requirement for name, requirement in host.needs.items() if name in tool.needs and not requirement.home]
+    problems = [_missing(requirement) for requirement in absent if requirement.package not in coming] + _unsuitable(
+        host
+    )
+    if problems:
+        return None, problems
+    reason = "not built for this source, toolkit and these architectures before"
+    packages = [coming[requirement.package] for requirement in absent]
+    return ToolsPlan(tool, "source", folder(params["prefix"], inputs), True, inputs, packages, reason), []
 
 
 def _missing(need: test_tools_recipe.Need) -> str:
     return f"{need.title} is missing, looked in {need.looked} (package {need.package})"
 
 
-def _unsuitable(found: BuildHost) -> list[str]:
-    if not found.architectures:
+def _unsuitable(host: BuildHost) -> list[str]:
+    if not host.architectures:
         return ["no GPU here tells its compute capability, and no architectures are given"]
     # nvcc lists 90 and compiles for 90a and 90f as well.
-    unknown = [one for one in found.architectures if found.supported and one.rstrip("af") not in found.supported]
+    unknown = [
+        architecture
+        for architecture in host.architectures
+        if host.supported and architecture.rstrip("af") not in host.supported
+    ]
     if not unknown:
         return []
-    known = ", ".join(sorted(found.supported, key=int))
-    cuda = found.needs["cuda"]
-    return [f"CUDA {cuda.version} in {cuda.home} does not compile for {', '.join(unknown)} (it does for {known})"]
+    supported = ", ".join(sorted(host.supported, key=int))
+    cuda = host.needs["cuda"]
+    return [f"CUDA {cuda.version} in {cuda.home} does not compile for {', '.join(unknown)} (it does for {supported})"]
 
 
-# The module gpu_test_tools without Ansible: build what is planned, prove it, then use it.
+# The module without Ansible: build what is planned, prove it, then use it.
 
 
 Json = t.Dict[str, t.Any]
@@ -412,26 +421,26 @@ SPEC: dict[str, dict[str, t.Any]] = {
 
 
 class TestToolsBuilder:
-    """One run of the module over all tools; in check mode it only tells what it would do."""
+    """One run of the module over all tools; in check mode it only reports the plan."""
 
     def __init__(self, params: t.Mapping[str, t.Any], check: bool) -> None:
         self.check = check
         self.params = {**params, "packages": params["packages"] if check else []}
         self.tools = [test_tools_recipe.TOOLS[name] for name in dict.fromkeys(params["tools"])]
         self.variables = _launch.environment(params["environment"])
-        self.found = look(self.params, self.tools)
-        self.plans = decide(self.params, self.tools, self.found)
+        self.host = read_host(self.params, self.tools)
+        self.plans = plan(self.params, self.tools, self.host)
         self.warnings: list[str] = []
 
     def run(self) -> Json:
-        """Do what is planned; return the module's result."""
+        """Carry out the plans and return the module's result."""
         before = {tool.name: current(self.params["prefix"], tool.name) for tool in self.tools}
-        done = [self._tool(plan) for plan in self.plans]
+        results = [self._tool(plan) for plan in self.plans]
         builds = [plan for plan in self.plans if plan.build]
         return {
-            "changed": any(result.pop("changed") for result in done),
-            "tools": done,
-            "report": [_line(plan, result) for plan, result in zip(self.plans, done)],
+            "changed": any(result.pop("changed") for result in results),
+            "tools": results,
+            "report": [_line(plan, result) for plan, result in zip(self.plans, results)],
             "sources": sorted({plan.tool.source for plan in builds}),
             "packages": sorted({name for plan in builds for name in plan.packages}),
             "diff": {"before": before, "after": {plan.tool.name: plan.directory for plan in self.plans}},
@@ -441,11 +450,11 @@ class TestToolsBuilder:
         prefix, seconds, proved = self.params["prefix"], None, None
         if plan.build and not self.check:
             seconds, proved = self._build(plan)
-        wanted = links(prefix, plan.tool, plan.directory) if plan.directory else {}
-        wrong, gone = wrong_links(wanted), stale(prefix, plan.tool, wanted)
+        expected_links = links(prefix, plan.tool, plan.directory) if plan.directory else {}
+        wrong, gone = wrong_links(expected_links), stale(prefix, plan.tool, expected_links)
         if (wrong or gone) and not self.check:
             proved = proved or (self._prove(plan, plan.directory) if plan.directory else None)
-            point(wrong, gone)
+            set_links(wrong, gone)
         return {
             "name": plan.tool.name,
             "origin": plan.origin or None,
@@ -462,22 +471,22 @@ class TestToolsBuilder:
             raise test_tools_recipe.ToolError(
                 f"{plan.tool.name} is to be built, but archives has no {plan.tool.source}"
             )
-        needs, archs = self.found.needs, self.found.architectures
+        needs, archs = self.host.needs, self.host.architectures
         jobs = self.params["jobs"] or len(os.sched_getaffinity(0))
         scratch = tempfile.mkdtemp(prefix="gpu_test_tools-", dir=self.params["build_dir"])
         try:
             source = unpack(archive, plan.inputs["source"], Path(scratch, "source"))
-            made = f"{scratch}/build"
+            build = f"{scratch}/build"
             if "nccl" in plan.tool.needs and not needs["nccl"].linked:
-                name(f"{needs['nccl'].library}/libnccl.so.2", test_tools_recipe.names(made), "libnccl.so")
-            commands = test_tools_recipe.steps(plan.tool, archs, needs, source, made, jobs)
+                name(f"{needs['nccl'].library}/libnccl.so.2", test_tools_recipe.names(build), "libnccl.so")
+            commands = test_tools_recipe.steps(plan.tool, archs, needs, source, build, jobs)
             seconds = round(run_steps(commands, self.variables, self.params["timeout"]), 1)
-            return seconds, self._install(plan, made, seconds)
+            return seconds, self._install(plan, build, seconds)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-    def _install(self, plan: ToolsPlan, made: str, seconds: float) -> Proof:
-        staged = stage(plan.tool, made, plan.directory)
+    def _install(self, plan: ToolsPlan, build: str, seconds: float) -> Proof:
+        staged = stage(plan.tool, build, plan.directory)
         try:
             proved = self._prove(plan, staged)
             content = {"inputs": plan.inputs, "seconds": seconds, "proof": proved._asdict()}
@@ -492,17 +501,17 @@ class TestToolsBuilder:
         if "mpi" in plan.tool.needs:
             start, more = launcher(self.params["mpi_home"] or "")
             variables = {**more, **variables}
-        stubs = self.found.needs["stubs"].library if "stubs" in self.found.needs else ""
-        proved = prove(plan.tool, directory, ProofPlace(test_tools_recipe.has_gpu(), variables, stubs), start)
+        stubs = self.host.needs["stubs"].library if "stubs" in self.host.needs else ""
+        proved = prove(plan.tool, directory, ProofHost(test_tools_recipe.has_gpu(), variables, stubs), start)
         if proved.state == "failed":
             self.warnings.append(f"{plan.tool.name} is built and loads, but measured nothing here: {proved.said}")
         return proved
 
 
 def _line(plan: ToolsPlan, result: Json) -> str:
-    """Say in one line what a tool is and why."""
+    """Return one line with a tool's origin, directory, reason and proof."""
     if not plan.origin:
         return f"{plan.tool.name}: none ({plan.why})"
     proved = result["proof"]
-    said = f"; proof: {proved['state']}, {proved['said']}" if proved else ""
-    return f"{plan.tool.name}: from the {plan.origin}, {plan.directory} ({plan.why}{said})"
+    proof_text = f"; proof: {proved['state']}, {proved['said']}" if proved else ""
+    return f"{plan.tool.name}: from the {plan.origin}, {plan.directory} ({plan.why}{proof_text})"

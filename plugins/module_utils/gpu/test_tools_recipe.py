@@ -17,7 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep
 
-# What a host offers for building GPU test programs: toolkit, libraries, compilers. Reads only, private.
+# What a host offers for building: toolkit, libraries, compilers. Reads only.
 
 
 SYSTEM = ("/usr/local", "/usr")
@@ -41,7 +41,7 @@ class Need(t.NamedTuple):
 
 
 def read(params: t.Mapping[str, t.Any], names: t.Collection[str]) -> dict[str, Need]:
-    """Look for what is named in the needs of tools."""
+    """Return the named requirements as they are on this host."""
     cuda = toolkit(params["cuda_home"] or "")
     readers: dict[str, t.Callable[[], Need]] = {
         "make": lambda: program("make", "make"),
@@ -57,16 +57,16 @@ def read(params: t.Mapping[str, t.Any], names: t.Collection[str]) -> dict[str, N
 
 
 def toolkit(home: str) -> Need:
-    """Find the CUDA compiler; the version is asked of it, because directories are renamed and linked."""
+    """Find the CUDA compiler; the version is the one it prints, since names of directories may be wrong."""
     need = Need("the CUDA compiler nvcc", "cuda-toolkit")
     on_path = shutil.which("nvcc")
-    found = [home] if home else ["/usr/local/cuda", *([str(Path(on_path).resolve().parents[1])] if on_path else [])]
-    for one in found:
-        outcome = run([f"{one}/bin/nvcc", "--version"], _TIMEOUT)
+    homes = [home] if home else ["/usr/local/cuda", *([str(Path(on_path).resolve().parents[1])] if on_path else [])]
+    for candidate in homes:
+        outcome = run([f"{candidate}/bin/nvcc", "--version"], _TIMEOUT)
         match = re.search(r"release [\d.]+, V([\d.]+)", outcome.out)
         if match:
-            return need._replace(home=one, version=match.group(1))
-    return need._replace(looked=", ".join(f"{one}/bin/nvcc" for one in found))
+            return need._replace(home=candidate, version=match.group(1))
+    return need._replace(looked=", ".join(f"{candidate}/bin/nvcc" for candidate in homes))
 
 
 def supported(cuda_home: str) -> set[str]:
@@ -76,25 +76,25 @@ def supported(cuda_home: str) -> set[str]:
 
 def nccl(home: str, cuda_home: str, system: t.Sequence[str] = SYSTEM) -> Need:
     """Find NCCL's header and library; a Python package of NCCL has libnccl.so.2 only, which is enough."""
-    homes = [home] if home else [one for one in (cuda_home, "/usr/local/nccl", *system) if one]
+    homes = [home] if home else [path for path in (cuda_home, "/usr/local/nccl", *system) if path]
     need = Need("NCCL's header and library", "libnccl-dev", looked=", ".join(homes))
-    for one in homes:
-        linked = _library(one, "libnccl.so")
-        library = linked or _library(one, "libnccl.so.2")
-        version = _macros(_text(f"{one}/include/nccl.h"), "NCCL_MAJOR NCCL_MINOR NCCL_PATCH")
+    for path in homes:
+        linked = _library(path, "libnccl.so")
+        library = linked or _library(path, "libnccl.so.2")
+        version = _macros(_text(f"{path}/include/nccl.h"), "NCCL_MAJOR NCCL_MINOR NCCL_PATCH")
         if version and library:
-            return need._replace(home=one, version=version, library=library, linked=bool(linked))
+            return need._replace(home=path, version=version, library=library, linked=bool(linked))
     return need
 
 
 def mpi(home: str) -> Need:
-    """Find an MPI by its compiler wrapper, which knows where Debian hides headers."""
+    """Find an MPI by its compiler wrapper, which knows where Debian puts the headers."""
     need = Need("an MPI", "libopenmpi-dev", looked=home or f"mpicc on PATH, {', '.join(_find.MPI_PLACES)}")
-    for one in [home] if home else _mpi_homes():
-        text, library = _text(f"{one}/include/mpi.h"), _library(one, "libmpi.so")
+    for path in [home] if home else _mpi_homes():
+        text, library = _text(f"{path}/include/mpi.h"), _library(path, "libmpi.so")
         if text and library:
             version = _macros(text, "OMPI_MAJOR_VERSION OMPI_MINOR_VERSION OMPI_RELEASE_VERSION")
-            return need._replace(home=one, library=library, version=version or _macros(text, "MPICH_VERSION"))
+            return need._replace(home=path, library=library, version=version or _macros(text, "MPICH_VERSION"))
     return need
 
 
@@ -104,18 +104,18 @@ def _mpi_homes() -> list[str]:
     except _find.NotFound:
         return []
     folders = run([wrapper, "--showme:incdirs"], _TIMEOUT).out.split()
-    return [str(Path(one).parent) for one in folders] + [str(Path(wrapper).resolve().parents[1])]
+    return [str(Path(folder).parent) for folder in folders] + [str(Path(wrapper).resolve().parents[1])]
 
 
 def driver_stubs(cuda_home: str, system: t.Sequence[str] = SYSTEM) -> Need:
-    """Find what stands in for the driver at link time: the toolkit's stubs, or the driver itself."""
+    """Find the libraries to link in place of the driver: the toolkit's stubs, or the driver itself."""
     need = Need("nvml.h and libraries libcuda and libnvidia-ml to link with", "cuda-nvml-dev, cuda-driver-dev")
-    homes = [one for one in (cuda_home, *system) if one]
-    header = next((one for one in homes if Path(f"{one}/include/nvml.h").is_file()), "")
+    homes = [path for path in (cuda_home, *system) if path]
+    header = next((path for path in homes if Path(f"{path}/include/nvml.h").is_file()), "")
     places = [library for library in map(_stubs, homes) if library]
     if header and places:
         return need._replace(home=header, library=places[0])
-    return need._replace(looked=", ".join(f"{one}/include, {one}/lib*/stubs" for one in homes))
+    return need._replace(looked=", ".join(f"{path}/include, {path}/lib*/stubs" for path in homes))
 
 
 def _stubs(home: str) -> str:
@@ -127,10 +127,10 @@ def _stubs(home: str) -> str:
 
 def boost(system: t.Sequence[str] = SYSTEM) -> Need:
     need = Need("Boost's program_options", "libboost-program-options-dev", looked=", ".join(system))
-    for one in system:
-        library = _library(one, "libboost_program_options.a") or _library(one, "libboost_program_options.so")
-        if library and Path(f"{one}/include/boost/program_options.hpp").is_file():
-            return need._replace(home=one, library=library)
+    for home in system:
+        library = _library(home, "libboost_program_options.a") or _library(home, "libboost_program_options.so")
+        if library and Path(f"{home}/include/boost/program_options.hpp").is_file():
+            return need._replace(home=home, library=library)
     return need
 
 
@@ -152,21 +152,21 @@ def program(name: str, package: str) -> Need:
 
 def gpus() -> list[str]:
     """Return the compute capabilities of this host's GPUs; empty without a working driver."""
-    found = shutil.which("nvidia-smi")
-    if not found:
+    smi = shutil.which("nvidia-smi")
+    if not smi:
         return []
-    said = run([found, "--query-gpu=compute_cap", "--format=csv,noheader"], _TIMEOUT)
-    return sorted(set(re.findall(r"^\d+\.\d+$", said.out, re.MULTILINE))) if said.rc == 0 else []
+    outcome = run([smi, "--query-gpu=compute_cap", "--format=csv,noheader"], _TIMEOUT)
+    return sorted(set(re.findall(r"^\d+\.\d+$", outcome.out, re.MULTILINE))) if outcome.rc == 0 else []
 
 
 def has_gpu(devices: str = "/dev") -> bool:
     """Return whether a driver made device files, also when it cannot be asked any more."""
-    return any(re.fullmatch(r"nvidia\d+", one.name) for one in Path(devices).iterdir())
+    return any(re.fullmatch(r"nvidia\d+", device.name) for device in Path(devices).iterdir())
 
 
 def _library(home: str, name: str) -> str:
     folders = [f"{home}/lib64", f"{home}/lib", *map(str, sorted(Path(f"{home}/lib").glob("*-linux-gnu*")))]
-    return next((one for one in folders if Path(f"{one}/{name}").exists()), "")
+    return next((folder for folder in folders if Path(f"{folder}/{name}").exists()), "")
 
 
 def _text(path: str) -> str:
@@ -177,14 +177,14 @@ def _text(path: str) -> str:
 
 
 def _macros(text: str, names: str) -> str:
-    found = [re.search(rf"^#define\s+{name}\s+\"?([\w.]+)", text, re.MULTILINE) for name in names.split()]
-    return ".".join(match.group(1) for match in found if match)
+    matches = [re.search(rf"^#define\s+{name}\s+\"?([\w.]+)", text, re.MULTILINE) for name in names.split()]
+    return ".".join(match.group(1) for match in matches if match)
 
 
-# How each GPU test program is built, and from what: no I/O, no AnsibleModule, private.
+# How each program is built, and from what. Pure.
 
 
-# Raised when the commands below change in a way that makes other programs.
+# Increased when the commands below change so that other programs come out.
 RECIPE = 1
 
 _DEFAULT_PATH = re.compile(r"/(usr/)?lib(64|/[a-z0-9_]+-linux-gnu\w*)?")
@@ -263,20 +263,20 @@ TOOLS = {
 }
 
 
-def architectures(asked: t.Iterable[t.Any]) -> list[str]:
+def architectures(requested: t.Iterable[t.Any]) -> list[str]:
     """Return ``80`` for compute capability 8.0, ``90a`` for 9.0a, each once and in order."""
-    found = []
-    for item in asked:
-        match = re.fullmatch(r"(?:sm_)?(\d+)\.(\d)([af]?)|(?:sm_)?(\d{2,3}[af]?)", str(item).strip())
+    names = []
+    for value in requested:
+        match = re.fullmatch(r"(?:sm_)?(\d+)\.(\d)([af]?)|(?:sm_)?(\d{2,3}[af]?)", str(value).strip())
         if not match:
-            raise ToolError(f"architecture {item!r} is no compute capability such as 8.0 or 9.0")
-        found.append(match.group(4) or "".join(match.group(1, 2, 3)))
-    return sorted(set(found), key=lambda one: (int(one.rstrip("af")), one))
+            raise ToolError(f"architecture {value!r} is no compute capability such as 8.0 or 9.0")
+        names.append(match.group(4) or "".join(match.group(1, 2, 3)))
+    return sorted(set(names), key=lambda name: (int(name.rstrip("af")), name))
 
 
 def inputs(tool: Tool, source: str, archs: t.Sequence[str], host: t.Mapping[str, Need]) -> dict[str, t.Any]:
-    """Return all that decides what a build makes; None stands for what this host cannot tell."""
-    told: dict[str, t.Any] = {
+    """Return everything that determines a build; None is what this host does not know."""
+    inputs: dict[str, t.Any] = {
         "recipe": RECIPE,
         "tool": tool.name,
         "source": source,
@@ -285,18 +285,18 @@ def inputs(tool: Tool, source: str, archs: t.Sequence[str], host: t.Mapping[str,
     for name in ("cuda", "nccl", "mpi"):
         if name in tool.needs:
             need = host[name]
-            where = f" in {need.home}" if name != "cuda" else ""
-            told[name] = f"{need.version}{where}" if need.home else None
-    return told
+            location = f" in {need.home}" if name != "cuda" else ""
+            inputs[name] = f"{need.version}{location}" if need.home else None
+    return inputs
 
 
-def same(wanted: t.Mapping[str, t.Any], built: t.Mapping[str, t.Any]) -> bool:
-    """Return whether a build is the wanted one, as far as this host can tell: an image may have lost its toolkit."""
-    return set(wanted) == set(built) and all(value is None or value == built[key] for key, value in wanted.items())
+def same(inputs: t.Mapping[str, t.Any], built: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a build has these inputs; inputs that this host does not know (None) are not compared."""
+    return set(inputs) == set(built) and all(value is None or value == built[key] for key, value in inputs.items())
 
 
-def digest(wanted: t.Mapping[str, t.Any]) -> str:
-    return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]
+def digest(inputs: t.Mapping[str, t.Any]) -> str:
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def steps(
@@ -308,7 +308,7 @@ def steps(
         options = {
             "CMAKE_BUILD_TYPE": "Release",
             "CMAKE_CUDA_COMPILER": nvcc,
-            "CMAKE_CUDA_ARCHITECTURES": ";".join(f"{one}-real" for one in archs),
+            "CMAKE_CUDA_ARCHITECTURES": ";".join(f"{architecture}-real" for architecture in archs),
         }
         # CMakeLists.txt asks git for a version, and git would answer for a repository that happens to lie above.
         alone = {"GIT_CEILING_DIRECTORIES": os.path.dirname(source)}  # noqa: PTH120 - of a name, not of a file
@@ -340,7 +340,8 @@ def _make(
         f"NCCL_HOME={nccl.home}",
         # Of the toolkit nothing is needed at run time then.
         "CUDARTLIB=cudart_static",
-        "NVCC_GENCODE=" + " ".join(f"-gencode=arch=compute_{one},code=sm_{one}" for one in archs),
+        "NVCC_GENCODE="
+        + " ".join(f"-gencode=arch=compute_{architecture},code=sm_{architecture}" for architecture in archs),
         *(["MPI=1", f"MPI_HOME={mpi.home}"] if mpi else ["MPI=0"]),
     ]
     return BuildStep(argv, {"NVCC_APPEND_FLAGS": " ".join(linker)})

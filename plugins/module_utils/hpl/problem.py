@@ -22,14 +22,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import binding
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import Topology, from_facts
 
-# Which CPUs and memory each rank of HPL gets, as the arguments of NVIDIA's hpl.sh. Pure, private.
+# Which CPUs and memory each rank of HPL gets, as the arguments of NVIDIA's hpl.sh. Pure.
 
 
 OPTIONS = ("--gpu-affinity", "--cpu-affinity", "--mem-affinity")
 
 
 class Affinity(t.NamedTuple):
-    """The places of the ranks of a node, rank after rank; where nothing can be derived all are empty, and why."""
+    """GPU, CPUs and memory of each rank of a node; where they cannot be derived all are empty and ``reason`` is set."""
 
     gpus: t.Sequence[int] = ()
     cpus: t.Sequence[str] = ()
@@ -40,8 +40,8 @@ class Affinity(t.NamedTuple):
     def arguments(self) -> list[str]:
         """Return the arguments of hpl.sh."""
         columns: tuple[t.Sequence[t.Any], ...] = (self.gpus, self.cpus, self.memory)
-        texts = [":".join(str(one) for one in column) for column in columns]
-        return [word for name, text in zip(OPTIONS, texts) if text for word in (name, text)]
+        texts = [":".join(str(value) for value in column) for column in columns]
+        return [part for name, text in zip(OPTIONS, texts) if text for part in (name, text)]
 
 
 def affinity(topology: Topology) -> Affinity:
@@ -52,8 +52,8 @@ def affinity(topology: Topology) -> Affinity:
     if bound.masks and not homeless:
         cpus = [_cpus(mask) for mask in bound.masks]
         return Affinity([gpu.index for gpu in places], cpus, [gpu.numa_node or 0 for gpu in places])
-    why = f"the NUMA node of GPU {', '.join(homeless)} is unknown" if homeless else bound.reason
-    return Affinity(reason=why)
+    reason = f"the NUMA node of GPU {', '.join(homeless)} is unknown" if homeless else bound.reason
+    return Affinity(reason=reason)
 
 
 def _cpus(mask: str) -> str:
@@ -62,16 +62,16 @@ def _cpus(mask: str) -> str:
 
 
 def taken(arguments: t.Sequence[str]) -> list[str]:
-    """Return which of the options were given by hand."""
-    return [word for word in arguments if word.partition("=")[0] in OPTIONS]
+    """Return the affinity options among the arguments."""
+    return [argument for argument in arguments if argument.partition("=")[0] in OPTIONS]
 
 
 def understands(program: str) -> bool:
-    """Only NVIDIA's script has these options; netlib's xhpl would read them as nothing."""
+    """Return whether a program has the affinity options: NVIDIA's script does, netlib's xhpl does not."""
     return posixpath.basename(program).endswith(".sh")
 
 
-# hpl: what is asked for, the size of the problem and its input file. Pure, private.
+# The request, the size of the problem and its input file. Pure.
 
 
 CHECK = "hpl"
@@ -133,7 +133,7 @@ HPL.out      output file name (if any)
 
 
 class HplError(ValueError):
-    """The run makes no sense as asked; the text is fit for the user."""
+    """The request makes no sense; the text is fit for the user."""
 
 
 class Problem(t.NamedTuple):
@@ -161,11 +161,11 @@ def order(memory: int, nb: int, fraction: float) -> int:
 def grid(ranks: int, p: int | None = None, q: int | None = None) -> tuple[int, int]:
     """Return the grid that is nearest to a square, with P >= Q as in NVIDIA's samples, or complete the given one."""
     if p is None and q is None:
-        q = next(one for one in range(math.isqrt(ranks), 0, -1) if ranks % one == 0)
-    found = (p or ranks // (q or 1), q or ranks // (p or 1))
-    if min(found) < 1 or found[0] * found[1] != ranks:
-        raise HplError(f"a grid of p {found[0]} and q {found[1]} needs as many ranks, not {ranks}")
-    return found
+        q = next(divisor for divisor in range(math.isqrt(ranks), 0, -1) if ranks % divisor == 0)
+    shape = (p or ranks // (q or 1), q or ranks // (p or 1))
+    if min(shape) < 1 or shape[0] * shape[1] != ranks:
+        raise HplError(f"a grid of p {shape[0]} and q {shape[1]} needs as many ranks, not {ranks}")
+    return shape
 
 
 def validate(params: t.Mapping[str, t.Any], launch: Launch) -> None:
@@ -180,9 +180,9 @@ def validate(params: t.Mapping[str, t.Any], launch: Launch) -> None:
     if not 0 < params["memory_fraction"] <= 1:
         raise HplError(f"memory_fraction is {params['memory_fraction']:g}, more than 0 and at most 1 is needed")
     rank_affinity(params, launch)
-    given = [name for name in ("n", "p", "q", "gpu_memory_mib") if params[name] is not None]
-    if params["dat"] and given:
-        raise HplError(f"dat {params['dat']} says the problem; {', '.join(given)} would have no effect")
+    ineffective = [name for name in ("n", "p", "q", "gpu_memory_mib") if params[name] is not None]
+    if params["dat"] and ineffective:
+        raise HplError(f"dat {params['dat']} says the problem; {', '.join(ineffective)} would have no effect")
     if not params["dat"]:
         grid(launch.ranks, params["p"], params["q"])
         if launch.kind != "local" and not params["directory"]:
@@ -190,20 +190,20 @@ def validate(params: t.Mapping[str, t.Any], launch: Launch) -> None:
 
 
 def rank_affinity(params: t.Mapping[str, t.Any], launch: Launch) -> Affinity:
-    """Return where the ranks of a node belong, or why that is not known; refuse to say it in two ways."""
+    """Return the affinity of a node's ranks, or why it is unknown; refuse a topology beside options for the same."""
     if not params["topology"]:
         return Affinity(reason="no topology was given")
-    found = affinity(from_facts(params["topology"]))
+    ranks = affinity(from_facts(params["topology"]))
     twice = taken(params["arguments"]) or (["cpu_masks"] if launch.cpu_masks else [])
     if twice:
         raise HplError(f"topology says where ranks belong; {', '.join(twice)} would say it again")
-    if found.gpus and len(found.gpus) != launch.ranks_per_node:
-        raise HplError(f"the topology has {len(found.gpus)} GPUs, for {launch.ranks_per_node} ranks per node")
-    return found
+    if ranks.gpus and len(ranks.gpus) != launch.ranks_per_node:
+        raise HplError(f"the topology has {len(ranks.gpus)} GPUs, for {launch.ranks_per_node} ranks per node")
+    return ranks
 
 
 def problem(params: t.Mapping[str, t.Any], launch: Launch, memory_mib: int | None) -> Problem | None:
-    """Return what to solve; None when a given file says it, or nothing is known of the memory."""
+    """Return the problem to solve; None when the file ``dat`` has it, or the memory is unknown."""
     memory_mib = params["gpu_memory_mib"] or memory_mib
     if params["dat"] or not (params["n"] or memory_mib):
         return None

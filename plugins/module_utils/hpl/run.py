@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""hpl: find the program, run it, decide what of its output is believed, and judge that."""
+"""hpl: find the program, run it, decide whether its output can be trusted, and judge that."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Command, Launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run, run_to_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem as asked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem as hpl_problem
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl.problem import CHECK, UNITS, Problem, understands
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import hpl, text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Log
@@ -36,7 +36,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.hpl impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import parse_csv
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 
-# hpl: what of an output is believed, and the check record. Pure, private.
+# From the output of HPL to a check record. Pure.
 
 
 _EXACT = {
@@ -53,7 +53,7 @@ _SLACK = 0.02
 
 
 class HplFinding(t.NamedTuple):
-    """What is believed: the row that counts, the residuals, and why not more; ``kind`` is the class of that."""
+    """The row that counts, the failed residuals, and the problem with the output; ``kind`` is the problem's class."""
 
     row: HplRow | None = None
     failures: int | None = None
@@ -61,8 +61,8 @@ class HplFinding(t.NamedTuple):
     kind: str = "infra"
 
 
-def read(log: Log[HplRun], outcome: Outcome, wanted: Problem | None) -> HplFinding:
-    """Return the fastest row of the one run, if it is the run that was asked for and was checked."""
+def read(log: Log[HplRun], outcome: Outcome, request: Problem | None) -> HplFinding:
+    """Return the fastest row of the one run, if HPL solved the requested problem and checked the solution."""
     if len(log.runs) != 1:
         text = f"HPL printed {len(log.runs)} results instead of one" if log.runs else "HPL printed no result"
         return _failed(log, outcome, text)
@@ -71,29 +71,29 @@ def read(log: Log[HplRun], outcome: Outcome, wanted: Problem | None) -> HplFindi
     if row is None or not run.complete:
         text = "HPL printed no row; HPL.dat may send it to a file" if row is None else "the output of HPL breaks off"
         return _failed(log, outcome, text)
-    problem = _other(run, row, wanted) or _impossible(row)
+    problem = _other(run, row, request) or _impossible(row)
     if not problem and run.residual_failures is None:
         problem = "HPL did not check its solution: the threshold of HPL.dat is not above 0"
     if problem:
         return HplFinding(None, run.residual_failures, problem)
     if run.residual_failures:
         return HplFinding(row, run.residual_failures)
-    left = log.cause.text if log.cause else outcome.problem
-    return HplFinding(row, run.residual_failures, left, log.cause.kind if log.cause else "infra")
+    remaining = log.cause.text if log.cause else outcome.problem
+    return HplFinding(row, run.residual_failures, remaining, log.cause.kind if log.cause else "infra")
 
 
 def _failed(log: Log[HplRun], outcome: Outcome, text: str) -> HplFinding:
-    """A program that hangs has no cause but that; of one that ended the first failure explains most."""
+    """Return the finding without a row; a program that ran out of time gets no other cause, except a hardware fault."""
     if log.cause and (outcome.rc is not None or log.cause.kind == "hardware"):
         return HplFinding(None, None, log.cause.text, log.cause.kind)
     return HplFinding(None, None, outcome.problem or text)
 
 
-def _other(run: HplRun, row: HplRow, wanted: Problem | None) -> str:
-    if any(one.mixed for one in run.rows):
+def _other(run: HplRun, row: HplRow, request: Problem | None) -> str:
+    if any(result_row.mixed for result_row in run.rows):
         return f"{run.program or 'HPL-AI'} computes in mixed precision; its speed is no HPL result"
     solved = Problem(row.n, row.nb, row.p, row.q)
-    return f"HPL solved {_words(solved)}, not {_words(wanted)}" if wanted and solved != wanted else ""
+    return f"HPL solved {_words(solved)}, not {_words(request)}" if request and solved != request else ""
 
 
 def _words(problem: Problem) -> str:
@@ -101,7 +101,7 @@ def _words(problem: Problem) -> str:
 
 
 def _impossible(row: HplRow) -> str:
-    """The speed follows from size and time; one that does not is a misread or a broken clock."""
+    """Return why a row contradicts itself: the speed follows from size and time."""
     ranks, each = row.p * row.q, row.gflops_per_gpu
     # NVIDIA's HPL runs a rank per GPU.
     if each is not None and row.gflops is not None and abs(each * ranks - row.gflops) > _SLACK * row.gflops:
@@ -115,43 +115,45 @@ def _impossible(row: HplRow) -> str:
 
 
 def metrics(finding: HplFinding, gpus: int | None) -> list[Json]:
-    """Return what is judged; without GPUs there is no speed of one."""
+    """Return the metrics; the speed per GPU only where the number of GPUs is known or HPL prints it."""
     row = finding.row
     speed = None if row is None or row.gflops is None else row.gflops / 1000
-    found = [metric("tflops", speed, UNITS["tflops"])]
+    measured = [metric("tflops", speed, UNITS["tflops"])]
     each = None if row is None else row.gflops_per_gpu
     if gpus or each is not None:
         share = each / 1000 if each is not None else None if speed is None else speed / (gpus or 1)
-        found.append(metric("tflops_per_gpu", share, UNITS["tflops_per_gpu"]))
-    return [*found, metric("residual_failures", finding.failures, UNITS["residual_failures"])]
+        measured.append(metric("tflops_per_gpu", share, UNITS["tflops_per_gpu"]))
+    return [*measured, metric("residual_failures", finding.failures, UNITS["residual_failures"])]
 
 
 def judged(finding: HplFinding, gpus: int | None, nodes: int, expectations: t.Sequence[Json], common: Json) -> Json:
-    """Return the record. A speed nobody compared with anything is no pass, one above the peak is no measurement."""
-    items = judge(CHECK, metrics(finding, gpus), [_EXACT, *expectations], nodes)
-    found = [_misread(item) for item in items]
-    verdict = overall(found)
-    speeds = {item["verdict"] for item in found if item["name"] in _SPEEDS}
+    """Return the record. A speed without an expectation is no pass, and one above the hardware's peak is an error."""
+    compared = judge(CHECK, metrics(finding, gpus), [_EXACT, *expectations], nodes)
+    entries = [_misread(entry) for entry in compared]
+    verdict = overall(entries)
+    speeds = {entry["verdict"] for entry in entries if entry["name"] in _SPEEDS}
     if finding.problem:
         verdict = "fail" if finding.kind == "hardware" else "error"
-    elif any(item["verdict"] == "error" for item in found if item["name"] in _SPEEDS):
+    elif any(entry["verdict"] == "error" for entry in entries if entry["name"] in _SPEEDS):
         verdict = "error"
     elif verdict == "pass" and speeds == {"unjudged"}:
         verdict = "unjudged"
-    told = [finding.problem] if finding.problem else [explain(found)] if explain(found) else []
-    told += [f"{item['name']} is above what the hardware can do: a misread" for item in found if item.get("misread")]
-    clean = [{key: value for key, value in item.items() if key != "misread"} for item in found]
+    reasons = [finding.problem] if finding.problem else [explain(entries)] if explain(entries) else []
+    reasons += [
+        f"{entry['name']} is above what the hardware can do: a misread" for entry in entries if entry.get("misread")
+    ]
+    clean = [{key: value for key, value in entry.items() if key != "misread"} for entry in entries]
     samples = [dataclasses.asdict(finding.row)] if finding.row else []
-    return record(CHECK, verdict=verdict, metrics=clean, reason="; ".join(told), samples=samples, **common)
+    return record(CHECK, verdict=verdict, metrics=clean, reason="; ".join(reasons), samples=samples, **common)
 
 
-def _misread(item: Json) -> Json:
-    """An upper limit of a speed is the peak of the hardware."""
-    above = item["name"] in _SPEEDS and item["verdict"] in ("fail", "warn") and str(item["expected"]).startswith("<")
-    return {**item, "verdict": "error", "misread": True} if above else item
+def _misread(entry: Json) -> Json:
+    """Turn a speed above its upper limit, which is the hardware's peak, into an error."""
+    above = entry["name"] in _SPEEDS and entry["verdict"] in ("fail", "warn") and str(entry["expected"]).startswith("<")
+    return {**entry, "verdict": "error", "misread": True} if above else entry
 
 
-# hpl: find the program, write its input, run it, and collect what came back.
+# Find the program, write its input, run it, and collect the result.
 
 
 NAMES = ("hpl.sh", "xhpl")
@@ -163,26 +165,26 @@ _TAIL = 2000
 
 
 def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Json:
-    """Run and return what the module returns; raises ValueError for options that make no sense."""
+    """Run and return the module's result; raises ValueError for options that make no sense."""
     try:
         launch = _launch.here(params, job_name="hpl", timeout=params["timeout"])
     except _find.NotFound as exc:
         return _without(params, None, "error", str(exc))
-    asked.validate(params, launch)
+    hpl_problem.validate(params, launch)
     if check_mode:
         return _without(params, launch, "skipped", "check mode")
     memory = None if params["dat"] or params["n"] or launch.kind != "local" else _memory(params["timeout"])
-    problem = asked.problem(params, launch, memory)
+    problem = hpl_problem.problem(params, launch, memory)
     if problem is None and not params["dat"]:
-        expected = any(one["check"] == CHECK for one in params["expect"])
+        expected = any(limit["check"] == CHECK for limit in params["expect"])
         if launch.kind != "local":
-            raise asked.HplError(f"launcher {launch.kind} needs n, gpu_memory_mib or dat")
+            raise hpl_problem.HplError(f"launcher {launch.kind} needs n, gpu_memory_mib or dat")
         return _without(params, launch, "error" if expected else "skipped", "no GPU, and neither n nor dat is given")
     return _looked(params, launch, problem, folder)
 
 
-def _looked(params: t.Mapping[str, t.Any], launch: Launch, problem: asked.Problem | None, folder: str) -> Json:
-    """Run between two looks at who else uses the GPUs."""
+def _looked(params: t.Mapping[str, t.Any], launch: Launch, problem: hpl_problem.Problem | None, folder: str) -> Json:
+    """Run, and read before and after it which other processes use the GPUs."""
     try:
         program = _program(params["path"], launch)
     except _find.NotFound as exc:
@@ -193,12 +195,12 @@ def _looked(params: t.Mapping[str, t.Any], launch: Launch, problem: asked.Proble
     log = params["log"] or f"{folder}/hpl.log"
     with _work(params["directory"] or folder, problem) as work:
         dat = params["dat"] or f"{work}/HPL.dat"
-        found = _solve(params, launch, program, problem, dat, log, watch)
-    return {**found, "checks": [watch.noted(one) for one in found["checks"]]}
+        result = _solve(params, launch, program, problem, dat, log, watch)
+    return {**result, "checks": [watch.noted(entry) for entry in result["checks"]]}
 
 
 def _program(path: str | None, launch: Launch) -> str:
-    """Return the program; what other machines or a container have at a given path is taken as given."""
+    """Return the program; a path on other machines or in a container cannot be checked here."""
     if launch.container_image:
         return path or _INSIDE
     if path and launch.kind != "local":
@@ -207,15 +209,15 @@ def _program(path: str | None, launch: Launch) -> str:
 
 
 @contextlib.contextmanager
-def _work(folder: str, problem: asked.Problem | None) -> t.Iterator[str]:
-    """Give a directory with HPL.dat that is removed again; a file that was given is left where it is."""
+def _work(folder: str, problem: hpl_problem.Problem | None) -> t.Iterator[str]:
+    """Make a directory with HPL.dat for the run; without a problem (``dat`` is given) use the folder as it is."""
     if problem is None:
         yield folder
         return
     try:
         work = tempfile.mkdtemp(prefix="hpcai-hpl-", dir=folder)
     except OSError as exc:
-        raise asked.HplError(f"HPL.dat cannot be written in {folder}: {exc.strerror}") from exc
+        raise hpl_problem.HplError(f"HPL.dat cannot be written in {folder}: {exc.strerror}") from exc
     try:
         Path(work, "HPL.dat").write_text(problem.dat)
         yield work
@@ -228,7 +230,7 @@ def arguments(program: str, dat: str, more: t.Sequence[str]) -> list[str]:
     if posixpath.basename(program).endswith(".sh"):
         return [program, "--dat", dat, *more]
     if posixpath.basename(dat) != "HPL.dat":
-        raise asked.HplError(f"{program} reads a file of the name HPL.dat, not {dat}")
+        raise hpl_problem.HplError(f"{program} reads a file of the name HPL.dat, not {dat}")
     return ["sh", "-c", 'cd "$0" && exec "$@"', posixpath.dirname(dat), program, *more]
 
 
@@ -236,39 +238,39 @@ def _solve(
     params: t.Mapping[str, t.Any],
     launch: Launch,
     program: str,
-    problem: asked.Problem | None,
+    problem: hpl_problem.Problem | None,
     dat: str,
     log: str,
     watch: users.UserWatch,
 ) -> Json:
     if launch.container_image:
-        where = posixpath.dirname(dat)
-        launch = launch._replace(container_mounts=[*launch.container_mounts, f"{where}:{where}"])
-    place = asked.rank_affinity(params, launch)
-    bound = place.arguments if understands(program) else []
+        directory = posixpath.dirname(dat)
+        launch = launch._replace(container_mounts=[*launch.container_mounts, f"{directory}:{directory}"])
+    ranks = hpl_problem.rank_affinity(params, launch)
+    bound = ranks.arguments if understands(program) else []
     command = _launch.command(launch, arguments(program, dat, [*bound, *params["arguments"]]))
     outcome = run_to_file(command.argv, params["timeout"], log, command.environment)
     with text.opened(log) as lines:
-        found = hpl.parse(itertools.chain(lines, [outcome.err]))
-    facts = _facts(found, command, problem)
+        parsed = hpl.parse(itertools.chain(lines, [outcome.err]))
+    facts = _facts(parsed, command, problem)
     taken = busy(outcome.out)
-    if taken and not found.runs:
+    if taken and not parsed.runs:
         return {**_without(params, launch, "skipped", taken), **facts}
-    finding = read(found, outcome, problem)
+    finding = read(parsed, outcome, problem)
     gpus = params["gpus"] or (launch.ranks if problem and not params["n"] else None)
     common = _about(params, launch)
     common.update(seconds=outcome.seconds, evidence=outcome.out[-_TAIL:] if finding.problem or finding.failures else "")
-    version = found.runs[0].version if found.runs else None
+    version = parsed.runs[0].version if parsed.runs else None
     common["context"].update(argv=command.argv, version=version, log=params["log"])
-    common["context"]["affinity"] = " ".join(bound) or place.reason or f"{program} takes none"
+    common["context"]["affinity"] = " ".join(bound) or ranks.reason or f"{program} takes none"
     return {"checks": [judged(finding, gpus, launch.nodes, watch.limits(params["expect"]), common)], **facts}
 
 
-def _facts(log: Log[hpl.HplRun], command: Command, problem: asked.Problem | None) -> Json:
-    rows = [dataclasses.asdict(row) for found in log.runs for row in found.rows]
-    residuals = [dataclasses.asdict(one) for found in log.runs for one in found.residuals]
-    what = {"problem": problem and problem._asdict(), "dat": problem and problem.dat}
-    return {"rows": rows, "residuals": residuals, **what, **command._asdict()}
+def _facts(log: Log[hpl.HplRun], command: Command, problem: hpl_problem.Problem | None) -> Json:
+    rows = [dataclasses.asdict(row) for hpl_run in log.runs for row in hpl_run.rows]
+    residuals = [dataclasses.asdict(residual) for hpl_run in log.runs for residual in hpl_run.residuals]
+    input_file = {"problem": problem and problem._asdict(), "dat": problem and problem.dat}
+    return {"rows": rows, "residuals": residuals, **input_file, **command._asdict()}
 
 
 def _memory(timeout: float) -> int | None:
@@ -279,7 +281,7 @@ def _memory(timeout: float) -> int | None:
     query = [smi, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     outcome = run(query, min(timeout, _PATIENCE))
     runs = parse_csv(outcome.out, ["memory.total"]).runs if outcome.rc == 0 else []
-    sizes = [row.number("memory.total") for one in runs for row in one.rows]
+    sizes = [row.number("memory.total") for csv in runs for row in csv.rows]
     return int(min(size for size in sizes if size)) if any(sizes) else None
 
 
@@ -291,6 +293,6 @@ def _about(params: t.Mapping[str, t.Any], launch: Launch | None) -> Json:
 
 
 def _without(params: t.Mapping[str, t.Any], launch: Launch | None, verdict: str, reason: str) -> Json:
-    found = record(CHECK, verdict=verdict, reason=reason, **_about(params, launch))
+    check = record(CHECK, verdict=verdict, reason=reason, **_about(params, launch))
     command = Command([], dict(launch.environment) if launch else {})
-    return {**_facts(hpl.parse(""), command, None), "checks": [found]}
+    return {**_facts(hpl.parse(""), command, None), "checks": [check]}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""infiniband_info: read the ports of this machine, what is wrong with one, and the check record."""
+"""infiniband_info: read the ports of this machine, find those that are not up or missing, and judge them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import infiniband
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.infiniband import Port
 
-# infiniband_info: what is wrong with a port, and the check record of all. Pure, private.
+# Ports that are not up, and the check record of all. Pure.
 
 
 CHECK = "infiniband_ports"
@@ -60,7 +60,7 @@ _ADVICE = {
 
 
 class ObservedPorts(t.NamedTuple):
-    """The ports of a node, and how they were read; ``broken`` says that nothing could answer.
+    """The ports of a node, and how they were read; ``broken`` says that ibstat did not end in its time.
 
     ``adapters`` counts those on the PCI bus, driver or not.
     """
@@ -80,7 +80,7 @@ def names(ports: t.Sequence[Port]) -> list[str]:
 
 
 def trouble(port: Port) -> str:
-    """Say what is wrong with a port and where to look, empty when it is up."""
+    """Return the state of a port that is not up, with a hint where to look; empty when it is up."""
     if port.active:
         return ""
     state, physical = port.state or "state unknown", port.physical_state or "physical state unknown"
@@ -91,11 +91,11 @@ def trouble(port: Port) -> str:
 
 
 def metrics(ports: t.Sequence[Port], missing: t.Sequence[str]) -> list[Json]:
-    """Return the rate of each port, planned ones that are missing included; a port that is not up carries nothing."""
-    found = [metric("active", sum(port.active for port in ports), "ports")]
+    """Return the rate of each port, missing ones included; a port that is not up has the rate 0."""
+    measured = [metric("active", sum(port.active for port in ports), "ports")]
     for name, port in zip(names(ports), ports):
-        found.append(metric("rate", port.rate_gbps if port.active else 0.0, "Gb/s", nic=name))
-    return found + [metric("rate", None, "Gb/s", nic=name) for name in missing]
+        measured.append(metric("rate", port.rate_gbps if port.active else 0.0, "Gb/s", nic=name))
+    return measured + [metric("rate", None, "Gb/s", nic=name) for name in missing]
 
 
 def sample(name: str, port: Port) -> Json:
@@ -109,7 +109,7 @@ def sample(name: str, port: Port) -> Json:
 
 
 class PortFinding(t.NamedTuple):
-    """What is wrong: ports that are not up and why, those that are slow, devices and ports that are not there."""
+    """Ports that are not up and why, slow ones, missing devices, and the number of absent ports."""
 
     bad: dict[str, str]
     slow: list[str]
@@ -123,89 +123,90 @@ class PortFinding(t.NamedTuple):
 
 
 def result(
-    found: ObservedPorts, wanted: int, devices: t.Sequence[str], expectations: t.Sequence[Json], about: Json
+    observed: ObservedPorts, expected_ports: int, devices: t.Sequence[str], expectations: t.Sequence[Json], about: Json
 ) -> Json:
-    """Return what the module returns: ``wanted`` ports, and all ports of the ``devices``, must be up."""
-    ports = [port for port in found.ports if port.infiniband]
-    others = [port for port in found.ports if not port.infiniband]
-    count = wanted or max(len(devices), sum(port.device in devices for port in ports))
-    if ports or count or any(one["check"] == CHECK for one in expectations):
-        limits = [_exactly(count), *expectations] if devices or wanted else expectations
-        one = _judged(found, ports, count, devices, limits, about)
+    """Return the module's result: ``expected_ports`` ports, and all ports of the ``devices``, must be up."""
+    ports = [port for port in observed.ports if port.infiniband]
+    other_ports = [port for port in observed.ports if not port.infiniband]
+    count = expected_ports or max(len(devices), sum(port.device in devices for port in ports))
+    if ports or count or any(entry["check"] == CHECK for entry in expectations):
+        limits = [_exactly(count), *expectations] if devices or expected_ports else expectations
+        entry = _judged(observed, ports, count, devices, limits, about)
     else:
-        one = record(CHECK, verdict="skipped", reason=f"no InfiniBand{_layers(others)}", **about)
-    listed = {"ports": [asdict(port) for port in ports], "others": [asdict(port) for port in others]}
-    return {"checks": [one], **listed, "source": found.source, "argv": list(found.argv), "environment": {}}
+        entry = record(CHECK, verdict="skipped", reason=f"no InfiniBand{_layers(other_ports)}", **about)
+    listed = {"ports": [asdict(port) for port in ports], "others": [asdict(port) for port in other_ports]}
+    return {"checks": [entry], **listed, "source": observed.source, "argv": list(observed.argv), "environment": {}}
 
 
 def _judged(
-    found: ObservedPorts,
+    observed: ObservedPorts,
     ports: t.Sequence[Port],
     count: int,
     devices: t.Sequence[str],
     limits: t.Sequence[Json],
     about: Json,
 ) -> Json:
-    here = {port.device for port in ports}
-    missing = [name for name in devices if name not in here]
+    present = {port.device for port in ports}
+    missing = [name for name in devices if name not in present]
     judged = judge(CHECK, metrics(ports, missing), limits)
-    bad = {name: trouble(port) for name, port in zip(names(ports), ports) if not port.active}
-    missed = [one["nic"] for one in judged if one["name"] == "rate" and one["verdict"] in ("fail", "warn")]
-    slow = [name for name in missed if name not in bad]
-    finding = PortFinding(bad, slow, missing, max(count - len(ports), len(missing)))
+    down = {name: trouble(port) for name, port in zip(names(ports), ports) if not port.active}
+    missed = [entry["nic"] for entry in judged if entry["name"] == "rate" and entry["verdict"] in ("fail", "warn")]
+    slow = [name for name in missed if name not in down]
+    finding = PortFinding(down, slow, missing, max(count - len(ports), len(missing)))
     return record(
         CHECK,
         metrics=judged,
-        verdict=_verdict(found, finding, judged),
-        blame=_blame(found, finding),
-        reason=_reason(found, finding, judged, ports),
+        verdict=_verdict(observed, finding, judged),
+        blame=_blame(observed, finding),
+        reason=_reason(observed, finding, judged, ports),
         scope=finding.scope,
         samples=[sample(name, port) for name, port in zip(names(ports), ports)],
         **about,
     )
 
 
-def _verdict(found: ObservedPorts, finding: PortFinding, judged: t.Sequence[Json]) -> str:
-    """A device that is not there has no rate to judge, and is a finding all the same."""
-    if found.broken:
+def _verdict(observed: ObservedPorts, finding: PortFinding, judged: t.Sequence[Json]) -> str:
+    """Return the verdict; a missing device has no rate to judge and is a fail all the same."""
+    if observed.broken:
         return "error"
     return "fail" if finding.missing else overall(judged)
 
 
-def _blame(found: ObservedPorts, finding: PortFinding) -> str:
+def _blame(observed: ObservedPorts, finding: PortFinding) -> str:
     if not finding.absent:
         return "fabric"
-    return "software" if _without_driver(found) else "hardware"
+    return "software" if _without_driver(observed) else "hardware"
 
 
-def _without_driver(found: ObservedPorts) -> bool:
-    return found.adapters > len({port.device for port in found.ports})
+def _without_driver(observed: ObservedPorts) -> bool:
+    return observed.adapters > len({port.device for port in observed.ports})
 
 
-def _reason(found: ObservedPorts, finding: PortFinding, judged: t.Sequence[Json], ports: t.Sequence[Port]) -> str:
+def _reason(observed: ObservedPorts, finding: PortFinding, judged: t.Sequence[Json], ports: t.Sequence[Port]) -> str:
     named = [f"{name}: {text}" for name, text in finding.bad.items()]
-    parts = [_absent(found, finding), *named, *_slow(finding.slow, ports)]
-    if not any(parts):
-        # What no port explains, such as more ports than were planned.
-        parts = [explain([one for one in judged if one["name"] == "active"])]
-    return "; ".join(part for part in parts if part)
+    texts = [_absent(observed, finding), *named, *_slow(finding.slow, ports)]
+    if not any(texts):
+        # The count is wrong although each port is up, such as more ports than were planned.
+        texts = [explain([entry for entry in judged if entry["name"] == "active"])]
+    return "; ".join(reason_part for reason_part in texts if reason_part)
 
 
-def _absent(found: ObservedPorts, finding: PortFinding) -> str:
+def _absent(observed: ObservedPorts, finding: PortFinding) -> str:
     if not finding.absent:
-        return found.problem
-    where = f": {', '.join(finding.missing)}" if finding.missing else ""
-    others = _layers([port for port in found.ports if not port.infiniband])
-    lost = f"{finding.absent} InfiniBand port{'s are' if finding.absent > 1 else ' is'} missing{where}{others}"
-    if found.problem:
-        return f"{lost}; {found.problem}"
-    return f"{lost}; adapters are on the PCI bus, but no driver has them" if _without_driver(found) else lost
+        return observed.problem
+    missing_names = f": {', '.join(finding.missing)}" if finding.missing else ""
+    other_layers = _layers([port for port in observed.ports if not port.infiniband])
+    count = f"{finding.absent} InfiniBand port{'s are' if finding.absent > 1 else ' is'}"
+    lost = f"{count} missing{missing_names}{other_layers}"
+    if observed.problem:
+        return f"{lost}; {observed.problem}"
+    return f"{lost}; adapters are on the PCI bus, but no driver has them" if _without_driver(observed) else lost
 
 
 def _layers(ports: t.Sequence[Port]) -> str:
-    """Tell of ports that could be taken for what is missing."""
-    told = [f"{name} is {port.link_layer or 'of unknown link layer'}" for name, port in zip(names(ports), ports)]
-    return f" ({', '.join(told)})" if told else ""
+    """Return the ports of other link layers, which may be the missing ones."""
+    texts = [f"{name} is {port.link_layer or 'of unknown link layer'}" for name, port in zip(names(ports), ports)]
+    return f" ({', '.join(texts)})" if texts else ""
 
 
 def _slow(slow: t.Sequence[str], ports: t.Sequence[Port]) -> list[str]:
@@ -218,7 +219,7 @@ def _exactly(count: int) -> Json:
     return {"check": CHECK, "metric": "active", **limit}
 
 
-# infiniband_info: read the ports of this machine.
+# Read the ports of this machine.
 
 
 # Package managers put it where only root's PATH looks.
@@ -238,29 +239,29 @@ Runner = t.Callable[..., Outcome]
 
 
 def perform(params: t.Mapping[str, t.Any], runner: Runner = run) -> Json:
-    """Read, judge and return what the module returns; raises ValueError for options that make no sense."""
+    """Read, judge and return the module's result; raises ValueError for options that make no sense."""
     for expectation in params["expect"]:
         validate_expectation(expectation)
     if params["ports"] < 0:
         raise CheckError(f"ports is {params['ports']}, at least 0 is needed")
     begin = time.time()
-    found = read(params["sysfs"], params["ibstat"], params["timeout"], runner)
+    observed = read(params["sysfs"], params["ibstat"], params["timeout"], runner)
     node = params["name"] or socket.gethostname().partition(".")[0]
-    tool = {"sysfs": "sysfs", "ibstat": "ibstat"}.get(found.source or "", "sysfs")
-    firmware = sorted({port.firmware for port in found.ports if port.firmware})
+    tool = {"sysfs": "sysfs", "ibstat": "ibstat"}.get(observed.source or "", "sysfs")
+    firmware = sorted({port.firmware for port in observed.ports if port.firmware})
     context = {
         "tool": tool,
         "version": None,
-        "argv": list(found.argv),
+        "argv": list(observed.argv),
         "profile": params["profile"],
         "firmware": firmware,
     }
     about = {"node": node, "time": begin, "run": params["run"], "seconds": time.time() - begin, "context": context}
-    return result(found, params["ports"], params["devices"], params["expect"], about)
+    return result(observed, params["ports"], params["devices"], params["expect"], about)
 
 
 def read(sysfs: str, ibstat: str | None, timeout: float, runner: Runner = run) -> ObservedPorts:
-    """Read sysfs; ibstat is asked only about this machine and where sysfs knows no port."""
+    """Read sysfs; ibstat is run only where sysfs has no port, and is not a copy of another machine's."""
     listed = infiniband.read_sysfs(sysfs)
     adapters = pci_adapters(sysfs)
     if listed:
@@ -279,7 +280,7 @@ def read(sysfs: str, ibstat: str | None, timeout: float, runner: Runner = run) -
 
 
 def pci_adapters(sysfs: str) -> int:
-    """Count the InfiniBand controllers on the PCI bus (class 0x0207), which are there without a driver, too."""
+    """Count the InfiniBand controllers on the PCI bus (class 0x0207), with or without a driver."""
     count = 0
     for path in Path(sysfs).glob("bus/pci/devices/*/class"):
         try:

@@ -19,7 +19,7 @@ import tempfile
 import time
 import typing as t
 
-# Ports on the node that infiniband_bandwidth measures: the first half of its program. Private, stdlib only.
+# The ports of this node.
 
 
 Json = t.Dict[str, t.Any]
@@ -35,7 +35,7 @@ def read(*parts: str) -> str:
 
 def natural(name: str) -> list[tuple[int, str]]:
     """Sort mlx5_ib10 after mlx5_ib2."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]{1,9})", name)]
+    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"([0-9]{1,9})", name)]
 
 
 def listed(path: str) -> list[str]:
@@ -56,26 +56,26 @@ def place(sysfs: str, nic: str) -> Json:
 
 
 def plan(task: Json) -> list[str]:
-    """Return the ports to measure: those asked for, else all of the link layer that are up."""
+    """Return the ports to measure: the requested ones, else all of the link layer that are up."""
     if task["devices"]:
         return list(task["devices"])
     base = f"{task['sysfs']}/class/infiniband"
     devices = {device: listed(f"{base}/{device}/ports") for device in listed(base)}
     names = [d if len(ports) == 1 else f"{d}:{port}" for d, ports in devices.items() for port in ports]
-    known = [(name, place(task["sysfs"], name)) for name in names]
-    return [n for n, at in known if at["state"] == "Active" and at["link_layer"] == task["link_layer"]]
+    places = [(name, place(task["sysfs"], name)) for name in names]
+    return [n for n, at in places if at["state"] == "Active" and at["link_layer"] == task["link_layer"]]
 
 
 def numbers(cpus: str) -> set[int]:
     """Return the numbers of a CPU list as Linux writes it."""
-    found: set[int] = set()
-    for part in filter(None, cpus.split(",")):
-        first, dummy, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+    cpu_numbers: set[int] = set()
+    for piece in filter(None, cpus.split(",")):
+        first, dummy, last = piece.partition("-")
+        cpu_numbers.update(range(int(first), int(last or first) + 1))
+    return cpu_numbers
 
 
-# The program that infiniband_bandwidth runs on the nodes: private, stdlib only.
+# Servers and clients of perftest, and the reports about them.
 
 
 MARK = "HPCAI_INFINIBAND "
@@ -97,18 +97,18 @@ def arguments(task: Json, nic: str, port: int, host: str = "") -> list[str]:
     device, dummy, number = nic.partition(":")
     gpu = task["gpus"].get(nic)
     cuda = [] if gpu is None else [f"--use_cuda={gpu}"]
-    own = ["-d", device, "-i", number or "1", "-p", str(port), *task["options"], *cuda]
-    return [task["program"], *own, *([host] if host else [])]
+    options = ["-d", device, "-i", number or "1", "-p", str(port), *task["options"], *cuda]
+    return [task["program"], *options, *([host] if host else [])]
 
 
 def shorten(text: str) -> str:
-    """Keep both ends: a wrong option is told first and followed by pages of help."""
+    """Keep both ends of a long text: the error about a wrong option comes first, pages of help follow."""
     half = LONGEST // 2
     return text if len(text) <= LONGEST else f"{text[:half]}\n...\n{text[-half:]}"
 
 
 class PayloadProcess:
-    """A program on the CPUs of a NUMA node; its memory follows, as it is the first to touch it."""
+    """A program on the CPUs of a NUMA node; its memory is allocated there too, since it touches it first."""
 
     def __init__(self, argv: t.Sequence[str], cpus: str) -> None:
         self.argv, self.begin = list(argv), time.monotonic()
@@ -123,9 +123,9 @@ class PayloadProcess:
             os.sched_setaffinity(0, before)
 
     def wait(self, limit: float) -> Json:
-        """Wait, end it after the limit or when nobody is left to report to, and return what it did."""
-        parent, end = os.getppid(), time.monotonic() + limit
-        while self.child.poll() is None and time.monotonic() < end and os.getppid() == parent:
+        """Wait for the end, kill it after the limit or when the parent is gone, and return its output and status."""
+        parent, deadline = os.getppid(), time.monotonic() + limit
+        while self.child.poll() is None and time.monotonic() < deadline and os.getppid() == parent:
             time.sleep(0.05)
         rc = self.child.poll()
         if rc is None:
@@ -140,7 +140,7 @@ class PayloadProcess:
 
 
 def refusal(task: Json, nic: str, at: Json) -> str:
-    """Say why a port is not measured; another link layer must never pass for the one that is meant."""
+    """Return why a port is not measured: it is missing, has another link layer, or the program is not installed."""
     if not at["link_layer"]:
         return f"{nic} is not there"
     if at["link_layer"] != task["link_layer"]:
@@ -149,23 +149,23 @@ def refusal(task: Json, nic: str, at: Json) -> str:
 
 
 def client(task: Json, nic: str, cpus: str, port: int, host: str, server: PayloadProcess | None = None) -> Json:
-    """Start the client until the server listens, which may still be busy with the port before."""
-    end = time.monotonic() + task["window"] + task["limit"]
+    """Start the client again until the server listens, which may still be busy with the port before."""
+    deadline = time.monotonic() + task["window"] + task["limit"]
     while True:
-        done = PayloadProcess(arguments(task, nic, port, host), cpus).wait(task["limit"])
-        again = done["rc"] and NOT_READY in done["out"] and (server is None or server.child.poll() is None)
-        if not again or time.monotonic() > end:
+        result = PayloadProcess(arguments(task, nic, port, host), cpus).wait(task["limit"])
+        again = result["rc"] and NOT_READY in result["out"] and (server is None or server.child.poll() is None)
+        if not again or time.monotonic() > deadline:
             break
         time.sleep(0.2)
-    if done["rc"] != 0 and server is None:
+    if result["rc"] != 0 and server is None:
         knock(host, port)
-    return done
+    return result
 
 
 def knock(host: str, port: int) -> None:
-    """A server that waits in vain ends when somebody connects and leaves; perhaps it only begins to wait."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
+    """Connect and leave, which ends a server without a client; try for some seconds, as it may not listen yet."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             socket.create_connection((host, port), 1).close()
             return
@@ -173,32 +173,32 @@ def knock(host: str, port: int) -> None:
 
 
 def stand_in(port: int, limit: float) -> None:
-    """Let a client that cannot be served fail now instead of trying on."""
+    """Accept one connection and close it, so that a client without a server fails at once."""
     with contextlib.suppress(OSError), socket.create_server(("", port)) as waiting:
         waiting.settimeout(limit)
         waiting.accept()[0].close()
 
 
-def report(**found: t.Any) -> None:
-    sys.stdout.write(f"{MARK}{json.dumps({'host': socket.gethostname(), **found})}\n")
+def report(**fields: t.Any) -> None:
+    sys.stdout.write(f"{MARK}{json.dumps({'host': socket.gethostname(), **fields})}\n")
     sys.stdout.flush()
 
 
 def loopback(task: Json, nics: t.Sequence[str]) -> None:
     """Measure each port against itself, or against the next one of this node."""
     for index, nic in enumerate(nics):
-        other = nics[(index + 1) % len(nics)] if task["partner"] == "next" else nic
-        places = {name: place(task["sysfs"], name) for name in (nic, other)}
+        partner = nics[(index + 1) % len(nics)] if task["partner"] == "next" else nic
+        places = {name: place(task["sysfs"], name) for name in (nic, partner)}
         problem = next(filter(None, (refusal(task, name, at) for name, at in places.items())), "")
         if problem:
-            report(nic=nic, partner=other, role="client", problem=problem, **places[nic])
+            report(nic=nic, partner=partner, role="client", problem=problem, **places[nic])
             continue
         with socket.create_server(("", 0)) as probe:
             port = probe.getsockname()[1]  # free now, and perftest takes it at once
-        server = PayloadProcess(arguments(task, other, port), places[other]["cpus"])
-        done = client(task, nic, places[nic]["cpus"], port, "localhost", server)
-        report(nic=nic, partner=other, role="client", **done, **places[nic])
-        report(nic=nic, partner=other, role="server", **server.wait(3), **places[other])
+        server = PayloadProcess(arguments(task, partner, port), places[partner]["cpus"])
+        result = client(task, nic, places[nic]["cpus"], port, "localhost", server)
+        report(nic=nic, partner=partner, role="client", **result, **places[nic])
+        report(nic=nic, partner=partner, role="server", **server.wait(3), **places[partner])
 
 
 def between(task: Json, nics: t.Sequence[str], rank: int, host: str) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""nccl_tests: what is asked for, and the command line for it. Pure, private."""
+"""nccl_tests: the request, and the command line for it. Pure, private."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ SPEC: dict[str, Json] = {
 
 
 class NcclTestsError(ValueError):
-    """The measurement makes no sense as asked; the text is fit for the user."""
+    """The request makes no sense; the text is fit for the user."""
 
 
 class NcclTestsRequest(t.NamedTuple):
-    """What was asked for."""
+    """One measurement: how ranks are started, which collectives run, over which sizes and how often."""
 
     launch: Launch
     collectives: t.Sequence[str] = ("all_reduce",)
@@ -96,14 +96,14 @@ class NcclTestsRequest(t.NamedTuple):
     @property
     def sizes(self) -> list[int]:
         """Return the sizes that a complete table has, smallest first."""
-        found = [to_bytes(self.min_size)]
-        while found[-1] * self.factor <= to_bytes(self.max_size):
-            found.append(found[-1] * self.factor)
-        return found
+        sizes = [to_bytes(self.min_size)]
+        while sizes[-1] * self.factor <= to_bytes(self.max_size):
+            sizes.append(sizes[-1] * self.factor)
+        return sizes
 
 
 def to_bytes(text: str) -> int:
-    """Read a size as nccl-tests does, in which K is 1024; it would take anything else for something."""
+    """Read a size as nccl-tests does (K is 1024); refuse other text, which nccl-tests would read as some number."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise NcclTestsError(f"size {text!r} is not a number of bytes, such as 8, 512K, 128M or 8G")
@@ -111,25 +111,25 @@ def to_bytes(text: str) -> int:
 
 
 def variables(params: t.Mapping[str, t.Any]) -> Json:
-    """Return the variables for the ranks; those that were given come last and win."""
-    found: Json = {}
+    """Return the variables of the environment for the ranks; the caller's own come last and win."""
+    variables: Json = {}
     if params["debug"] != "NONE":
-        # The log of network and version is what tells InfiniBand from a fallback.
-        found = {"NCCL_DEBUG": params["debug"], "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
+        # Only this log shows whether NCCL used InfiniBand or fell back to another network.
+        variables = {"NCCL_DEBUG": params["debug"], "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
     if params["topology_file"]:
-        found["NCCL_TOPO_FILE"] = params["topology_file"]
-    return {**found, **params["environment"]}
+        variables["NCCL_TOPO_FILE"] = params["topology_file"]
+    return {**variables, **params["environment"]}
 
 
-def read(params: t.Mapping[str, t.Any], here: t.Callable[..., Launch] = _launch.here) -> NcclTestsRequest:
+def read(params: t.Mapping[str, t.Any], build_launch: t.Callable[..., Launch] = _launch.here) -> NcclTestsRequest:
     """Make a request of the options of the module."""
     validate_seconds("timeout", params["timeout"])
     options = params["launcher_options"]
     if params["launcher"] == "srun":
         # Ranks that do not find each other would measure one GPU each.
         options = {**({} if {"mpi", "--mpi"} & set(options) else {"mpi": "pmix"}), **options}
-    asked = {**params, "environment": variables(params), "launcher_options": options}
-    launch = here(asked, job_name="nccl_tests", timeout=params["timeout"])
+    launch_params = {**params, "environment": variables(params), "launcher_options": options}
+    launch = build_launch(launch_params, job_name="nccl_tests", timeout=params["timeout"])
     request = NcclTestsRequest(launch, **{name: params[name] for name in _FIELDS})
     validate(request, params["expect"])
     return request
@@ -151,10 +151,10 @@ def validate(request: NcclTestsRequest, expectations: t.Sequence[Json]) -> None:
         raise NcclTestsError(f"factor {request.factor} (at least 2) or warmup {request.warmup} (at least 0)")
     if not 1 <= to_bytes(request.min_size) <= to_bytes(request.max_size):
         raise NcclTestsError(f"sizes {request.min_size} to {request.max_size}: 1 <= min_size <= max_size is needed")
-    own = [word for word in request.arguments if _OWN.fullmatch(word)]
-    if own:
+    reserved = [word for word in request.arguments if _OWN.fullmatch(word)]
+    if reserved:
         raise NcclTestsError(
-            f"arguments {' '.join(own)}: the module has options of its own for that, or cannot judge it"
+            f"arguments {' '.join(reserved)}: the module has options of its own for that, or cannot judge it"
         )
 
 
@@ -164,13 +164,13 @@ def is_program(path: str) -> bool:
 
 
 def names(request: NcclTestsRequest, collective: str) -> list[str]:
-    """Return the names that a build may have, best first; the role and NVIDIA's images mark the one with MPI."""
-    found = [f"{collective}_perf", f"{collective}_perf_mpi"]
-    return found if request.launch.kind == "local" else found[::-1]
+    """Return the file names that a build may have, best first; the role and NVIDIA's images mark builds with MPI."""
+    programs = [f"{collective}_perf", f"{collective}_perf_mpi"]
+    return programs if request.launch.kind == "local" else programs[::-1]
 
 
 def program(request: NcclTestsRequest, collective: str, find: t.Callable[..., str]) -> str:
-    """Return the path of a test; what other machines or a container have is taken as given."""
+    """Return the path of a test; a path on other machines or in a container cannot be checked here."""
     path, launch = request.path, request.launch
     if launch.container_image or (path and launch.kind != "local"):
         if not path:
@@ -191,4 +191,4 @@ def argv(request: NcclTestsRequest, path: str) -> list[str]:
         "-d": request.datatype,
         "-c": int(request.check),
     }
-    return [path, *(word for name, value in values.items() for word in (name, str(value))), *request.arguments]
+    return [path, *(part for name, value in values.items() for part in (name, str(value))), *request.arguments]

@@ -22,7 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.topology import NcclTopologyError, generate
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.values import unit_exists
 
-# ``/etc/nccl.conf``, to which several people write: a block of ours at its end. Pure, private.
+# The text of the file: our block, the lines of others, and what NCCL makes of both. Pure.
 
 
 PATH = "/etc/nccl.conf"
@@ -41,7 +41,7 @@ class NcclConfError(ValueError):
 
 
 def others(text: str | None) -> str | None:
-    """Return the file without our block and what was added with it; nothing when the file itself was."""
+    """Return the file without our block and the newline that came with it; None when we made the file for the block."""
     if text is None:
         return None
     match = re.search(rf"^{re.escape(_BEGIN)}(.*)\n(?s:.*?)^{re.escape(_END)}\n?", text, re.MULTILINE)
@@ -50,12 +50,12 @@ def others(text: str | None) -> str | None:
     before, after, notes = text[: match.start()], text[match.end() :], match.group(1)
     if _JOINED in notes and not after:
         before = before[:-1]
-    rest = before + after
-    return None if _MADE in notes and not rest else rest
+    foreign = before + after
+    return None if _MADE in notes and not foreign else foreign
 
 
 def decode(content: bytes) -> str:
-    """Return the file's text; its line ends are somebody's and stay."""
+    """Return the file's text with its line ends as they are."""
     try:
         return content.decode()
     except UnicodeDecodeError as exc:
@@ -63,7 +63,7 @@ def decode(content: bytes) -> str:
 
 
 def entries(text: str) -> list[tuple[str, str]]:
-    """Return the lines as NCCL reads them."""
+    """Return the pairs of name and value as NCCL reads them: only lines that start with '#' are comments."""
     lines = [line[:-1] if line.endswith("\r") else line for line in text.split("\n")]
     pairs = [line.partition("=") for line in lines if not line.startswith("#")]
     return [(name, value) for name, equals, value in pairs if equals]
@@ -71,14 +71,14 @@ def entries(text: str) -> list[tuple[str, str]]:
 
 def effective(text: str) -> dict[str, str]:
     """Return the value that each name gets from the file."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in entries(text):
-        found.setdefault(name, value)
-    return found
+        values.setdefault(name, value)
+    return values
 
 
 def validate(variables: t.Mapping[str, str]) -> None:
-    """Refuse what NCCL would read as something else."""
+    """Refuse names and values that NCCL would misread."""
     for name, value in variables.items():
         if not _NAME.fullmatch(name):
             raise NcclConfError(f"{name!r} is no name of a variable: letters, digits and '_' are")
@@ -91,55 +91,55 @@ def merge(
     variables: t.Mapping[str, str],
     same: t.Callable[[str, str], bool] = str.__eq__,
 ) -> tuple[str | None, dict[str, str], list[ForeignFile]]:
-    """Return the file with our variables, and those of them that it needed; what others say in it stays and wins."""
+    """Return the file with our block, the variables in that block, and findings; lines of others stay and win."""
     validate(variables)
-    rest = others(text)
-    theirs = effective(rest or "")
-    findings = _remarks(rest or "")
+    foreign = others(text)
+    theirs = effective(foreign or "")
+    findings = _remarks(foreign or "")
     ours = {}
     for name, value in sorted(variables.items()):
         if name not in theirs:
             ours[name] = value
         elif theirs[name] != value and not (name in FILES and same(theirs[name], value)):
-            kept = f"{PATH} says {theirs[name]}, which stays; the role's {value} is not set"
-            findings.append(ForeignFile("warn", name, kept))
+            message = f"{PATH} says {theirs[name]}, which stays; the role's {value} is not set"
+            findings.append(ForeignFile("warn", name, message))
     if not ours:
-        return rest, ours, findings
-    notes = _MADE if rest is None else _JOINED if rest and not rest.endswith("\n") else ""
+        return foreign, ours, findings
+    notes = _MADE if foreign is None else _JOINED if foreign and not foreign.endswith("\n") else ""
     room = "\n" if notes == _JOINED else ""
-    return f"{rest or ''}{room}{block(ours, notes)}", ours, findings
+    return f"{foreign or ''}{room}{block(ours, notes)}", ours, findings
 
 
 def block(ours: t.Mapping[str, str], notes: str = "") -> str:
-    """Return our lines between their marks; the notes tell what has to go with them."""
+    """Return our lines between their marks; the notes say whether the file or a newline goes when the block goes."""
     lines = "".join(f"{name}={value}\n" for name, value in sorted(ours.items()))
     return f"{_BEGIN}{notes}\n{lines}{_END}\n"
 
 
 def _remarks(text: str) -> list[ForeignFile]:
-    """Tell of lines that do something else than they seem to."""
+    """Return findings about lines of others that NCCL reads in another way than they look."""
     findings: list[ForeignFile] = []
-    seen: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in entries(text):
         if not _NAME.fullmatch(name):
             findings.append(
                 ForeignFile("warn", PATH, f"NCCL takes {name!r} for the name of a variable, which nothing reads")
             )
-        elif seen.setdefault(name, value) != value:
+        elif values.setdefault(name, value) != value:
             findings.append(
-                ForeignFile("warn", name, f"stands twice in {PATH}; the first, {seen[name]}, is what NCCL takes")
+                ForeignFile("warn", name, f"stands twice in {PATH}; the first, {values[name]}, is what NCCL takes")
             )
     return findings
 
 
 def enroot_mounts(paths: t.Sequence[str]) -> str:
-    """Lines of an fstab with which enroot shows files of the host in containers; one that is missing is skipped."""
+    """Return lines of an fstab with which enroot mounts files of the host in containers; missing files are skipped."""
     options = "x-create=file,bind,ro,nosuid,nodev,noexec,nofail,silent"
     return "".join(f"{path} {path} none {options}\n" for path in sorted(set(paths)))
 
 
 def dropin(copy: str) -> str:
-    """For the service of Azure's images that writes the file anew at every boot: our lines come back behind its own."""
+    """Return a drop-in for the service of Azure's images that rewrites the file at boot: it appends our lines again."""
     return "".join(
         [
             "[Service]\n",
@@ -149,7 +149,7 @@ def dropin(copy: str) -> str:
     )
 
 
-# What the module nccl_config does with its options.
+# The module: which files there shall be, and bringing them there.
 
 
 MOUNTS = "/etc/enroot/mounts.d/60-hpcai-nccl.fstab"
@@ -163,7 +163,7 @@ Text = t.Dict[str, t.Union[str, None]]
 
 
 class TopologyOptions(t.NamedTuple):
-    """The file that jobs shall use, empty if there is none, and what to write there, if it is ours."""
+    """The topology file that jobs shall use (an empty path if there is none), and its content if it is ours."""
 
     path: str
     content: str | None
@@ -171,11 +171,11 @@ class TopologyOptions(t.NamedTuple):
 
 
 def topology(path: str | None, profile: t.Mapping[str, t.Any]) -> TopologyOptions:
-    """Use the file that is there; make it where there is none or only an older one of ours."""
+    """Use somebody else's file as it is; make the file where there is none, or one of ours."""
     if not path:
         return TopologyOptions("", None, [])
-    place = Path(path)
-    if place.exists() and MARK not in place.read_text(encoding="utf-8", errors="replace"):
+    file = Path(path)
+    if file.exists() and MARK not in file.read_text(encoding="utf-8", errors="replace"):
         return TopologyOptions(path, None, [])
     try:
         return TopologyOptions(path, generate(profile), [])
@@ -184,68 +184,70 @@ def topology(path: str | None, profile: t.Mapping[str, t.Any]) -> TopologyOption
         return TopologyOptions("", None, [ForeignFile("warn", path, text)])
 
 
-def usable(variables: t.Mapping[str, t.Any], given: TopologyOptions) -> tuple[dict[str, str], list[ForeignFile]]:
-    """Leave out what is null, and files that are not there: NCCL would end for them."""
-    every = {**({"NCCL_TOPO_FILE": given.path} if given.path else {}), **variables}
-    wanted = {name: str(value) for name, value in every.items() if value is not None}
+def usable(variables: t.Mapping[str, t.Any], topology: TopologyOptions) -> tuple[dict[str, str], list[ForeignFile]]:
+    """Leave out variables that are null, and files that do not exist, for which NCCL would end."""
+    every = {**({"NCCL_TOPO_FILE": topology.path} if topology.path else {}), **variables}
+    usable = {name: str(value) for name, value in every.items() if value is not None}
     findings = []
     for name in FILES:
-        path = wanted.get(name, "")
-        if path and path != given.path and not Path(path).is_file():
+        path = usable.get(name, "")
+        if path and path != topology.path and not Path(path).is_file():
             findings.append(
-                ForeignFile("warn", name, f"{wanted.pop(name)} is not on this host; the variable is left out")
+                ForeignFile("warn", name, f"{usable.pop(name)} is not on this host; the variable is left out")
             )
-    return wanted, findings
+    return usable, findings
 
 
-def same_file(one: str, other: str) -> bool:
-    """Azure's nccl.conf names a link to the file that the profile names."""
-    return os.path.realpath(one) == os.path.realpath(other)
+def same_file(path: str, other: str) -> bool:
+    """Compare by the real path: Azure's nccl.conf names a link to the file that the profile names."""
+    return os.path.realpath(path) == os.path.realpath(other)
 
 
 def wanted_files(
-    params: t.Mapping[str, t.Any], given: TopologyOptions, text: str | None, ours: t.Mapping[str, str]
+    params: t.Mapping[str, t.Any], topology: TopologyOptions, text: str | None, ours: t.Mapping[str, str]
 ) -> Text:
-    """Return the files that are wholly ours."""
-    found = effective(text or "")
-    shown = [path for path in (given.path, *(found.get(name) for name in FILES)) if path]
-    shown += [PATH] if text else []
-    mounts = _HEAD + enroot_mounts(shown) if params["containers"] and params["state"] == "present" and shown else None
+    """Return the content of each file that is wholly ours, None where it shall not exist."""
+    values = effective(text or "")
+    mounted = [path for path in (topology.path, *(values.get(name) for name in FILES)) if path]
+    mounted += [PATH] if text else []
+    mounts = (
+        _HEAD + enroot_mounts(mounted) if params["containers"] and params["state"] == "present" and mounted else None
+    )
     again = bool(ours) and unit_exists(IMAGE_UNIT)
     files: Text = {
         MOUNTS: mounts,
         COPY: block(ours) if again else None,
         DROPIN: _HEAD + dropin(COPY) if again else None,
     }
-    return {**files, **({given.path: given.content} if given.content else {})}
+    return {**files, **({topology.path: topology.content} if topology.content else {})}
 
 
 def perform(module: FileModule, params: t.Mapping[str, t.Any]) -> Json:
     """Return the result of the module."""
     present = params["state"] == "present"
     record = owned.load(params["record"])
-    given = topology(params["topology_file"] if present else None, params["machine"])
-    variables, findings = usable(params["variables"] if present else {}, given)
-    place = Path(PATH)
-    content = place.read_bytes() if place.is_file() else None
+    chosen = topology(params["topology_file"] if present else None, params["machine"])
+    variables, findings = usable(params["variables"] if present else {}, chosen)
+    file = Path(PATH)
+    content = file.read_bytes() if file.is_file() else None
     before = None if content is None else decode(content)
     after, ours, remarks = merge(before, variables, same_file)
-    if after != before and place.is_symlink():
+    if after != before and file.is_symlink():
         remarks, after, ours = [*remarks, _LINK], before, {}
-    files = wanted_files(params, given, after, ours)
+    files = wanted_files(params, chosen, after, ours)
     gone: Text = {path: None for path in record.get("files", []) if path not in files}
-    changes, others = owned.plan({**files, **gone})
+    changes, foreign = owned.plan({**files, **gone})
     if after != before:
         changes.append(FileChange(PATH, content, after))
-    record["files"] = [given.path] if given.content else []
+    record["files"] = [chosen.path] if chosen.content else []
     if not module.check_mode:
         _apply(module, changes, record, params["record"])
-    every = given.findings + findings + (remarks if present else []) + others
+    every = chosen.findings + findings + (remarks if present else []) + foreign
     return {
         "changed": bool(changes),
         "findings": owned.told(every),
-        "files": [one.path for one in changes],
-        "topology_file": given.path or None,
+        "files": [change.path for change in changes],
+        "topology_file": chosen.path or None,
         "variables": effective(after or ""),
         "diff": owned.differences(changes),
     }
@@ -254,9 +256,9 @@ def perform(module: FileModule, params: t.Mapping[str, t.Any]) -> Json:
 def _apply(module: FileModule, changes: t.Sequence[FileChange], record: Json, path: str) -> None:
     owned.note_directories(changes, record)
     owned.save(path, record)
-    place = Path(PATH)
-    mode = f"{place.stat().st_mode & 0o777:04o}" if place.exists() else "0644"
+    file = Path(PATH)
+    mode = f"{file.stat().st_mode & 0o777:04o}" if file.exists() else "0644"
     owned.apply(module, changes, record, {PATH: mode})
-    if any(one.path == DROPIN for one in changes):
+    if any(change.path == DROPIN for change in changes):
         run(["systemctl", "daemon-reload"], 120)
     owned.save(path, record)

@@ -19,7 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tes
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 
-# What a log tells beside the table of nccl-tests: the network that NCCL used, ranks with wrong values.
+# What a log has beside the table of nccl-tests: the network that NCCL used, ranks with wrong values.
 
 
 _LONGEST = 4096
@@ -31,13 +31,13 @@ _DEVICES = re.compile(r"NET/IB ?: Using (.*)")
 _DEVICE = re.compile(r"\[\d+\]([^\s:]+:\d+)/(IB|RoCE)")
 _INTERFACES = re.compile(r"NET/Socket ?: Using (.*)")
 _INTERFACE = re.compile(r"\[\d+\]([^\s:]+):")
-# Debug builds of nccl-tests tell which rank got wrong values.
+# Debug builds of nccl-tests print which rank got wrong values.
 _WRONG = re.compile(r"\brank=(\d+) #wrong=(\d+)")
 SOCKET, ROCE = "Socket", "RoCE"
 
 
 class Network:
-    """What one log says, line by line."""
+    """What the lines of one log say about the network and wrong values."""
 
     def __init__(self) -> None:
         self.used: dict[str, set[str]] = {}
@@ -49,7 +49,7 @@ class Network:
         self.busy = ""
 
     def read(self, log: t.TextIO) -> Network:
-        """Look at a whole log; a line without end is looked at in pieces."""
+        """Read a whole log; a line that is longer than the buffer is read in pieces."""
         for line in iter(lambda: log.readline(_LONGEST), ""):
             if "NET" in line or "network" in line:
                 self._network(line)
@@ -67,16 +67,16 @@ class Network:
     def _network(self, line: str) -> None:
         if "NCCL INFO" not in line:
             return
-        found = _HOST.search(line)
-        host = found.group(1) if found else ""
+        match = _HOST.search(line)
+        host = match.group(1) if match else ""
         channel = _CHANNEL.search(line)
         if channel:
             self._use(channel.group(1), host)
             self.direct["/GDRDMA" in channel.group(2)] += 1
             return
-        used = _USED.search(line)
-        if used:
-            self._use(used.group(1) or used.group(2), host)
+        network = _USED.search(line)
+        if network:
+            self._use(network.group(1) or network.group(2), host)
             return
         devices, interfaces = _DEVICES.search(line), _INTERFACES.search(line)
         if devices:
@@ -103,7 +103,7 @@ class Network:
         return ", ".join(names) or None
 
     def facts(self) -> dict[str, t.Any]:
-        """Return what goes into a record."""
+        """Return the entries for a record's context."""
         counts = {host: len(names) for host, names in sorted(self.devices.items())}
         channels = sum(self.direct.values())
         return {
@@ -115,11 +115,11 @@ class Network:
         }
 
     def hosts(self, name: str) -> list[str]:
-        """Return the hosts that said they use a network."""
+        """Return the hosts whose log lines name this network."""
         return sorted(host for host in self.used.get(name, ()) if host)
 
 
-# nccl_tests: why a run is no proof, although the program may have said OK and ended with 0. Pure, private.
+# Why a run is no proof, although the program may have printed OK and ended with 0.
 
 
 # Of the rounded columns busbw and algbw only large numbers give a ratio that tells ranks apart.
@@ -128,7 +128,7 @@ _ALIGNMENT = 16  # bytes: nccl-tests rounds what every rank gets
 
 
 class TrustFinding(t.NamedTuple):
-    """Why there is no pass; ``judged`` findings leave the numbers standing, the others are no measurement."""
+    """Why there is no pass. With ``judged`` the numbers are kept and compared, else nothing counts as measured."""
 
     verdict: str
     blame: str
@@ -171,9 +171,9 @@ def culprits(measured: MeasuredCollective) -> list[tuple[int, NcclTestsDevice | 
 
 
 def distrust(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
-    """Return the first reason not to believe a run; wrong values come first, whatever else went wrong."""
+    """Return the first reason not to trust a run; wrong values come before all others."""
     steps = (_values, _busy, _alone, _failure, _table, _ranks, _complete, _status, _validated, _factor, _network)
-    return next((found for step in steps for found in [step(measured, request, collective)] if found), None)
+    return next((finding for step in steps for finding in [step(measured, request, collective)] if finding), None)
 
 
 def _error(reason: str) -> TrustFinding:
@@ -203,7 +203,7 @@ def _busy(measured: MeasuredCollective, request: NcclTestsRequest, collective: s
 
 
 def _alone(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
-    """Looked for before failures: that N processes share one GPU is none of the GPU's."""
+    """Find ranks that measured alone. This comes before failures: N processes on one GPU are no fault of the GPU."""
     runs = measured.log.runs
     if request.launch.ranks == 1 or not runs:
         return None
@@ -218,12 +218,14 @@ def _alone(measured: MeasuredCollective, request: NcclTestsRequest, collective: 
 
 
 def _failure(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
-    """A broken GPU or network is a finding; whatever else stopped the program says nothing about the nodes."""
+    """Blame the GPU or the network where the log names it; any other end of the program says nothing about nodes."""
     cause, rows = measured.log.cause, sum(len(run.rows) for run in measured.log.runs)
     late = measured.problem if measured.rc is None else ""
     if not cause and not late:
         return None
-    reason = "; ".join(part for part in (cause and cause.text, late, rows and f"{rows} sizes were measured") if part)
+    reason = "; ".join(
+        phrase for phrase in (cause and cause.text, late, rows and f"{rows} sizes were measured") if phrase
+    )
     if cause and cause.kind in ("hardware", "fabric"):
         return TrustFinding("fail", cause.kind, reason)
     return _error(reason)
@@ -232,18 +234,18 @@ def _failure(measured: MeasuredCollective, request: NcclTestsRequest, collective
 def _table(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
     if not measured.log.runs or not any(run.rows for run in measured.log.runs):
         return _error(f"no result table was printed, {measured.problem or 'although the exit status is 0'}")
-    other = sorted({run.collective for run in measured.log.runs if run.collective} - {collective})
-    return _error(f"{collective} was asked for, the program measured {', '.join(other)}") if other else None
+    others = sorted({run.collective for run in measured.log.runs if run.collective} - {collective})
+    return _error(f"{collective} was asked for, the program measured {', '.join(others)}") if others else None
 
 
 def _ranks(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
-    runs, wanted = measured.log.runs, request.gpus
+    runs, expected = measured.log.runs, request.gpus
     if len(runs) > 1:
         return _error(f"{len(runs)} tables were printed instead of one")
     if runs[0].ranks is None:
         return _error("the log does not list the ranks, so nobody knows how many took part")
-    if runs[0].ranks != wanted:
-        return _error(f"{wanted} ranks were asked for, {runs[0].ranks} took part")
+    if runs[0].ranks != expected:
+        return _error(f"{expected} ranks were asked for, {runs[0].ranks} took part")
     if runs[0].nodes is None:
         return _error("the log does not list the devices of the ranks, so nobody knows on which nodes they ran")
     if runs[0].nodes != request.launch.nodes:
@@ -254,13 +256,15 @@ def _ranks(measured: MeasuredCollective, request: NcclTestsRequest, collective: 
 
 def _complete(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
     run, sizes = measured.log.runs[0], request.sizes
-    seen = max((row.size for row in run.rows), default=0)
+    largest = max((row.size for row in run.rows), default=0)
     notes = f" ({'; '.join(run.notes)})" if run.notes else ""
     if not run.complete:
-        how = f", {measured.problem}" if measured.problem else ""
-        return _error(f"the table ends after {len(run.rows)} of {len(sizes)} sizes without its footer{notes}{how}")
-    if len(run.rows) < len(sizes) or seen < sizes[-1] - _ALIGNMENT * request.gpus:
-        return _error(f"{len(run.rows)} of {len(sizes)} sizes, the largest {seen} bytes instead of {sizes[-1]}{notes}")
+        problem = f", {measured.problem}" if measured.problem else ""
+        return _error(f"the table ends after {len(run.rows)} of {len(sizes)} sizes without its footer{notes}{problem}")
+    if len(run.rows) < len(sizes) or largest < sizes[-1] - _ALIGNMENT * request.gpus:
+        return _error(
+            f"{len(run.rows)} of {len(sizes)} sizes, the largest {largest} bytes instead of {sizes[-1]}{notes}"
+        )
     return None
 
 
@@ -278,37 +282,37 @@ def _validated(measured: MeasuredCollective, request: NcclTestsRequest, collecti
 
 
 def _factor(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
-    """The table itself tells how many ranks it is about."""
+    """Compare busbw with algbw: their ratio follows from the number of ranks that took part."""
     run = measured.log.runs[0]
     ranks = request.gpus // groups(run)
-    wanted = bus_factor(collective, ranks)
+    factor = bus_factor(collective, ranks)
     for row in run.rows:
         timing = row.out_of_place or row.in_place
         if not timing or timing.algbw is None or timing.busbw is None or timing.algbw < _CLEAR:
             continue
         # Both columns are rounded to two decimals, or to fewer when they are long.
-        slack = 0.01 * (1 + wanted) / timing.algbw + 0.002
-        if abs(timing.busbw / timing.algbw - wanted) > slack:
-            found = timing.busbw / timing.algbw
-            return _error(f"busbw is {found:.3f} x algbw at {row.size} bytes; {ranks} ranks give {wanted:.3f}")
+        slack = 0.01 * (1 + factor) / timing.algbw + 0.002
+        if abs(timing.busbw / timing.algbw - factor) > slack:
+            ratio = timing.busbw / timing.algbw
+            return _error(f"busbw is {ratio:.3f} x algbw at {row.size} bytes; {ranks} ranks give {factor:.3f}")
     return None
 
 
 def _network(measured: MeasuredCollective, request: NcclTestsRequest, collective: str) -> TrustFinding | None:
-    """A fallback to Ethernet works, only some sixty times slower."""
+    """Find a fallback to Ethernet, which works but is some sixty times slower."""
     network = measured.network
     if request.launch.nodes < 2 or not request.infiniband or network.kind == "InfiniBand":
         return None
     if network.kind not in (SOCKET, ROCE):
-        said = f"only says {network.kind}" if network.kind else "does not say it (debug must be INFO)"
-        return _error(f"nobody knows whether NCCL used InfiniBand: the log {said}")
+        log_says = f"only says {network.kind}" if network.kind else "does not say it (debug must be INFO)"
+        return _error(f"nobody knows whether NCCL used InfiniBand: the log {log_says}")
     hosts = ", ".join(network.hosts(SOCKET)) if network.kind == SOCKET else ""
-    where = f" on {hosts}" if hosts else ""
+    on_hosts = f" on {hosts}" if hosts else ""
     through = f" through {', '.join(sorted(network.interfaces))}" if network.interfaces else ""
-    return TrustFinding("fail", "fabric", f"NCCL used {network.kind}{through}{where} instead of InfiniBand", True)
+    return TrustFinding("fail", "fabric", f"NCCL used {network.kind}{through}{on_hosts} instead of InfiniBand", True)
 
 
-# nccl_tests: from what was measured to facts and check records. Pure, private.
+# From measurements to facts and check records.
 
 
 _ROUNDING = 16  # bytes per rank that nccl-tests may take off a size
@@ -334,29 +338,29 @@ def _timing(timing: Timing | None) -> Json:
 def summary(measured: MeasuredCollective, collective: str) -> Json:
     """Return one run without its rows and ranks."""
     runs = measured.log.runs
-    found: Json = {"collective": collective, "tables": len(runs), "rc": measured.rc}
+    facts: Json = {"collective": collective, "tables": len(runs), "rc": measured.rc}
     run = runs[0] if runs else None
     names = ("program", "version", "nccl_version", "layout", "ranks", "nodes", "complete", "ok", "correct", "validated")
     more = ("out_of_bounds", "average_busbw", "peak_busbw", "notes")
-    found.update({name: getattr(run, name, None) for name in (*names, *more)})
+    facts.update({name: getattr(run, name, None) for name in (*names, *more)})
     cause = measured.log.cause
-    return {**found, "cause": cause and cause.text, **measured.network.facts()}
+    return {**facts, "cause": cause and cause.text, **measured.network.facts()}
 
 
 def metrics(run: NcclTestsRun, request: NcclTestsRequest, collective: str) -> list[Json]:
-    """Return what is judged; the mean over all sizes has a name and a unit of its own, so that no limit meets it."""
-    found = []
+    """Return the metrics; the mean over all sizes has a name and a unit of its own, so that no limit applies to it."""
+    measured = []
     for size in dict.fromkeys(row.size for row in run.rows if row.size):
         nominal = next((s for s in request.sizes if 0 <= s - size < _ROUNDING * request.gpus), size)
         for name, column in (("busbw", "out_of_place"), ("busbw_in_place", "in_place")):
             values = [getattr(row, column) for row in run.rows if row.size == size]
             speeds = [timing.busbw for timing in values if timing and timing.busbw is not None]
             if speeds:
-                found.append(metric(name, min(speeds), UNITS[name], collective=collective, size=nominal))
+                measured.append(metric(name, min(speeds), UNITS[name], collective=collective, size=nominal))
     wrong = max(run.out_of_bounds or 0, wrong_rows(run)) if run.validated else None
     facts = {"busbw_peak": run.peak_busbw, "sweep_mean": run.average_busbw, "wrong": wrong, "ranks": run.ranks}
-    found += [metric(name, value, UNITS[name], collective=collective) for name, value in facts.items()]
-    return found
+    measured += [metric(name, value, UNITS[name], collective=collective) for name, value in facts.items()]
+    return measured
 
 
 def check(
@@ -368,7 +372,7 @@ def check(
     more = {**common, "samples": table(runs, collective), "scope": _scope(request, measured)}
     if finding and not finding.judged:
         return record(CHECK, verdict=finding.verdict, blame=finding.blame, reason=finding.reason, **more)
-    # A part of the ranks is not what a profile speaks of.
+    # A profile's limits are for all ranks together, not for groups of them.
     limits = [*([] if groups(runs[0]) > 1 else expect), *([_exact(collective)] if request.check else [])]
     judged = judge(CHECK, metrics(runs[0], request, collective), limits, nodes=request.launch.nodes)
     if finding:
@@ -379,7 +383,7 @@ def check(
 
 
 def _verdict(judged: t.Sequence[Json], request: NcclTestsRequest) -> tuple[str, str]:
-    """Speed without right values is no pass, and neither are right values at a speed nobody compared with anything."""
+    """Return the verdict; a pass needs values that were checked and at least one bandwidth that was compared."""
     verdict = overall(judged)
     if verdict == "pass" and not request.check:
         return "unjudged", "results were not checked for wrong values"
@@ -394,17 +398,17 @@ def result(
     expect: t.Sequence[Json],
     about: t.Mapping[str, Json],
 ) -> Json:
-    """Return what the module returns; ``about`` is what each record says of itself (time, node, context)."""
-    runs = {name: one.log.runs for name, one in measured.items()}
-    first = next((run for found in runs.values() for run in found), None)
+    """Return the module's result; ``about`` has the time, node and context of each record."""
+    runs = {name: measurement.log.runs for name, measurement in measured.items()}
+    first = next((run for tables in runs.values() for run in tables), None)
     devices = first.devices if first else []
     return {
-        "checks": [check(one, request, name, expect, about[name]) for name, one in measured.items()],
-        "runs": [summary(one, name) for name, one in measured.items()],
-        "rows": [row for name, found in runs.items() for row in table(found, name)],
-        "peak": {name: _of(found, "peak_busbw") for name, found in runs.items()},
-        "average": {name: _of(found, "average_busbw") for name, found in runs.items()},
-        "correct": {name: _of(found, "correct") for name, found in runs.items()},
+        "checks": [check(measurement, request, name, expect, about[name]) for name, measurement in measured.items()],
+        "runs": [summary(measurement, name) for name, measurement in measured.items()],
+        "rows": [row for name, tables in runs.items() for row in table(tables, name)],
+        "peak": {name: _of(tables, "peak_busbw") for name, tables in runs.items()},
+        "average": {name: _of(tables, "average_busbw") for name, tables in runs.items()},
+        "correct": {name: _of(tables, "correct") for name, tables in runs.items()},
         "ranks": [
             {name: getattr(device, name) for name in ("rank", "host", "device", "bus_id", "name")} for device in devices
         ],
@@ -413,7 +417,7 @@ def result(
 
 
 def _of(runs: t.Sequence[NcclTestsRun], name: str) -> t.Any:
-    """Of several tables none is the answer."""
+    """Return a value of the only table; of several tables none is the answer."""
     return getattr(runs[0], name) if len(runs) == 1 else None
 
 
@@ -422,7 +426,7 @@ def _hosts(runs: t.Sequence[NcclTestsRun]) -> list[str]:
 
 
 def _scope(request: NcclTestsRequest, measured: MeasuredCollective) -> Json:
-    """Several nodes are a group; of one node the GPUs that are known to be at fault."""
+    """Return the group of nodes, or the GPUs of the only node that are known to be at fault."""
     if request.launch.nodes > 1:
         return {"group": _hosts(measured.log.runs) or list(request.launch.hosts)}
     order = request.launch.environment.get("CUDA_VISIBLE_DEVICES", "").split(",")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""nccl_tests: run one collective after another and collect what came back. Private."""
+"""nccl_tests: run one collective after another and collect the results. Private."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TAIL = 2000
 
 
 def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Json:
-    """Measure and return what the module returns; raises ValueError for options that make no sense."""
+    """Measure and return the module's result; raises ValueError for options that make no sense."""
     try:
         request = nccl_command.read(params)
     except _find.NotFound as exc:
@@ -45,12 +45,12 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
         measured[collective], about[collective], argv = _one(request, collective, _log(folder, collective), params)
         commands[collective] = argv
     result = nccl_result.result(measured, request, watch.limits(params["expect"]), about)
-    result["checks"] = [watch.noted(one) for one in result["checks"]]
+    result["checks"] = [watch.noted(entry) for entry in result["checks"]]
     return {**result, "argv": commands, "environment": dict(request.launch.environment)}
 
 
 def _clear(folder: str, collectives: t.Sequence[str]) -> None:
-    """What an earlier run left must never be read as the result of this one."""
+    """Empty the logs, so that those of an earlier run are never read as results of this one."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         for collective in collectives:
@@ -89,21 +89,21 @@ def _one(
 
 
 def _about(params: t.Mapping[str, t.Any], request: NcclTestsRequest | None, collective: str) -> Json:
-    """Return what a record says of itself before anything ran."""
+    """Return the parts of a record that are known before anything ran."""
     context = {"tool": "nccl-tests", "version": None, "argv": [], "profile": params["profile"]}
     more = {"collective": collective, "launcher": params["launcher"]}
-    found: Json = {"time": time.time(), "run": params["run"], "context": {**context, **more}}
-    found["node"] = _node(params, request.launch) if request else params["name"]
-    return found
+    common: Json = {"time": time.time(), "run": params["run"], "context": {**context, **more}}
+    common["node"] = _node(params, request.launch) if request else params["name"]
+    return common
 
 
 def _node(params: t.Mapping[str, t.Any], launch: Launch) -> str | None:
-    """Several nodes are a group, not a node."""
+    """Return the node's name; several nodes are a group and have none."""
     if launch.nodes > 1:
         return None
-    here = launch.kind == "local" or (launch.kind == "mpirun" and not launch.hostfile and not launch.in_job)
-    own = socket.gethostname().partition(".")[0] if here else None
-    return params["name"] or (launch.hosts[0] if launch.hosts else own)
+    is_local = launch.kind == "local" or (launch.kind == "mpirun" and not launch.hostfile and not launch.in_job)
+    hostname = socket.gethostname().partition(".")[0] if is_local else None
+    return params["name"] or (launch.hosts[0] if launch.hosts else hostname)
 
 
 def _only_host(request: NcclTestsRequest, run: nccl_tests.NcclTestsRun | None) -> str | None:
@@ -112,7 +112,7 @@ def _only_host(request: NcclTestsRequest, run: nccl_tests.NcclTestsRun | None) -
 
 
 def _needless(request: NcclTestsRequest, params: t.Mapping[str, t.Any], check_mode: bool) -> str:
-    """Say why nothing is measured."""
+    """Return why nothing is measured; empty when it is."""
     if check_mode:
         return "check mode"
     if request.launch.nodes < params["min_nodes"]:
@@ -120,7 +120,7 @@ def _needless(request: NcclTestsRequest, params: t.Mapping[str, t.Any], check_mo
         return f"fewer than {params['min_nodes']} nodes are fit and idle{busy}"
     if request.gpus == 1:
         return "one rank has nobody to exchange anything with"
-    expected = any(one["check"] == nccl_command.CHECK for one in params["expect"])
+    expected = any(limit["check"] == nccl_command.CHECK for limit in params["expect"])
     if request.launch.kind == "local" and not expected and not _has_gpu():
         return "no GPU"
     return ""

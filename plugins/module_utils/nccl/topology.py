@@ -60,36 +60,37 @@ def groups(profile: Json, node: int) -> list[list[Device]]:
     ports = profile.get("infiniband") or {}
     domain = dict(zip(ports.get("devices", []), ports.get("pci_domains", [])))
     taken: set[str] = set()
-    found: list[list[Device]] = []
+    groups: list[list[Device]] = []
     for gpu in _needed(profile["topology"], "gpus", "topology"):
         nic = gpu.get("nic")
-        own = [(gpu["pci_domain"], _GPU)]
+        devices = [(gpu["pci_domain"], _GPU)]
         if nic and nic not in taken:
-            own.append((_needed(domain, nic, "infiniband.pci_domains"), _NIC))
+            devices.append((_needed(domain, nic, "infiniband.pci_domains"), _NIC))
             taken.add(nic)
-        found += [own] if gpu["numa_node"] == node else []
+        groups += [devices] if gpu["numa_node"] == node else []
     if profile["topology"]["bridge"] == "gpu":
-        return found
-    return [[device for own in found for device in own]] if found else []
+        return groups
+    return [[device for devices in groups for device in devices]] if groups else []
 
 
 def affinity(cpus: int, nodes: int, node: int) -> str:
     """Return the CPUs of a NUMA node as the kernel writes masks; Azure numbers them node after node."""
     each = cpus // nodes
-    words = -(-cpus // 32)
-    text = f"{((1 << each) - 1) << (node * each):0{words * 8}x}"
+    groups = -(-cpus // 32)
+    text = f"{((1 << each) - 1) << (node * each):0{groups * 8}x}"
     return ",".join(text[i : i + 8] for i in range(0, len(text), 8))
 
 
 def _devices(group: t.Sequence[Device], link: Json, bridge: str) -> list[str]:
-    rest = {f"link_{key}": _needed(link, key, "topology.link") for key in ("speed", "width")}
+    attributes = {f"link_{key}": _needed(link, key, "topology.link") for key in ("speed", "width")}
     pad = "      " if bridge else "    "
     lines = [
-        f"{pad}<pci {_attributes(busid=f'{domain}:00:00.0', **{'class': kind}, **rest)}/>" for domain, kind in group
+        f"{pad}<pci {_attributes(busid=f'{domain}:00:00.0', **{'class': kind}, **attributes)}/>"
+        for domain, kind in group
     ]
     if not bridge:
         return lines
-    return [f"    <pci {_attributes(busid=bridge, **{'class': _BRIDGE}, **rest)}>", *lines, "    </pci>"]
+    return [f"    <pci {_attributes(busid=bridge, **{'class': _BRIDGE}, **attributes)}>", *lines, "    </pci>"]
 
 
 def _attributes(**pairs: t.Any) -> str:

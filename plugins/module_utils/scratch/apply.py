@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Carry out a plan: look once more before anything is destroyed, run the steps, write the files, read again."""
+"""Carry out a plan: read again before anything is destroyed, run the steps, write the files, read the result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.read imp
     read_machine,
 )
 
-# What a plan of the NVMe scratch writes without a command: fstab, the marker, directories, zeroes.
+# Steps without a command: fstab, the marker, directories, zeroes.
 
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -52,13 +52,13 @@ class ApplyError(Exception):
         self.blame = blame
 
 
-def comment_out(place: MachineRoot, action: ScratchAction, planned: t.Sequence[FstabLine]) -> None:
-    """Comment the lines of an action out, if each still says what the plan saw."""
-    path = place.at(FSTAB)
+def comment_out(root: MachineRoot, action: ScratchAction, planned: t.Sequence[FstabLine]) -> None:
+    """Comment out the lines of an action, if each is still the line that the plan was made for."""
+    path = root.at(FSTAB)
     lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines(keepends=True)
-    saw = {line.number: line.text for line in planned}
+    planned_text = {line.number: line.text for line in planned}
     for number in action.lines:
-        if number > len(lines) or _read(lines[number - 1]) != saw.get(number):
+        if number > len(lines) or _read(lines[number - 1]) != planned_text.get(number):
             raise ApplyError(f"line {number} of {FSTAB} is not what it was a moment ago; run again", "infra")
         lines[number - 1] = f"{action.text}{lines[number - 1]}"
     about = path.stat()
@@ -67,44 +67,44 @@ def comment_out(place: MachineRoot, action: ScratchAction, planned: t.Sequence[F
 
 
 def _read(line: str) -> str:
-    """Return a line as the plan has it."""
+    """Return a line in the form that a plan has it: decoded, without its end."""
     plain = line.encode("utf-8", "surrogateescape").decode(errors="replace").splitlines()
     return plain[0] if plain else ""
 
 
-def mark(place: MachineRoot, uuid: str) -> None:
-    """Leave a note of what is being built that a power cut cannot take away."""
-    path = place.at(MARKER)
+def mark(root: MachineRoot, uuid: str) -> None:
+    """Write the marker of the array that is being built, so that it survives a power cut."""
+    path = root.at(MARKER)
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     replace_owned(path, f"{json.dumps({'building': uuid})}\n".encode(), "root", 0o600)
-    _sync_folder(place)
+    _sync_folder(root)
 
 
-def unmark(place: MachineRoot) -> None:
-    place.at(MARKER).unlink(missing_ok=True)
-    _sync_folder(place)
+def unmark(root: MachineRoot) -> None:
+    root.at(MARKER).unlink(missing_ok=True)
+    _sync_folder(root)
 
 
-def have_directory(place: MachineRoot, action: ScratchAction) -> None:
-    """Have a directory with its owner and mode; missing ones above it are root's. No symbolic link is followed.
+def have_directory(root: MachineRoot, action: ScratchAction) -> None:
+    """Make a directory with its owner and mode; missing ones above it are root's. No symbolic link is followed.
 
     Everybody may write into scratch, so a link there could lead anywhere.
     """
-    parts = [part for part in action.path.split("/") if part]
+    names = [name for name in action.path.split("/") if name]
     with contextlib.ExitStack() as opened:
-        folder = _open(opened, str(place.root), None, action.path)
-        for number, part in enumerate(parts, 1):
+        folder = _open(opened, str(root.root), None, action.path)
+        for number, name in enumerate(names, 1):
             with contextlib.suppress(FileExistsError):
-                os.mkdir(part, 0o700 if number == len(parts) else 0o755, dir_fd=folder)
-            folder = _open(opened, part, folder, action.path)
+                os.mkdir(name, 0o700 if number == len(names) else 0o755, dir_fd=folder)
+            folder = _open(opened, name, folder, action.path)
         if os.geteuid() == 0:
             os.fchown(folder, pwd.getpwnam(action.owner).pw_uid, grp.getgrnam(action.group).gr_gid)
         os.fchmod(folder, int(action.mode, 8))
 
 
-def zero(place: MachineRoot, path: str, size: int) -> None:
-    """Make a disk blank that was told to be wiped. The exclusive open fails on a disk that anything uses."""
-    handle = os.open(place.at(path), os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
+def zero(root: MachineRoot, path: str, size: int) -> None:
+    """Zero the regions of a disk that a blank one has zero. The exclusive open fails on a disk that anything uses."""
+    handle = os.open(root.at(path), os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
     try:
         for offset, length in spots(size):
             os.pwrite(handle, bytes(length), offset)
@@ -122,99 +122,108 @@ def _open(opened: contextlib.ExitStack, name: str, above: int | None, path: str)
     return handle
 
 
-def _sync_folder(place: MachineRoot) -> None:
-    handle = os.open(place.at(MARKER).parent, _FOLDER)
+def _sync_folder(root: MachineRoot) -> None:
+    handle = os.open(root.at(MARKER).parent, _FOLDER)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
 
 
-# The last look before something is destroyed: is every disk still what the plan saw?
+# The last check before something is destroyed: is every disk still what it was when the plan was made?
 
 
 Read = t.Callable[[], ScratchMachine]
 Canonical = t.Callable[[str], str]
 
 
-def check(action: ScratchAction, plan: ScratchPlan, saw: ScratchMachine, read: Read, canonical: Canonical) -> None:
-    """Raise `ApplyError` where an action would meet something else than the plan did."""
+def check(action: ScratchAction, plan: ScratchPlan, planned: ScratchMachine, read: Read, canonical: Canonical) -> None:
+    """Raise `ApplyError` where the machine differs from the one that the action was planned for."""
     if action.kind in ("wipe", "create"):
-        now = read()
+        current = read()
         for disk_id in action.disks:
-            _check_disk(action.kind, _only(saw.disks, disk_id), _only(now.disks, disk_id))
+            _check_disk(action.kind, _only(planned.disks, disk_id), _only(current.disks, disk_id))
     elif action.kind == "mkfs":
-        _check_array(action, plan, saw, read(), canonical(action.device))
+        _check_array(action, plan, planned, read(), canonical(action.device))
     elif action.kind == "mount":
         _check_mounted(action, plan, read(), canonical(action.device))
     elif action.kind == "stop":
-        _check_stopped(action.device, saw, read())
+        _check_stopped(action.device, planned, read())
     elif action.kind == "umount":
-        _check_unmounted(action.path, saw, read())
+        _check_unmounted(action.path, planned, read())
 
 
 def _only(disks: t.Sequence[ScratchDisk], disk_id: str) -> ScratchDisk:
-    found = [disk for disk in disks if disk.id == disk_id]
-    if len(found) != 1:
-        raise ApplyError(f"disk {disk_id} is there {len(found)} times now; nothing was written to it", "infra")
-    return found[0]
+    matches = [disk for disk in disks if disk.id == disk_id]
+    if len(matches) != 1:
+        raise ApplyError(f"disk {disk_id} is there {len(matches)} times now; nothing was written to it", "infra")
+    return matches[0]
 
 
-def _check_disk(kind: str, saw: ScratchDisk, now: ScratchDisk) -> None:
-    same = (saw.path, saw.size, saw.model) == (now.path, now.size, now.model)
-    used = [*now.holders, *now.mounts, *now.swaps, *(["an exclusive open"] if now.busy else [])]
-    about = f"disk {now.path} ({now.id})"
-    if now.error or not same:
-        raise ApplyError(f"{about} changed while it was being planned for: {now.error or saw.path}; run again", "infra")
-    if used:
-        raise ApplyError(f"{about} came into use ({', '.join(used)}); nothing was written to it, run again", "infra")
+def _check_disk(kind: str, planned: ScratchDisk, current: ScratchDisk) -> None:
+    same = (planned.path, planned.size, planned.model) == (current.path, current.size, current.model)
+    uses = [*current.holders, *current.mounts, *current.swaps, *(["an exclusive open"] if current.busy else [])]
+    about = f"disk {current.path} ({current.id})"
+    if current.error or not same:
+        raise ApplyError(
+            f"{about} changed while it was being planned for: {current.error or planned.path}; run again", "infra"
+        )
+    if uses:
+        raise ApplyError(f"{about} came into use ({', '.join(uses)}); nothing was written to it, run again", "infra")
     # What is to be wiped must be what was consented to; what gets an array must be blank by now.
-    if kind == "wipe" and (now.signatures, now.partitions) != (saw.signatures, saw.partitions):
+    if kind == "wipe" and (current.signatures, current.partitions) != (planned.signatures, planned.partitions):
         raise ApplyError(
             f"{about} holds something else than a moment ago; nothing was written to it, run again", "infra"
         )
-    if kind == "create" and not (now.blank and not now.signatures and not now.partitions):
-        found = ", ".join(sign.type for sign in now.signatures) or "data without a signature"
-        raise ApplyError(f"{about} is not blank: {found}; nothing was written to it, run again", "infra")
+    if kind == "create" and not (current.blank and not current.signatures and not current.partitions):
+        content = ", ".join(sign.type for sign in current.signatures) or "data without a signature"
+        raise ApplyError(f"{about} is not blank: {content}; nothing was written to it, run again", "infra")
 
 
 def _check_array(
-    action: ScratchAction, plan: ScratchPlan, saw: ScratchMachine, now: ScratchMachine, device: str
+    action: ScratchAction, plan: ScratchPlan, planned: ScratchMachine, current: ScratchMachine, device: str
 ) -> None:
-    found = [array for array in now.arrays if array.uuid == plan.array]
-    if len(found) != 1:
-        raise ApplyError(f"array {plan.array} is there {len(found)} times; no filesystem was made", "infra")
-    array = found[0]
+    matches = [array for array in current.arrays if array.uuid == plan.array]
+    if len(matches) != 1:
+        raise ApplyError(f"array {plan.array} is there {len(matches)} times; no filesystem was made", "infra")
+    array = matches[0]
     # The name below /dev/md is a link, which another array may have had before ours.
     if device != array.device:
         text = f"{action.device} is {device}, and the array of scratch is {array.device}"
         raise ApplyError(f"{text}; no filesystem was made. Find out what has that name: ls -l /dev/md", "infra")
-    known = {(sign.type, sign.uuid) for one in saw.arrays if one.uuid == array.uuid for sign in one.content}
-    strange = [sign.type for sign in array.content if (sign.type, sign.uuid) not in known]
+    known_content = {
+        (sign.type, sign.uuid)
+        for planned_array in planned.arrays
+        if planned_array.uuid == array.uuid
+        for sign in planned_array.content
+    }
+    foreign = [sign.type for sign in array.content if (sign.type, sign.uuid) not in known_content]
     # What is on an array that was cut off in the making is ours; the plan could not see it before the array ran.
-    if strange and saw.building != array.uuid:
-        raise ApplyError(f"{array.device} already holds {', '.join(strange)}; no filesystem was made", "infra")
-    if array.holders or any(mount.device == array.device for mount in now.mounts):
+    if foreign and planned.building != array.uuid:
+        raise ApplyError(f"{array.device} already holds {', '.join(foreign)}; no filesystem was made", "infra")
+    if array.holders or any(mount.device == array.device for mount in current.mounts):
         raise ApplyError(f"{array.device} came into use; no filesystem was made", "infra")
 
 
-def _check_mounted(action: ScratchAction, plan: ScratchPlan, now: ScratchMachine, device: str) -> None:
-    """Mounting replays a journal, which writes."""
-    others = [array for array in now.arrays if array.device == device and array.uuid != plan.array]
-    if others:
-        text = f"{action.device} is {device}, an array of somebody else ({others[0].uuid or 'without UUID'})"
+def _check_mounted(action: ScratchAction, plan: ScratchPlan, current: ScratchMachine, device: str) -> None:
+    """Refuse to mount another array under our name: mounting replays a journal, which writes."""
+    foreign = [array for array in current.arrays if array.device == device and array.uuid != plan.array]
+    if foreign:
+        text = f"{action.device} is {device}, an array of somebody else ({foreign[0].uuid or 'without UUID'})"
         raise ApplyError(f"{text}; it was not mounted. Find out what has that name: ls -l /dev/md", "infra")
 
 
-def _check_stopped(device: str, saw: ScratchMachine, now: ScratchMachine) -> None:
-    then, found = ([array.uuid for array in machine.arrays if array.device == device] for machine in (saw, now))
-    if found != then:
+def _check_stopped(device: str, planned: ScratchMachine, current: ScratchMachine) -> None:
+    uuids_planned, uuids_now = (
+        [array.uuid for array in machine.arrays if array.device == device] for machine in (planned, current)
+    )
+    if uuids_now != uuids_planned:
         raise ApplyError(f"{device} is another array than a moment ago; it was not stopped, run again", "infra")
 
 
-def _check_unmounted(path: str, saw: ScratchMachine, now: ScratchMachine) -> None:
-    shown = visible(now, path)
-    if shown is None or _place(shown) not in [_place(mount) for mount in saw.mounts]:
+def _check_unmounted(path: str, planned: ScratchMachine, current: ScratchMachine) -> None:
+    shown = visible(current, path)
+    if shown is None or _place(shown) not in [_place(mount) for mount in planned.mounts]:
         raise ApplyError(f"{path} shows something else than a moment ago; it was not unmounted, run again", "infra")
 
 
@@ -222,7 +231,7 @@ def _place(mount: ScratchMount) -> tuple[str, str, str]:
     return mount.target, mount.number, mount.root
 
 
-# Carry out the steps of a plan for the NVMe scratch, in order, up to the first that fails.
+# Carry out the steps of a plan in order, up to the first that fails.
 
 
 # Replaying the log of a large filesystem takes a while, and so does making one.
@@ -238,90 +247,88 @@ class MountError(ApplyError):
 class Executor:
     """Executes plans on one machine; ``commands`` is what was run or written, in order."""
 
-    def __init__(
-        self, place: MachineRoot, read: t.Callable[[], ScratchMachine], settle: float = _STEP_PATIENCE
-    ) -> None:
-        self.place, self.read, self.patience = place, read, settle
+    def __init__(self, root: MachineRoot, read: t.Callable[[], ScratchMachine], settle: float = _STEP_PATIENCE) -> None:
+        self.root, self.read, self.patience = root, read, settle
         self.commands: list[list[str]] = []
 
-    def execute(self, plan: ScratchPlan, saw: ScratchMachine) -> None:
-        """Do everything that a plan lists. Raises `ApplyError` at the first step that fails; the rest is left."""
-        missing = sorted({a.argv[0] for a in plan.actions if a.argv and not self.place.tool(a.argv[0])})
-        if missing:
-            text = f"{', '.join(missing)} cannot be found in {self.place.search}; install it, nothing was done"
+    def execute(self, plan: ScratchPlan, planned: ScratchMachine) -> None:
+        """Carry out the actions of a plan. Raises `ApplyError` at the first step that fails; the rest is left."""
+        missing_tools = sorted({a.argv[0] for a in plan.actions if a.argv and not self.root.tool(a.argv[0])})
+        if missing_tools:
+            text = f"{', '.join(missing_tools)} cannot be found in {self.root.search}; install it, nothing was done"
             raise ApplyError(text, "software")
         for action in plan.actions:
-            check(action, plan, saw, self.read, self.place.canonical)
-            self.commands.append(told(action))
+            check(action, plan, planned, self.read, self.root.canonical)
+            self.commands.append(describe_action(action))
             try:
-                self._step(action, saw)
+                self._step(action, planned)
             except (OSError, KeyError) as exc:  # KeyError: an account that was there when the machine was read
-                raise ApplyError(f"{' '.join(told(action))} failed: {exc}", "infra") from exc
+                raise ApplyError(f"{' '.join(describe_action(action))} failed: {exc}", "infra") from exc
 
     def settle(self) -> None:
         """Let udev finish, which assembles arrays of its own accord as their disks appear."""
-        if self.place.tool("udevadm"):
-            self.place.run(["udevadm", "settle", f"--timeout={self.patience:.0f}"], self.patience + 10)
+        if self.root.tool("udevadm"):
+            self.root.run(["udevadm", "settle", f"--timeout={self.patience:.0f}"], self.patience + 10)
 
-    def _step(self, action: ScratchAction, saw: ScratchMachine) -> None:
+    def _step(self, action: ScratchAction, planned: ScratchMachine) -> None:
         if action.argv:
             self._command(action)
         if action.kind == "wipe":
-            size = next(disk.size for disk in saw.disks if disk.path == action.device)
-            zero(self.place, action.device, size)
+            size = next(disk.size for disk in planned.disks if disk.path == action.device)
+            zero(self.root, action.device, size)
             # Otherwise the kernel keeps partitions that are no more; without any there is nothing that could fail.
-            self.place.run(["blockdev", "--rereadpt", action.device])
+            self.root.run(["blockdev", "--rereadpt", action.device])
         elif action.kind == "fstab":
-            comment_out(self.place, action, saw.fstab)
+            comment_out(self.root, action, planned.fstab)
             self._forget_mount_unit()
         elif action.kind == "mark":
-            mark(self.place, action.uuid)
+            mark(self.root, action.uuid)
         elif action.kind == "unmark":
-            unmark(self.place)
+            unmark(self.root)
         elif action.kind == "directory":
-            have_directory(self.place, action)
+            have_directory(self.root, action)
         if action.kind in _SETTLE:
             self.settle()
         if action.kind in ("create", "assemble"):
             self._await(action.device)
 
     def _command(self, action: ScratchAction) -> None:
-        done = self.place.run(action.argv, _TIMEOUTS.get(action.kind, 60.0))
-        if not done.problem:
+        outcome = self.root.run(action.argv, _TIMEOUTS.get(action.kind, 60.0))
+        if not outcome.problem:
             return
-        text = f"{' '.join(action.argv)} said: {done.problem}"
+        text = f"{' '.join(action.argv)} said: {outcome.problem}"
         if action.kind != "mount":
             raise ApplyError(text)
         # A mount that did not end says nothing about the filesystem, and with rebuild that would be its end.
-        raise ApplyError(text, "infra") if done.rc is None else MountError(text)
+        raise ApplyError(text, "infra") if outcome.rc is None else MountError(text)
 
     def _await(self, device: str) -> None:
-        """The node of an array is made by udev."""
+        """Wait until udev has made the device node of an array."""
         until = time.monotonic() + self.patience
-        while not self.place.at(device).exists():
+        while not self.root.at(device).exists():
             if time.monotonic() > until:
                 text = f"{device} did not appear within {self.patience:g} s after its array was started"
                 raise ApplyError(f"{text}; is udev running (udevadm info --query=all --name=/dev/md127)?", "infra")
             time.sleep(0.1)
 
     def _forget_mount_unit(self) -> None:
-        """Systemd would unmount what stands at a mount point whose old line names a device that is missing."""
-        if self.place.at("/run/systemd/system").is_dir():
-            self.place.run(["systemctl", "daemon-reload"])
+        """Reload systemd, which would unmount a path whose old fstab line names a device that is missing."""
+        if self.root.at("/run/systemd/system").is_dir():
+            self.root.run(["systemctl", "daemon-reload"])
 
 
-def told(action: ScratchAction) -> list[str]:
-    """Return an action as a person reads it: its command, or what is done without one."""
+def describe_action(action: ScratchAction) -> list[str]:
+    """Return an action for the list of commands: its command, or a description where it has none."""
     if action.argv:
         return list(action.argv)
     if action.kind == "directory":
         return ["directory", action.path, f"{action.owner}:{action.group}", action.mode]
     if action.kind == "fstab":
         return ["fstab", "comment out line", ", ".join(map(str, action.lines))]
-    return [word for word in (action.kind, action.uuid) if word]
+    return [part for part in (action.kind, action.uuid) if part]
 
 
-# Read, plan, do, and read again: one run of the NVMe scratch, the same for Ansible and for the boot.
+# One run: read, plan, apply, read again. It is the same for Ansible and at boot.
 
 
 LOCK = "/run/hpcai/nvme_scratch.lock"
@@ -333,7 +340,7 @@ Planner = t.Callable[[ScratchMachine, ScratchRequest, bool], ScratchPlan]
 
 
 class StepResult(t.NamedTuple):
-    """What one run found (``first``), did, and left (``last``); ``problem`` is the class and text of what failed."""
+    """The first and the last plan of a run, and its commands; ``problem`` is the class and text of what failed."""
 
     first: ScratchPlan
     last: ScratchPlan
@@ -350,37 +357,37 @@ class ScratchRun:
         request: ScratchRequest,
         boot: bool = False,
         wait: float = 0.0,
-        place: MachineRoot | None = None,
+        root: MachineRoot | None = None,
         planner: Planner = plan,
     ) -> None:
         self.request, self.boot, self.wait, self.planner = request, boot, wait, planner
-        self.place = place or MachineRoot()
-        self.executor = Executor(self.place, self.read)
+        self.root = root or MachineRoot()
+        self.executor = Executor(self.root, self.read)
 
     def read(self) -> ScratchMachine:
-        return read_machine(self.place, self.request)
+        return read_machine(self.root, self.request)
 
-    def look(self, unmountable: str = "") -> tuple[ScratchMachine, ScratchPlan]:
+    def read_and_plan(self, unmountable: str = "") -> tuple[ScratchMachine, ScratchPlan]:
         """Read and plan, as often as disks are missing and may still come."""
-        if in_container(self.place):
+        if in_container(self.root):
             return ScratchMachine(), ScratchPlan("skipped", "", "in a container; the disks of its host are not its own")
         until = time.monotonic() + self.wait
         while True:
             self.executor.settle()
             machine = replace(self.read(), unmountable=unmountable)
-            found = self.planner(machine, self.request, self.boot)
-            if not self._missing(machine, found) or time.monotonic() >= until:
-                return machine, found
+            plan = self.planner(machine, self.request, self.boot)
+            if not self._missing(machine, plan) or time.monotonic() >= until:
+                return machine, plan
             time.sleep(1)
 
     def dry(self) -> StepResult:
-        """Only tell what a run would do."""
-        found = self.look()[1]
-        return StepResult(found, found, found.after, [told(action) for action in found.actions])
+        """Return what a run would do, without doing it."""
+        plan = self.read_and_plan()[1]
+        return StepResult(plan, plan, plan.after, [describe_action(action) for action in plan.actions])
 
     def bring(self) -> StepResult:
-        """Do it, alone on this machine."""
-        with alone(self.place):
+        """Carry out the run, as the only one on this machine."""
+        with alone(self.root):
             return self._bring()
 
     def _bring(self) -> StepResult:
@@ -389,53 +396,53 @@ class ScratchRun:
         One round can uncover the next: an array shows its filesystem only when it runs, and a filesystem that was never
         finished shows it when it is mounted. Only the planner knows what may be made anew then.
         """
-        machine, found = self.look()
-        first, after, said = found, found.after, ""
+        machine, plan = self.read_and_plan()
+        first, after, mount_error = plan, plan.after, ""
         problem: tuple[str, str] | None = None
         for dummy in range(_ROUNDS):
-            if not found.actions or problem:
+            if not plan.actions or problem:
                 break
-            after, before = found.after, said
-            said, problem = self._execute(found, machine)
-            if said and before:
-                problem = ("software", said)
-            machine, found = self.look("" if problem else said)
-        if not problem and found.actions:
-            steps = "; ".join(" ".join(told(action)) for action in found.actions)
+            after, before = plan.after, mount_error
+            mount_error, problem = self._execute(plan, machine)
+            if mount_error and before:
+                problem = ("software", mount_error)
+            machine, plan = self.read_and_plan("" if problem else mount_error)
+        if not problem and plan.actions:
+            steps = "; ".join(" ".join(describe_action(action)) for action in plan.actions)
             problem = ("infra", f"it did not come to rest: after {_ROUNDS} rounds there is still to do: {steps}")
-        return StepResult(first, found, after, self.executor.commands, problem)
+        return StepResult(first, plan, after, self.executor.commands, problem)
 
-    def _execute(self, found: ScratchPlan, machine: ScratchMachine) -> tuple[str, tuple[str, str] | None]:
-        """Return what mount said against the filesystem, or what else failed."""
+    def _execute(self, plan: ScratchPlan, machine: ScratchMachine) -> tuple[str, tuple[str, str] | None]:
+        """Return the error of a mount, or the class and text of another failure."""
         try:
-            self.executor.execute(found, machine)
+            self.executor.execute(plan, machine)
         except MountError as exc:
             return str(exc), None
         except ApplyError as exc:
             return "", (exc.blame, str(exc))
         return "", None
 
-    def _missing(self, machine: ScratchMachine, found: ScratchPlan) -> bool:
-        """Tell whether disks may still come: of those that are expected, or of an array of ours."""
-        short = self.request.count is not None and len(found.disks) < self.request.count
-        return short or any(finding.code == "missing" for finding in found.findings) or incomplete(machine, found)
+    def _missing(self, machine: ScratchMachine, plan: ScratchPlan) -> bool:
+        """Return whether disks may still appear: expected ones, or members of an array of ours."""
+        short = self.request.count is not None and len(plan.disks) < self.request.count
+        return short or any(finding.code == "missing" for finding in plan.findings) or incomplete(machine, plan)
 
 
-def incomplete(machine: ScratchMachine, found: ScratchPlan) -> bool:
-    """Tell whether a selected disk belongs to an array of ours with members that are not there (yet).
+def incomplete(machine: ScratchMachine, plan: ScratchPlan) -> bool:
+    """Return whether a selected disk belongs to an array of ours that lacks members, perhaps only for now.
 
-    With rebuild that array would be made anew: not because a controller was slow.
+    With rebuild such an array would be made anew, which a slow controller must not cause.
     """
     members = [disk.member for disk in machine.disks if disk.member and ours(disk.member.uuid)]
-    there = Counter(member.uuid for member in members)
-    chosen = [disk.member for disk in machine.disks if disk.id in found.disks]
-    return any(member and there[member.uuid] and member.devices > there[member.uuid] for member in chosen)
+    present = Counter(member.uuid for member in members)
+    selected = [disk.member for disk in machine.disks if disk.id in plan.disks]
+    return any(member and present[member.uuid] and member.devices > present[member.uuid] for member in selected)
 
 
 @contextlib.contextmanager
-def alone(place: MachineRoot, patience: float = _RUN_PATIENCE) -> t.Iterator[None]:
+def alone(root: MachineRoot, patience: float = _RUN_PATIENCE) -> t.Iterator[None]:
     """Keep the boot unit and Ansible from working on the same disks at the same time."""
-    path = place.at(LOCK)
+    path = root.at(LOCK)
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     until = time.monotonic() + patience
     with path.open("w", encoding="ascii") as handle:

@@ -18,7 +18,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import ArrayMember, Signature
 
-# Where the files of a machine lie and how its tools are run; tests put a tree in place of ``/``.
+# The files and tools of a machine; tests put a tree in place of ``/``.
 
 
 # Ansible's become and cron leave the folders of administration out.
@@ -39,8 +39,8 @@ class MachineRoot:
 
     def canonical(self, path: str) -> str:
         """Return an absolute path of the machine without symbolic links; the path itself where it leads nowhere."""
-        found = os.path.realpath(self.at(path))
-        inside = os.path.relpath(found, self.root)
+        real = os.path.realpath(self.at(path))
+        inside = os.path.relpath(real, self.root)
         return path if inside.startswith("..") else f"/{inside}"
 
     def text(self, path: str, default: str = "") -> str:
@@ -73,19 +73,19 @@ class MachineRoot:
 
 def natural(text: str) -> list[tuple[int, str]]:
     """Return a key that sorts the numbers in names by their value."""
-    parts: list[tuple[int, str]] = []
+    pieces: list[tuple[int, str]] = []
     digits = ""
     for letter in f"{text}\0":
         if letter.isdecimal():
             digits += letter
             continue
-        parts += [(int(digits), "")] if digits else []
-        parts.append((-1, letter))
+        pieces += [(int(digits), "")] if digits else []
+        pieces.append((-1, letter))
         digits = ""
-    return parts
+    return pieces
 
 
-# What wipefs, mountinfo, swaps and fstab say, as values. No I/O; private.
+# Parsers of wipefs, mountinfo, swaps and fstab. No I/O.
 
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
@@ -148,13 +148,13 @@ def parse_mountinfo(text: str) -> list[MountLine]:
     """Read ``/proc/self/mountinfo``, lowest mount first."""
     mounts = []
     for line in text.splitlines():
-        words = line.split(" ")
-        if "-" not in words[6:]:
+        fields = line.split(" ")
+        if "-" not in fields[6:]:
             raise ScratchReadError(f"mountinfo holds a line that is none: {line!r}")
-        dash = words.index("-", 6)
-        fstype, source = words[dash + 1 : dash + 3]
-        options = tuple(words[5].split(","))
-        mounts.append(MountLine(words[2], _plain(words[3]), _plain(words[4]), options, fstype, _plain(source)))
+        dash = fields.index("-", 6)
+        fstype, source = fields[dash + 1 : dash + 3]
+        options = tuple(fields[5].split(","))
+        mounts.append(MountLine(fields[2], _plain(fields[3]), _plain(fields[4]), options, fstype, _plain(source)))
     return mounts
 
 
@@ -167,9 +167,9 @@ def parse_fstab(text: str) -> list[ParsedFstabLine]:
     """Return the entries of ``/etc/fstab``; comments and what mount(8) ignores are left out."""
     lines = []
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if len(words) >= 3 and not words[0].startswith("#"):
-            lines.append(ParsedFstabLine(number, _plain(words[0]), _plain(words[1]), words[2], line))
+        fields = line.split()
+        if len(fields) >= 3 and not fields[0].startswith("#"):
+            lines.append(ParsedFstabLine(number, _plain(fields[0]), _plain(fields[1]), fields[2], line))
     return lines
 
 
@@ -178,7 +178,7 @@ def _plain(text: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match.group(1), 8)), text)
 
 
-# The md superblock 1.2 of a disk, from its bytes. No I/O; private.
+# The md superblock 1.2 of a disk, from its bytes. No I/O.
 
 
 OFFSET = 4096
@@ -189,7 +189,7 @@ _LEVELS = {0: "raid0", 1: "raid1", 4: "raid4", 5: "raid5", 6: "raid6", 10: "raid
 
 
 class Superblock(t.NamedTuple):
-    """What a member says of its array; ``slot`` is None of a spare or a device that failed."""
+    """What a member records about its array; ``slot`` is None for a spare or a device that failed."""
 
     uuid: str
     name: str
@@ -201,17 +201,17 @@ class Superblock(t.NamedTuple):
 
 
 def parse(block: bytes) -> Superblock | None:
-    """Read what lies `OFFSET` bytes from the start of a disk; None where that is no sound superblock 1.2."""
+    """Read the block `OFFSET` bytes from the start of a disk; None where it is no valid superblock 1.2."""
     if len(block) < _HEAD:
         return None
     magic, major = struct.unpack_from("<II", block, 0)
     (most,) = struct.unpack_from("<I", block, 220)
-    end = _HEAD + 2 * most
+    length = _HEAD + 2 * most
     if (
         magic != _MAGIC
         or major != 1
-        or end > len(block)
-        or _sum(block[:end]) != struct.unpack_from("<I", block, 216)[0]
+        or length > len(block)
+        or _sum(block[:length]) != struct.unpack_from("<I", block, 216)[0]
     ):
         return None
     level, dummy, dummy, chunk, members = struct.unpack_from("<IIQII", block, 72)
@@ -239,7 +239,7 @@ def _sum(block: bytes) -> int:
     return ((total & 0xFFFFFFFF) + (total >> 32)) & 0xFFFFFFFF
 
 
-# What is on a block device: signatures, an md superblock, anything at all. Only ever opens it for reading.
+# The content of a block device: signatures, an md superblock, anything at all. Opens it for reading only.
 
 
 MIB = 1 << 20
@@ -250,51 +250,53 @@ _SAMPLE = 64 << 10
 
 
 def spots(size: int) -> list[tuple[int, int]]:
-    """Return offset and length of all that has to be zero on a blank disk."""
+    """Return offset and length of each region that is zero on a blank disk."""
     edge = min(MIB, size)
     middle = [(mib * MIB, _SAMPLE) for mib in (1, *_DATA) if mib * MIB + _SAMPLE <= size - edge]
     return [(0, edge), *middle, (size - edge, edge)]
 
 
-def is_blank(place: MachineRoot, path: str, parts: t.Iterable[tuple[int, int]]) -> bool:
-    """Return whether these parts of a device are all zero."""
-    with _opened(place, path) as handle:
-        return all(_read(handle, path, offset, length) == bytes(length) for offset, length in parts)
+def is_blank(root: MachineRoot, path: str, regions: t.Iterable[tuple[int, int]]) -> bool:
+    """Return whether these regions of a device are all zero."""
+    with _opened(root, path) as handle:
+        return all(_read(handle, path, offset, length) == bytes(length) for offset, length in regions)
 
 
-def member(place: MachineRoot, path: str) -> ArrayMember | None:
-    """Return what the superblock of a disk says of its array; None where there is none of metadata 1.2."""
-    with _opened(place, path) as handle:
-        found = parse(os.pread(handle, LENGTH, OFFSET))
-    if found is None:
+def member(root: MachineRoot, path: str) -> ArrayMember | None:
+    """Return the disk's md membership; None where there is no superblock of metadata 1.2."""
+    with _opened(root, path) as handle:
+        superblock = parse(os.pread(handle, LENGTH, OFFSET))
+    if superblock is None:
         return None
-    name = found.name.rpartition(":")[2]
-    return ArrayMember(found.uuid, name, found.level, found.members, found.slot, found.chunk // 1024 or None)
+    name = superblock.name.rpartition(":")[2]
+    return ArrayMember(
+        superblock.uuid, name, superblock.level, superblock.members, superblock.slot, superblock.chunk // 1024 or None
+    )
 
 
 class Signatures:
     """All that wipefs finds on some devices: by one process, unless one of the devices cannot be read."""
 
-    def __init__(self, place: MachineRoot, paths: t.Sequence[str]) -> None:
-        self.place = place
+    def __init__(self, root: MachineRoot, paths: t.Sequence[str]) -> None:
+        self.root = root
         self._found: dict[str, tuple[Signature, ...]] = {}
         with contextlib.suppress(ScratchReadError):
             self._found = self._ask(paths) if paths else {}
 
     def of(self, *paths: str) -> tuple[Signature, ...]:
-        """Return what is on these devices. Raises `ReadError` for one that cannot be read."""
+        """Return the signatures on these devices. Raises `ScratchReadError` for one that cannot be read."""
         return tuple(
             sign for path in paths for sign in (self._found if path in self._found else self._ask([path]))[path]
         )
 
     def _ask(self, paths: t.Sequence[str]) -> dict[str, tuple[Signature, ...]]:
-        done = self.place.run(["wipefs", "--no-act", "--json", *(str(self.place.at(path)) for path in paths)])
-        if done.problem:
-            raise ScratchReadError(f"wipefs --no-act {' '.join(paths)} said: {done.problem}")
+        outcome = self.root.run(["wipefs", "--no-act", "--json", *(str(self.root.at(path)) for path in paths)])
+        if outcome.problem:
+            raise ScratchReadError(f"wipefs --no-act {' '.join(paths)} said: {outcome.problem}")
         names = {path.rpartition("/")[2]: path for path in paths}
         # A filesystem can have several magic strings.
         every: dict[str, dict[Signature, None]] = {path: {} for path in paths}
-        for sign in parse_wipefs(done.out):
+        for sign in parse_wipefs(outcome.out):
             path = names.get(sign.device.rpartition("/")[2], "")
             if not path:
                 raise ScratchReadError(f"wipefs told of {sign.device}, which it was not asked for")
@@ -302,10 +304,10 @@ class Signatures:
         return {path: tuple(signs) for path, signs in every.items()}
 
 
-def is_busy(place: MachineRoot, path: str) -> bool:
+def is_busy(root: MachineRoot, path: str) -> bool:
     """Return whether the kernel refuses an exclusive open: somebody holds the device or a partition of it."""
     try:
-        os.close(os.open(place.at(path), os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+        os.close(os.open(root.at(path), os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
     except OSError as exc:
         if exc.errno != errno.EBUSY:
             raise
@@ -314,8 +316,8 @@ def is_busy(place: MachineRoot, path: str) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(place: MachineRoot, path: str) -> t.Iterator[int]:
-    handle = os.open(place.at(path), os.O_RDONLY | os.O_CLOEXEC)
+def _opened(root: MachineRoot, path: str) -> t.Iterator[int]:
+    handle = os.open(root.at(path), os.O_RDONLY | os.O_CLOEXEC)
     try:
         # What another program wrote may still be in its cache only, but what a hypervisor changed is not in ours.
         with contextlib.suppress(OSError, AttributeError):
@@ -328,8 +330,8 @@ def _opened(place: MachineRoot, path: str) -> t.Iterator[int]:
 def _read(handle: int, path: str, offset: int, length: int) -> bytes:
     data = b""
     while len(data) < length:
-        part = os.pread(handle, length - len(data), offset + len(data))
-        if not part:
+        chunk = os.pread(handle, length - len(data), offset + len(data))
+        if not chunk:
             raise ScratchReadError(f"{path} ends at byte {offset + len(data)}, before its size")
-        data += part
+        data += chunk
     return data

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The boot program of the scratch: bring it back without Ansible, and tell where it stands."""
+"""The boot program of the scratch: bring it back without Ansible, and report its state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.module i
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.plan import plan
 
-# Bring the NVMe scratch back at boot, without Ansible: ``boot`` does it, ``status`` tells how it went.
+# ``boot`` brings scratch back, ``status`` prints the record of that.
 
 
 RECORD = "/run/hpcai/nvme_scratch.json"
@@ -41,27 +41,27 @@ _GOOD = ("pass", "warn", "skipped", "unjudged")
 
 
 def boot(settings: Json, begin: float) -> Json:
-    """Have scratch as the settings want it and return the check record."""
-    told = RecordInputs(node(), profile=settings.get("profile"), expect=settings.get("expect") or (), door="boot")
+    """Bring scratch to the request in the settings and return the check record."""
+    inputs = RecordInputs(node(), profile=settings.get("profile"), expect=settings.get("expect") or (), door="boot")
     request = parse(settings["request"])
     wait = float(settings.get("wait", 30))
-    done = ScratchRun(request, boot=True, wait=wait, planner=adopt if settings.get("adopted") else plan).bring()
-    return conclude(done.last, done.problem, told, begin)
+    run_result = ScratchRun(request, boot=True, wait=wait, planner=adopt if settings.get("adopted") else plan).bring()
+    return conclude(run_result.last, run_result.problem, inputs, begin)
 
 
 def adopt(machine: ScratchMachine, request: ScratchRequest, boot: bool = True) -> ScratchPlan:
-    """Plan for a machine whose disks somebody else mounts: where that is late, nothing may be made of blank disks."""
-    found = plan(machine, request, boot)
-    ours = found.source == "array" and not any(action.kind == "create" for action in found.actions)
-    if found.source == "adopted" or ours:
-        return found
+    """Plan for a machine whose disks somebody else mounts: until then no array is made, even of blank disks."""
+    planned = plan(machine, request, boot)
+    ours = planned.source == "array" and not any(action.kind == "create" for action in planned.actions)
+    if planned.source == "adopted" or ours:
+        return planned
     text = f"Scratch was on disks that are mounted at {' or '.join(request.adopt)}, and they are not now."
     advice = "Have them mounted there before hpcai-scratch.service starts (nvme_scratch_after), or run the role again."
     late = ScratchFinding("fail", "config", "missing", text, advice)
-    told = [str(late), *(str(one) for one in found.findings if one.level in ("fail", "error"))]
-    known = (*found.findings, late)
+    reasons = [str(late), *(str(finding) for finding in planned.findings if finding.level in ("fail", "error"))]
+    findings = (*planned.findings, late)
     return ScratchPlan(
-        "fail", "config", " ".join(told), known, before=found.before, after=found.before, disks=found.disks
+        "fail", "config", " ".join(reasons), findings, before=planned.before, after=planned.before, disks=planned.disks
     )
 
 
@@ -70,13 +70,13 @@ def node() -> str:
 
 
 def failed(text: str, begin: float, blame: str = "infra") -> Json:
-    """Return the record of a run that could not say anything about the disks."""
+    """Return the record of a run that could not read or plan the disks."""
     verdict = "error" if blame == "infra" else "fail"
     return record(CHECK, node(), time=begin, seconds=time.time() - begin, verdict=verdict, blame=blame, reason=text)
 
 
 def keep(check: Json) -> None:
-    """Leave the record where `status` and other programs find it, whole at every moment."""
+    """Write the record for `status` and other programs, in one step."""
     with contextlib.suppress(OSError):
         target = Path(RECORD)
         target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -88,9 +88,9 @@ def keep(check: Json) -> None:
 def line(check: Json) -> str:
     """Return a record in one line for the journal."""
     context = check["context"]
-    where = f" at {context['path']}" if context.get("path") else ""
+    location = f" at {context['path']}" if context.get("path") else ""
     values = ", ".join(f"{m['name']}={m['value']}" for m in check["metrics"])
-    return f"{CHECK}: {check['verdict']}{where} ({values or 'nothing seen'}) {check['reason']}".rstrip()
+    return f"{CHECK}: {check['verdict']}{location} ({values or 'nothing seen'}) {check['reason']}".rstrip()
 
 
 def main(arguments: t.Sequence[str]) -> int:
@@ -116,7 +116,7 @@ def _boot(path: str) -> Json:
     except ScratchReadError as exc:
         check = failed(f"the machine cannot be read: {exc}", begin)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
-        # A node that is not understood takes no jobs; the trace says where to look.
+        # A node that cannot be read takes no jobs; the trace is for the journal.
         traceback.print_exc()
         check = failed(f"{path} or this machine cannot be read: {type(exc).__name__}: {exc}", begin, "config")
     keep(check)
@@ -132,48 +132,48 @@ def _status() -> Json:
         )
 
 
-# Whether a node's scratch stands, and where its disks can be measured. Pure; private.
+# Whether a node's scratch can be used, and where its disks can be measured. Pure.
 
 
 Record = t.Mapping[str, t.Any]
-# Steps that stand between a job and its scratch. Others, such as a directory's mode, do not keep anybody from using it.
+# Steps without which scratch cannot be used. Others, such as a directory's mode, keep no job from using it.
 _NEEDED = ("mdadm", "mkfs.ext4", "mkfs.xfs", "mount", "wipefs")
 _BAD = ("fail", "error")
 # Elsewhere than on the disks a machine type's limits for them mean nothing.
 _ON_DISKS = ("array", "adopted")
 
 
-def pending(found: Record) -> str:
-    """Say what nvme_scratch would do to a node on which it changes something."""
-    steps = "; ".join(" ".join(map(str, command)) for command in found["commands"][:3])
-    more = len(found["commands"]) - 3
+def pending(result: Record) -> str:
+    """Return the reason for a node on which nvme_scratch would change something."""
+    steps = "; ".join(" ".join(map(str, command)) for command in result["commands"][:3])
+    more = len(result["commands"]) - 3
     also = f" and {more} more" if more > 0 else ""
     return f"scratch is not as it should be: the role nvme_scratch would run {steps}{also}"
 
 
-def use(found: Record) -> dict[str, t.Any]:
-    """Judge what nvme_scratch found in check mode.
+def use(result: Record) -> dict[str, t.Any]:
+    """Judge the result of nvme_scratch in check mode.
 
-    Its record tells what the node would be like after its commands; before them a node that lacks scratch is not fit.
+    Its record describes the node after its commands; without them a node that lacks scratch is not fit.
     """
-    check = dict(found["check"])
+    check = dict(result["check"])
     # A remount changes options of what is there.
-    done = {command[0] for command in found["commands"] if not ",".join(command).startswith("mount,-o,remount,")}
-    if done & set(_NEEDED) and check["verdict"] not in _BAD:
-        check.update({"verdict": "fail", "class": "config", "reason": pending(found)})
-    stands = check["verdict"] not in (*_BAD, "skipped") and found["source"] in _ON_DISKS and found["path"]
-    skipped = None if stands else _skipped(check, _absent(check, found))
-    return {"check": check, "path": found["path"] if stands else None, "skipped": skipped}
+    changes = {command[0] for command in result["commands"] if not ",".join(command).startswith("mount,-o,remount,")}
+    if changes & set(_NEEDED) and check["verdict"] not in _BAD:
+        check.update({"verdict": "fail", "class": "config", "reason": pending(result)})
+    stands = check["verdict"] not in (*_BAD, "skipped") and result["source"] in _ON_DISKS and result["path"]
+    skipped = None if stands else _skipped(check, _absent(check, result))
+    return {"check": check, "path": result["path"] if stands else None, "skipped": skipped}
 
 
-def _absent(check: Record, found: Record) -> str:
+def _absent(check: Record, result: Record) -> str:
     if check["reason"]:
         return f"no scratch on local disks: {check['reason']}"
-    return f"no scratch on local disks: it is at {found['path']}" if found["path"] else "no scratch on local disks"
+    return f"no scratch on local disks: it is at {result['path']}" if result["path"] else "no scratch on local disks"
 
 
 def _skipped(check: Record, reason: str) -> dict[str, t.Any]:
-    """Return a record of the measurement that is not made, of the same node and time."""
+    """Return a skipped record of storage_bandwidth for the same node and time."""
     blank: dict[str, t.Any] = {
         "verdict": "skipped",
         "class": None,

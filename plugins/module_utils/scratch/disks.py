@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which disks scratch may use: what they are, what stands on them, and whether an array of ours is there. Pure."""
+"""Which disks scratch may use: their selection, their content, and the arrays of ours on them. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model im
     ours,
 )
 
-# What stands on a disk, and what has to happen before it may be used: what we did not make stays. Pure, private.
+# What is on a disk, and why it must not be written to: content that we did not make stays. Pure.
 
 
 _WORDS = {
@@ -36,7 +36,7 @@ _WORDS = {
 
 
 def untouched(disk: ScratchDisk) -> bool:
-    """Tell whether a disk is blank and nobody uses it."""
+    """Return whether a disk is blank and nobody uses it."""
     return disk.blank and not (disk.signatures or disk.partitions or disk.error or used(disk))
 
 
@@ -45,61 +45,63 @@ def used(disk: ScratchDisk) -> bool:
 
 
 def is_ours(disk: ScratchDisk) -> bool:
-    """Tell whether a whole disk is a member of an array that we made, and carries nothing else."""
+    """Return whether a whole disk is a member of an array that we made, and has nothing else on it."""
     types = [signature.type for signature in disk.signatures]
-    mine = disk.member is not None and ours(disk.member.uuid)
-    return mine and types == ["linux_raid_member"] and not disk.partitions and not disk.error
+    in_our_array = disk.member is not None and ours(disk.member.uuid)
+    return in_our_array and types == ["linux_raid_member"] and not disk.partitions and not disk.error
 
 
 def content(disk: ScratchDisk) -> str:
-    """Say what is on a disk, without the names that change from boot to boot."""
+    """Describe what is on a disk, without names that change from boot to boot."""
     if disk.error:
         return "unreadable"
     if is_ours(disk) and disk.member:
         return f"member of {disk.member.uuid}"
-    found = sorted({_what(disk, signature) for signature in disk.signatures})
-    found += ["partitions"] if disk.partitions and not found else []
-    found += ["a use by the kernel"] if used(disk) and not found else []
-    return ", ".join(found) or ("blank" if disk.blank else "unknown data")
+    contents = sorted({_described(disk, signature) for signature in disk.signatures})
+    contents += ["partitions"] if disk.partitions and not contents else []
+    contents += ["a use by the kernel"] if used(disk) and not contents else []
+    return ", ".join(contents) or ("blank" if disk.blank else "unknown data")
 
 
-def _what(disk: ScratchDisk, signature: Signature) -> str:
-    word = _WORDS.get(signature.type, f"a signature of {signature.type}")
+def _described(disk: ScratchDisk, signature: Signature) -> str:
+    text = _WORDS.get(signature.type, f"a signature of {signature.type}")
     if signature.type in ("xfs", "ext2", "ext3", "ext4", "btrfs", "vfat", "ntfs"):
-        word = f"a filesystem ({signature.type})"
+        text = f"a filesystem ({signature.type})"
     name = signature.label or signature.uuid
     if signature.type == "linux_raid_member" and disk.member and signature.device == disk.path:
         name = f"{disk.member.name or 'without name'}, {disk.member.uuid}"
-    part = " on a partition" if signature.device != disk.path else ""
-    return f"{word}{f' [{name}]' if name else ''}{part}"
+    suffix = " on a partition" if signature.device != disk.path else ""
+    return f"{text}{f' [{name}]' if name else ''}{suffix}"
 
 
 def problem(disk: ScratchDisk, machine: ScratchMachine) -> ScratchFinding | None:
-    """Return what forbids to write to a selected disk that is not ours; nothing for a blank one."""
-    who = f"{disk.path} ({disk.id}, {disk.model})"
-    place: dict[str, t.Any] = {"device": disk.path, "id": disk.id}
+    """Return why a selected disk must not be written to; None for a blank disk and for one of ours."""
+    label = f"{disk.path} ({disk.id}, {disk.model})"
+    about: dict[str, t.Any] = {"device": disk.path, "id": disk.id}
     if disk.error:
         advice = "Look for it in dmesg; redeploy the node or have it repaired."
-        return ScratchFinding("fail", "hardware", "unreadable", f"{who} cannot be read: {disk.error}.", advice, **place)
-    if disk.read_only:
-        text = f"{who} does not let itself be written to."
         return ScratchFinding(
-            "fail", "hardware", "read_only", text, "Have it repaired, or leave it out with ids.", **place
+            "fail", "hardware", "unreadable", f"{label} cannot be read: {disk.error}.", advice, **about
+        )
+    if disk.read_only:
+        text = f"{label} does not let itself be written to."
+        return ScratchFinding(
+            "fail", "hardware", "read_only", text, "Have it repaired, or leave it out with ids.", **about
         )
     if is_ours(disk) and all(ours(array.uuid) for array in holding(disk, machine)) and not _foreign_use(disk, machine):
         return None
     if used(disk):
-        how, free = _use(disk, machine)
+        uses, free = _use(disk, machine)
         advice = f"Free it ({free}) if nobody needs it, or leave it out with ids."
-        return ScratchFinding("fail", "config", "in_use", f"{who} is in use: {how}.", advice, found=how, **place)
+        return ScratchFinding("fail", "config", "in_use", f"{label} is in use: {uses}.", advice, found=uses, **about)
     if untouched(disk):
         return None
-    what = content(disk)
+    held = content(disk)
     advice = (
         f"If nobody needs that, allow exactly this disk to be erased: wipe: [{disk.id}]; else leave it out with ids."
     )
     return ScratchFinding(
-        "fail", "config", "foreign", f"{who} holds {what}, which is not ours.", advice, found=what, **place
+        "fail", "config", "foreign", f"{label} holds {held}, which is not ours.", advice, found=held, **about
     )
 
 
@@ -108,28 +110,30 @@ def holding(disk: ScratchDisk, machine: ScratchMachine) -> list[ScratchArray]:
 
 
 def _foreign_use(disk: ScratchDisk, machine: ScratchMachine) -> bool:
-    """A disk of ours is held by an array of ours, and that explains why it is busy and mounted."""
-    known = {array.device for array in holding(disk, machine)}
-    return bool(set(disk.holders) - known or (not known and (disk.mounts or disk.swaps or disk.busy)))
+    """Return whether a disk of ours is used by anything but an array of ours."""
+    our_devices = {array.device for array in holding(disk, machine)}
+    return bool(set(disk.holders) - our_devices or (not our_devices and (disk.mounts or disk.swaps or disk.busy)))
 
 
 def _use(disk: ScratchDisk, machine: ScratchMachine) -> tuple[str, str]:
     """Return how a disk is in use, and the commands that end that, outermost first."""
-    how, free = [], []
+    uses, free = [], []
     for target in disk.mounts:
-        how.append(f"mounted at {target}")
+        uses.append(f"mounted at {target}")
         free.append(f"umount {target}")
     for device in disk.swaps:
-        how.append(f"swap on {device}")
+        uses.append(f"swap on {device}")
         free.append(f"swapoff {device}")
     arrays = {array.device: array for array in machine.arrays}
     for holder in disk.holders:
         array = arrays.get(holder)
-        how.append(f"held by {holder}" + (f" (md array {array.name or 'without name'}, {array.uuid})" if array else ""))
+        uses.append(
+            f"held by {holder}" + (f" (md array {array.name or 'without name'}, {array.uuid})" if array else "")
+        )
         free.append(f"mdadm --stop {holder}" if array else _release(holder))
-    if not how:
+    if not uses:
         return "another program has it open exclusively", f"fuser -v {disk.path} names the program"
-    return ", ".join(how), "; ".join(free)
+    return ", ".join(uses), "; ".join(free)
 
 
 def _release(holder: str) -> str:
@@ -138,7 +142,7 @@ def _release(holder: str) -> str:
     return f"lsblk {holder} shows what it is"
 
 
-# Which disks the scratch is made of: by what they are, never by the order of their names. Pure, private.
+# Which disks scratch is made of: by id or model, never by the order of their names. Pure.
 
 
 # Disks that a cloud serves over its network as NVMe: somebody's data volumes, never scratch by accident.
@@ -147,7 +151,7 @@ REMOTE = ("MSFT NVMe Accelerator v1.0", "Amazon Elastic Block Store", "nvme_card
 
 @dataclass(frozen=True)
 class Selection:
-    """The disks that are meant, in the order of their ids, and how many there should be."""
+    """The selected disks in the order of their ids, and how many there should be."""
 
     disks: tuple[ScratchDisk, ...]
     expected: int | None
@@ -156,29 +160,29 @@ class Selection:
 
     @property
     def short(self) -> bool:
-        """Tell whether there are fewer than there should be."""
+        """Return whether there are fewer disks than expected."""
         return self.expected is not None and len(self.disks) < self.expected
 
 
 def select(machine: ScratchMachine, request: ScratchRequest, boot: bool) -> Selection:
-    found: list[ScratchFinding] = []
-    named = _named(machine, request.ids, "ids", found)
-    # A program that starts with the machine never wipes: nobody looks at what it says before it does it.
-    wipe = _named(machine, () if boot else request.wipe, "wipe", found)
+    findings: list[ScratchFinding] = []
+    named = _named(machine, request.ids, "ids", findings)
+    # The boot program never wipes: nobody reads its plan before it is carried out.
+    wipe = _named(machine, () if boot else request.wipe, "wipe", findings)
     chosen = []
     for disk in sorted(machine.disks, key=lambda disk: (disk.id, disk.path)):
-        why = _left_alone(disk, request, disk in named, disk in wipe)
-        if not why:
+        reason = _left_alone(disk, request, disk in named, disk in wipe)
+        if not reason:
             chosen.append(disk)
         elif disk in named or disk in wipe:
-            text = f"{say(disk)} is named, but left alone: {why}."
-            found.append(_finding("fail" if disk in named else "warn", "config", "not_local", text, disk))
+            text = f"{say(disk)} is named, but left alone: {reason}."
+            findings.append(_finding("fail" if disk in named else "warn", "config", "not_local", text, disk))
         else:
-            found.append(_finding("note", "config", "left_alone", f"{say(disk)} is left alone: {why}.", disk))
-    found += _same_name(chosen)
+            findings.append(_finding("note", "config", "left_alone", f"{say(disk)} is left alone: {reason}.", disk))
+    findings += _same_name(chosen)
     expected = len(set(request.ids)) if request.ids and request.count is None else request.count
-    found += _counted(chosen, expected, request)
-    return Selection(tuple(chosen), expected, frozenset(disk.id for disk in wipe), tuple(found))
+    findings += _counted(chosen, expected, request)
+    return Selection(tuple(chosen), expected, frozenset(disk.id for disk in wipe), tuple(findings))
 
 
 def say(disk: ScratchDisk) -> str:
@@ -188,29 +192,31 @@ def say(disk: ScratchDisk) -> str:
 def _finding(
     level: str, blame: str, code: str, text: str, disk: ScratchDisk | None = None, advice: str = ""
 ) -> ScratchFinding:
-    place = {"device": disk.path, "id": disk.id} if disk else {}
-    return ScratchFinding(level, blame, code, text, advice, **place)
+    about = {"device": disk.path, "id": disk.id} if disk else {}
+    return ScratchFinding(level, blame, code, text, advice, **about)
 
 
 def _named(
-    machine: ScratchMachine, ids: t.Iterable[str], option: str, found: list[ScratchFinding]
+    machine: ScratchMachine, ids: t.Iterable[str], option: str, findings: list[ScratchFinding]
 ) -> list[ScratchDisk]:
-    """Return the disks that carry these ids; an id that fits several names none of them."""
+    """Return the disks with these ids; an id that fits several disks selects none of them."""
     named = []
     for text in ids:
         hits = [disk for disk in machine.disks if text in disk.ids]
         if len(hits) > 1:
             better = " or ".join(sorted(set(hits[0].ids) - set(hits[1].ids))) or "nothing: they cannot be told apart"
             text = f"{option}: {text} names {len(hits)} disks: {', '.join(say(disk) for disk in hits)}."
-            found.append(_finding("fail", "config", "ambiguous", text, None, f"The first alone is named by {better}."))
+            findings.append(
+                _finding("fail", "config", "ambiguous", text, None, f"The first alone is named by {better}.")
+            )
         elif not hits and option == "wipe":
-            found.append(_finding("note", "config", "no_such_disk", f"wipe: there is no disk {text}."))
+            findings.append(_finding("note", "config", "no_such_disk", f"wipe: there is no disk {text}."))
         named += hits if len(hits) == 1 else []
     return named
 
 
 def _left_alone(disk: ScratchDisk, request: ScratchRequest, named: bool, wiped: bool) -> str:
-    """Return why a disk is not for scratch; empty if it is."""
+    """Return why a disk is not used for scratch; empty if it is."""
     if disk.transport != "pcie":
         return f"it is reached over {disk.transport or 'an unknown transport'}, not local"
     if request.ids:
@@ -221,14 +227,14 @@ def _left_alone(disk: ScratchDisk, request: ScratchRequest, named: bool, wiped: 
         return ""
     if not request.unused:
         return f"its model is not among those asked for ({', '.join(request.models) or 'none'})"
-    mine = disk.member is not None and ours(disk.member.uuid) and disk.member.name == request.name
-    if mine or wiped or set(disk.mounts) & set(request.adopt) or untouched(disk):
+    in_our_array = disk.member is not None and ours(disk.member.uuid) and disk.member.name == request.name
+    if in_our_array or wiped or set(disk.mounts) & set(request.adopt) or untouched(disk):
         return ""
     return "it is in use or not blank"
 
 
 def _same_name(disks: t.Sequence[ScratchDisk]) -> list[ScratchFinding]:
-    """An array's UUID is made of the ids: without them, or with one twice, it would stand for anything."""
+    """Refuse disks without an id of their own: the UUID of an array is made of the ids."""
     ids = [disk.id for disk in disks]
     return [
         _finding(
@@ -258,15 +264,15 @@ def _counted(disks: t.Sequence[ScratchDisk], expected: int | None, request: Scra
     return [_finding("fail", "hardware", "missing", text, None, f'{advice}, or accept it: fewer: "allow".')]
 
 
-# The array of ours that a machine has: which it is, whether all of it is there, whether it runs. Pure, private.
+# The arrays of ours that a machine has: their members, and whether they run. Pure.
 
 
 _RUNNING = ("clean", "active", "active-idle", "write-pending", "read-auto")
 
 
 @dataclass(frozen=True)
-class Ours:
-    """One array of ours: its disks, and the md device that the kernel made of it, if it did."""
+class OwnArray:
+    """One array of ours: its disks, and its md device where the kernel has one."""
 
     uuid: str
     disks: tuple[ScratchDisk, ...]  # of the whole machine that say they are members
@@ -280,7 +286,7 @@ class Ours:
 
     @property
     def whole(self) -> bool:
-        """Tell whether every slot has its disk, and none twice."""
+        """Return whether every slot has exactly one disk."""
         roles = [disk.member.role for disk in self.disks if disk.member]
         alike = {disk.member.devices for disk in self.disks if disk.member}
         return alike == {len(roles)} and sorted(-1 if role is None else role for role in roles) == list(
@@ -289,7 +295,7 @@ class Ours:
 
     @property
     def runs(self) -> bool:
-        """Tell whether the kernel runs it with every member."""
+        """Return whether the kernel runs it with every member."""
         array = self.array
         if array is None or array.state not in _RUNNING or array.level != "raid0":
             return False
@@ -301,7 +307,7 @@ class Ours:
 
     @property
     def filesystem(self) -> Signature | None:
-        """Return the filesystem on it, if that is all there is and of a kind that we make."""
+        """Return the filesystem on it, if it is the only content and of a type that we make."""
         kinds = [signature for signature in self.content if signature.type in FILESYSTEMS]
         return kinds[0] if len(self.content) == len(kinds) == 1 else None
 
@@ -310,25 +316,25 @@ class Ours:
         return sorted(set(range(self.devices)) - {disk.member.role for disk in self.disks if disk.member})
 
 
-def find(machine: ScratchMachine, request: ScratchRequest, selected: t.Sequence[ScratchDisk]) -> list[Ours]:
-    """Return the arrays of ours that the selected disks, or the mount itself, tell of; the mounted one first, then
-    whole ones."""
+def find(machine: ScratchMachine, request: ScratchRequest, selected: t.Sequence[ScratchDisk]) -> list[OwnArray]:
+    """Return the arrays of ours that have a selected disk or are mounted as scratch; the mounted one first, then
+    complete ones."""
     uuids = {disk.member.uuid for disk in selected if is_ours(disk) and disk.member}
     arrays = {array.uuid: array for array in machine.arrays if ours(array.uuid)}
     shown = visible(machine, request.mount)
     uuids |= {array.uuid for array in arrays.values() if shown and shown.device == array.device}
     uuids |= {array.uuid for array in arrays.values() if {disk.path for disk in selected} & set(array.members)}
-    found = [_one(machine, uuid, arrays.get(uuid)) for uuid in sorted(uuids)]
-    return sorted(found, key=lambda one: (not (shown and shown in one.mounts), not one.whole))
+    own_arrays = [_own_array(machine, uuid, arrays.get(uuid)) for uuid in sorted(uuids)]
+    return sorted(own_arrays, key=lambda own_array: (not (shown and shown in own_array.mounts), not own_array.whole))
 
 
-def _one(machine: ScratchMachine, uuid: str, array: ScratchArray | None) -> Ours:
+def _own_array(machine: ScratchMachine, uuid: str, array: ScratchArray | None) -> OwnArray:
     disks = [disk for disk in machine.disks if is_ours(disk) and disk.member and disk.member.uuid == uuid]
     mounts = [mount for mount in machine.mounts if array and mount.device == array.device]
-    return Ours(uuid, tuple(sorted(disks, key=lambda disk: disk.id)), array, tuple(mounts))
+    return OwnArray(uuid, tuple(sorted(disks, key=lambda disk: disk.id)), array, tuple(mounts))
 
 
 def visible(machine: ScratchMachine, target: str) -> ScratchMount | None:
-    """Return what is mounted at a place, on top of whatever else is."""
+    """Return the visible mount at a path, which is the last one there."""
     hits = [mount for mount in machine.mounts if mount.target == target]
     return hits[-1] if hits else None

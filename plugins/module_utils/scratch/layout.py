@@ -24,7 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model im
     filesystem_uuid,
 )
 
-# The commands for each step of a plan. Pure, private.
+# The commands of each step.
 
 
 FSTAB_NOTE = "# hpcai.gpu_cluster nvme_scratch mounts this place itself: "
@@ -66,16 +66,16 @@ def assemble(request: ScratchRequest, uuid: str, disks: t.Sequence[ScratchDisk])
 
 
 def mkfs(request: ScratchRequest, md: str, uuid: str, chunk: int, ids: t.Sequence[str]) -> ScratchAction:
-    made = filesystem_uuid(uuid)
+    uuid_of_filesystem = filesystem_uuid(uuid)
     if request.filesystem == "xfs":
         log = min(chunk, _LARGEST_LOG_STRIPE)
         stripe = ["-d", f"su={chunk}k,sw={len(ids)}", "-l", f"su={log}k"]
         # -K: discarding terabytes takes minutes, and a node that boots does not wait for it.
-        argv = ["mkfs.xfs", "-q", "-f", "-K", "-m", f"uuid={made}", *stripe, md]
+        argv = ["mkfs.xfs", "-q", "-f", "-K", "-m", f"uuid={uuid_of_filesystem}", *stripe, md]
     else:
         stride = chunk // 4
         stripe = ["-E", f"nodiscard,stride={stride},stripe_width={stride * len(ids)}"]
-        argv = ["mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-U", made, *stripe, md]
+        argv = ["mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-U", uuid_of_filesystem, *stripe, md]
     return ScratchAction("mkfs", tuple(argv), md, tuple(ids), uuid)
 
 
@@ -97,20 +97,20 @@ def directory(path: str, owner: str, group: str, mode: str) -> ScratchAction:
     return ScratchAction("directory", path=path, owner=owner, group=group, mode=mode)
 
 
-# Where scratch shows up: the mount point, what is mounted there, the fstab lines that want it too. Pure, private.
+# The mount point: what is mounted there, and fstab lines for it.
 
 
-# The options that show in mountinfo word for word; of the others nobody can tell whether they are on.
-# Those that it shows as the filesystem's (lazytime, sync) or not at all (strictatime) would seem never to be on.
+# The options that mountinfo shows as they are given; whether others are in effect cannot be read.
+# Those that it shows as the filesystem's (lazytime, sync) or not at all (strictatime) would always seem to be off.
 _SHOWN = set("noatime nodiratime relatime nodev nosuid noexec nosymfollow".split())
 _TAGS = ("UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=", "ID=")
 
 
 @dataclass
 class Placement:
-    """What it takes to have scratch at its place. ``first`` comes before any disk is touched, ``last`` after."""
+    """The actions that mount scratch at its path: ``first`` before any disk is touched, ``last`` after."""
 
-    there: bool = False  # mounted already, as it is wanted
+    mounted: bool = False  # mounted already, as requested
     first: list[ScratchAction] = field(default_factory=list)
     last: list[ScratchAction] = field(default_factory=list)
     findings: list[ScratchFinding] = field(default_factory=list)
@@ -121,16 +121,16 @@ class Placement:
 
 
 def at(machine: ScratchMachine, path: str) -> Path:
-    return next((item for item in machine.paths if item.path == path), Path(path, "absent"))
+    return next((entry for entry in machine.paths if entry.path == path), Path(path, "absent"))
 
 
 def stand_in(base: str, request: ScratchRequest) -> str:
-    """Return the directory of a filesystem of somebody else that serves as scratch."""
+    """Return the directory that serves as scratch on somebody else's filesystem at ``base``."""
     return base if base == request.mount else posixpath.join(base, request.name)
 
 
 def bound(machine: ScratchMachine, request: ScratchRequest, base: str) -> bool:
-    """Tell whether the mount shows the directory that we keep on another filesystem."""
+    """Return whether the mount shows our directory on somebody else's filesystem at ``base``."""
     if base == request.mount:
         return True
     shown, holder = visible(machine, request.mount), holding(machine, base)
@@ -147,73 +147,75 @@ def holding(machine: ScratchMachine, path: str) -> ScratchMount | None:
 
 def place_array(machine: ScratchMachine, request: ScratchRequest, md: str, disks: t.Sequence[ScratchDisk]) -> Placement:
     """Plan the mount of an array; ``md`` is its device now, or empty where it does not run yet."""
-    place, shown = Placement(), visible(machine, request.mount)
-    place.there = bool(shown and md and shown.device == md and shown.root == "/")
+    placement, shown = Placement(), visible(machine, request.mount)
+    placement.mounted = bool(shown and md and shown.device == md and shown.root == "/")
     elsewhere = sorted({m.target for m in machine.mounts if md and m.device == md and m.target != request.mount})
-    if not place.there:
-        _clear(machine, request, place)
+    if not placement.mounted:
+        _clear(machine, request, placement)
         if elsewhere:
             text = f"{md}, the array of scratch, is mounted at {', '.join(elsewhere)}, not at {request.mount}."
             advice = f"umount {' '.join(elsewhere)} and run again, or make that the mount."
-            place.findings.append(ScratchFinding("fail", "config", "elsewhere", text, advice, md))
-        place.last += [_mount_point(machine, request, place), mount(request, md or device(request))]
+            placement.findings.append(ScratchFinding("fail", "config", "elsewhere", text, advice, md))
+        placement.last += [_mount_point(machine, request, placement), mount(request, md or device(request))]
     elif shown and lacking(shown, request):
-        place.last.append(remount(request))
-    own = {md, device(request)} | {d for disk in disks for d in (disk.path, *disk.partitions, *disk.holders)}
-    _fstab(machine, request, own, place)
-    return place
+        placement.last.append(remount(request))
+    own_devices = {md, device(request)} | {d for disk in disks for d in (disk.path, *disk.partitions, *disk.holders)}
+    _fstab(machine, request, own_devices, placement)
+    return placement
 
 
 def place_bind(machine: ScratchMachine, request: ScratchRequest, base: str) -> Placement:
     """Plan the mount of a directory on a filesystem that somebody else mounts."""
-    place, source = Placement(), stand_in(base, request)
-    place.there = bound(machine, request, base)
-    now = at(machine, source)
+    placement, source = Placement(), stand_in(base, request)
+    placement.mounted = bound(machine, request, base)
+    current = at(machine, source)
     if at(machine, base).kind != "directory":
         text = f"{base}, which should hold scratch, is not a directory."
-        place.findings.append(ScratchFinding("fail", "config", "no_directory", text, "Mount it, or name another one."))
-    elif now.kind == "other":
-        place.findings.append(_not_a_directory(source))
-    elif source != request.mount and (now.owner, now.group, now.mode) != ("root", "root", request.mode):
-        place.last.append(directory(source, "root", "root", request.mode))
-    if not place.there:
-        _clear(machine, request, place)
-        place.last += [_mount_point(machine, request, place), bind(request, source)]
+        placement.findings.append(
+            ScratchFinding("fail", "config", "no_directory", text, "Mount it, or name another one.")
+        )
+    elif current.kind == "other":
+        placement.findings.append(_not_a_directory(source))
+    elif source != request.mount and (current.owner, current.group, current.mode) != ("root", "root", request.mode):
+        placement.last.append(directory(source, "root", "root", request.mode))
+    if not placement.mounted:
+        _clear(machine, request, placement)
+        placement.last += [_mount_point(machine, request, placement), bind(request, source)]
     if source != request.mount:
-        _fstab(machine, request, set(), place)
-    return place
+        _fstab(machine, request, set(), placement)
+    return placement
 
 
 def lacking(shown: ScratchMount, request: ScratchRequest) -> list[str]:
-    """Return the options that are asked for and visibly not on."""
+    """Return the requested options that mountinfo shows to be off."""
     # The kernel takes noatime and relatime together as noatime.
     hidden = {"relatime"} if "noatime" in request.options else set()
     return [option for option in request.options if option in _SHOWN - hidden and option not in shown.options]
 
 
-def _clear(machine: ScratchMachine, request: ScratchRequest, place: Placement) -> None:
-    """A directory that we put there ourselves gives way; anything else stays."""
+def _clear(machine: ScratchMachine, request: ScratchRequest, placement: Placement) -> None:
+    """Unmount a directory that we bound there ourselves; any other mount at the path is a finding."""
     shown = visible(machine, request.mount)
     bases = [base for base in (request.fallback, *request.adopt) if base and base != request.mount]
     if shown is None:
         return
     if any(bound(machine, request, base) for base in bases):
-        place.first.append(umount(request.mount))
+        placement.first.append(umount(request.mount))
         return
     text = f"{request.mount} is already the mount of {shown.device} ({shown.fstype})."
     advice = f"umount {request.mount} and remove what mounts it there, or choose another mount."
-    place.findings.append(ScratchFinding("fail", "config", "mount_taken", text, advice, shown.device))
+    placement.findings.append(ScratchFinding("fail", "config", "mount_taken", text, advice, shown.device))
 
 
-def _mount_point(machine: ScratchMachine, request: ScratchRequest, place: Placement) -> ScratchAction:
-    """Only root writes to the bare directory: a job that finds scratch away must not fill the system disk."""
-    now = at(machine, request.mount)
+def _mount_point(machine: ScratchMachine, request: ScratchRequest, placement: Placement) -> ScratchAction:
+    """Return the mount point, root's with mode 0755: a job without scratch must not fill the system disk."""
+    current = at(machine, request.mount)
     if visible(machine, request.mount) is None:
-        if now.kind == "other":
-            place.findings.append(_not_a_directory(request.mount))
-        if now.kind == "directory" and not now.empty:
+        if current.kind == "other":
+            placement.findings.append(_not_a_directory(request.mount))
+        if current.kind == "directory" and not current.empty:
             text = f"{request.mount} is not empty: the files in it are out of sight while scratch is mounted."
-            place.findings.append(ScratchFinding("note", "config", "not_empty", text, "umount it to see them."))
+            placement.findings.append(ScratchFinding("note", "config", "not_empty", text, "umount it to see them."))
     return directory(request.mount, "root", "root", "0755")
 
 
@@ -222,91 +224,95 @@ def _not_a_directory(path: str) -> ScratchFinding:
     return ScratchFinding("fail", "config", "no_directory", text, f"Look at it (ls -ld {path}) and move it away.")
 
 
-def _fstab(machine: ScratchMachine, request: ScratchRequest, own: set[str], place: Placement) -> None:
-    """A line for our mount that nobody needs is commented out; one that names something else alive is not ours."""
-    stale = [line for line in machine.fstab if _stale(line, own)]
+def _fstab(machine: ScratchMachine, request: ScratchRequest, own_devices: set[str], placement: Placement) -> None:
+    """Comment out fstab lines for our mount without a device, or with one of ours; any other line is a finding."""
+    stale = [line for line in machine.fstab if _stale(line, own_devices)]
     for line in machine.fstab:
         if line not in stale:
             text = f"line {line.number} of /etc/fstab mounts {line.source} at {request.mount}: {line.text.strip()}"
             advice = "Remove that line if scratch shall be there, or choose another mount."
-            place.findings.append(ScratchFinding("fail", "config", "fstab", f"{text}.", advice, line.device))
+            placement.findings.append(ScratchFinding("fail", "config", "fstab", f"{text}.", advice, line.device))
     if stale:
         lines = tuple(line.number for line in stale)
-        place.first.append(ScratchAction("fstab", path="/etc/fstab", lines=lines, text=FSTAB_NOTE))
+        placement.first.append(ScratchAction("fstab", path="/etc/fstab", lines=lines, text=FSTAB_NOTE))
 
 
-def _stale(line: FstabLine, own: set[str]) -> bool:
+def _stale(line: FstabLine, own_devices: set[str]) -> bool:
     if not (line.source.startswith("/dev/") or line.source.startswith(_TAGS)):
         return False
-    return not line.device or line.device in own
+    return not line.device or line.device in own_devices
 
 
-# The directories on scratch, made anew whenever scratch is. Pure, private.
+# The directories on scratch, made again whenever scratch is made.
 
 
 def wanted_paths(request: ScratchRequest) -> tuple[str, ...]:
-    """Return every place of which the planner wants to know how it is."""
+    """Return every path whose state the planner needs."""
     bases = [base for base in (request.fallback, *request.adopt) if base]
     below = [posixpath.join(base, request.name) for base in bases]
-    inside = [posixpath.join(request.mount, item.path) for item in _with_parents(request)]
+    inside = [posixpath.join(request.mount, directory.path) for directory in _with_parents(request)]
     return tuple(dict.fromkeys([request.mount, *bases, *below, *inside]))
 
 
 def plan_directories(
-    machine: ScratchMachine, request: ScratchRequest, there: bool, whole: bool
+    machine: ScratchMachine, request: ScratchRequest, mounted: bool, own_root: bool
 ) -> tuple[list[ScratchAction], list[ScratchFinding]]:
     """Return the directories to have; before the mount nobody knows which there are. ``whole``: the root of the mount
     is ours too, not only what is below it."""
     actions, findings = [], []
-    for item in _all(request, whole):
-        path = posixpath.normpath(posixpath.join(request.mount, item.path))
-        unknown = {item.owner, item.group} & set(machine.unknown_names)
-        now = at(machine, path)
+    for requested in _all(request, own_root):
+        path = posixpath.normpath(posixpath.join(request.mount, requested.path))
+        unknown = {requested.owner, requested.group} & set(machine.unknown_names)
+        current = at(machine, path)
         if unknown:
             text = f"{path} is not made: this machine knows no user or group {' or '.join(sorted(unknown))}."
             findings.append(
                 ScratchFinding("warn", "config", "unknown_owner", text, "Make the account, then run again.")
             )
-        elif there and now.kind == "other":
+        elif mounted and current.kind == "other":
             text = f"{path} is a file or a symbolic link, where a directory is wanted."
             # Who owns a directory in scratch can put a link in its place, and must not take the node away with it.
-            level = "fail" if item.owner == "root" else "warn"
+            level = "fail" if requested.owner == "root" else "warn"
             findings.append(ScratchFinding(level, "config", "no_directory", text, f"Move it away (ls -ld {path})."))
-        elif not there or now.kind == "absent" or (_listed(item, request) and _differs(machine, path, item)):
-            actions.append(directory(path, item.owner, item.group, item.mode))
+        elif (
+            not mounted
+            or current.kind == "absent"
+            or (_listed(requested, request) and _differs(machine, path, requested))
+        ):
+            actions.append(directory(path, requested.owner, requested.group, requested.mode))
     return actions, findings
 
 
-def describe(machine: ScratchMachine, request: ScratchRequest, whole: bool) -> dict[str, str]:
-    """Say how the directories are now."""
-    found = {}
-    for item in _all(request, whole):
-        path = posixpath.normpath(posixpath.join(request.mount, item.path))
-        now = at(machine, path)
-        if now.kind == "directory":
-            found[path] = f"{now.owner}:{now.group} {now.mode}"
-    return found
+def describe(machine: ScratchMachine, request: ScratchRequest, own_root: bool) -> dict[str, str]:
+    """Return owner, group and mode of the directories that exist."""
+    states = {}
+    for requested in _all(request, own_root):
+        path = posixpath.normpath(posixpath.join(request.mount, requested.path))
+        current = at(machine, path)
+        if current.kind == "directory":
+            states[path] = f"{current.owner}:{current.group} {current.mode}"
+    return states
 
 
-def _all(request: ScratchRequest, whole: bool) -> list[Directory]:
-    return [*([Directory(".", "root", "root", request.mode)] if whole else []), *_with_parents(request)]
+def _all(request: ScratchRequest, own_root: bool) -> list[Directory]:
+    return [*([Directory(".", "root", "root", request.mode)] if own_root else []), *_with_parents(request)]
 
 
 def _with_parents(request: ScratchRequest) -> list[Directory]:
-    """Parents that nobody described belong to root, and are left as they are where there are any."""
-    items = {item.path: item for item in request.directories}
-    for path in list(items):
+    """Return the requested directories and their parents; unlisted parents are root's, and left where they exist."""
+    directories = {requested.path: requested for requested in request.directories}
+    for path in list(directories):
         parent = posixpath.dirname(path)
         while parent:
-            items.setdefault(parent, Directory(parent, "root", "root", "0755"))
+            directories.setdefault(parent, Directory(parent, "root", "root", "0755"))
             parent = posixpath.dirname(parent)
-    return [items[path] for path in sorted(items)]
+    return [directories[path] for path in sorted(directories)]
 
 
-def _listed(item: Directory, request: ScratchRequest) -> bool:
-    return item.path == "." or item in request.directories
+def _listed(requested: Directory, request: ScratchRequest) -> bool:
+    return requested.path == "." or requested in request.directories
 
 
-def _differs(machine: ScratchMachine, path: str, item: Directory) -> bool:
-    now = at(machine, path)
-    return (now.owner, now.group, now.mode) != (item.owner, item.group, item.mode)
+def _differs(machine: ScratchMachine, path: str, requested: Directory) -> bool:
+    current = at(machine, path)
+    return (current.owner, current.group, current.mode) != (requested.owner, requested.group, requested.mode)

@@ -11,12 +11,12 @@ import typing as t
 import uuid
 from dataclasses import dataclass, field
 
-# What is asked of the NVMe scratch (Request) and what the planner answers (Plan): data only, private.
+# The request and the plan.
 
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory that is wanted below the mount; ``path`` is relative to it."""
+    """A requested directory below the mount; ``path`` is relative to it."""
 
     path: str
     owner: str = "root"
@@ -26,7 +26,7 @@ class Directory:
 
 @dataclass(frozen=True)
 class ScratchRequest:
-    """What is asked for. ``ids`` alone select when given, else ``models`` and, if told so, ``unused`` namespaces."""
+    """The request. ``ids`` alone select disks when given, else ``models`` and, with ``unused``, unused namespaces."""
 
     name: str = "scratch"
     mount: str = "/mnt/resource_nvme"
@@ -48,7 +48,7 @@ class ScratchRequest:
 
 @dataclass(frozen=True)
 class ScratchAction:
-    """One step. ``argv`` is the command, where one command does it; ``kind`` says what else belongs to it:
+    """One step. ``argv`` is its command, if it has one; ``kind`` determines what else is done:
 
     fstab       comment ``lines`` (numbers) of ``/etc/fstab`` out, with ``text`` in front of each, and have systemd read
                 it again: a mount unit of the old line would take our mount away
@@ -99,8 +99,8 @@ class ScratchFinding:
 
 @dataclass(frozen=True)
 class ScratchPlan:
-    """What to do and what that leads to. ``verdict`` and ``after`` tell of the machine once every action has succeeded;
-    with no action they tell of the machine as it is."""
+    """Actions and their effect. ``verdict`` and ``after`` describe the machine once every action has succeeded;
+    without actions they describe the machine as it is."""
 
     verdict: str  # pass, warn, fail, skipped, error
     blame: str  # class of the record for warn, fail, error; else empty
@@ -117,7 +117,7 @@ class ScratchPlan:
     members: int = 0  # of the array in the end
 
 
-# What was read of one machine for its NVMe scratch: data only, private.
+# What was read of one machine.
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class ArrayMember:
-    """What ``mdadm --examine --export`` says of a whole disk."""
+    """What ``mdadm --examine --export`` prints about a whole disk."""
 
     uuid: str  # of the array: 68706361:692e6e76:xxxxxxxx:xxxxxxxx
     name: str  # without the home host
@@ -209,7 +209,7 @@ class FstabLine:
 
 @dataclass(frozen=True)
 class Path:
-    """A place that the request names, as it is now. Wanted of: mount, fallback, each adopt path, fallback/<name>,
+    """A path that the request names, as it is now. Read for: mount, fallback, each adopt path, fallback/<name>,
     <adopt path>/<name>, and every directory below mount."""
 
     path: str
@@ -222,9 +222,9 @@ class Path:
 
 @dataclass(frozen=True)
 class ScratchMachine:
-    """Everything that was read of one machine, at one time."""
+    """Everything that was read of one machine at one time."""
 
-    disks: tuple[ScratchDisk, ...] = ()  # every NVMe namespace, not only those that are meant
+    disks: tuple[ScratchDisk, ...] = ()  # every NVMe namespace, not only the selected ones
     arrays: tuple[ScratchArray, ...] = ()  # every md device
     mounts: tuple[
         ScratchMount, ...
@@ -234,10 +234,10 @@ class ScratchMachine:
     building: str = ""  # md UUID in the marker file
     missing_tools: tuple[str, ...] = ()  # of mdadm, wipefs, mkfs.<filesystem>, mount, udevadm
     unknown_names: tuple[str, ...] = ()  # owners and groups of directories that nobody knows here
-    unmountable: str = ""  # what mount said when it was tried just before (the executor plans again after that)
+    unmountable: str = ""  # the error of a mount that was tried just before (the run then plans again)
 
 
-# How an array is known to be ours, without a list of what we made: its UUID says so. Pure, private.
+# An array is ours if its UUID begins with MAGIC; no list of arrays is kept.
 
 
 MAGIC = "68706361:692e6e76"  # "hpcai.nv"
@@ -252,7 +252,7 @@ def ours(md_uuid: str) -> bool:
 
 
 def array_uuid(name: str, ids: t.Iterable[str]) -> str:
-    """Return the md UUID of an array that we make of these disks, in the way in which mdadm writes it."""
+    """Return the md UUID of an array that we make of these disks, written as mdadm writes it."""
     digest = hashlib.sha256("\0".join([name, *sorted(ids)]).encode()).hexdigest()
     return f"{MAGIC}:{digest[:8]}:{digest[8:16]}"
 
@@ -262,7 +262,7 @@ def filesystem_uuid(md_uuid: str) -> str:
 
 
 def kernel_name(text: str) -> bool:
-    """Tell a name that belongs to another disk after the next boot from an id."""
+    """Return whether a text is a kernel name, which may belong to another disk after the next boot."""
     return bool(_KERNEL_NAME.fullmatch(text))
 
 
@@ -270,10 +270,10 @@ def plain_id(text: str) -> str:
     return text[len("/dev/disk/by-id/") :] if text.startswith("/dev/disk/by-id/") else text
 
 
-def chunk_for(disks: t.Sequence[ScratchDisk], wanted: int | None) -> int:
-    """Return the chunk in KiB: what the slowest disk takes in one request, within reason."""
-    if wanted:
-        return wanted
+def chunk_for(disks: t.Sequence[ScratchDisk], requested: int | None) -> int:
+    """Return the chunk in KiB: the requested one, else the smallest max_io of the disks, from 128 to 512."""
+    if requested:
+        return requested
     largest = min(disk.max_io for disk in disks)
     chunk = _SMALLEST_CHUNK
     while chunk * 2 <= min(largest, _LARGEST_CHUNK):

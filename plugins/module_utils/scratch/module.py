@@ -34,7 +34,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model im
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.plan import plan, remove
 
-# What is asked of the NVMe scratch, checked before anything is looked at. Pure, private.
+# The request, checked before anything is read. Pure.
 
 
 _NAME = re.compile(r"(?!md\d)[A-Za-z][A-Za-z0-9._-]{0,23}", re.ASCII)
@@ -46,32 +46,32 @@ _LISTS = ("models", "ids", "wipe", "options", "adopt")
 
 
 class ScratchRequestError(ValueError):
-    """What is asked for makes no sense; the text is fit for the user."""
+    """The request makes no sense; the text is fit for the user."""
 
 
 def parse(settings: t.Mapping[str, t.Any]) -> ScratchRequest:
-    """Return the request in a mapping with the names of its fields; what is left out or None has its default."""
-    known = {item.name for item in fields(ScratchRequest)}
-    unknown = sorted(set(settings) - known)
+    """Return the request from a mapping by field names; fields that are left out or None have their defaults."""
+    names = {field.name for field in fields(ScratchRequest)}
+    unknown = sorted(set(settings) - names)
     if unknown:
         raise ScratchRequestError(f"unknown settings: {', '.join(unknown)}")
-    given = {key: value for key, value in settings.items() if value is not None}
+    values = {key: value for key, value in settings.items() if value is not None}
     for key in _LISTS:
-        if key in given:
-            given[key] = tuple(_texts(key, given[key]))
+        if key in values:
+            values[key] = tuple(_texts(key, values[key]))
     for key in ("ids", "wipe"):
-        given[key] = tuple(_id(key, text) for text in given.get(key, ()))
-    if "directories" in given:
-        given["directories"] = tuple(_directory(item) for item in given["directories"])
-    request = ScratchRequest(**given)
+        values[key] = tuple(_id(key, text) for text in values.get(key, ()))
+    if "directories" in values:
+        values["directories"] = tuple(_directory(directory) for directory in values["directories"])
+    request = ScratchRequest(**values)
     _check(request)
     return request
 
 
 def _texts(key: str, value: t.Any) -> list[str]:
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) and item.strip() for item in value):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(text, str) and text.strip() for text in value):
         raise ScratchRequestError(f"{key}: a list of texts is needed, not {value!r}")
-    return [item.strip() for item in value]
+    return [text.strip() for text in value]
 
 
 def _id(key: str, text: str) -> str:
@@ -83,22 +83,26 @@ def _id(key: str, text: str) -> str:
     return plain_id(text)
 
 
-def _directory(item: t.Any) -> Directory:
+def _directory(options: t.Any) -> Directory:
     try:
-        wanted = Directory(**{key: value for key, value in dict(item).items() if value is not None})
+        directory = Directory(**{key: value for key, value in dict(options).items() if value is not None})
     except (TypeError, ValueError) as exc:
-        raise ScratchRequestError(f"directories: path, owner, group and mode are needed, not {item!r}: {exc}") from exc
-    path = posixpath.normpath(wanted.path)
+        raise ScratchRequestError(
+            f"directories: path, owner, group and mode are needed, not {options!r}: {exc}"
+        ) from exc
+    path = posixpath.normpath(directory.path)
     if path.startswith("/") or path.split("/")[0] in (".", ".."):
-        raise ScratchRequestError(f"directories: {wanted.path!r} is not a place below the mount; give a relative path")
-    if not wanted.owner or not wanted.group:
+        raise ScratchRequestError(
+            f"directories: {directory.path!r} is not a place below the mount; give a relative path"
+        )
+    if not directory.owner or not directory.group:
         raise ScratchRequestError(f"directories: {path} needs an owner and a group")
-    return Directory(path, wanted.owner, wanted.group, _mode(wanted.mode, f"directories: {path}"))
+    return Directory(path, directory.owner, directory.group, _mode(directory.mode, f"directories: {path}"))
 
 
-def _mode(text: str, where: str) -> str:
+def _mode(text: str, option: str) -> str:
     if not isinstance(text, str) or not _MODE.fullmatch(text):
-        raise ScratchRequestError(f'{where}: mode {text!r} is not one like "0755" (quote it)')
+        raise ScratchRequestError(f'{option}: mode {text!r} is not one like "0755" (quote it)')
     return text.zfill(4)
 
 
@@ -122,7 +126,7 @@ def _check(request: ScratchRequest) -> None:
         raise ScratchRequestError(f"options: {wrong[0]!r} is not one mount option")
     if _mode(request.mode, "mode") != request.mode:
         raise ScratchRequestError(f'mode: {request.mode!r} needs four digits, like "1777"')
-    paths = [item.path for item in request.directories]
+    paths = [directory.path for directory in request.directories]
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if twice:
         raise ScratchRequestError(f"directories: {twice[0]} is listed twice")
@@ -177,7 +181,7 @@ class RecordInputs(t.NamedTuple):
 
 
 def measured(plan: ScratchPlan) -> list[Json]:
-    """Return what there is to count."""
+    """Return the metrics of a plan: disks, members, size."""
     return [
         metric("disks", len(plan.disks), "disks"),
         metric("members", plan.members, "disks"),
@@ -185,12 +189,12 @@ def measured(plan: ScratchPlan) -> list[Json]:
     ]
 
 
-def conclude(plan: ScratchPlan, problem: tuple[str, str] | None, told: RecordInputs, begin: float) -> Json:
+def conclude(plan: ScratchPlan, problem: tuple[str, str] | None, inputs: RecordInputs, begin: float) -> Json:
     """Return the record of a plan; ``problem`` is the class and the text of a step that failed.
 
     The planner's verdict stands, unless a step failed or the profile expects more than there is.
     """
-    metrics = judge(CHECK, measured(plan), told.expect)
+    metrics = judge(CHECK, measured(plan), inputs.expect)
     verdict, blame, reason = plan.verdict, plan.blame, plan.reason
     if problem:
         blame, reason = problem
@@ -200,17 +204,23 @@ def conclude(plan: ScratchPlan, problem: tuple[str, str] | None, told: RecordInp
         verdict, blame, reason = expected, "hardware", ""
     return record(
         CHECK,
-        told.node,
+        inputs.node,
         time=begin,
         seconds=time.time() - begin,
         verdict=verdict,
         metrics=metrics,
         blame=blame or "hardware",
         reason=reason,
-        run=told.run,
+        run=inputs.run,
         scope={"array": plan.array, "disks": list(plan.disks)} if plan.disks else {},
         evidence="\n".join(str(finding) for finding in plan.findings),
-        context={"tool": "mdadm", "profile": told.profile, "door": told.door, "path": plan.path, "source": plan.source},
+        context={
+            "tool": "mdadm",
+            "profile": inputs.profile,
+            "door": inputs.door,
+            "path": plan.path,
+            "source": plan.source,
+        },
     )
 
 
@@ -218,7 +228,7 @@ def _rank(verdict: str) -> int:
     return _WORST_FIRST.index(verdict) if verdict in _WORST_FIRST else len(_WORST_FIRST)
 
 
-# What the module nvme_scratch does with its options; without AnsibleModule, private.
+# The module's entry and result, without AnsibleModule.
 
 
 _TEXTS = {"type": "list", "elements": "str", "default": []}
@@ -228,7 +238,7 @@ _DIRECTORY = {
     "group": {"type": "str", "default": "root"},
     "mode": {"type": "str", "default": "1777"},
 }
-# The module's options; those that are fields of Request go there.
+# The module's options; those with names of fields of ScratchRequest become the request.
 SPEC: Json = {
     "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
     "destroy": {"type": "bool", "default": False},
@@ -265,31 +275,31 @@ def perform(params: t.Mapping[str, t.Any], dry: bool) -> Json:
     absent = params["state"] == "absent"
     if params["destroy"] and not absent:
         raise ScratchRequestError("destroy erases scratch for good and is only for state absent")
-    request = parse({item.name: params[item.name] for item in fields(ScratchRequest) if item.name in params})
+    request = parse({option.name: params[option.name] for option in fields(ScratchRequest) if option.name in params})
 
-    def planner(machine: ScratchMachine, wanted: ScratchRequest, boot: bool) -> ScratchPlan:
-        return remove(machine, wanted, params["destroy"]) if absent else plan(machine, wanted, boot)
+    def planner(machine: ScratchMachine, request_of_run: ScratchRequest, boot: bool) -> ScratchPlan:
+        return remove(machine, request_of_run, params["destroy"]) if absent else plan(machine, request_of_run, boot)
 
     run = ScratchRun(request, wait=0.0 if absent else params["wait"], planner=planner)
-    done = run.dry() if dry else run.bring()
+    run_result = run.dry() if dry else run.bring()
     node = params["node"] or socket.gethostname().split(".")[0]
-    told = RecordInputs(node, [] if absent else params["expect"], params["profile"], params["run"])
-    settings = boot_settings(params, request, done.last.source)
-    return result(done, told, settings, mount_units(request), begin)
+    inputs = RecordInputs(node, [] if absent else params["expect"], params["profile"], params["run"])
+    settings = boot_settings(params, request, run_result.last.source)
+    return result(run_result, inputs, settings, mount_units(request), begin)
 
 
 def boot_settings(params: t.Mapping[str, t.Any], request: ScratchRequest, source: str) -> Json:
-    """Return what the boot program needs to want the same.
+    """Return the settings with which the boot program makes the same request.
 
-    It never wipes. Where the disks are mounted by somebody else it waits for that, even when they come back blank.
+    It never wipes. Disks that somebody else mounts are not used for an array, even when they come back blank.
     """
-    wanted = {name: value for name, value in asdict(request).items() if name != "wipe"}
+    request_settings = {name: value for name, value in asdict(request).items() if name != "wipe"}
     about = {name: params[name] for name in ("wait", "expect", "profile")}
-    return {"request": wanted, "adopted": source == "adopted", **about}
+    return {"request": request_settings, "adopted": source == "adopted", **about}
 
 
 def mount_units(request: ScratchRequest) -> list[str]:
-    """Return the units that may mount what our mount lies on, or what it shows; most of them do not exist.
+    """Return the mount units of the paths above our mount and of the directories it may show; most do not exist.
 
     A filesystem that is mounted at /mnt later than scratch at /mnt/resource_nvme would hide it.
     """
@@ -309,20 +319,20 @@ def _escaped(path: str) -> str:
     return re.sub(r"^\.", r"\\x2e", plain).replace("/", "-")
 
 
-def result(done: StepResult, told: RecordInputs, settings: Json, after: list[str], begin: float) -> Json:
-    """Return what the module returns of a run. A step that failed may have changed something: its commands tell."""
-    last = done.last
+def result(run_result: StepResult, inputs: RecordInputs, settings: Json, after: list[str], begin: float) -> Json:
+    """Return the module's result. A failed step may have changed something, so ``changed`` counts its commands."""
+    last = run_result.last
     return {
-        "changed": bool(done.commands),
-        "settled": not done.commands and not done.problem,
-        "check": conclude(last, done.problem, told, begin),
+        "changed": bool(run_result.commands),
+        "settled": not run_result.commands and not run_result.problem,
+        "check": conclude(last, run_result.problem, inputs, begin),
         "path": last.path or None,
         "source": last.source,
         "disks": list(last.disks),
         "array": last.array,
         "findings": [asdict(finding) for finding in last.findings],
-        "commands": done.commands,
+        "commands": run_result.commands,
         "settings": settings,
         "after": after,
-        "diff": {"before": done.first.before, "after": done.after},
+        "diff": {"before": run_result.first.before, "after": run_result.after},
     }

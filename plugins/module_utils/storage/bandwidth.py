@@ -32,7 +32,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import Not
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import fio, mdadm
 
-# storage_bandwidth: what fio printed, and the check record of it. Pure but for the facts of file systems, private.
+# From the output of fio to a check record. Pure.
 
 
 CHECK = "storage_bandwidth"
@@ -57,13 +57,13 @@ class MeasuredStorage(t.NamedTuple):
 
     @property
     def gbs(self) -> float | None:
-        """Return GB/s (decimal) of all jobs together, nothing of a run with an error."""
+        """Return GB/s (decimal) of all jobs together, None for a run with an error."""
         speed = self.run.bandwidth(self.direction) if self.run and not self.problem else None
         return None if speed is None else speed / 1e9
 
 
 def measure(path: str, operation: str, argv: t.Sequence[str], outcome: Outcome) -> MeasuredStorage:
-    """Hold what fio printed against its exit status: either can hide a failure."""
+    """Read what fio printed and its exit status: either can show a failure that the other hides."""
     log = fio.parse(f"{outcome.err}\n{outcome.out}")
     last = log.runs[-1] if log.runs else None
     evidence = outcome.err.strip()[-_TAIL:]
@@ -87,23 +87,29 @@ def _hint(text: str) -> str:
     return ""
 
 
-def sample(one: MeasuredStorage) -> Json:
+def sample(measured: MeasuredStorage) -> Json:
     """Return a row of the report; latencies are those of the slowest job."""
-    items = [job.direction(one.direction) for job in one.run.jobs] if one.run and not one.problem else []
-    moved = [item for item in items if item is not None]
-    known = [key for key in _PERCENTILES if all(key in item.percentiles_us for item in moved)]
+    directions = (
+        [job.direction(measured.direction) for job in measured.run.jobs]
+        if measured.run and not measured.problem
+        else []
+    )
+    moved = [direction for direction in directions if direction is not None]
+    percentiles = [key for key in _PERCENTILES if all(key in direction.percentiles_us for direction in moved)]
     return {
-        "path": one.path,
-        "operation": one.operation,
-        "bandwidth": one.gbs,
-        "iops": one.run.iops(one.direction) if moved and one.run else None,
-        "bytes": sum(item.bytes or 0 for item in moved),
-        "seconds": max((item.seconds or 0 for item in moved), default=None),
-        "latency_us": max((item.latency_us or 0 for item in moved), default=None),
-        "percentiles_us": {key: max(item.percentiles_us[key] for item in moved) for key in (known if moved else ())},
+        "path": measured.path,
+        "operation": measured.operation,
+        "bandwidth": measured.gbs,
+        "iops": measured.run.iops(measured.direction) if moved and measured.run else None,
+        "bytes": sum(direction.bytes or 0 for direction in moved),
+        "seconds": max((direction.seconds or 0 for direction in moved), default=None),
+        "latency_us": max((direction.latency_us or 0 for direction in moved), default=None),
+        "percentiles_us": {
+            key: max(direction.percentiles_us[key] for direction in moved) for key in (percentiles if moved else ())
+        },
         "jobs": len(moved),
-        "notes": one.run.notes if one.run else [],
-        "problem": one.problem or None,
+        "notes": measured.run.notes if measured.run else [],
+        "problem": measured.problem or None,
     }
 
 
@@ -114,46 +120,53 @@ def result(
     context: Json,
     common: t.Mapping[str, t.Any],
 ) -> Json:
-    """Return what the module returns."""
-    metrics = [metric(one.operation, one.gbs, "GB/s", path=one.path) for one in measured]
+    """Return the module's result."""
+    metrics = [
+        metric(measurement.operation, measurement.gbs, "GB/s", path=measurement.path) for measurement in measured
+    ]
     judged = judge(CHECK, metrics, expectations)
-    problems = [one for one in measured if one.problem]
-    broken = any(one.kind == "hardware" for one in problems) or overall(judged) == "fail"
+    problems = [measurement for measurement in measured if measurement.problem]
+    broken = any(measurement.kind == "hardware" for measurement in problems) or overall(judged) == "fail"
     verdict = "fail" if broken else "error" if problems else None
-    version = next((one.run.version for one in measured if one.run), None)
-    arguments = [{"path": one.path, "operation": one.operation, "argv": list(one.argv)} for one in measured]
-    one = record(
+    version = next((measurement.run.version for measurement in measured if measurement.run), None)
+    arguments = [
+        {"path": measurement.path, "operation": measurement.operation, "argv": list(measurement.argv)}
+        for measurement in measured
+    ]
+    check = record(
         CHECK,
         metrics=judged,
         verdict=verdict,
         reason=_reason(problems, judged, places),
         scope=_scope(problems, judged),
-        samples=[sample(one) for one in measured],
-        evidence="\n".join(one.evidence for one in problems if one.evidence)[-_TAIL:],
+        samples=[sample(measurement) for measurement in measured],
+        evidence="\n".join(measurement.evidence for measurement in problems if measurement.evidence)[-_TAIL:],
         context={**context, "version": version, "argv": arguments, "file_systems": places},
         **common,
     )
-    return {"checks": [one], "results": one["samples"], "argv": arguments, "environment": {}}
+    return {"checks": [check], "results": check["samples"], "argv": arguments, "environment": {}}
 
 
 def _reason(problems: t.Sequence[MeasuredStorage], judged: t.Sequence[Json], places: t.Mapping[str, Json]) -> str:
-    """Name what failed before what was slow; a degraded array explains both."""
+    """Return failures, then slow paths, then the degraded arrays that may explain both."""
     arrays = [
-        f"{path}: {where['device']} is {', '.join(where['problems'])}"
-        for path, where in places.items()
-        if where.get("problems")
+        f"{path}: {file_system['device']} is {', '.join(file_system['problems'])}"
+        for path, file_system in places.items()
+        if file_system.get("problems")
     ]
-    slow = explain([one for one in judged if one["verdict"] in ("fail", "warn")])
-    found = [*dict.fromkeys(one.problem for one in problems), slow]
-    return "; ".join(text for text in [*found, *(arrays if any(found) else [])] if text)
+    slow = explain([entry for entry in judged if entry["verdict"] in ("fail", "warn")])
+    texts = [*dict.fromkeys(measurement.problem for measurement in problems), slow]
+    return "; ".join(text for text in [*texts, *(arrays if any(texts) else [])] if text)
 
 
 def _scope(problems: t.Sequence[MeasuredStorage], judged: t.Sequence[Json]) -> Json:
-    paths = [one.path for one in problems] + [one["path"] for one in judged if one["verdict"] in ("fail", "warn")]
+    paths = [measurement.path for measurement in problems] + [
+        entry["path"] for entry in judged if entry["verdict"] in ("fail", "warn")
+    ]
     return {"path": list(dict.fromkeys(paths))} if paths else {}
 
 
-# storage_bandwidth: what is asked for, and the fio command line for it. Pure, private.
+# The request, and the fio command line for it. Pure.
 
 
 OPERATIONS = ("write", "read", "randwrite", "randread")
@@ -177,11 +190,11 @@ SPEC: Json = {
 
 
 class StorageError(ValueError):
-    """What was asked for makes no sense; the text is fit for the user."""
+    """The request makes no sense; the text is fit for the user."""
 
 
 class FioRequest(t.NamedTuple):
-    """What was asked for; sizes in bytes, ``size`` of each job's file."""
+    """The request; sizes in bytes, ``size`` is that of each job's file."""
 
     paths: t.Sequence[str]
     operations: t.Sequence[str]
@@ -200,7 +213,7 @@ class FioRequest(t.NamedTuple):
 
     @property
     def runs(self) -> list[str]:
-        """Return the operations in their order; every kind of read needs files that were really written before."""
+        """Return the operations in their order, with a write before the others, which need written files."""
         order = [name for name in OPERATIONS if name in self.operations]
         return order if order[0] == "write" else ["write", *order]
 
@@ -264,7 +277,7 @@ def fio_argv(fio: str, request: FioRequest, operation: str, folder: str, length:
     ]
 
 
-# storage_bandwidth: where files may be written, and the folder that is removed whatever happens.
+# Where files may be written, and the folder that is removed whatever happens.
 
 
 PREFIX = ".hpcai-storage-"
@@ -290,18 +303,18 @@ def check_kind(path: str) -> None:
 
 def space(path: str) -> Space:
     """Return the space of the file system that holds a path."""
-    found = os.statvfs(path)
-    return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+    status = os.statvfs(path)
+    return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
 
-def refusal(path: str, needed: int, found: Space) -> str:
-    """Say why nothing of that size may be written, empty when it may."""
-    left = found.available - needed
-    if found.total > 0 and left >= KEEP * found.total:
+def refusal(path: str, needed: int, space: Space) -> str:
+    """Return why files of that size must not be written; empty when they may."""
+    remaining = space.available - needed
+    if space.total > 0 and remaining >= KEEP * space.total:
         return ""
     return (
-        f"{path}: {gib(needed)} of {gib(found.available)} available would leave less than {KEEP:.0%} of"
-        f" {gib(found.total)} free; reduce size or jobs"
+        f"{path}: {gib(needed)} of {gib(space.available)} available would leave less than {KEEP:.0%} of"
+        f" {gib(space.total)} free; reduce size or jobs"
     )
 
 
@@ -319,13 +332,13 @@ def test_folder(path: str) -> t.Iterator[str]:
 
     signals = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     before = {number: signal.signal(number, leave) for number in signals}
-    own = tempfile.mkdtemp(prefix=PREFIX, dir=path)
+    folder = tempfile.mkdtemp(prefix=PREFIX, dir=path)
     try:
-        yield own
+        yield folder
     finally:
         for number in signals:
             signal.signal(number, signal.SIG_IGN)
-        shutil.rmtree(own, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -335,22 +348,22 @@ def mount(path: str, mounts: str) -> Json:
     best: Json = {"type": None, "device": None}
     length = 0
     for line in mounts.splitlines():
-        device, place, kind = ([*line.split(" "), "", "", ""])[:3]
-        place = re.sub(r"\\(\d{3})", lambda match: chr(int(match.group(1), 8)), place)
-        inside = path == place or path.startswith(place.rstrip("/") + "/")
-        if inside and len(place) >= length:
-            best, length = {"type": kind, "device": device}, len(place)
+        device, mount_point, kind = ([*line.split(" "), "", "", ""])[:3]
+        mount_point = re.sub(r"\\(\d{3})", lambda match: chr(int(match.group(1), 8)), mount_point)
+        inside = path == mount_point or path.startswith(mount_point.rstrip("/") + "/")
+        if inside and len(mount_point) >= length:
+            best, length = {"type": kind, "device": device}, len(mount_point)
     return best
 
 
 def about(path: str) -> Json:
-    """Return what is known of the file system of a path, with the trouble of its RAID array."""
-    found: Json = {**mount(os.path.realpath(path), _text("/proc/self/mounts"))}
-    device = os.path.realpath(found["device"] or "")
+    """Return type and device of a path's file system, and the problems of its RAID array."""
+    facts: Json = {**mount(os.path.realpath(path), _text("/proc/self/mounts"))}
+    device = os.path.realpath(facts["device"] or "")
     for array in mdadm.parse_mdstat(_text("/proc/mdstat")):
         if array.path == device:
-            found.update(array=array.level, members=len(array.members), problems=array.problems)
-    return found
+            facts.update(array=array.level, members=len(array.members), problems=array.problems)
+    return facts
 
 
 def _text(path: str) -> str:
@@ -360,11 +373,11 @@ def _text(path: str) -> str:
         return ""
 
 
-# storage_bandwidth: write and read files with fio.
+# Write and read files with fio.
 
 
 def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
-    """Measure and return what the module returns; raises ValueError for options that make no sense."""
+    """Measure and return the module's result; raises ValueError for options that make no sense."""
     request = read(params)
     for path in request.paths:
         check_kind(path)
@@ -378,7 +391,9 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
         program = find("fio", params["fio"], role=None)
     except NotFound as exc:
         return _without(record(CHECK, verdict="error", reason=str(exc), context=context, **common))
-    measured = [one for path in request.paths for one in _path(program, request, path, params["timeout"])]
+    measured = [
+        measurement for path in request.paths for measurement in _path(program, request, path, params["timeout"])
+    ]
     common["seconds"] = time.time() - begin
     places = {path: about(path) for path in request.paths}
     return result(measured, places, params["expect"], context, common)
@@ -398,34 +413,34 @@ def _path(program: str, request: FioRequest, path: str, timeout: float) -> list[
 
 
 def _runs(program: str, request: FioRequest, path: str, folder: str, timeout: float) -> list[MeasuredStorage]:
-    found: list[MeasuredStorage] = []
+    every: list[MeasuredStorage] = []
     length = request.size
     for operation in request.runs:
         argv = fio_argv(program, request, operation, folder, length)
-        one = measure(path, operation, argv, run(argv, timeout))
-        found.append(one)
+        measured = measure(path, operation, argv, run(argv, timeout))
+        every.append(measured)
         if operation == "write":
-            length = written(one, request)
+            length = written(measured, request)
             if not length:
-                problem = one.problem or f"{path}: too little was written in {request.runtime} s to read it back"
-                rest = [name for name in request.runs if name != "write"]
-                found += [MeasuredStorage(path, name, [], None, problem, one.kind) for name in rest]
+                problem = measured.problem or f"{path}: too little was written in {request.runtime} s to read it back"
+                remaining = [name for name in request.runs if name != "write"]
+                every += [MeasuredStorage(path, name, [], None, problem, measured.kind) for name in remaining]
                 break
-    return [one for one in found if one.operation in request.operations]
+    return [measured for measured in every if measured.operation in request.operations]
 
 
-def written(one: MeasuredStorage, request: FioRequest) -> int:
+def written(measured: MeasuredStorage, request: FioRequest) -> int:
     """Return how many bytes at the beginning of every file hold data; beyond them a read would not touch the disk."""
-    if one.problem or one.run is None:
+    if measured.problem or measured.run is None:
         return 0
-    moved = [job.direction("write") for job in one.run.jobs]
+    moved = [job.direction("write") for job in measured.run.jobs]
     if len(moved) != request.jobs or None in moved:
         return 0
-    least = min((item.bytes or 0) for item in moved if item is not None)
+    least = min((direction.bytes or 0) for direction in moved if direction is not None)
     # Up to iodepth blocks can have been in flight, and completed in another order, when the time was over.
-    whole = least if least >= request.size else least - request.iodepth * request.block_size
-    return max(0, min(request.size, whole) // request.block_size * request.block_size)
+    complete = least if least >= request.size else least - request.iodepth * request.block_size
+    return max(0, min(request.size, complete) // request.block_size * request.block_size)
 
 
-def _without(one: Json) -> Json:
-    return {"checks": [one], "results": [], "argv": [], "environment": {}}
+def _without(check: Json) -> Json:
+    return {"checks": [check], "results": [], "argv": [], "environment": {}}

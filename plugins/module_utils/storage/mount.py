@@ -15,7 +15,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import replace_owned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 
-# What a mount and its line in fstab need to become what is wanted: texts in, a plan out. No I/O; private.
+# From the request and the observed mount to a plan. Pure.
 
 
 AGAIN = "hpcai-mount-again@"
@@ -31,11 +31,11 @@ _PORTS = {"nfs": 2049, "nfs4": 2049, "cifs": 445, "smb3": 445}
 
 
 class SharedMountError(ValueError):
-    """The mount cannot be what is wanted; the text is fit for the user."""
+    """The mount cannot be brought to the request; the text is fit for the user."""
 
 
-class WantedMount(t.NamedTuple):
-    """One line of fstab; without a source the mount is somebody else's and only looked at."""
+class MountRequest(t.NamedTuple):
+    """One line of fstab; without a source the mount is somebody else's and only checked."""
 
     path: str
     source: str
@@ -51,7 +51,7 @@ class Mounted(t.NamedTuple):
 
 
 class ObservedMount(t.NamedTuple):
-    """What is there; ``trouble`` is what asking the file system came to: nothing, stale, or why it gave no answer."""
+    """The mount as it is; ``trouble`` is the error of stat on the file system, empty when it answered."""
 
     fstab: str
     drop_in: str
@@ -61,7 +61,7 @@ class ObservedMount(t.NamedTuple):
 
 
 class MountPlan(t.NamedTuple):
-    """The texts as they shall be, and what follows: remount, unmount, detach or mount."""
+    """The new texts of fstab and drop-in, and the actions: remount, unmount, detach or mount."""
 
     fstab: str
     drop_in: str
@@ -69,90 +69,92 @@ class MountPlan(t.NamedTuple):
 
 
 def unit_name(path: str) -> str:
-    """The unit of a mount point, as ``systemd-escape --path --suffix=mount`` writes it."""
-    plain = "/".join(part for part in path.split("/") if part)
-    return f"{''.join(_unit_letter(letter, place) for place, letter in enumerate(plain)) or '-'}.mount"
+    """Return the unit of a mount point, as ``systemd-escape --path --suffix=mount`` writes it."""
+    plain = "/".join(component for component in path.split("/") if component)
+    return f"{''.join(_unit_letter(letter, position) for position, letter in enumerate(plain)) or '-'}.mount"
 
 
-def _unit_letter(letter: str, place: int) -> str:
+def _unit_letter(letter: str, position: int) -> str:
     if letter == "/":
         return "-"
-    kept = letter.isascii() and (letter.isalnum() or letter in ":_" or (letter == "." and place > 0))
-    return letter if kept else "".join(f"\\x{byte:02x}" for byte in letter.encode())
+    plain = letter.isascii() and (letter.isalnum() or letter in ":_" or (letter == "." and position > 0))
+    return letter if plain else "".join(f"\\x{byte:02x}" for byte in letter.encode())
 
 
 def parse_mountinfo(text: str, path: str) -> Mounted | None:
-    """The mount on top at a path; an automount point with nothing in it is none."""
-    found = None
+    """Return the visible mount at a path; an automount point with nothing in it is none."""
+    mounted = None
     for line in text.splitlines():
-        left, dummy, right = line.partition(" - ")
-        fields, source = left.split(), right.split()
+        before_dash, dummy, after_dash = line.partition(" - ")
+        fields, source = before_dash.split(), after_dash.split()
         if len(fields) > 5 and len(source) > 1 and _plain(fields[4]) == path and source[0] != "autofs":
-            found = Mounted(_plain(source[1]), source[0], fields[5])
-    return found
+            mounted = Mounted(_plain(source[1]), source[0], fields[5])
+    return mounted
 
 
-def same_source(wanted: WantedMount, mounted: Mounted) -> bool:
-    """Whether this is what is mounted; the kernel writes names as they were given, and no slash at the end."""
+def same_source(request: MountRequest, mounted: Mounted) -> bool:
+    """Return whether the requested source is mounted; the kernel shows it as given, without a final slash."""
     kinds = {"nfs4": "nfs", "smb3": "cifs"}
-    if kinds.get(mounted.fstype, mounted.fstype) != kinds.get(wanted.fstype, wanted.fstype):
+    if kinds.get(mounted.fstype, mounted.fstype) != kinds.get(request.fstype, request.fstype):
         return False
-    one, other = (source.rstrip("/") for source in (wanted.source, mounted.source))
-    return one == other or (wanted.fstype == "cifs" and one.lower() == other.lower())
+    requested_source, mounted_source = (source.rstrip("/") for source in (request.source, mounted.source))
+    return requested_source == mounted_source or (
+        request.fstype == "cifs" and requested_source.lower() == mounted_source.lower()
+    )
 
 
-def server_of(wanted: WantedMount) -> tuple[str, int] | None:
-    """Where the server listens."""
-    port = re.search(r"(?:^|,)port=(\d+)", wanted.options)
-    match = re.match(r"//([^/]+)/|\[([^]]+)\]:|([^:/]+):", wanted.source)
-    if wanted.fstype not in _PORTS or not match:
+def server_of(request: MountRequest) -> tuple[str, int] | None:
+    """Return host and port of the server; None for a source without a server."""
+    port = re.search(r"(?:^|,)port=(\d+)", request.options)
+    match = re.match(r"//([^/]+)/|\[([^]]+)\]:|([^:/]+):", request.source)
+    if request.fstype not in _PORTS or not match:
         return None
-    return next(filter(None, match.groups())), int(port.group(1)) if port else _PORTS[wanted.fstype]
+    return next(filter(None, match.groups())), int(port.group(1)) if port else _PORTS[request.fstype]
 
 
 def hidden(line: str) -> str:
-    """A line of fstab without a password that an older tool may have left in it."""
+    """Return a line of fstab without a password that an older tool may have left in it."""
     return re.sub(r"(\bpass(?:word)?2?=|\buser(?:name)?=[^,%\s]*%)[^,\s]*", r"\1(hidden)", line)
 
 
 def fstab_line(text: str, path: str) -> str:
-    """The line of a mount point, empty if there is none."""
+    """Return the line of a mount point, empty if there is none."""
     lines = [line for line in text.splitlines() if _is_of(line, path)]
     if len(lines) > 1:
         raise SharedMountError(f"/etc/fstab has {len(lines)} lines for {path}. Remove all but one; nothing was changed")
     return lines[0] if lines else ""
 
 
-def plan(wanted: WantedMount, seen: ObservedMount) -> MountPlan:
-    """Decide; an unmount is never forced on what still works."""
-    _refuse_silence(wanted, seen)
-    if not wanted.path.startswith("/"):
-        raise SharedMountError(f"{wanted.path} is no absolute path. Nothing was changed")
-    if not wanted.present:
-        gone = ["detach" if seen.trouble else "unmount"] if seen.mounted else []
-        return MountPlan(_edited(seen.fstab, wanted.path, ""), "", gone)
-    if not wanted.source:
-        return MountPlan(seen.fstab, seen.drop_in, _looked_at(wanted, seen))
-    line = _drawn(wanted, fstab_line(seen.fstab, wanted.path))
-    fstab = _edited(seen.fstab, wanted.path, line)
+def plan(request: MountRequest, observed: ObservedMount) -> MountPlan:
+    """Return the plan; a mount that works is never unmounted by force."""
+    _refuse_silence(request, observed)
+    if not request.path.startswith("/"):
+        raise SharedMountError(f"{request.path} is no absolute path. Nothing was changed")
+    if not request.present:
+        gone = ["detach" if observed.trouble else "unmount"] if observed.mounted else []
+        return MountPlan(_edited(observed.fstab, request.path, ""), "", gone)
+    if not request.source:
+        return MountPlan(observed.fstab, observed.drop_in, _refuse_unmounted(request, observed))
+    line = _line_of(request, fstab_line(observed.fstab, request.path))
+    fstab = _edited(observed.fstab, request.path, line)
     actions = []
-    if not seen.mounted:
+    if not observed.mounted:
         actions = ["mount"]
-    elif seen.trouble:
+    elif observed.trouble:
         actions = ["detach", "mount"]
-    elif not seen.same:
+    elif not observed.same:
         actions = ["unmount", "mount"]
-    elif fstab != seen.fstab:
+    elif fstab != observed.fstab:
         actions = ["remount"]
     return MountPlan(fstab, DROP_IN, actions)
 
 
-def _refuse_silence(wanted: WantedMount, seen: ObservedMount) -> None:
-    if seen.mounted and seen.trouble and not is_stale(seen.trouble):
+def _refuse_silence(request: MountRequest, observed: ObservedMount) -> None:
+    if observed.mounted and observed.trouble and not is_stale(observed.trouble):
         raise SharedMountError(
-            f"{wanted.path} ({seen.mounted.source}) is mounted and does not answer: {seen.trouble}. Processes that use"
-            f" it wait until its server is back, and lose nothing. Nothing was changed. (To give up what they wait to"
-            f" write: umount -f -l {wanted.path})"
+            f"{request.path} ({observed.mounted.source}) is mounted and does not answer: {observed.trouble}. Processes"
+            f" that use it wait until its server is back, and lose nothing. Nothing was changed. (To give up what they"
+            f" wait to write: umount -f -l {request.path})"
         )
 
 
@@ -160,19 +162,23 @@ def is_stale(trouble: str) -> bool:
     return "Stale file handle" in trouble
 
 
-def _looked_at(wanted: WantedMount, seen: ObservedMount) -> list[str]:
-    if not seen.mounted:
+def _refuse_unmounted(request: MountRequest, observed: ObservedMount) -> list[str]:
+    if not observed.mounted:
         raise SharedMountError(
-            f"{wanted.path} is no mount of its own: what should have been mounted there before is missing"
+            f"{request.path} is no mount of its own: what should have been mounted there before is missing"
         )
-    if seen.trouble:
-        raise SharedMountError(f"{wanted.path} ({seen.mounted.source}): {seen.trouble}. Unmount and mount it again")
+    if observed.trouble:
+        raise SharedMountError(
+            f"{request.path} ({observed.mounted.source}): {observed.trouble}. Unmount and mount it again"
+        )
     return []
 
 
-def _drawn(wanted: WantedMount, before: str) -> str:
-    """The wanted line; one that says the same in other white space stays."""
-    fields = [_escaped(field) for field in (wanted.source, wanted.path, wanted.fstype, wanted.options or "defaults")]
+def _line_of(request: MountRequest, before: str) -> str:
+    """Return the requested line; an existing one with the same fields in other white space stays."""
+    fields = [
+        _escaped(field) for field in (request.source, request.path, request.fstype, request.options or "defaults")
+    ]
     return before if before.split()[:4] == fields else " ".join([*fields, "0", "0"])
 
 
@@ -184,8 +190,8 @@ def _edited(text: str, path: str, line: str) -> str:
     if before:
         new = f"{line}\n" if line else ""
         return "".join(new if _is_of(old, path) else old for old in text.splitlines(keepends=True))
-    end = "" if not text or text.endswith("\n") else "\n"
-    return f"{text}{end}{line}\n"
+    newline = "" if not text or text.endswith("\n") else "\n"
+    return f"{text}{newline}{line}\n"
 
 
 def _is_of(line: str, path: str) -> bool:
@@ -203,7 +209,7 @@ def _escaped(field: str) -> str:
     return "".join(_ESCAPES.get(letter, letter) for letter in field)
 
 
-# Look at one mount of this host and change it, never waiting for a server without an end.
+# Read and change one mount of this host; every command has a time limit, since a dead server never answers.
 
 
 FSTAB = Path("/etc/fstab")
@@ -223,63 +229,63 @@ ExecStart=-/bin/systemctl --no-block start %i.mount
 class MountHost:
     """One mount on this host; ``patience`` is for an answer of a file system, ``timeout`` for mounting it."""
 
-    def __init__(self, wanted: WantedMount, patience: float, timeout: float) -> None:
-        self.wanted, self.patience, self.timeout = wanted, patience, timeout
-        self.unit = unit_name(wanted.path)
+    def __init__(self, request: MountRequest, patience: float, timeout: float) -> None:
+        self.request, self.patience, self.timeout = request, patience, timeout
+        self.unit = unit_name(request.path)
         self.drop_in = UNITS / f"{self.unit}.d" / "hpcai.conf"
         self.again = UNITS / f"{AGAIN}.service"
         self.warnings: list[str] = []
 
     def look(self) -> ObservedMount:
-        mounted = parse_mountinfo(MOUNTINFO.read_text(), self.wanted.path)
+        mounted = parse_mountinfo(MOUNTINFO.read_text(), self.request.path)
         fstab = _text(FSTAB)
         drop_in = _text(self.drop_in) if _text(self.again) == AGAIN_UNIT else _text(self.drop_in) and "incomplete"
         if not mounted:
             return ObservedMount(fstab, drop_in)
-        trouble = self._ask("--file-system", self.wanted.path)[1]
+        trouble = self._ask("--file-system", self.request.path)[1]
         return ObservedMount(fstab, drop_in, mounted, not trouble and self._same(mounted), trouble)
 
     def _same(self, mounted: Mounted) -> bool:
-        if self.wanted.fstype != "none":  # a bind mount shows what its source is on, not its source
-            return same_source(self.wanted, mounted)
-        if not (self.wanted.source and self.wanted.present):
+        if self.request.fstype != "none":  # a bind mount shows what its source is on, not its source
+            return same_source(self.request, mounted)
+        if not (self.request.source and self.request.present):
             return False
-        (one, problem), (other, dummy) = (
-            self._ask("--format=%d:%i", path) for path in (self.wanted.source, self.wanted.path)
+        (source_id, problem), (mounted_id, dummy) = (
+            self._ask("--format=%d:%i", path) for path in (self.request.source, self.request.path)
         )
         if problem:
             raise SharedMountError(
-                f"{self.wanted.source} cannot be seen: {problem}. What is at {self.wanted.path} was left there"
+                f"{self.request.source} cannot be seen: {problem}. What is at {self.request.path} was left there"
             )
-        return one == other
+        return source_id == mounted_id
 
-    def _ask(self, *words: str) -> tuple[str, str]:
-        asked = run(["stat", *words], self.patience)
-        return asked.out.strip(), asked.problem
+    def _ask(self, *arguments: str) -> tuple[str, str]:
+        outcome = run(["stat", *arguments], self.patience)
+        return outcome.out.strip(), outcome.problem
 
-    def carry_out(self, seen: ObservedMount, todo: MountPlan) -> None:
-        """Files first: a run that is killed after them is finished by the next, and at the latest by the next boot."""
-        for action in todo.actions:
+    def carry_out(self, observed: ObservedMount, plan: MountPlan) -> None:
+        """Unmount, write the files, then mount: the next run or boot finishes what a killed run left."""
+        for action in plan.actions:
             if action in ("unmount", "detach"):
                 self._unmount(lazily=action == "detach")
-        self._write(seen, todo)
-        if "mount" in todo.actions:
+        self._write(observed, plan)
+        if "mount" in plan.actions:
             self._mount()
-        if "remount" in todo.actions:
+        if "remount" in plan.actions:
             self._remount()
 
-    def _write(self, seen: ObservedMount, todo: MountPlan) -> None:
-        if todo.drop_in:
+    def _write(self, observed: ObservedMount, plan: MountPlan) -> None:
+        if plan.drop_in:
             self._keep(self.again, AGAIN_UNIT)
-            self._keep(self.drop_in, todo.drop_in)
-        elif seen.drop_in:
+            self._keep(self.drop_in, plan.drop_in)
+        elif observed.drop_in:
             self.drop_in.unlink()
             with contextlib.suppress(OSError):  # an administrator may have drop-ins of his own there
                 self.drop_in.parent.rmdir()
             if not any(UNITS.glob(f"*.mount.d/{self.drop_in.name}")):
                 self.again.unlink(missing_ok=True)
-        if todo.fstab != seen.fstab:
-            write_fstab(todo.fstab)
+        if plan.fstab != observed.fstab:
+            write_fstab(plan.fstab)
         self.reload()
 
     def _keep(self, path: Path, content: str) -> None:
@@ -288,69 +294,71 @@ class MountHost:
             replace_owned(path, content.encode(), "root", 0o644)
 
     def reload(self) -> None:
-        """systemd draws its units from fstab only when told to."""
+        """Reload systemd, which makes its units from fstab only then."""
         shown = run(["systemctl", "show", "--property=NeedDaemonReload,LoadState", self.unit], 30).out
         if "NeedDaemonReload=yes" in shown or "LoadState=loaded" not in shown:
             run(["systemctl", "daemon-reload"], 90)
 
     def _unmount(self, lazily: bool) -> None:
-        done = run(["umount", *(["--lazy"] if lazily else []), self.wanted.path], self.patience)
-        if done.rc == 0:
+        outcome = run(["umount", *(["--lazy"] if lazily else []), self.request.path], self.patience)
+        if outcome.rc == 0:
             return
-        if "busy" in done.problem:
+        if "busy" in outcome.problem:
             raise SharedMountError(
-                f"{self.wanted.path} is in use and stays as it is; 'fuser -vm {self.wanted.path}' shows by whom"
+                f"{self.request.path} is in use and stays as it is; 'fuser -vm {self.request.path}' shows by whom"
             )
-        raise SharedMountError(f"{self.wanted.path} cannot be unmounted: {done.problem}")
+        raise SharedMountError(f"{self.request.path} cannot be unmounted: {outcome.problem}")
 
     def _mount(self) -> None:
-        made = run(["mkdir", "--parents", "--mode=0755", self.wanted.path], self.patience)
-        if made.problem:
-            raise SharedMountError(f"The mount point {self.wanted.path} cannot be made: {made.problem}")
+        mkdir = run(["mkdir", "--parents", "--mode=0755", self.request.path], self.patience)
+        if mkdir.problem:
+            raise SharedMountError(f"The mount point {self.request.path} cannot be made: {mkdir.problem}")
         run(["systemctl", "reset-failed", self.unit], 30)
-        done = run(["systemctl", "start", self.unit], self.timeout)
-        now = self.look()
-        if done.rc == 0 and now.mounted and now.same and not now.trouble:
+        outcome = run(["systemctl", "start", self.unit], self.timeout)
+        observed = self.look()
+        if outcome.rc == 0 and observed.mounted and observed.same and not observed.trouble:
             return
-        raise SharedMountError(self._not_mounted(done, now))
+        raise SharedMountError(self._not_mounted(outcome, observed))
 
-    def _not_mounted(self, done: Outcome, now: ObservedMount) -> str:
-        if now.mounted and not now.same:
-            return f"{self.wanted.path}: systemd mounted {now.mounted.source} there instead of {self.wanted.source}"
+    def _not_mounted(self, outcome: Outcome, observed: ObservedMount) -> str:
+        if observed.mounted and not observed.same:
+            return (
+                f"{self.request.path}: systemd mounted {observed.mounted.source} there instead of {self.request.source}"
+            )
         journal = ["journalctl", "--unit", self.unit, "--lines=8", "--output=cat", "--no-pager"]
         lines = run(journal, 30).out.splitlines()
         telling = [line for line in lines if line.startswith("mount") or "timed out" in line]
-        said = telling[-1] if telling else done.problem
-        parts = [
-            f"{self.wanted.source} cannot be mounted at {self.wanted.path}: {now.trouble or said}",
-            reached(self.wanted),
+        detail = telling[-1] if telling else outcome.problem
+        texts = [
+            f"{self.request.source} cannot be mounted at {self.request.path}: {observed.trouble or detail}",
+            reached(self.request),
         ]
-        parts.append("It is in fstab and is tried again every 10 seconds; run this again when its server is there")
-        return ". ".join(part for part in parts if part)
+        texts.append("It is in fstab and is tried again every 10 seconds; run this again when its server is there")
+        return ". ".join(text for text in texts if text)
 
     def _remount(self) -> None:
-        """Take over what can be while it is in use; unmounting it for the rest would be felt by jobs."""
-        done = run(["mount", "--options", "remount", self.wanted.path], self.timeout)
-        if done.rc != 0:
+        """Apply the options that can change while it is mounted; the others wait, since jobs may use it."""
+        outcome = run(["mount", "--options", "remount", self.request.path], self.timeout)
+        if outcome.rc != 0:
             self.warnings.append(
-                f"{self.wanted.path} stays mounted with its old options, which cannot be changed while it is mounted"
-                f" ({done.problem}). The new ones are in fstab and hold from the next boot on, or after: umount"
-                f" {self.wanted.path} && systemctl start '{self.unit}'"
+                f"{self.request.path} stays mounted with its old options, which cannot be changed while it is mounted"
+                f" ({outcome.problem}). The new ones are in fstab and hold from the next boot on, or after: umount"
+                f" {self.request.path} && systemctl start '{self.unit}'"
             )
 
     def forget(self) -> None:
         """Remove the mount point, if it is empty."""
-        run(["rmdir", self.wanted.path], self.patience)
+        run(["rmdir", self.request.path], self.patience)
 
 
 def _text(path: Path) -> str:
-    """The file as it is: fstab is written again, with whatever line ends and characters somebody put there."""
+    """Return the file byte for byte, since fstab is written again with the line ends and characters that it has."""
     return os.fsdecode(path.read_bytes()) if path.exists() else ""
 
 
-def reached(wanted: WantedMount) -> str:
-    """What the server's port says; empty where there is none."""
-    server = server_of(wanted)
+def reached(request: MountRequest) -> str:
+    """Return whether the server's port accepts a connection; empty for a source without a server."""
+    server = server_of(request)
     if not server:
         return ""
     try:
@@ -361,6 +369,6 @@ def reached(wanted: WantedMount) -> str:
 
 
 def write_fstab(text: str) -> None:
-    """Replace it in one step; a link to it stays one."""
+    """Replace fstab in one step; a link to it stays a link."""
     mode = FSTAB.stat().st_mode & 0o7777 if FSTAB.exists() else 0o644
     replace_owned(FSTAB.resolve(), os.fsencode(text), "root", mode)

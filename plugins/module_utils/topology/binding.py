@@ -13,14 +13,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import machine
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import CpuListError, GpuPlace, Topology
 
-# What a topology means for launching one rank per GPU. Pure, private.
+# From a topology to CPU masks and the order of ranks. Pure.
 
 
 class Binding(t.NamedTuple):
     """How to start one rank per GPU.
 
     ``masks`` holds one CPU mask per GPU in the order of indexes, for launchers that give rank N the GPU N. ``map_by``
-    is for Open MPI, which fills NUMA node after NUMA node: then rank N gets the Nth of ``visible_devices`` and
+    is for Open MPI, which fills one NUMA node after the other: then rank N gets the Nth of ``visible_devices`` and
     ``rank_masks``. What cannot be derived is empty or None, and ``reason`` says why.
     """
 
@@ -80,12 +80,12 @@ def _shares(gpus: t.Sequence[GpuPlace]) -> dict[int, str]:
     groups: dict[str, list[int]] = {}
     for gpu in gpus:
         groups.setdefault(gpu.cpus, []).append(gpu.index)
-    seen: set[int] = set()
+    taken: set[int] = set()
     for text in groups:
-        overlap = seen & set(machine.parse(text))
+        overlap = taken & set(machine.parse(text))
         if overlap:
             raise CpuListError(f"GPUs share the CPUs {machine.write(overlap)} in part, so these cannot be split")
-        seen.update(machine.parse(text))
+        taken.update(machine.parse(text))
     return {
         index: share
         for text, members in groups.items()
@@ -116,32 +116,32 @@ class Method(t.NamedTuple):
 
 
 def _works(path: str) -> bool:
-    """Containers often have numactl and forbid what it does."""
+    """Return whether numactl may set a policy, which containers often forbid."""
     return run([path, "--localalloc", sys.executable, "-c", ""], 10).rc == 0
 
 
-def method(which: t.Callable[[str], str | None] = shutil.which, works: t.Callable[[str], bool] = _works) -> Method:
-    """Choose the best way there is."""
-    numactl = which("numactl")
+def method(find: t.Callable[[str], str | None] = shutil.which, works: t.Callable[[str], bool] = _works) -> Method:
+    """Return the best method that works here: numactl, taskset, or the interpreter's own call."""
+    numactl = find("numactl")
     if numactl and works(numactl):
         return Method("numactl", numactl)
-    taskset = which("taskset")
+    taskset = find("taskset")
     return Method("taskset", taskset) if taskset else Method("own", sys.executable)
 
 
-def bind(argv: t.Sequence[str], cpus: str, node: int | None = None, how: Method | None = None) -> list[str]:
+def bind(argv: t.Sequence[str], cpus: str, node: int | None = None, chosen: Method | None = None) -> list[str]:
     """Return the command line bound to a CPU list as Linux writes it ("0-23,48") and to the memory of a node.
 
-    What is not known (empty list, no node or -1) is not bound.
+    CPUs or memory that are unknown (an empty list, no node or -1) are not bound.
     """
-    chosen = how or method()
+    used = chosen or method()
     known = node is not None and node >= 0
-    if chosen.name == "numactl":
+    if used.name == "numactl":
         binding = [f"--physcpubind={cpus}"] if cpus else [f"--cpunodebind={node}"] if known else []
         binding += [f"--membind={node}"] if known else []
-        return [chosen.path, *binding, *argv] if binding else list(argv)
+        return [used.path, *binding, *argv] if binding else list(argv)
     if not cpus:
         return list(argv)
-    if chosen.name == "taskset":
-        return [chosen.path, "--cpu-list", cpus, *argv]
-    return [chosen.path, "-c", _OWN, cpus, *argv]
+    if used.name == "taskset":
+        return [used.path, "--cpu-list", cpus, *argv]
+    return [used.path, "-c", _OWN, cpus, *argv]

@@ -9,7 +9,7 @@ import re
 import typing as t
 from dataclasses import asdict, dataclass
 
-# CPU lists as Linux writes them ("0-23,48-71") and masks as numactl, srun and taskset read them. Pure, private.
+# CPU lists as Linux writes them ("0-23,48-71") and masks as numactl, srun and taskset read them. Pure.
 
 
 # Far above what Linux can be built for; keeps "0-999999999" from filling the memory.
@@ -24,8 +24,8 @@ class CpuListError(ValueError):
 def parse(text: str) -> list[int]:
     """Return the CPUs of a list in ascending order; an empty list is a node without CPUs."""
     cpus: set[int] = set()
-    for part in text.strip().split(",") if text.strip() else []:
-        match = _PART.fullmatch(part.strip())
+    for piece in text.strip().split(",") if text.strip() else []:
+        match = _PART.fullmatch(piece.strip())
         first, last = (int(match.group(1)), int(match.group(2) or match.group(1))) if match else (1, 0)
         if last < first or last >= MAX_CPUS:
             raise CpuListError(f"{text.strip()!r} is no CPU list")
@@ -58,8 +58,8 @@ def split(text: str, parts: int) -> list[str]:
     cpus = parse(text)
     if len(cpus) < parts:
         raise CpuListError(f"the {len(cpus)} CPUs {text!r} cannot be split among {parts} GPUs")
-    ranges = [parse(part) for part in write(cpus).split(",")]
-    alike = len({len(part) for part in ranges}) == 1 and len(ranges[0]) >= parts
+    ranges = [parse(cpu_range) for cpu_range in write(cpus).split(",")]
+    alike = len({len(cpu_range) for cpu_range in ranges}) == 1 and len(ranges[0]) >= parts
     pieces = ranges if alike else [cpus]
     return [
         write(
@@ -69,7 +69,7 @@ def split(text: str, parts: int) -> list[str]:
     ]
 
 
-# Which GPU, network adapter and CPUs belong together on one machine, as facts. Pure, private.
+# The values of a topology, and their form as facts. Pure.
 
 
 __all__ = ["CpuListError", "GpuPlace", "NicPlace", "NumaNode", "Topology", "address", "bus_id", "facts", "from_facts"]
@@ -109,7 +109,7 @@ class NicPlace:
 
 @dataclass(frozen=True)
 class Topology:
-    """What is known of one machine."""
+    """NUMA nodes, GPUs and RDMA adapters of one machine."""
 
     numa: t.Sequence[NumaNode] = ()
     gpus: t.Sequence[GpuPlace] = ()
@@ -125,9 +125,9 @@ def address(text: str) -> Address | None:
     return int(domain, 16), int(bus, 16), int(device, 16), int(function or "0")
 
 
-def bus_id(where: Address) -> str:
+def bus_id(pci_address: Address) -> str:
     """Write an address as nvidia-smi does, so that facts, logs and the GPUs' own tools can be compared as text."""
-    return f"{where[0]:08X}:{where[1]:02X}:{where[2]:02X}.{where[3]}"
+    return f"{pci_address[0]:08X}:{pci_address[1]:02X}:{pci_address[2]:02X}.{pci_address[3]}"
 
 
 def facts(topology: Topology) -> dict[str, list[dict[str, t.Any]]]:
@@ -140,10 +140,10 @@ def facts(topology: Topology) -> dict[str, list[dict[str, t.Any]]]:
 
 
 def from_facts(value: t.Any) -> Topology:
-    """Read what ``facts`` made, or what a person wrote like it; raises TopologyError."""
+    """Read a topology in the form of ``facts``, which may be written by hand; raises CpuListError."""
     if not isinstance(value, t.Mapping) or not isinstance(value.get("gpus"), (list, tuple)):
         raise CpuListError("a topology is a dictionary with a list of gpus, as gpu_info returns it")
-    gpus = [_gpu(item, number) for number, item in enumerate(_rows(value, "gpus"))]
+    gpus = [_gpu(gpu_row, number) for number, gpu_row in enumerate(_rows(value, "gpus"))]
     if len({gpu.index for gpu in gpus}) != len(gpus):
         raise CpuListError("two GPUs have the same index")
     return Topology(
@@ -157,10 +157,10 @@ def from_facts(value: t.Any) -> Topology:
 
 
 def _rows(value: t.Mapping[str, t.Any], name: str) -> list[t.Mapping[str, t.Any]]:
-    found = value.get(name) or []
-    if not isinstance(found, (list, tuple)) or not all(isinstance(row, t.Mapping) for row in found):
+    rows = value.get(name) or []
+    if not isinstance(rows, (list, tuple)) or not all(isinstance(row, t.Mapping) for row in rows):
         raise CpuListError(f"{name} of a topology must be a list of dictionaries")
-    return list(found)
+    return list(rows)
 
 
 def _gpu(row: t.Mapping[str, t.Any], number: int) -> GpuPlace:

@@ -30,85 +30,85 @@ _GPU_CLASSES = ("0x0300", "0x0302")
 
 
 def read_sysfs(root: str = "/sys", bus_ids: t.Sequence[str] | None = None) -> Topology:
-    """Return NUMA nodes, adapters and the places of the GPUs; without ``bus_ids`` of all that are on the PCI bus.
+    """Return NUMA nodes, adapters and GPUs; without ``bus_ids`` all GPUs on the PCI bus.
 
     Which adapters are nearest to a GPU is decided by ``merge``.
     """
     base = Path(root)
     numa = _numa(base)
-    wanted = pci_gpus(root) if bus_ids is None else bus_ids
-    gpus = [_gpu(base, index, text, numa) for index, text in enumerate(wanted)]
+    ids = pci_gpus(root) if bus_ids is None else bus_ids
+    gpus = [_gpu(base, index, text, numa) for index, text in enumerate(ids)]
     return Topology(numa, gpus, _nics(base))
 
 
 def pci_gpus(root: str = "/sys") -> list[str]:
     """Return the bus ids of all NVIDIA GPUs that the kernel sees, in the order in which nvidia-smi counts."""
-    found = []
+    addresses = []
     for path in _entries(Path(root, "bus/pci/devices")):
-        where = address(path.name)
-        if where and _read(path / "vendor") == _NVIDIA and _read(path / "class")[:6] in _GPU_CLASSES:
-            found.append(where)
-    return [bus_id(where) for where in sorted(found)]
+        pci_address = address(path.name)
+        if pci_address and _read(path / "vendor") == _NVIDIA and _read(path / "class")[:6] in _GPU_CLASSES:
+            addresses.append(pci_address)
+    return [bus_id(pci_address) for pci_address in sorted(addresses)]
 
 
 def _numa(base: Path) -> list[NumaNode]:
-    found = []
+    nodes = []
     for path in _entries(base / "devices/system/node"):
         match = re.fullmatch(r"node(\d{1,9})", path.name)
         if match:
-            found.append(NumaNode(int(match.group(1)), _cpus(_read(path / "cpulist"))))
-    return sorted(found, key=lambda item: item.node)
+            nodes.append(NumaNode(int(match.group(1)), _cpus(_read(path / "cpulist"))))
+    return sorted(nodes, key=lambda node: node.node)
 
 
 def _gpu(base: Path, index: int, text: str, numa: t.Sequence[NumaNode]) -> GpuPlace:
-    """Place a GPU. Without a NUMA node the kernel lists all CPUs as local, which says nothing."""
-    where = address(text)
-    if where is None:
+    """Return where a GPU is. Without a NUMA node the kernel lists all CPUs as local, which is ignored."""
+    pci_address = address(text)
+    if pci_address is None:
         return GpuPlace(index, text.strip())
-    path = base / "bus/pci/devices" / sysfs_name(where)
+    path = base / "bus/pci/devices" / sysfs_name(pci_address)
     local, node = _cpus(_read(path / "local_cpulist")), _number(_read(path / "numa_node"))
-    everything = {cpu for item in numa for cpu in machine.parse(item.cpus)}
-    if node is None and local and set(machine.parse(local)) < everything:
+    all_cpus = {cpu for numa_node in numa for cpu in machine.parse(numa_node.cpus)}
+    if node is None and local and set(machine.parse(local)) < all_cpus:
         node = node_of(local, numa)
-    own = next((item.cpus for item in numa if item.node == node), "")
-    return GpuPlace(index, bus_id(where), node, own or (local if node is not None else ""))
+    node_cpus = next((numa_node.cpus for numa_node in numa if numa_node.node == node), "")
+    return GpuPlace(index, bus_id(pci_address), node, node_cpus or (local if node is not None else ""))
 
 
-def sysfs_name(where: Address) -> str:
+def sysfs_name(pci_address: Address) -> str:
     """Write an address as the kernel does: a domain above 16 bits takes more than its 4 digits."""
-    return f"{where[0]:04x}:{where[1]:02x}:{where[2]:02x}.{where[3]}"
+    return f"{pci_address[0]:04x}:{pci_address[1]:02x}:{pci_address[2]:02x}.{pci_address[3]}"
 
 
 def node_of(cpus: str, numa: t.Sequence[NumaNode]) -> int | None:
     """Return the one NUMA node that holds all of the CPUs."""
-    wanted = set(machine.parse(cpus))
-    holders = [item.node for item in numa if wanted and wanted <= set(machine.parse(item.cpus))]
+    cpu_set = set(machine.parse(cpus))
+    holders = [node.node for node in numa if cpu_set and cpu_set <= set(machine.parse(node.cpus))]
     return holders[0] if len(holders) == 1 else None
 
 
 def _nics(base: Path) -> list[NicPlace]:
-    found = [_nic(path) for path in _entries(base / "class/infiniband")]
-    return sorted(found, key=lambda nic: (address(nic.bus_id) or (0, 0, 0, 0), _natural(nic.name)))
+    nics = [_nic(path) for path in _entries(base / "class/infiniband")]
+    return sorted(nics, key=lambda nic: (address(nic.bus_id) or (0, 0, 0, 0), _natural(nic.name)))
 
 
 def _nic(path: Path) -> NicPlace:
-    """Place an adapter; a copy of sysfs may have lost the link to the device, but not the file that names its slot."""
+    """Return where an adapter is, by the file that names its slot: a copy of sysfs may lack the link to the device."""
     slot = re.search(r"^PCI_SLOT_NAME=(\S+)$", _read(path / "device/uevent"), re.MULTILINE)
     try:
-        where = address(slot.group(1) if slot else (path / "device").resolve().name)
+        pci_address = address(slot.group(1) if slot else (path / "device").resolve().name)
     except (OSError, RuntimeError):
-        where = None
+        pci_address = None
     layers = [_read(port / "link_layer") for port in _entries(path / "ports")]
     return NicPlace(
         path.name,
-        bus_id(where) if where else "",
+        bus_id(pci_address) if pci_address else "",
         _number(_read(path / "device/numa_node")),
         next((layer for layer in layers if layer), ""),
     )
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]{1,9})", name)]
+    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"([0-9]{1,9})", name)]
 
 
 def _entries(path: Path) -> list[Path]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module node_tuning: its options, units and kernel modules, and the way from request to result."""
+"""The module node_tuning: its options, services and kernel modules, and its result."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ Runner = t.Callable[[t.Sequence[str]], Outcome]
 
 
 class Patience(t.NamedTuple):
-    """How often to look whether a service came up, and the seconds between."""
+    """How often a service is started again, and the seconds between."""
 
     retries: int = 5
     delay: float = 5.0
 
 
 class Steps(t.NamedTuple):
-    """What is done, in this order; ``enabled`` are all services that were off before us."""
+    """What is done, in this order; ``enabled`` are all services that were disabled before the role enabled them."""
 
     enable: list[str]
     start: list[str]
@@ -55,9 +55,9 @@ class Steps(t.NamedTuple):
     findings: list[ForeignFile]
 
     def lines(self) -> list[str]:
-        """Show the steps; nothing is shown of what is there already."""
-        parts = (("enabled", self.enable), ("active", self.start), ("loaded", self.load), ("disabled", self.disable))
-        return [f"{name}: {word}" for word, names in parts for name in names]
+        """Return one line per change for the diff."""
+        groups = (("enabled", self.enable), ("active", self.start), ("loaded", self.load), ("disabled", self.disable))
+        return [f"{name}: {state}" for state, names in groups for name in names]
 
 
 def command(argv: t.Sequence[str]) -> Outcome:
@@ -65,7 +65,7 @@ def command(argv: t.Sequence[str]) -> Outcome:
 
 
 def loaded(module: str) -> bool:
-    """The kernel writes every name of a module with underscores."""
+    """Return whether a kernel module is loaded; sysfs has every name with underscores."""
     return Path("/sys/module", module.replace("-", "_")).is_dir()
 
 
@@ -77,7 +77,7 @@ def plan(
     runner: Runner = command,
     is_loaded: t.Callable[[str], bool] = loaded,
 ) -> Steps:
-    """Look at what there is; ``earlier`` are the services that an earlier run enabled."""
+    """Return the steps that services and modules need; ``earlier`` are the services that an earlier run enabled."""
     steps = Steps([], [], [module for module in modules if not is_loaded(module)], [], [], [])
     for name in services:
         unit = parse_show(runner([*_SHOW, name]).out)
@@ -105,11 +105,11 @@ def _unusable(name: str, state: str) -> ForeignFile:
 def apply(
     steps: Steps, patience: Patience, *, runner: Runner = command, sleep: t.Callable[[float], None] = time.sleep
 ) -> list[ForeignFile]:
-    """Do it; a service that does not come up and a module that does not load are findings, not the end."""
+    """Carry out the steps; a service that does not start and a module that does not load are findings."""
     findings = []
-    for word, names in (("disable", steps.disable), ("enable", steps.enable)):
+    for verb, names in (("disable", steps.disable), ("enable", steps.enable)):
         for name in names:
-            findings += _failure(name, f"systemctl {word}", runner(["systemctl", word, name]))
+            findings += _failure(name, f"systemctl {verb}", runner(["systemctl", verb, name]))
     for name in steps.start:
         findings += _start(name, patience, runner, sleep)
     for name in steps.load:
@@ -122,7 +122,7 @@ def _failure(name: str, tried: str, outcome: Outcome, advice: str = "") -> list[
 
 
 def _start(name: str, patience: Patience, runner: Runner, sleep: t.Callable[[float], None]) -> list[ForeignFile]:
-    """Fabric manager refuses while the driver is still at work on the GPUs; so Azure's images ask it again, too."""
+    """Start a service, again where it fails: fabric manager refuses while the driver still initializes the GPUs."""
     for attempt in range(patience.retries + 1):
         if attempt:
             sleep(patience.delay)
@@ -132,12 +132,12 @@ def _start(name: str, patience: Patience, runner: Runner, sleep: t.Callable[[flo
         runner(["systemctl", "start", name])
     if runner(["systemctl", "is-active", "--quiet", name]).rc == 0:
         return []
-    said = runner(["journalctl", "-u", name, "-n", "5", "-o", "cat", "--no-pager"]).out.strip()
-    text = f"is not active after {patience.retries + 1} starts; its journal ends with: {said or 'nothing'}"
+    journal = runner(["journalctl", "-u", name, "-n", "5", "-o", "cat", "--no-pager"]).out.strip()
+    text = f"is not active after {patience.retries + 1} starts; its journal ends with: {journal or 'nothing'}"
     return [ForeignFile("error", name, text)]
 
 
-# What the module node_tuning does with its options.
+# From the options to a result.
 
 
 _IMAGE_NAMES = "azure_persistent_rdma_naming.service"
@@ -145,7 +145,7 @@ _FIELDS = set(TuningSettings._fields)
 
 
 class Work(t.NamedTuple):
-    """All that differs between the host and what it shall be."""
+    """All that differs between the host and the request."""
 
     changes: list[FileChange]
     values: values.TuningPlan
@@ -155,61 +155,64 @@ class Work(t.NamedTuple):
 
 
 def settings(params: t.Mapping[str, t.Any]) -> TuningSettings:
-    """Return what the host shall have; with state absent, nothing of ours."""
+    """Return the requested settings; with state absent, none."""
     if params["state"] == "absent":
         return TuningSettings()
-    given = {key: params[key] for key in _FIELDS}
+    fields = {key: params[key] for key in _FIELDS}
     for key in ("limits", "sysctl", "rdma_names"):
-        given[key] = {name: str(value) for name, value in (given[key] or {}).items() if value not in (None, "")}
+        fields[key] = {name: str(value) for name, value in (fields[key] or {}).items() if value not in (None, "")}
     for key in ("nfs_readahead_kb", "sunrpc_slots"):
-        if given[key] < 0:
-            raise SettingError(f"{key} is {given[key]}; 0 leaves it, any other number has to be positive")
-    return TuningSettings(**given)
+        if fields[key] < 0:
+            raise SettingError(f"{key} is {fields[key]}; 0 leaves it, any other number has to be positive")
+    return TuningSettings(**fields)
 
 
 def survey(params: t.Mapping[str, t.Any], record: t.Mapping[str, t.Any]) -> Work:
-    """Look at the host and decide; nothing is changed."""
-    wanted, inside = settings(params), values.container()
-    text, findings = files(wanted), []
-    if wanted.rdma_names and values.unit_exists(_IMAGE_NAMES):
+    """Read the host and plan; nothing is changed."""
+    request, inside = settings(params), values.container()
+    text, findings = files(request), []
+    if request.rdma_names and values.unit_exists(_IMAGE_NAMES):
         text[RDMA] = None
         findings.append(
             ForeignFile("info", _IMAGE_NAMES, "names the adapters on this image; the role leaves it to that")
         )
     elif not inside:
-        findings += values.misnamed(wanted.rdma_names)
+        findings += values.misnamed(request.rdma_names)
     if inside:
         text.update(dict.fromkeys(KERNEL))
-        findings.append(_spared(inside, wanted, params))
-    changes, others = owned.plan(text)
+        findings.append(_spared(inside, request, params))
+    changes, foreign = owned.plan(text)
     if inside:
         none = values.TuningPlan([], dict(record.get("values", {})), [])
-        return Work(changes, none, Steps([], [], [], [], [], []), dict(record), findings + others)
-    kernel = _values(wanted, record)
+        return Work(changes, none, Steps([], [], [], [], [], []), dict(record), findings + foreign)
+    kernel = _values(request, record)
     services = params["services"] if params["state"] == "present" else []
-    steps = plan(services, wanted.kernel_modules, record.get("enabled", []))
+    steps = plan(services, request.kernel_modules, record.get("enabled", []))
     new = {**record, "values": kernel.record, "enabled": steps.enabled}
-    return Work(changes, kernel, steps, new, findings + others + kernel.findings + steps.findings)
+    return Work(changes, kernel, steps, new, findings + foreign + kernel.findings + steps.findings)
 
 
-def _spared(kind: str, wanted: TuningSettings, params: t.Mapping[str, t.Any]) -> ForeignFile:
-    """The kernel under a container is its host's, and with it all that runs on other people's account."""
-    names = [one.name for one in values.values(wanted, ["-"])]
-    names += [*wanted.kernel_modules, *(params["services"] if params["state"] == "present" else [])]
+def _spared(kind: str, request: TuningSettings, params: t.Mapping[str, t.Any]) -> ForeignFile:
+    """Return the finding about settings that are left alone in a container, whose kernel is its host's."""
+    names = [value.name for value in values.values(request, ["-"])]
+    names += [*request.kernel_modules, *(params["services"] if params["state"] == "present" else [])]
     text = "the kernel is its host's, only limits are set"
     return ForeignFile("info", f"container ({kind})", f"{text}; left alone: {', '.join(names) or 'nothing'}")
 
 
-def _values(wanted: TuningSettings, record: t.Mapping[str, t.Any]) -> values.TuningPlan:
+def _values(request: TuningSettings, record: t.Mapping[str, t.Any]) -> values.TuningPlan:
     nfs = values.nfs_devices()
-    lost, findings = values.outranked(values.later_sysctl(), wanted.sysctl)
-    ours = {name: value for name, value in wanted.sysctl.items() if name not in lost}
-    every = values.values(wanted._replace(sysctl=ours), nfs)
+    lost, findings = values.outranked(values.later_sysctl(), request.sysctl)
+    ours = {name: value for name, value in request.sysctl.items() if name not in lost}
+    every = values.values(request._replace(sysctl=ours), nfs)
     # Devices of NFS mounts have other numbers after every mount, so those of an earlier run mean nothing.
     earlier = {
-        name: {**one, "paths": nfs} if name == values.NFS else one for name, one in record.get("values", {}).items()
+        name: {**entry, "paths": nfs} if name == values.NFS else entry
+        for name, entry in record.get("values", {}).items()
     }
-    paths = [path for one in every for path in one.paths] + [path for one in earlier.values() for path in one["paths"]]
+    paths = [path for entry in every for path in entry.paths] + [
+        path for entry in earlier.values() for path in entry["paths"]
+    ]
     plan = values.plan(every, values.read(paths), earlier)
     return plan._replace(findings=findings + plan.findings)
 
@@ -227,19 +230,19 @@ def perform(module: FileModule, params: t.Mapping[str, t.Any]) -> Json:
 
 
 def _pending(work: Work, earlier: t.Mapping[str, t.Any]) -> Json:
-    """What an earlier run noted stays noted until it is given back: the kernel may refuse a value before that."""
-    kept = {key: earlier.get(key) or {} for key in ("values", "enabled")}
-    enabled = sorted({*kept["enabled"], *(work.record.get("enabled") or [])})
-    return {**work.record, "enabled": enabled, "values": {**work.record.get("values", {}), **kept["values"]}}
+    """Return the record with the notes of an earlier run, which stay until each value is restored."""
+    noted = {key: earlier.get(key) or {} for key in ("values", "enabled")}
+    enabled = sorted({*noted["enabled"], *(work.record.get("enabled") or [])})
+    return {**work.record, "enabled": enabled, "values": {**work.record.get("values", {}), **noted["values"]}}
 
 
 def _write(work: Work, path: str, pending: Json) -> None:
     new = work.record.get("values", {})
     try:
-        for one in work.values.writes:
-            values.write([one])
-            pending["values"].pop(one.name, None)
-            pending["values"].update({one.name: new[one.name]} if one.name in new else {})
+        for write in work.values.writes:
+            values.write([write])
+            pending["values"].pop(write.name, None)
+            pending["values"].update({write.name: new[write.name]} if write.name in new else {})
     finally:
         owned.save(path, pending)
 
@@ -247,28 +250,28 @@ def _write(work: Work, path: str, pending: Json) -> None:
 def _apply(module: FileModule, work: Work, params: t.Mapping[str, t.Any], pending: Json) -> list[ForeignFile]:
     owned.save(params["record"], pending)
     owned.apply(module, work.changes, work.record, {})
-    if any(one.path.startswith("/etc/systemd/") for one in work.changes):
+    if any(change.path.startswith("/etc/systemd/") for change in work.changes):
         run(["systemctl", "daemon-reload"], 120)
-    if any(one.path.startswith("/etc/udev/") for one in work.changes):
+    if any(change.path.startswith("/etc/udev/") for change in work.changes):
         run(["udevadm", "control", "--reload"], 30)
     _write(work, params["record"], pending)
     return apply(work.units, Patience(params["retries"], params["delay"]))
 
 
 def result(work: Work, findings: t.Sequence[ForeignFile]) -> Json:
-    """Show files, values of the kernel and units as they were and are (in check mode: would be)."""
+    """Return the module's result: files, kernel values and units before and after (in check mode: as planned)."""
     diffs = owned.differences(work.changes)
     writes, lines = work.values.writes, work.units.lines()
     if writes or lines:
         header = {"before_header": "running system", "after_header": "running system"}
-        before = "".join(f"{one.path} = {one.before}\n" for one in writes)
-        after = "".join([*(f"{one.path} = {one.after}\n" for one in writes), *(f"{line}\n" for line in lines)])
+        before = "".join(f"{entry.path} = {entry.before}\n" for entry in writes)
+        after = "".join([*(f"{entry.path} = {entry.after}\n" for entry in writes), *(f"{line}\n" for line in lines)])
         diffs.append({**header, "before": before, "after": after})
     return {
         "changed": bool(work.changes or writes or lines),
         "findings": owned.told(findings),
-        "files": [one.path for one in work.changes],
-        "values": [one._asdict() for one in writes],
+        "files": [entry.path for entry in work.changes],
+        "values": [entry._asdict() for entry in writes],
         "units": lines,
         "diff": diffs,
     }

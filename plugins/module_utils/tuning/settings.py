@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files that make a node's settings last: drop-ins under names of our own. Pure, private."""
+"""The files that make a node's settings permanent: drop-ins under names of our own. Pure, private."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SettingError(ValueError):
 
 
 class TuningSettings(t.NamedTuple):
-    """What a node shall have; empty values leave things as they are."""
+    """The requested settings of a node; empty values leave a setting as it is."""
 
     limits: t.Mapping[str, str] = {}
     sysctl: t.Mapping[str, str] = {}
@@ -43,8 +43,8 @@ class TuningSettings(t.NamedTuple):
 
 
 def files(settings: TuningSettings) -> dict[str, str | None]:
-    """Return the content of every file, none for those that shall not be there."""
-    made = {
+    """Return the content of every file, None for those that shall not exist."""
+    texts = {
         LIMITS: _limits(settings.limits),
         SLURMD: _slurmd(settings.limits),
         SYSCTL: "".join(f"{name} = {value}\n" for name, value in sorted(settings.sysctl.items())),
@@ -54,17 +54,17 @@ def files(settings: TuningSettings) -> dict[str, str | None]:
         MODULES: "".join(f"{name}\n" for name in settings.kernel_modules),
         RDMA: _rdma(settings.rdma_names),
     }
-    return {path: f"{_HEAD}{text}" if text else None for path, text in made.items()}
+    return {path: f"{_HEAD}{text}" if text else None for path, text in texts.items()}
 
 
 def _limits(limits: t.Mapping[str, str]) -> str:
-    """PAM's: for logins, sessions of SSH and cron."""
+    """Return the limits of PAM, for logins, SSH sessions and cron."""
     lines = [(kind, name, value) for name, value in sorted(limits.items()) for kind in ("soft", "hard")]
     return "".join(f"*  {kind}  {name:8}  {value}\n" for kind, name, value in lines)
 
 
 def _slurmd(limits: t.Mapping[str, str]) -> str:
-    """Jobs are slurmd's children and never see PAM's."""
+    """Return the limits of slurmd, for jobs: they are its children, and PAM's limits do not apply to them."""
     unknown = sorted(set(limits) - set(_SYSTEMD))
     if unknown:
         raise SettingError(f"limits has {', '.join(unknown)}; known are {', '.join(sorted(_SYSTEMD))}")
@@ -80,7 +80,7 @@ def _hugepages(value: str) -> str:
 
 
 def _readahead(kilobytes: int) -> str:
-    """The kernel lists a mount's device under VOLUMES; other devices (disks, FUSE) are not for this rule."""
+    """Return a udev rule for the devices that the kernel lists as NFS volumes, not for disks or FUSE."""
     if not kilobytes:
         return ""
     listed = "BEGIN{ret=1} {if ($$4 == bdi) {ret=0}} END{exit ret}"
@@ -93,7 +93,7 @@ def _sunrpc(slots: int) -> str:
 
 
 def _rdma(names: t.Mapping[str, str]) -> str:
-    """Names by PCI domain do not depend on which adapters answered, as names by order do."""
+    """Return udev rules that name adapters by PCI domain, so that a missing adapter does not shift the names."""
     if not names:
         return ""
     rule = 'ACTION=="add", SUBSYSTEM=="infiniband"'
@@ -101,5 +101,5 @@ def _rdma(names: t.Mapping[str, str]) -> str:
         f'{rule}, KERNELS=="{domain}:*", PROGRAM="rdma_rename %k NAME_FIXED {name}", GOTO="hpcai_rdma_end"\n'
         for domain, name in sorted(names.items())
     ]
-    rest = f'{rule}, PROGRAM="rdma_rename %k NAME_FALLBACK"\nLABEL="hpcai_rdma_end"\n'
-    return "".join([*lines, "# All others as rdma-core names them.\n", rest])
+    fallback = f'{rule}, PROGRAM="rdma_rename %k NAME_FALLBACK"\nLABEL="hpcai_rdma_end"\n'
+    return "".join([*lines, "# All others as rdma-core names them.\n", fallback])

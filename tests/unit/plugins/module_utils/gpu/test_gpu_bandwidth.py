@@ -53,13 +53,13 @@ def fixture(tool: str, name: str) -> str:
     ],
 )
 def test_gpus_is_a_count_or_a_list(value: t.Any, want: list[int] | None) -> None:
-    assert bandwidth_command.wanted(value) == want
+    assert bandwidth_command.parse_gpus(value) == want
 
 
 @pytest.mark.parametrize("value", [True, "all", [1, 1], [-1], {"a": 1}, "1,x", 5000, [None]])
 def test_other_gpus_are_refused(value: t.Any) -> None:
     with pytest.raises(bandwidth_command.GpuBandwidthError):
-        bandwidth_command.wanted(value)
+        bandwidth_command.parse_gpus(value)
 
 
 def test_plan_joins_topology_and_nvidia_smi() -> None:

@@ -209,13 +209,13 @@ def test_the_unit_has_its_place_in_the_boot(machine: Host) -> None:
 def test_what_jobs_ask_for(feature: str, environment: dict[str, str], wanted: bool) -> None:
     assert host.opted_in(feature, environment) is wanted
     settings: Json = {"when": "job", "state": "maximum", "graphics": 0, "memory": 0, "feature": feature}
-    assert host.asked(settings, "prolog", environment) == (ClocksRequest() if wanted else None)
+    assert host.request_for(settings, "prolog", environment) == (ClocksRequest() if wanted else None)
 
 
 def test_slurm_counts_device_files(tmp_path: Path) -> None:
     for bus_id, minor in zip(BUS_IDS, (2, 0, 1)):
         (tmp_path / bus_id[4:].lower()).mkdir()
         (tmp_path / bus_id[4:].lower() / "information").write_text(f"Model: \t\t A100\nDevice Minor: \t {minor}\n")
-    assert host.chosen({"SLURM_JOB_GPUS": "0,1"}, BUS_IDS, str(tmp_path)) == {1, 2}
-    assert host.chosen({"SLURM_JOB_GPUS": "0,1"}, BUS_IDS, str(tmp_path / "none")) == {0, 1}
-    assert host.chosen({}, BUS_IDS, str(tmp_path)) == set()
+    assert host.gpus_of_job({"SLURM_JOB_GPUS": "0,1"}, BUS_IDS, str(tmp_path)) == {1, 2}
+    assert host.gpus_of_job({"SLURM_JOB_GPUS": "0,1"}, BUS_IDS, str(tmp_path / "none")) == {0, 1}
+    assert host.gpus_of_job({}, BUS_IDS, str(tmp_path)) == set()

@@ -178,7 +178,7 @@ class Program:
         script(self.directory / "nvbandwidth", body)
 
     def proved(self, gpu: bool, stubs: bool = True) -> proof.Proof:
-        place = proof.ProofPlace(gpu, {}, str(self.stubs) if stubs else "")
+        place = proof.ProofHost(gpu, {}, str(self.stubs) if stubs else "")
         return proof.prove(test_tools_recipe.TOOLS["nvbandwidth"], str(self.directory), place)
 
 

@@ -25,7 +25,7 @@ TWO = [
 
 
 def test_reads_what_ranks_print_together() -> None:
-    assert users.read(SAID) == TWO
+    assert users.parse_users(SAID) == TWO
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_reads_what_ranks_print_together() -> None:
     ],
 )
 def test_nobody_there_is_not_nobody_looked(said: str, found: t.Any) -> None:
-    assert users.read(said) == found
+    assert users.parse_users(said) == found
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_visible(value: str | None, found: t.Any) -> None:
 
 def test_names_some_and_counts_the_others() -> None:
     many = [users.User("n1", number, "", number, "/usr/bin/python3") for number in range(5)]
-    assert users.told(many) == (
+    assert users.in_use_message(many) == (
         "in use: GPU 0 of n1 by python3 (pid 0), GPU 1 of n1 by python3 (pid 1), GPU 2 of n1 by python3 (pid 2), 2 more"
     )
 
@@ -72,11 +72,11 @@ def test_one_look_per_node_whatever_places_the_ranks(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(users, "run", run)
     options = {"map_by": "ppr:4:numa", "mca": "btl ^openib"}
     many = Launch("mpirun", "mpirun", 2, 8, ["n1", "n2"], options=options, cpu_masks=["f"] * 8)
-    assert users.look(many, 60) == TWO
+    assert users.read_users(many, 60) == TWO
     front = ["mpirun", "--map-by", "ppr:1:node", "--bind-to", "none", "--mca", "btl ^openib"]
     assert calls[0][:-3] == [*front, "--host", "n1:1,n2:1", "--np", "2"]
-    assert users.look(many, 60, [0]) == TWO[:1]
-    assert users.look(Launch("srun", "srun"), 60) == []
+    assert users.read_users(many, 60, [0]) == TWO[:1]
+    assert users.read_users(Launch("srun", "srun"), 60) == []
     assert len(calls) == 2
 
 

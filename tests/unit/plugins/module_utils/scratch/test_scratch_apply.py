@@ -313,7 +313,7 @@ REST = planned()
 
 def run(place: Captured, *plans: ScratchPlan) -> tuple[apply.StepResult, Script]:
     script = Script(*plans)
-    return apply.ScratchRun(REQUEST, place=place, planner=script).bring(), script
+    return apply.ScratchRun(REQUEST, root=place, planner=script).bring(), script
 
 
 def test_a_run_ends_when_nothing_is_left_to_do(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_a_filesystem_that_the_planner_gives_up_is_its_verdict(tmp_path: Path) -
 def test_in_a_container_no_disk_is_looked_at(tmp_path: Path) -> None:
     place = blank(tmp_path)
     place.write("/run/systemd/container", "podman\n")
-    done = apply.ScratchRun(REQUEST, place=place).bring()
+    done = apply.ScratchRun(REQUEST, root=place).bring()
     assert done.last.verdict == "skipped" and not done.commands and not place.calls
 
 
@@ -377,7 +377,7 @@ def test_a_pid_namespace_of_its_own_is_a_container(tmp_path: Path, number: int, 
 
 def test_check_mode_runs_nothing_that_writes(tmp_path: Path) -> None:
     place = blank(tmp_path)
-    done = apply.ScratchRun(REQUEST, place=place).dry()
+    done = apply.ScratchRun(REQUEST, root=place).dry()
     assert done.last.verdict == "pass" and "mdadm" in {command[0] for command in done.commands}
     assert programs(place) == [] and not place.at(MARKER).exists() and not place.at(apply.LOCK).exists()
 

@@ -14,9 +14,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount im
     DROP_IN,
     Mounted,
     MountPlan,
+    MountRequest,
     ObservedMount,
     SharedMountError,
-    WantedMount,
     fstab_line,
     hidden,
     parse_mountinfo,
@@ -26,12 +26,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount im
     unit_name,
 )
 
-NFS = WantedMount("/shared", "ctl:/export/shared", "nfs", "hard,nofail")
+NFS = MountRequest("/shared", "ctl:/export/shared", "nfs", "hard,nofail")
 LINE = "ctl:/export/shared /shared nfs hard,nofail 0 0\n"
 OTHERS = "# /shared is further down\nUUID=1 / ext4 rw 0 1"
 UP = Mounted("ctl:/export/shared", "nfs4", "rw")
 GONE = NFS._replace(present=False)
-NO_SOURCE = WantedMount("/shared", "", "none", "defaults")
+NO_SOURCE = MountRequest("/shared", "", "none", "defaults")
 MOUNTINFO = r"""23 28 0:21 / /sys rw,nosuid - sysfs sysfs rw
 30 28 0:30 / /shared rw,relatime shared:1 - autofs systemd-1 rw,fd=50
 31 28 0:31 / /auto rw,relatime shared:2 - autofs systemd-1 rw,fd=51
@@ -79,10 +79,10 @@ def test_mountinfo_names_what_is_on_top(path: str, mounted: Mounted | None) -> N
         (NFS, UP._replace(source="ctl:/export/shared/"), True),
         (NFS, UP._replace(source="other:/export/shared"), False),
         (NFS, Mounted("ctl:/export/shared", "cifs", "rw"), False),
-        (WantedMount("/d", "//Files/Data", "cifs", ""), Mounted("//files/data", "cifs", ""), True),
+        (MountRequest("/d", "//Files/Data", "cifs", ""), Mounted("//files/data", "cifs", ""), True),
     ],
 )
-def test_the_kernel_s_name_of_a_source_is_recognised(wanted: WantedMount, mounted: Mounted, same: bool) -> None:
+def test_the_kernel_s_name_of_a_source_is_recognised(wanted: MountRequest, mounted: Mounted, same: bool) -> None:
     assert same_source(wanted, mounted) is same
 
 
@@ -96,7 +96,7 @@ def test_the_kernel_s_name_of_a_source_is_recognised(wanted: WantedMount, mounte
     ],
 )
 def test_server_that_is_asked(source: str, fstype: str, options: str, server: tuple[str, int] | None) -> None:
-    assert server_of(WantedMount("/x", source, fstype, options)) == server
+    assert server_of(MountRequest("/x", source, fstype, options)) == server
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_server_that_is_asked(source: str, fstype: str, options: str, server: tu
         (NO_SOURCE, ObservedMount(OTHERS, "", UP), OTHERS, "", []),
     ],
 )
-def test_plan(wanted: WantedMount, seen: ObservedMount, fstab: str, drop_in: str, actions: list[str]) -> None:
+def test_plan(wanted: MountRequest, seen: ObservedMount, fstab: str, drop_in: str, actions: list[str]) -> None:
     todo = plan(wanted, seen)
     assert todo == MountPlan(fstab, drop_in, actions)
     then = ObservedMount(fstab, drop_in, UP if wanted.present else None, True)
@@ -140,13 +140,13 @@ def test_plan(wanted: WantedMount, seen: ObservedMount, fstab: str, drop_in: str
         (NO_SOURCE, ObservedMount("", "", UP, False, "Stale file handle"), "Stale file handle"),
     ],
 )
-def test_refusal(wanted: WantedMount, seen: ObservedMount, words: str) -> None:
+def test_refusal(wanted: MountRequest, seen: ObservedMount, words: str) -> None:
     with pytest.raises(SharedMountError, match=words):
         plan(wanted, seen)
 
 
 def test_white_space_in_names_survives_fstab() -> None:
-    wanted = WantedMount("/my data", "//ctl/a#b c", "cifs", "rw")
+    wanted = MountRequest("/my data", "//ctl/a#b c", "cifs", "rw")
     text = plan(wanted, ObservedMount("", "")).fstab
     assert text == "//ctl/a\\043b\\040c /my\\040data cifs rw 0 0\n"
     assert fstab_line(text, "/my data") == text.rstrip()

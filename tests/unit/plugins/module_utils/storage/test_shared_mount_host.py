@@ -14,8 +14,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import mount as host_module
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount import (
     DROP_IN,
+    MountRequest,
     SharedMountError,
-    WantedMount,
     plan,
 )
 
@@ -26,7 +26,7 @@ class Played:
     """A host whose commands answer as told; mounting and unmounting show in its mountinfo."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.wanted = WantedMount(str(tmp_path / "shared"), "nobody.invalid:/e", "nfs", "hard")
+        self.wanted = MountRequest(str(tmp_path / "shared"), "nobody.invalid:/e", "nfs", "hard")
         self.mountinfo, self.fstab, self.units = tmp_path / "mountinfo", tmp_path / "fstab", tmp_path / "units"
         self.mountinfo.write_text("")
         self.fstab.write_text(OTHER)
@@ -58,7 +58,7 @@ class Played:
     def bring(self, **changes: t.Any) -> host_module.MountHost:
         host = host_module.MountHost(self.wanted._replace(**changes), 1, 1)
         seen = host.look()
-        host.carry_out(seen, plan(host.wanted, seen))
+        host.carry_out(seen, plan(host.request, seen))
         return host
 
 
@@ -74,7 +74,7 @@ def test_mount_comes_with_a_line_and_another_try(played: Played) -> None:
     assert "ExecStart=/bin/sleep 10" in (played.units / "hpcai-mount-again@.service").read_text()
     order = [words.split()[1] for words in played.ran if words.startswith("systemctl")]
     assert order == ["show", "daemon-reload", "reset-failed", "start"]
-    assert plan(host.wanted, host.look()).actions == []
+    assert plan(host.request, host.look()).actions == []
 
 
 def test_failed_mount_names_the_cause_and_the_server_and_stays_wanted(played: Played) -> None:
@@ -114,7 +114,7 @@ def test_stale_mount_is_detached_and_mounted_again(played: Played) -> None:
     played.answers = {"stat --file-system": stale}
     seen = host.look()
     played.answers = {}
-    host.carry_out(seen, plan(host.wanted, seen))
+    host.carry_out(seen, plan(host.request, seen))
     assert "umount --lazy PATH" in played.ran
     assert host.look().same
 
