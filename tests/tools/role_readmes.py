@@ -45,7 +45,7 @@ def markdown(text: str) -> str:
         if kind == "U":
             return f"<{argument}>"
         if kind == "L":
-            label, _, url = argument.rpartition(",")
+            label, dummy, url = argument.rpartition(",")
             return f"[{label.strip()}]({url.strip()})"
         if kind == "R":
             return argument.partition(",")[0].strip()
@@ -113,7 +113,7 @@ def table(options: Options, defaults: t.Mapping[str, t.Any]) -> list[str]:
 
 def entry_points(specs: t.Mapping[str, t.Any], defaults: t.Mapping[str, t.Any]) -> list[str]:
     """The table of the first entry point, and below it what each of the others takes besides."""
-    (_, first), *others = specs.items()
+    (dummy, first), *others = specs.items()
     known: Options = first.get("options") or {}
     lines = table(known, defaults) if known else ["The role takes no inputs."]
     for name, spec in others:

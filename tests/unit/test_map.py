@@ -61,7 +61,7 @@ def imported(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{HOME}."):
             below = str(node.module)[len(HOME) + 1 :]
-            found |= {below.split(".")[0]} if below else {alias.name for alias in node.names}
+            found |= {below.split(".", maxsplit=1)[0]} if below else {alias.name for alias in node.names}
     return {name for name in found if (UTILS / name).is_dir()}
 
 

@@ -10,10 +10,13 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, skus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.skus import (
+    Grant,
+    Image,
     NodeGroup,
     PreflightFinding,
     Restriction,
     Sku,
+    Usage,
     as_dicts,
 )
 
@@ -33,10 +36,10 @@ class ObservedLocation(t.NamedTuple):
 
     location: str
     skus: t.Mapping[str, Sku]
-    usages: t.Sequence[skus.Usage]
+    usages: t.Sequence[Usage]
     versions: t.Mapping[str, t.Sequence[str]]
-    images: t.Mapping[str, skus.Image]
-    grants: t.Sequence[skus.Grant] | None
+    images: t.Mapping[str, Image]
+    grants: t.Sequence[Grant] | None
     providers: t.Mapping[str, str]
     group_location: str = ""
     readable: bool = True
