@@ -79,6 +79,13 @@ options:
       - Timed operations per size, at least 1.
     type: int
     default: 20
+  seconds:
+    description:
+      - Time in seconds for one size. When the first operation shows that O(warmup) and O(iterations) would take longer,
+        both are cut down in proportion, to two timed operations at the least. V(0) is without a limit.
+      - What is measured of a slow network then costs little more than that of a sound one.
+    type: int
+    default: 0
   python:
     description:
       - Python interpreter on the nodes that can import torch.

@@ -45,6 +45,12 @@ def elements(operation: str, size: int, ranks: int) -> int:
     return count // ranks * ranks if operation == "all_to_all" else count
 
 
+def repeats(once: float, warmup: int, iterations: int, limit: float) -> tuple[int, int]:
+    """Return how often to warm up and to measure what takes ``once`` seconds, so that all stays near the limit."""
+    share = min(1.0, limit / (once * (warmup + iterations)))
+    return int(warmup * share), max(2, int(iterations * share))
+
+
 def row(operation: str, size: int, count: int, seconds: float, ranks: int, wrong: int) -> dict[str, t.Any]:
     """Return one line of the result, bandwidths in GB/s (decimal)."""
     algbw = count * ELEMENT / seconds / 1e9
@@ -121,11 +127,8 @@ class Bench:
         self.dist.all_reduce(wrong)
         return int(wrong.item())
 
-    def seconds(self, operation: str, count: int, warmup: int, iterations: int) -> float:
-        """Return the time of one operation, averaged over iterations and ranks."""
-        call = self.call(operation, count)[0]
-        for _dummy in range(warmup):
-            call()
+    def timed(self, call: t.Callable[[], None], iterations: int) -> float:
+        """Return the time of one call, averaged over iterations and ranks, and so the same on every rank."""
         self.synchronize()
         self.dist.barrier()
         begin = time.perf_counter()
@@ -136,6 +139,15 @@ class Bench:
         spent = spent.to(self.device)
         self.dist.all_reduce(spent)
         return float(spent.item()) / self.ranks
+
+    def seconds(self, operation: str, count: int, warmup: int, iterations: int, limit: float) -> float:
+        """Return the time of one operation; with a ``limit`` in seconds a slow one is repeated less often."""
+        call = self.call(operation, count)[0]
+        if limit:
+            warmup, iterations = repeats(self.timed(call, 1), warmup, iterations, limit)
+        for _dummy in range(warmup):
+            call()
+        return self.timed(call, iterations)
 
 
 def _arguments() -> argparse.Namespace:
@@ -149,6 +161,7 @@ def _arguments() -> argparse.Namespace:
         ("warmup", 5),
         ("iterations", 20),
         ("turns", 1),
+        ("seconds", 0),
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
     return parser.parse_args()
@@ -162,7 +175,7 @@ def measured(bench: Bench, args: argparse.Namespace) -> t.Iterator[dict[str, t.A
             if count == 0:
                 continue
             wrong = bench.count_wrong(operation, count)
-            spent = bench.seconds(operation, count, args.warmup, args.iterations)
+            spent = bench.seconds(operation, count, args.warmup, args.iterations, args.seconds)
             yield row(operation, size, count, spent, bench.ranks, wrong)
 
 

@@ -45,6 +45,7 @@ class CollectiveRequest(t.NamedTuple):
     warmup: int
     iterations: int
     turns: int = 1  # how often all is measured, with ranks that are started once
+    seconds: int = 0  # about as long one size is repeated at most; 0 is without a limit
 
 
 SPEC: Json = {
@@ -57,6 +58,7 @@ SPEC: Json = {
     "factor": {"type": "int", "default": 4},
     "warmup": {"type": "int", "default": 5},
     "iterations": {"type": "int", "default": 20},
+    "seconds": {"type": "int", "default": 0},
 }
 
 
@@ -69,6 +71,8 @@ def validate(request: CollectiveRequest, expectations: t.Sequence[Json]) -> None
     for name in ("nodes", "ntasks_per_node", "iterations"):
         if getattr(request, name) < 1:
             raise CollectiveError(f"{name} is {getattr(request, name)}, at least 1 is needed")
+    if request.seconds < 0:
+        raise CollectiveError(f"seconds is {request.seconds}, at least 0 is needed")
     if request.factor < 2 or request.warmup < 0:
         raise CollectiveError(f"factor {request.factor} (at least 2) or warmup {request.warmup} (at least 0)")
 
@@ -98,6 +102,8 @@ def command(
         program.append(f"--{name.replace('_', '-')}={getattr(request, name)}")
     if request.turns > 1:
         program.append(f"--turns={request.turns}")
+    if request.seconds:
+        program.append(f"--seconds={request.seconds}")
     return [srun, *step, python, "-", *program]
 
 

@@ -168,3 +168,19 @@ def test_a_job_that_was_faster_is_no_error(text: str) -> None:
     got = result("", 1, f"srun: error: Unable to allocate resources: {text}\n")
     assert got["checks"][0]["verdict"] == ("error" if text == "busy bee" else "skipped")
     assert text in got["checks"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("once", "repeated"),
+    [(0.001, (5, 20)), (0.2, (5, 20)), (0.4, (2, 10)), (4.0, (0, 2)), (600.0, (0, 2))],
+    ids=["fast", "just within", "half as often", "slow", "hardly at all"],
+)
+def test_what_is_slow_is_repeated_less_often(once: float, repeated: tuple[int, int]) -> None:
+    assert payload.repeats(once, 5, 20, limit=5) == repeated
+
+
+def test_a_limit_is_on_the_command_line_and_cannot_be_negative() -> None:
+    argv = run.command("srun", "python3", REQUEST._replace(seconds=5), {}, 60)
+    assert argv[-1] == "--seconds=5"
+    with pytest.raises(run.CollectiveError, match="seconds is -1"):
+        run.validate(REQUEST._replace(seconds=-1), [])
