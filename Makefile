@@ -7,10 +7,10 @@ VENV := $(BUILD)/venv
 BIN := $(VENV)/bin
 AZURE := $(BUILD)/azure
 TREE := $(BUILD)/collections/ansible_collections/hpcai/gpu_cluster
-LINKS := galaxy.yml meta playbooks plugins roles extensions tests README.md changelogs
+LINKS := galaxy.yml meta lab playbooks plugins roles extensions tests README.md changelogs
 # The one that the venv was made with.
 PYTHON_VERSION = $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-SOURCES := plugins roles tests benchmarks extensions
+SOURCES := plugins roles lab tests benchmarks extensions
 
 HOST_PACKAGES := aardvark-dns ca-certificates debian-archive-keyring git iptables mmdebstrap netavark openssh-client \
   podman python3-venv runc shellcheck
@@ -19,7 +19,7 @@ MACHINE_PACKAGES := cpio e2fsprogs qemu-system-x86 qemu-utils xz-utils
 # Real programs that tests start: without QEMU the scenarios on machines fail, without the others tests are skipped.
 TEST_PACKAGES := fio openmpi-bin systemd $(MACHINE_PACKAGES)
 
-# What the lab is made of; see inventories/lab/README.md.
+# What the lab is made of; see lab/README.md.
 NODES ?= 2
 GPUS ?= 0
 SUITE ?= bookworm
@@ -29,11 +29,11 @@ SKU ?=
 CONTAINERS ?= false
 MINUTES ?= 5
 HOSTS ?= 3,30,100
-CONTAINER_VARS := $(if $(filter true,$(CONTAINERS)),-e @inventories/lab_containers.yml)
+CONTAINER_VARS := $(if $(filter true,$(CONTAINERS)),-e @lab/containers.yml)
 LAB_VARS := -e lab_backend=$(BACKEND) -e lab_compute_nodes=$(NODES) -e lab_gpus=$(GPUS) -e lab_suite=$(SUITE) \
   $(if $(SKU),-e lab_sku=$(SKU)) $(CONTAINER_VARS)
 LAB_PACKAGES := $(HOST_PACKAGES) $(if $(filter vm,$(BACKEND)),$(MACHINE_PACKAGES))
-INVENTORY := -i inventories/lab -i $(BUILD)/lab/hosts.yml
+INVENTORY := -i lab/inventory -i $(BUILD)/lab/hosts.yml
 PLAYBOOK := $(BIN)/ansible-playbook
 SUITE_OF_TESTS := $(BIN)/python tests/tools/suite.py
 SCENARIOS ?= default
@@ -57,13 +57,13 @@ lab: lab-up ## bring up, configure, certify and train on a real Slurm cluster on
 	@echo "  Remove it   make lab-down"
 
 lab-up: missing-packages venv ## only start the lab's nodes
-	@$(PLAYBOOK) $(LAB_VARS) playbooks/lab_up.yml
+	@$(PLAYBOOK) $(LAB_VARS) lab/up.yml
 
 lab-down: venv ## remove what make lab made, and nothing else (PURGE=true: the node image too)
-	@$(PLAYBOOK) -e lab_purge=$(PURGE) playbooks/lab_down.yml
+	@$(PLAYBOOK) -e lab_purge=$(PURGE) lab/down.yml
 
 lab-shell: ## a shell on the lab's login node, as an ordinary user
-	@if [ -d $(BUILD)/lab/machines ]; then roles/lab_machines/files/machine ssh ctl su - trainer; else \
+	@if [ -d $(BUILD)/lab/machines ]; then lab/roles/lab_machines/files/machine ssh ctl su - trainer; else \
 	  podman exec --interactive --tty --user trainer --workdir /home/trainer --env TERM hpcai-lab-ctl bash -l; fi
 
 ## Development
@@ -127,10 +127,11 @@ lint: venv ## ruff, ansible-lint, shellcheck
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline -q
-	shellcheck .ci/run tests/tools/ansible_test benchmarks/*.sh roles/*/files/*.sh extensions/molecule/*/*.sh
+	shellcheck .ci/run tests/tools/ansible_test benchmarks/*.sh roles/*/files/*.sh lab/roles/*/files/*.sh extensions/molecule/*/*.sh
 
 types: venv ## mypy
-	cd $(BUILD)/collections && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p ansible_collections.hpcai.gpu_cluster.plugins
+	cd $(BUILD)/collections && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p ansible_collections.hpcai.gpu_cluster.plugins \
+	  -p ansible_collections.hpcai.gpu_cluster.lab.machine
 
 unit: venv ## unit tests
 	$(BIN)/pytest -n auto tests/unit

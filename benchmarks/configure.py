@@ -23,7 +23,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 STATE = ROOT / ".build/benchmark"
 LAB = ["-e", "lab_name=bench", "-e", "lab_subnet=10.213.2.0/24", "-e", f"lab_state_dir={STATE}"]
-INVENTORY = ["-i", str(ROOT / "inventories/lab"), "-i", str(STATE / "hosts.yml")]
+INVENTORY = ["-i", str(ROOT / "lab/inventory"), "-i", str(STATE / "hosts.yml")]
 PLAYBOOK = ROOT / ".build/venv/bin/ansible-playbook"
 LIMIT = 1800  # seconds for one command
 
@@ -41,13 +41,13 @@ def timed(command: t.Sequence[object], environment: dict[str, str] | None = None
 
 def playbook(name: str, *args: str) -> tuple[float, str]:
     environment = {**os.environ, "HPCAI_REPORT_DIR": str(STATE / "report"), "ANSIBLE_NOCOLOR": "1"}
-    return timed([PLAYBOOK, *LAB, *args, ROOT / "playbooks" / name], environment)
+    return timed([PLAYBOOK, *LAB, *args, ROOT / name], environment)
 
 
 def fresh_lab(size: int) -> dict[str, str]:
     """Boot nodes that nothing was done to; return their addresses by name."""
-    playbook("lab_down.yml")
-    playbook("lab_up.yml", "-e", f"lab_compute_nodes={size - 1}")
+    playbook("lab/down.yml")
+    playbook("lab/up.yml", "-e", f"lab_compute_nodes={size - 1}")
     hosts = yaml.safe_load((STATE / "hosts.yml").read_text())["all"]["children"]["lab_nodes"]["hosts"]
     return {name: variables["ansible_host"] for name, variables in hosts.items()}
 
@@ -64,10 +64,10 @@ def script(repeat: int) -> tuple[float, float]:
 def ours(size: int, repeat: int) -> tuple[float, float]:
     """First and second run of configure.yml."""
     fresh_lab(size)
-    first = playbook("configure.yml", *INVENTORY)[0]
+    first = playbook("playbooks/configure.yml", *INVENTORY)[0]
     seconds = []
     for dummy in range(repeat):
-        taken, said = playbook("configure.yml", *INVENTORY)
+        taken, said = playbook("playbooks/configure.yml", *INVENTORY)
         changed = sum(int(count) for count in re.findall(r" changed=(\d+) ", said))
         if changed:
             raise SystemExit(f"A second run on {size} hosts changed {changed} things:\n{said[-4000:]}")
@@ -97,7 +97,7 @@ def main() -> None:
     # Of the containers of others and of the largest lab, as role lab_nodes counts.
     needed = 6 * (max(sizes) + len(re.findall(r"(?m)^[0-9a-f]{12,}$", timed(["podman", "ps", "--quiet"])[1]))) + 16
     # A lab that was left is found by its label, and its containers count until it is gone.
-    with tidy.orderly(STATE, lambda: playbook("lab_down.yml")), tidy.at_least(
+    with tidy.orderly(STATE, lambda: playbook("lab/down.yml")), tidy.at_least(
         needed, STATE.with_name("benchmark.inotify")
     ):
         floor = script(args.repeat)

@@ -44,7 +44,7 @@ def playbook(name: str, lab: Path, *args: str) -> None:
         "-e",
         f"lab_state_dir={lab}",
         *args,
-        ROOT / "playbooks" / name,
+        ROOT / name,
     ]
     run([str(word) for word in argv])
 
@@ -226,7 +226,7 @@ def main() -> None:
     lab = args.lab or STATE / "lab"
     sys.stdout.write(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
     if not args.lab:
-        playbook("lab_up.yml", lab)
+        playbook("lab/up.yml", lab)
     fleet = fleets.Fleet(lab)
     try:
         fleet.stop()
@@ -246,7 +246,7 @@ def main() -> None:
     finally:
         fleet.stop()
         if not args.lab:
-            playbook("lab_down.yml", lab)
+            playbook("lab/down.yml", lab)
     sys.stdout.write(f"load {os.getloadavg()[0]:.1f}\n")
 
 

@@ -55,7 +55,7 @@ class Lab:
             "container_images_user": "trainer",
         }
         variables = {**images, "container_images_transport": transport, "lab_state_dir": str(self.state)}
-        where = ["-i", ROOT / "inventories/lab", "-i", self.state / "hosts.yml", "-e", json.dumps(variables)]
+        where = ["-i", ROOT / "lab/inventory", "-i", self.state / "hosts.yml", "-e", json.dumps(variables)]
         return self._run([ROOT / ".build/venv/bin/ansible-playbook", *where, ROOT / "playbooks/stage_images.yml"])
 
     def _run(self, words: t.Sequence[object]) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / ".build/collections"))
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.machine import Machine  # noqa: E402
+from ansible_collections.hpcai.gpu_cluster.lab.machine.machine import Machine  # noqa: E402
 
 LIMIT = 900  # seconds for one command
 

@@ -113,6 +113,7 @@ directories:
 
 import grp
 import pwd
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -140,7 +141,7 @@ SPEC = {
 }
 
 
-def read_directory(entry):
+def read_directory(entry: t.Mapping[str, t.Any]) -> Directory:
     """Turn an entry into a Directory; raise TrustError where its owner, group or mode is none."""
     try:
         user = pwd.getpwnam(entry["owner"])
@@ -153,7 +154,7 @@ def read_directory(entry):
     return Directory(entry["path"], user.pw_uid, gid, mode)
 
 
-def known(name):
+def known(name: str) -> bool:
     """Say whether there is such a user."""
     try:
         return bool(pwd.getpwnam(name))
@@ -161,9 +162,11 @@ def known(name):
         return False
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    entries, results, diffs = module.params["directories"], [], []
+    entries = module.params["directories"]
+    results: list[dict[str, t.Any]] = []
+    diffs: list[dict[str, str]] = []
     if module.check_mode:
         # The package that makes the user may not be installed yet.
         late = [entry for entry in entries if not known(entry["owner"])]

@@ -32,7 +32,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles
 
 Json = t.Dict[str, t.Any]
 HOME = Path(__file__).resolve().parent
-SETUP = ROOT / "roles/lab_nodes/files/gpu_tools/emulation/setup.py"
+SETUP = ROOT / "lab/roles/lab_nodes/files/gpu_tools/emulation/setup.py"
 INSIDE = "/shared/fleet"
 CONF = f"{INSIDE}/etc/slurm.conf"
 PID = f"{INSIDE}/kept/coordinator.pid"

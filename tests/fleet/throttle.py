@@ -52,7 +52,7 @@ class Lab:
         """Certify the lab as a person would, and return the certificate."""
         argv = [
             "ansible-playbook",
-            f"--inventory={ROOT}/inventories/lab",
+            f"--inventory={ROOT}/lab/inventory",
             f"--inventory={self.state}/hosts.yml",
             f"--extra-vars=certification_run={run}",
             *options,

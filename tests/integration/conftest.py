@@ -17,7 +17,7 @@ from patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTIONS = ROOT / ".build/collections"
-SETUP = ROOT / "roles/lab_nodes/files/gpu_tools/emulation/setup.py"
+SETUP = ROOT / "lab/roles/lab_nodes/files/gpu_tools/emulation/setup.py"
 sys.path.insert(0, str(COLLECTIONS))
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load  # noqa: E402

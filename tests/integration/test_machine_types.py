@@ -37,7 +37,7 @@ def test_passes_its_own_profile(tmp_path: Path, sku: str) -> None:
 
 
 def test_the_image_has_a_link_for_every_tool(cluster: Cluster) -> None:
-    script = (ROOT / "roles/lab_nodes/files/customize_container.sh").read_text()
+    script = (ROOT / "lab/roles/lab_nodes/files/customize_container.sh").read_text()
     match = re.search(r"for tool in (.*?); do", script, re.DOTALL)
     assert match is not None
     tools = (SETUP.parent / "tools.py").read_text()

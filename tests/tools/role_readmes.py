@@ -16,7 +16,9 @@ from pathlib import Path
 
 import yaml
 
-ROLES = Path(__file__).resolve().parents[2] / "roles"
+ROOT = Path(__file__).resolve().parents[2]
+# The collection's, and those of the rehearsal.
+ROLES = sorted(meta.parents[1] for place in (ROOT, ROOT / "lab") for meta in place.glob("roles/*/meta/main.yml"))
 BEGIN = "<!-- inputs: drawn from meta/argument_specs.yml by make docs -->"
 END = "<!-- end of inputs -->"
 BETWEEN = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
@@ -144,7 +146,7 @@ def render(role: Path) -> str:
     page = (role / "README.md").read_text(encoding="utf-8")
     if not BETWEEN.search(page):
         raise NoTable(
-            f"roles/{role.name}/README.md has no lines {BEGIN} and {END} to draw the table of inputs between."
+            f"{role.relative_to(ROOT)}/README.md has no lines {BEGIN} and {END} to draw the table of inputs between."
         )
     drawn = f"{BEGIN}\n\n{inputs(role)}\n\n{END}"
     return BETWEEN.sub(lambda _match: drawn, page)
@@ -152,7 +154,7 @@ def render(role: Path) -> str:
 
 def main(names: t.Sequence[str]) -> int:
     missing = 0
-    for role in [ROLES / name for name in names] or sorted(path for path in ROLES.iterdir() if path.is_dir()):
+    for role in [role for role in ROLES if role.name in names or not names]:
         try:
             (role / "README.md").write_text(render(role), encoding="utf-8")
         except NoTable as exc:

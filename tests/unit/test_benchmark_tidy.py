@@ -22,8 +22,8 @@ PATIENCE = 60 * float(os.environ.get("HPCAI_TEST_PATIENCE", "1"))
 PLAYBOOK = """#!/bin/bash
 echo "$(basename "${@: -1}") $$" >> "$FAKE/log"
 case "$*" in
-  *lab_up.yml*) touch "$FAKE/lab"; sleep 3600 ;;
-  *lab_down.yml*) [ ! -e "$FAKE/fails" ] || exit 3; rm -f "$FAKE/lab" ;;
+  *lab/up.yml*) touch "$FAKE/lab"; sleep 3600 ;;
+  *lab/down.yml*) [ ! -e "$FAKE/fails" ] || exit 3; rm -f "$FAKE/lab" ;;
 esac
 """
 DRIVER = """
@@ -52,9 +52,9 @@ class Benchmark:
 
     def start(self) -> subprocess.Popen[str]:
         """Start it and wait until its lab is there."""
-        before = self.calls().count("lab_up.yml")
+        before = self.calls().count("up.yml")
         process = subprocess.Popen(self.argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        wait(lambda: self.calls().count("lab_up.yml") > before and self.lab.exists(), "no lab was made")
+        wait(lambda: self.calls().count("up.yml") > before and self.lab.exists(), "no lab was made")
         return process
 
     def log(self) -> list[list[str]]:
@@ -91,7 +91,7 @@ def test_a_signal_ends_the_playbook_and_takes_the_lab_down(benchmark_of: Benchma
     process.send_signal(number)
     process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + number
-    assert benchmark_of.calls() == ["lab_down.yml", "lab_down.yml", "lab_up.yml", "lab_down.yml"]
+    assert benchmark_of.calls() == ["down.yml", "down.yml", "up.yml", "down.yml"]
     assert not runs(int(benchmark_of.log()[2][1]))
     assert not benchmark_of.lab.exists()
     assert benchmark_of.limit.read_text() == "128\n"
@@ -124,7 +124,7 @@ def test_what_a_killed_one_left_the_next_one_removes(benchmark_of: Benchmark) ->
         benchmark_of.argv, env=benchmark_of.env, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert second.returncode != 0
-    assert "lab_down.yml ended with 3" in second.stderr
+    assert "lab/down.yml ended with 3" in second.stderr
     (benchmark_of.place / "fails").unlink()
     third = benchmark_of.start()
     third.terminate()

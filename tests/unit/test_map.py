@@ -16,7 +16,7 @@ UTILS = ROOT / "plugins/module_utils"
 HOME = "ansible_collections.hpcai.gpu_cluster.plugins.module_utils"
 ARCHITECTURE = "docs/architecture.md"
 PAGES = ("CONTRIBUTING.md", ARCHITECTURE, "docs/style.md", "docs/glossary.md")
-FOLDERS = "plugins|roles|playbooks|tests|extensions|docs|benchmarks|inventories"
+FOLDERS = "plugins|roles|playbooks|tests|extensions|docs|benchmarks|inventories|lab"
 # A path with a placeholder or a pattern in it stands for many files.
 PATH = re.compile(rf"`((?:{FOLDERS})/[^`\s<>*…]*)`")
 FUNCTIONS = re.compile(r"`(plugins/[^`\s<>*…]*\.py)`((?:,? `\w+\(\)`)+)")

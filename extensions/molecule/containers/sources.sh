@@ -2,7 +2,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-# Says in seconds whether the scenario's sources can be had, from where inventories/lab_containers.yml looks for them.
+# Says in seconds whether the scenario's sources can be had, from where lab/containers.yml looks for them.
 # Without them it ends with 1, and says what to provide.
 clones="${XDG_CACHE_HOME:-$HOME/.cache}/hpcai.gpu_cluster/sources"
 missing=""

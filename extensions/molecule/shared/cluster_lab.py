@@ -96,7 +96,7 @@ class Lab:
         return subprocess.Popen(
             [
                 "ansible-playbook",
-                f"--inventory={ROOT}/inventories/lab",
+                f"--inventory={ROOT}/lab/inventory",
                 f"--inventory={self.state}/hosts.yml",
                 *self.more,
                 f"--extra-vars=@{self.scenario}/vars/lab.yml",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from patience import patience, wait_for
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.lab_machine.machine import Machine
+from ansible_collections.hpcai.gpu_cluster.lab.machine.machine import Machine
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -24,7 +24,7 @@ class Ansible:
     def __init__(self, scenario: Path, state: Path) -> None:
         own = scenario / "inventory/hosts.yml"
         self.arguments = [
-            f"--inventory={ROOT}/inventories/lab",
+            f"--inventory={ROOT}/lab/inventory",
             f"--inventory={state}/hosts.yml",
             *([f"--inventory={own}"] if own.exists() else []),
             f"--extra-vars=@{scenario}/vars/lab.yml",

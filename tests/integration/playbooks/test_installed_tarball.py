@@ -42,7 +42,7 @@ NAMES = sorted(path.stem for path in (ROOT / "playbooks").glob("*.yml"))
 def tasks(installed: Path) -> str:
     """What the playbooks would do, all asked for in one go."""
     full = [f"hpcai.gpu_cluster.{name}" for name in NAMES]
-    return ansible(installed, "playbook", "-i", str(ROOT / "inventories/lab"), "--list-tasks", *full)
+    return ansible(installed, "playbook", "-i", str(ROOT / "lab/inventory"), "--list-tasks", *full)
 
 
 @pytest.mark.parametrize("name", NAMES)

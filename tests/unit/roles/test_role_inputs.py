@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from role_readmes import ROLES
 
-ROLES = sorted(path for path in (Path(__file__).resolve().parents[3] / "roles").iterdir() if path.is_dir())
 COMMENT = re.compile(r"^#.*", re.MULTILINE)
 
 

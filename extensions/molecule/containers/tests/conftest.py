@@ -31,7 +31,7 @@ MEMORY = "--mem=1500"
 class Lab(cluster_lab.Lab):
     """One lab, its jobs in containers, and the collection's roles run on it."""
 
-    more = (f"--extra-vars=@{ROOT}/inventories/lab_containers.yml",)
+    more = (f"--extra-vars=@{ROOT}/lab/containers.yml",)
 
     def srun(self, command: str, options: str = "", user: str = "trainer") -> t.Any:
         """Run a step of a shell command and wait for it."""

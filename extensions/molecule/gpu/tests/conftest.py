@@ -19,7 +19,7 @@ from cluster_lab import ROOT, Lab
 
 SCENARIO = Path(__file__).parents[1]
 STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/molecule-gpu")))
-SETUP = ROOT / "roles/lab_nodes/files/gpu_tools/emulation/setup.py"
+SETUP = ROOT / "lab/roles/lab_nodes/files/gpu_tools/emulation/setup.py"
 Json = t.Dict[str, t.Any]
 
 

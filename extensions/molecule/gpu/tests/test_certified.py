@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+from cluster_lab import ROOT
 from conftest import STATE, GpuLab, one, some
 
 LAST = 8589934592
@@ -86,6 +87,6 @@ def test_report_shows_gpus_curve_and_wiring() -> None:
 
 
 def test_a_second_lab_up_changes_nothing(lab: GpuLab) -> None:
-    status, output = lab.play("lab_up.yml")
+    status, output = lab.play(ROOT / "lab/up.yml")
     assert status == 0, output[-3000:]
     assert "changed=0" in output, output[-3000:]

@@ -20,7 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles
 
 COLLECTION = Path(_checks.__file__).parents[2]
-SETUP = COLLECTION / "roles/lab_nodes/files/gpu_tools/emulation/setup.py"
+SETUP = COLLECTION / "lab/roles/lab_nodes/files/gpu_tools/emulation/setup.py"
 SECRET = "of the caller"
 Result = t.Dict[str, t.Any]
 # Ansible starts modules with its arguments in memory; ansible-core 2.19 wants the profile, too.
@@ -97,7 +97,7 @@ class Machine:
 
 
 class Emulated(Machine):
-    """The emulated NDv4 of roles/lab_nodes/files/gpu_tools; faults are those of its tools."""
+    """The emulated NDv4 of lab/roles/lab_nodes/files/gpu_tools; faults are those of its tools."""
 
     profile = _profiles.load("nd96asr_v4")
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module on an emulated NDv4, see roles/lab_nodes/files/gpu_tools."""
+"""The module on an emulated NDv4, see lab/roles/lab_nodes/files/gpu_tools."""
 
 from __future__ import annotations
 
