@@ -62,9 +62,7 @@ def clear(config: check.AgentConfig, key: str) -> int:
         suites = {
             name: {**entry, "records": _without(entry["records"], key)} for name, entry in state["suites"].items()
         }
-        agent_state.write(
-            agent_state.state_path(config.home), json.dumps({**state, "latched": left, "suites": suites, "kept": kept})
-        )
+        agent_state.store(config.home, {**state, "latched": left, "suites": suites, "kept": kept})
     return 0
 
 
@@ -123,7 +121,7 @@ def publish(config: check.AgentConfig) -> None:
             return
     for left in path.parent.glob(f".{path.name}.*"):  # of one that was killed; with the lock nobody else writes it
         left.unlink()
-    agent_state.write(path, json.dumps(letter), 0o600)
+    agent_state.write(path, json.dumps(letter))
 
 
 def _become(user: str) -> None:

@@ -25,7 +25,8 @@ from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent
 
 FALLEN = "4,9,9000000,c;NVRM: Xid (PCI:0003:00:00): 79, pid=4321, GPU has fallen off the bus."
 PIECES = [
-    "NVRM: Xid (PCI:", "4,9,9,c;", "Xid", "SXid (PCI:0000:c1:00.0): 24007, Fatal", "0003:00:00", "): ", "79", "154,", "x" * 3000,
+    "NVRM: Xid (PCI:", "4,9,9,c;",
+    "Xid", "SXid (PCI:0000:c1:00.0): 24007, Fatal", "0003:00:00", "): ", "79", "154,", "x" * 3000,
     "GPU recovery action changed from 0x0 (None) to 0x2 (", "[ 99999999999.9]", "2026-99-99T99:99:99", "\x00",
     "\x1b[31m", "GPU 0: x", "Link 0: CRC Errors: ", "Effective BER: 15e-255", "1e309", "-5", "99999999999999999999",
     "é\u2028", "\t", ")",
