@@ -108,6 +108,7 @@ def _count(names: t.Collection[str], limits: Limits) -> str:
 
 Seen = t.Mapping[str, t.List[DrainFault]]
 _UP = {"IDLE", "MIXED", "ALLOCATED"}
+_MOST_LISTED = 64  # records of one node's report
 
 
 def all_findings(
@@ -116,6 +117,7 @@ def all_findings(
     findings = [_left_alone(node, seen) for node in left]
     findings += _silent(nodes, seen, view, settings)
     findings += _check_findings(seen, view, settings)
+    findings += _full(nodes, view)
     return findings + _quiet(nodes, seen, view, settings)
 
 
@@ -140,18 +142,31 @@ def _silent(nodes: t.Sequence[Node], seen: Seen, view: View, settings: DrainSett
     return [finding("silent", text, names) for text, names in groups if names]
 
 
+def _full(nodes: t.Sequence[Node], view: View) -> list[Finding]:
+    """Return a finding on nodes of which no further latches are kept: a node with so many faults makes them up."""
+    counts = latches.count(view.memory)
+    names = [node["name"] for node in nodes if counts[node["name"]] >= latches.MOST]
+    text = f"has {latches.MOST} latched faults, further ones are not kept: look at the node, it may make them up"
+    return [finding("infra", text, names)] if names else []
+
+
 def _check_findings(seen: Seen, view: View, settings: DrainSettings) -> list[Finding]:
     """Return checks that could not be made, and warnings, by their text: one broken checker is on many nodes."""
     groups: dict[tuple[str, str, str], list[str]] = {}
+    more: list[str] = []
     for name in seen:
+        listed = 0
         report = view.reports.get(name)
         fresh = report is not None and view.now - report.written <= settings.stale
         since = view.memory.releases.get(name, 0.0)
         for record in latches.current(report, settings.stale, since) if report and fresh else ():
             kind = _kind(record)
-            if kind:
+            listed += bool(kind)
+            if kind and listed <= _MOST_LISTED:
                 groups.setdefault((kind, record["check"], words(record["reason"])), []).append(name)
-    return [
+        more += [name] if listed > _MOST_LISTED else []
+    text = f"the report has more than {_MOST_LISTED} errors and warnings, further ones are not listed"
+    return [finding("infra", text, more)] * bool(more) + [
         finding(kind, f"{check}: {reason or 'no reason given'}", names, check=check)
         for (kind, check, reason), names in sorted(groups.items())
     ]
