@@ -114,7 +114,7 @@ def publish(config: check.AgentConfig) -> None:
     """Read the state, become the mailbox's owner, and write the letter; runs in a child."""
     state, problem = agent_state.load(config.home, config.node, host(config.proc))
     letter = compose(state, time.time(), problem)
-    _become(config.mailbox_user)
+    become(config.mailbox_user)
     path = Path(config.mailbox, f"{config.node}.json")
     with contextlib.suppress(OSError, ValueError):
         if not due(json.loads(path.read_bytes()), letter):
@@ -124,7 +124,7 @@ def publish(config: check.AgentConfig) -> None:
     agent_state.write(path, json.dumps(letter))
 
 
-def _become(user: str) -> None:
+def become(user: str) -> None:
     """Become the owner of the mailbox, as a file server does not trust this node's root."""
     if user and os.geteuid() == 0:
         import pwd
