@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import typing as t
 from pathlib import Path
 
@@ -288,6 +289,35 @@ def test_the_log_of_a_real_kernel_is_read_to_its_end() -> None:
         checks_xid.kernel_log("/dev/kmsg")
     except BrokenError as exc:
         pytest.skip(str(exc))
+
+
+MOUNT = """\
+import ctypes, sys
+libc = ctypes.CDLL(None)
+options = f"lowerdir={sys.argv[1]},upperdir=/tmp/upper,workdir=/tmp/work".encode()
+libc.mount(b"overlay", b"/mnt", b"overlay", 0, options)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to become somebody who is not root")
+@pytest.mark.parametrize("end", ["\n", "\r"])
+def test_a_real_user_writes_a_message_into_the_log_of_this_kernel_and_drains_nobody(world: World, end: str) -> None:
+    """A mount of overlayfs that fails in a user namespace has the kernel quote a path of the user's."""
+    message = f"NVRM: Xid (PCI:0003:00:00): 79, pid={os.getpid()}, GPU has fallen off the bus."
+    path = f"/nowhere/x{end}{message}".replace(":", "\\:").replace(",", "\\,")
+    argv = ["unshare", "--user", "--map-root-user", "--mount", "/usr/bin/python3", "-c", MOUNT, path]
+    done = subprocess.run(argv, user=65534, cwd="/", capture_output=True, check=False)
+    try:
+        lines = checks_xid.kernel_log("/dev/kmsg")
+    except BrokenError as exc:
+        pytest.skip(str(exc))
+    quoted = [line for line in lines if f"79, pid={os.getpid()}," in line and f"\\x{ord(end):02x}NVRM" in line]
+    if not quoted:
+        pytest.skip(f"this kernel lets users mount no overlay, or quotes nothing of it: {done.stderr.decode()}")
+    world.settings["kernel_log"] = "/dev/kmsg"
+    records = [*world.run("gpu_xid", "prolog"), *world.run("latches", "prolog")]
+    assert f"pid={os.getpid()}" not in str(records)
+    assert (suite.status("prolog", records), world.state["latched"]) == (0, {})
 
 
 def test_a_machine_without_gpus_has_nothing_to_look_for(tmp_path: Path) -> None:

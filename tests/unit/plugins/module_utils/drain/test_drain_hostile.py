@@ -227,3 +227,13 @@ def test_a_report_with_a_thousand_new_reasons_each_minute_does_not_fill_the_jour
     told = world.reconcile()
     assert len(told.new) < 100
     assert [item["nodes"] for item in told.findings if "further ones are not listed" in item["text"]] == ["n3"]
+
+
+def test_the_evidence_of_drains_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Records name users and their processes; what an older reconciler wrote for everybody is closed as well."""
+    world = World(tmp_path, 40)
+    (world.state / "drains.jsonl").write_text("")
+    (world.state / "drains.jsonl").chmod(0o644)
+    world.say("n3", fault())
+    world.reconcile()
+    assert {path.stat().st_mode & 0o077 for path in world.state.iterdir() if path.name != "lock"} == {0}
