@@ -129,7 +129,10 @@ _LONGEST = 16384
 # CONFIG_LOG_BUF_SHIFT is at most 25: 32 MiB, which the escapes make longer.
 _LARGEST = 128 << 20
 _WORD = b"Xid"
-_RECORD = re.compile(rb"\d{1,4},\d{1,20},\d{1,19},")
+_RECORD = re.compile(rb"\d{1,4},(\d{1,20}),\d{1,19},")
+# The number of the last record that was seen in this boot. A user can have so much written that the oldest ones go.
+_LAST = "kernel_log"
+_UNSEEN = "records of the kernel's log were overwritten before they were read: an Xid among them was not seen"
 
 
 class XidFault(t.NamedTuple):
@@ -146,7 +149,10 @@ def xid(context: Context) -> list[Json]:
     gpus = context.config.profile.get("gpu")
     if isinstance(gpus, dict) and gpus.get("count") == 0 and not pci_gpus(context.config.sysfs):
         return [report(context, CHECK, LimitFinding(verdict="skipped", reason="no GPU is expected"))]
-    events = parser.parse(kernel_log(context.config.kernel_log), boot_time(context))
+    before = context.kept(_LAST)
+    log = kernel_log(context.config.kernel_log, before if isinstance(before, int) and before >= 0 else None)
+    context.keep(_LAST, log.last)
+    events = parser.parse(log.lines, boot_time(context))
     indexes = {address(bus): index for index, bus in enumerate(pci_gpus(context.config.sysfs))}
     present = devices(context)
     every = [(_record(context, fault, indexes, present), fault.last.time) for fault in faults(events)]
@@ -154,6 +160,10 @@ def xid(context: Context) -> list[Json]:
     known = {(record["context"].get("code"), str(record["scope"])) for record in records}
     kept = [record for record in context.latched.values() if record["check"] == CHECK]
     records += [record for record in kept if (record["context"].get("code"), str(record["scope"])) not in known]
+    if log.lost:
+        records.append(
+            report(context, CHECK, LimitFinding(verdict="error", reason=_UNSEEN, samples=[{"lost": log.lost}]))
+        )
     return records or [report(context, CHECK, LimitFinding(verdict="pass"))]
 
 
@@ -174,39 +184,62 @@ def _slot(device: str) -> str:
     return device.rpartition(".")[0]
 
 
-def kernel_log(path: str) -> list[str]:
-    """Return the lines of the kernel's records that may be the driver's; a log without any record cannot be read.
+class KernelLog(t.NamedTuple):
+    """The lines that may be the driver's, the number of the last record, and how many were overwritten unseen."""
+
+    lines: list[str]
+    last: int
+    lost: int
+
+
+def kernel_log(path: str, seen: int | None = None) -> KernelLog:
+    """Read the log of the kernel, of which record ``seen`` is known; a log without any record cannot be read.
 
     Each read of /dev/kmsg gives one record, and an error for those that were overwritten before they were read.
     """
+    lines: list[str] = []
+    size, last, lost, torn, is_log = 0, seen, 0, True, False
+    for data in _reads(path):
+        size += len(data)
+        if size > _LARGEST:
+            raise BrokenError(f"{path} has more than {_LARGEST} bytes, which no kernel keeps")
+        torn = torn or not data
+        for line in data.split(b"\n"):
+            match = _RECORD.match(line)
+            if match:
+                number = int(match.group(1))
+                lost += number - last - 1 if torn and last is not None and number > last + 1 else 0
+                last, torn, is_log = number if last is None else max(last, number), False, True
+            if _WORD in line:
+                lines.append(line.decode(errors="replace"))
+    if last is None or not is_log:
+        raise BrokenError(f"{path} holds no record of a kernel log, as /dev/kmsg does")
+    return KernelLog(lines, last, lost)
+
+
+def _reads(path: str) -> t.Iterator[bytes]:
+    """Yield whole lines; nothing where records were overwritten."""
+    rest = b""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            while True:
+                try:
+                    data = os.read(file, _LONGEST)
+                except BrokenPipeError:
+                    yield b""
+                    continue
+                except BlockingIOError:
+                    return
+                if not data:
+                    return
+                whole, end, rest = (rest + data).rpartition(b"\n")
+                if end:
+                    yield whole
+        finally:
+            os.close(file)
     except OSError as exc:
         raise BrokenError(f"{path} cannot be read: {exc.strerror or exc}") from exc
-    lines, rest, size, is_log = [], b"", 0, False
-    try:
-        while True:
-            try:
-                data = os.read(file, _LONGEST)
-            except BrokenPipeError:
-                continue
-            except BlockingIOError:
-                break
-            size += len(data)
-            if not data or size > _LARGEST:
-                break
-            *whole, rest = (rest + data).split(b"\n")
-            is_log = is_log or any(map(_RECORD.match, whole))
-            lines += [line.decode(errors="replace") for line in whole if _WORD in line]
-    except OSError as exc:
-        raise BrokenError(f"{path} cannot be read: {exc.strerror or exc}") from exc
-    finally:
-        os.close(file)
-    if size > _LARGEST:
-        raise BrokenError(f"{path} has more than {_LARGEST} bytes, which no kernel keeps")
-    if not is_log:
-        raise BrokenError(f"{path} holds no record of a kernel log, as /dev/kmsg does")
-    return lines
 
 
 def boot_time(context: Context) -> float | None:

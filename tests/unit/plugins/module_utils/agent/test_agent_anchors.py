@@ -153,7 +153,7 @@ def test_a_gpu_that_fell_off_the_bus_keeps_jobs_away_until_the_node_has_booted(
         "4,9,9000000,c;NVRM: Xid (PCI:0003:00:00): 79, pid=1, GPU has fallen off the bus.\n"
     )
     assert [run("periodic"), run("prolog")] == [0, 1]
-    (tmp_path / "kern.log").write_text("6,99,9999000000,-;everything else\n")
+    (tmp_path / "kern.log").write_text("6,10,9999000000,-;everything else\n")
     capsys.readouterr()
     assert run("prolog") == 1
     (told_again,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

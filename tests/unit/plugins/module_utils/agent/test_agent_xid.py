@@ -251,6 +251,7 @@ def test_a_gpu_that_left_the_bus_is_still_known_to_be_of_this_machine(world: Wor
 
 
 def test_a_text_file_in_place_of_the_kernels_records_is_an_error_and_no_pass(world: World) -> None:
+    world.one("gpu_xid")
     for text in ("\n", "", "[ 1.0] Linux version 6.8.0\n", "2026-11-21T21:00:00,500000+00:00 Linux\n"):
         world.file("kmsg", text)
         found = world.one("gpu_xid")
@@ -278,9 +279,23 @@ def test_the_device_gives_a_record_with_each_read_and_an_error_for_those_that_we
         return t.cast(bytes, answer.encode())
 
     monkeypatch.setattr(checks_xid.os, "read", read)
-    lines = checks_xid.kernel_log(world.settings["kernel_log"])
+    log = checks_xid.kernel_log(world.settings["kernel_log"])
     monkeypatch.undo()
-    assert (lines, answers) == ([FALLEN], [])
+    assert (log.lines, log.last, log.lost, answers) == ([FALLEN], 1412, 1411, [])
+
+
+def test_a_user_who_floods_the_log_hides_no_message_in_silence(world: World) -> None:
+    """The oldest records go; that is told once for each time, and it drains nobody."""
+    log(world)
+    assert world.one("gpu_xid")["verdict"] == "pass"
+    world.file("kmsg", "".join(f"3,{number},9000000,-;overlayfs: failed\n" for number in range(1, 50)))
+    assert world.one("gpu_xid")["verdict"] == "pass"
+    world.file("kmsg", "".join(f"3,{number},9000000,-;overlayfs: failed\n" for number in range(5000, 5050)))
+    record = world.one("gpu_xid", "prolog")
+    assert (record["verdict"], record["class"], record["samples"]) == ("error", "infra", [{"lost": 4950}])
+    assert "an Xid among them was not seen" in record["reason"]
+    assert suite.status("prolog", [record]) == 0
+    assert world.one("gpu_xid")["verdict"] == "pass"
 
 
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="this machine does not let us read /dev/kmsg")
@@ -308,7 +323,7 @@ def test_a_real_user_writes_a_message_into_the_log_of_this_kernel_and_drains_nob
     argv = ["unshare", "--user", "--map-root-user", "--mount", "/usr/bin/python3", "-c", MOUNT, path]
     done = subprocess.run(argv, user=65534, cwd="/", capture_output=True, check=False)
     try:
-        lines = checks_xid.kernel_log("/dev/kmsg")
+        lines = checks_xid.kernel_log("/dev/kmsg").lines
     except BrokenError as exc:
         pytest.skip(str(exc))
     quoted = [line for line in lines if f"79, pid={os.getpid()}," in line and f"\\x{ord(end):02x}NVRM" in line]
