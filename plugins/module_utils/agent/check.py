@@ -25,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
 PATH = "/etc/hpcai/agent.json"
 SCHEMA = 1
 TOOLS = ("nvidia_smi", "nvbandwidth", "nccl", "hpl", "fio", "perftest")
-KERNEL_LOG = ("dmesg", "--time-format=iso", "--kernel")
+KERNEL_LOG = "/dev/kmsg"
 # A node's name becomes a file's name.
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 
@@ -51,7 +51,7 @@ class AgentConfig(t.NamedTuple):
     scratch: Json | None = None
     sysfs: str = "/sys"
     proc: str = "/proc"
-    kernel_log: str | t.Sequence[str] = KERNEL_LOG
+    kernel_log: str = KERNEL_LOG
     spool: str = "/var/lib/hpcai/agent"
     # Where what is known of this boot is kept: in memory, as a full disk must not silence the node that it is found on.
     state: str = ""
@@ -86,7 +86,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "scratch": (dict, type(None)),
     "sysfs": (str,),
     "proc": (str,),
-    "kernel_log": (str, list),
+    "kernel_log": (str,),
     "spool": (str,),
     "state": (str,),
     "mailbox": (str,),
@@ -131,11 +131,10 @@ def check(raw: t.Any) -> AgentConfig:
 
 
 def _values(given: Json) -> None:
-    for name in ("paths", "kernel_log"):
-        _texts(name, given.get(name, []))
+    _texts("paths", given.get("paths", []))
     for name in ("tools", "environment"):
         _texts(name, list(given.get(name, {}).values()))
-    for name in ("sysfs", "proc", "spool", "state"):
+    for name in ("sysfs", "proc", "kernel_log", "spool", "state"):
         if not (given.get(name) or "/").startswith("/"):
             raise ConfigError(f"{name} is {given[name]!r}, an absolute path is needed")
     other = sorted(set(given.get("tools", {})) - set(TOOLS))

@@ -91,6 +91,8 @@ def clock_limits(context: Context) -> list[Json]:
 
 def idle(context: Context) -> list[Json]:
     """Look for memory and processes on GPUs while no job runs; seen once only, they may just be ending."""
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.users import program
+
     busy = _busy(context)
     seen = read(context).seen
     busy |= _busy(context)
@@ -104,7 +106,7 @@ def idle(context: Context) -> list[Json]:
         fields.insert(0, ("memory_used", "MiB", lambda gpu: gpu.memory_used_mib))
     record = _measured(context, "gpu_idle", fields, LimitFinding(blame="software", expect=expect))
     context.keep("gpu_idle", record["verdict"] in ("fail", "warn"))
-    names = sorted({f"{p.pid} {p.name or ''}".strip() for gpu in seen.gpus.values() for p in gpu.processes})
+    names = sorted({f"{p.pid} {program(p.name or '')}".strip() for gpu in seen.gpus.values() for p in gpu.processes})
     return [{**record, "evidence": ", ".join(names)[:1000]}]
 
 

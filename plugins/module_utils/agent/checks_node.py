@@ -164,7 +164,7 @@ def leftover(context: Context) -> list[Json]:
             "user": _name(process.uid),
             "job": process.job,
             "state": process.state,
-            "command": process.command[:120],
+            "program": process.program,
         }
         for process in leftovers[:_LISTED]
     ]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import typing as t
 from pathlib import Path
@@ -16,7 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import xid as parser
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.xid import Event
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import address
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import address, bus_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import pci_gpus
 
 # The action for each Xid: isolate, reboot, reset or monitor. Pure, private.
@@ -118,9 +119,20 @@ def _recovery(text: str) -> XidRule | None:
 
 
 CHECK = "gpu_xid"
-# Times from two clocks that were set meanwhile can differ a little.
-_SLACK = 60.0
 _MOST = 32
+# Where NVIDIA's devices were on the PCI bus in this boot, as kept from run to run.
+_SEEN = "nvidia_devices"
+_MOST_SEEN = 256
+_NVIDIA = "0x10de"
+# A record of /dev/kmsg is at most as long, and the kernel refuses to give part of one.
+_LONGEST = 16384
+# CONFIG_LOG_BUF_SHIFT is at most 25: 32 MiB, which the escapes make longer.
+_LARGEST = 128 << 20
+_WORD = b"Xid"
+_RECORD = re.compile(rb"\d{1,4},(\d{1,20}),\d{1,19},")
+# The number of the last record that was seen in this boot. A user can have so much written that the oldest ones go.
+_LAST = "kernel_log"
+_UNSEEN = "records of the kernel's log were overwritten before they were read: an Xid among them was not seen"
 
 
 class XidFault(t.NamedTuple):
@@ -137,30 +149,97 @@ def xid(context: Context) -> list[Json]:
     gpus = context.config.profile.get("gpu")
     if isinstance(gpus, dict) and gpus.get("count") == 0 and not pci_gpus(context.config.sysfs):
         return [report(context, CHECK, LimitFinding(verdict="skipped", reason="no GPU is expected"))]
-    events = parser.parse(kernel_log(context), boot_time(context))
+    before = context.kept(_LAST)
+    log = kernel_log(context.config.kernel_log, before if isinstance(before, int) and before >= 0 else None)
+    context.keep(_LAST, log.last)
+    events = parser.parse(log.lines, boot_time(context))
     indexes = {address(bus): index for index, bus in enumerate(pci_gpus(context.config.sysfs))}
-    every = [(_record(context, fault, indexes), fault.last.time) for fault in faults(events, boot_time(context))]
+    present = devices(context)
+    every = [(_record(context, fault, indexes, present), fault.last.time) for fault in faults(events)]
     records = [record for record, last in every if not state.over(context.kept(state.FORGIVEN), record, last)]
     known = {(record["context"].get("code"), str(record["scope"])) for record in records}
     kept = [record for record in context.latched.values() if record["check"] == CHECK]
     records += [record for record in kept if (record["context"].get("code"), str(record["scope"])) not in known]
+    if log.lost:
+        records.append(
+            report(context, CHECK, LimitFinding(verdict="error", reason=_UNSEEN, samples=[{"lost": log.lost}]))
+        )
     return records or [report(context, CHECK, LimitFinding(verdict="pass"))]
 
 
-def kernel_log(context: Context) -> str:
-    """Return the kernel's messages; a log without any line is a log that cannot be read."""
-    source = context.config.kernel_log
-    if not isinstance(source, str):
-        return node_access.node_commands(context).get(list(source))
+def devices(context: Context) -> set[str]:
+    """Return where NVIDIA's devices are on the PCI bus, and where they were in this boot: a GPU may leave the bus."""
+    before = context.kept(_SEEN)
+    seen = {place for place in before if isinstance(place, str)} if isinstance(before, list) else set()
+    for path in node_access.listed(Path(context.config.sysfs, "bus/pci/devices")):
+        place = address(path.name)
+        if place and node_access.text(path / "vendor") == _NVIDIA:
+            seen.add(_slot(bus_id(place)))
+    context.keep(_SEEN, sorted(seen)[:_MOST_SEEN])
+    return seen
+
+
+def _slot(device: str) -> str:
+    """Return an address without its function, which messages about GPUs leave out."""
+    return device.rpartition(".")[0]
+
+
+class KernelLog(t.NamedTuple):
+    """The lines that may be the driver's, the number of the last record, and how many were overwritten unseen."""
+
+    lines: list[str]
+    last: int
+    lost: int
+
+
+def kernel_log(path: str, seen: int | None = None) -> KernelLog:
+    """Read the log of the kernel, of which record ``seen`` is known; a log without any record cannot be read.
+
+    Each read of /dev/kmsg gives one record, and an error for those that were overwritten before they were read.
+    """
+    lines: list[str] = []
+    size, last, lost, torn, is_log = 0, seen, 0, True, False
+    for data in _reads(path):
+        size += len(data)
+        if size > _LARGEST:
+            raise BrokenError(f"{path} has more than {_LARGEST} bytes, which no kernel keeps")
+        torn = torn or not data
+        for line in data.split(b"\n"):
+            match = _RECORD.match(line)
+            if match:
+                number = int(match.group(1))
+                lost += number - last - 1 if torn and last is not None and number > last + 1 else 0
+                last, torn, is_log = number if last is None else max(last, number), False, True
+            if _WORD in line:
+                lines.append(line.decode(errors="replace"))
+    if last is None or not is_log:
+        raise BrokenError(f"{path} holds no record of a kernel log, as /dev/kmsg does")
+    return KernelLog(lines, last, lost)
+
+
+def _reads(path: str) -> t.Iterator[bytes]:
+    """Yield whole lines; nothing where records were overwritten."""
+    rest = b""
     try:
-        with Path(source).open("rb") as file:
-            file.seek(max(0, Path(source).stat().st_size - node_access.LARGEST))
-            text = file.read(node_access.LARGEST).decode(errors="replace")
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            while True:
+                try:
+                    data = os.read(file, _LONGEST)
+                except BrokenPipeError:
+                    yield b""
+                    continue
+                except BlockingIOError:
+                    return
+                if not data:
+                    return
+                whole, end, rest = (rest + data).rpartition(b"\n")
+                if end:
+                    yield whole
+        finally:
+            os.close(file)
     except OSError as exc:
-        raise BrokenError(f"{source} cannot be read: {exc.strerror or exc}") from exc
-    if not text.strip():
-        raise BrokenError(f"{source} is empty")
-    return text
+        raise BrokenError(f"{path} cannot be read: {exc.strerror or exc}") from exc
 
 
 def boot_time(context: Context) -> float | None:
@@ -170,13 +249,12 @@ def boot_time(context: Context) -> float | None:
     return float(words[1]) if len(words) == 2 and words[1].isdigit() else None
 
 
-def faults(events: t.Sequence[parser.Event], boot: float | None) -> list[XidFault]:
-    """Return the faults, one for each code and device, the worst first; events of an earlier boot are left out."""
+def faults(events: t.Sequence[parser.Event]) -> list[XidFault]:
+    """Return the faults, one for each code and device, the worst first."""
     known: dict[tuple[t.Any, ...], XidFault] = {}
     for event in events:
         rule = rule_of(event)
-        old = event.time is not None and boot is not None and event.time < boot - _SLACK
-        if rule is None or old:
+        if rule is None:
             continue
         key = (event.kind, event.code, event.bus_id)
         before = known.get(key)
@@ -189,8 +267,11 @@ def faults(events: t.Sequence[parser.Event], boot: float | None) -> list[XidFaul
     return order[:_MOST]
 
 
-def _record(context: Context, fault: XidFault, indexes: t.Mapping[t.Any, int]) -> Json:
+def _record(context: Context, fault: XidFault, indexes: t.Mapping[t.Any, int], present: t.Container[str]) -> Json:
     event, rule = fault.last, fault.rule
+    if event.bus_id and _slot(event.bus_id) not in present:
+        # Whoever wrote this, no part of this machine is to blame.
+        rule = XidRule("monitor", "software", "no NVIDIA device of this machine has that PCI address")
     index = indexes.get(address(event.bus_id))
     scope: Json = {} if not event.bus_id else {"bus_id": event.bus_id} if index is None else {"gpu": [index]}
     where = f"GPU {index}" if index is not None else event.bus_id or "a device"

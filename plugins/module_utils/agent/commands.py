@@ -62,9 +62,7 @@ def clear(config: check.AgentConfig, key: str) -> int:
         suites = {
             name: {**entry, "records": _without(entry["records"], key)} for name, entry in state["suites"].items()
         }
-        agent_state.write(
-            agent_state.state_path(config.home), json.dumps({**state, "latched": left, "suites": suites, "kept": kept})
-        )
+        agent_state.store(config.home, {**state, "latched": left, "suites": suites, "kept": kept})
     return 0
 
 
@@ -116,17 +114,17 @@ def publish(config: check.AgentConfig) -> None:
     """Read the state, become the mailbox's owner, and write the letter; runs in a child."""
     state, problem = agent_state.load(config.home, config.node, host(config.proc))
     letter = compose(state, time.time(), problem)
-    _become(config.mailbox_user)
+    become(config.mailbox_user)
     path = Path(config.mailbox, f"{config.node}.json")
     with contextlib.suppress(OSError, ValueError):
         if not due(json.loads(path.read_bytes()), letter):
             return
     for left in path.parent.glob(f".{path.name}.*"):  # of one that was killed; with the lock nobody else writes it
         left.unlink()
-    agent_state.write(path, json.dumps(letter), 0o600)
+    agent_state.write(path, json.dumps(letter))
 
 
-def _become(user: str) -> None:
+def become(user: str) -> None:
     """Become the owner of the mailbox, as a file server does not trust this node's root."""
     if user and os.geteuid() == 0:
         import pwd

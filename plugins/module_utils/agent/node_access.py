@@ -246,7 +246,9 @@ def clean(folder: str | Path, now: float | None = None) -> None:
 # The daemon of each step calls itself so; "slurmstepd infinity" only keeps a cgroup.
 _STEP = re.compile(r"slurmstepd: \[(\d{1,12})\b")
 _CGROUP = re.compile(r"/job_(\d{1,12})(?:/|$)", re.MULTILINE)
+_NAME_OF = re.compile(r"\AName:\t(.*)")
 _UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
+_ROOTS = re.compile(r"^Uid:\s+0\s+0\s+0\s+0\s*$", re.MULTILINE)
 _STATE = re.compile(r"^State:\s+(\S)", re.MULTILINE)
 # In uninterruptible sleep, and a child of init, as its parent has gone. Its command line could not be read.
 _STAT = re.compile(r"(\d{1,12}) \((.{1,64})\) D 1 ")
@@ -254,7 +256,11 @@ _NOBODY = 4294967295
 
 
 class JobProcess(t.NamedTuple):
-    """A process. ``login`` is the user who logged in to start it, ``job`` the job whose cgroup it is in."""
+    """A process. ``login`` is the user who logged in to start it, ``job`` the job whose cgroup it is in.
+
+    ``program`` is the name that the kernel has for it; ``command`` is its command line if it is root's, for those of
+    users are nobody's business.
+    """
 
     pid: int
     uid: int
@@ -263,6 +269,7 @@ class JobProcess(t.NamedTuple):
     state: str
     group: str
     command: str
+    program: str = ""
 
 
 def processes(proc: str | Path) -> list[JobProcess]:
@@ -280,7 +287,9 @@ def _process(path: Path) -> JobProcess | None:
         return None
     group = text(path / "cgroup") or ""
     job = _CGROUP.search(group)
-    command = (text(path / "cmdline") or "").replace("\0", " ").strip()
+    root = uid.group(1) == "0"
+    command = (text(path / "cmdline") or "").replace("\0", " ").strip() if root else ""
+    program = _NAME_OF.search(status)
     return JobProcess(
         int(path.name),
         int(uid.group(1)),
@@ -289,6 +298,7 @@ def _process(path: Path) -> JobProcess | None:
         state.group(1) if state else "",
         group,
         command,
+        program.group(1) if program else "",
     )
 
 
@@ -300,8 +310,25 @@ def _login(content: str | None) -> int | None:
 
 def hung(proc: str | Path, name: str) -> list[int]:
     """Return the programs that earlier checks left behind in the kernel, which no signal ends."""
-    matches = (_STAT.match(text(path / "stat") or "") for path in listed(proc, "[0-9]*"))
-    return [int(match.group(1)) for match in matches if match and match.group(2) == name]
+    paths = listed(proc, "[0-9]*")
+    matches = ((path, _STAT.match(text(path / "stat") or "")) for path in paths)
+    return [
+        int(match.group(1)) for path, match in matches if match and match.group(2) == name and _is_roots(path, name)
+    ]
+
+
+def _is_roots(path: Path, name: str) -> bool:
+    """Return whether root started a program of that name; users may call theirs, and sudo through a link, the same.
+
+    A program that hangs while it ends has no file any more.
+    """
+    if not _ROOTS.search(text(path / "status") or ""):
+        return False
+    try:
+        file = os.readlink(path / "exe")
+    except OSError:
+        return True
+    return posixpath.basename(file.partition(" (deleted)")[0]) == name
 
 
 def jobs(every: t.Iterable[JobProcess]) -> set[str]:

@@ -123,6 +123,7 @@ def merge(state: Json, suite: str, time: float, records: t.Sequence[Json], kept:
 KEPT = 60
 # No honest state is larger, and a damaged one must not eat the node's memory.
 LARGEST = 8 << 20
+PUBLIC = "public.json"
 
 
 class StateFolders(t.NamedTuple):
@@ -134,6 +135,25 @@ class StateFolders(t.NamedTuple):
 
 def state_path(home: str) -> Path:
     return Path(home, "state.json")
+
+
+def public(state: Json) -> Json:
+    """Return what everybody on the node may read: no samples and no evidence, which name users and their processes."""
+
+    def plain(record: Json) -> Json:
+        return {**record, "samples": [], "evidence": ""}
+
+    suites = {
+        name: {**run, "records": [plain(record) for record in run["records"]]} for name, run in state["suites"].items()
+    }
+    latched = {name: plain(record) for name, record in state["latched"].items()}
+    return {**state, "latched": latched, "suites": suites, "kept": {}}
+
+
+def store(home: str, state: Json) -> None:
+    """Write the state for root, and what a certification may know of it for everybody."""
+    write(state_path(home), json.dumps(state))
+    write(Path(home, PUBLIC), json.dumps(public(state)), 0o644)
 
 
 def load(home: str, node: str, host: BootedHost) -> tuple[Json, str]:
@@ -170,21 +190,25 @@ def save(folders: StateFolders, node: str, host: BootedHost, suite: str, records
     folder = Path(folders.spool, "records")
     with locked(folders.home):
         # Left by a process that was killed while it wrote; with the lock no other one writes.
-        for left in (*Path(folders.home).glob(".state.json.*"), *folder.glob(".*.jsonl.*")):
+        home = Path(folders.home)
+        for left in (*home.glob(".state.json.*"), *home.glob(f".{PUBLIC}.*"), *folder.glob(".*.jsonl.*")):
             left.unlink()
         state, dummy = load(folders.home, node, host)
         moment = time.time()
-        write(state_path(folders.home), json.dumps(merge(state, suite, moment, records, kept)))
+        store(folders.home, merge(state, suite, moment, records, kept))
         _log(folder, suite, moment, records)
 
 
-def write(path: Path, text: str, mode: int = 0o644) -> None:
+def write(path: Path, text: str, mode: int = 0o600) -> None:
     """Replace a file; what a crash leaves of it belongs to the boot before, and is forgotten with it."""
     replace(path, text, mode, lasting=False)
 
 
 def _log(folder: Path, suite: str, moment: float, records: t.Sequence[Json]) -> None:
-    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    # Records name users and their processes, and so do those that an older agent left for everybody to read.
+    folder.chmod(0o700)
     lines = "".join(f"{json.dumps(record)}\n" for record in records)
     write(folder / f"{suite}-{int(moment * 1e9)}.jsonl", lines)
     for old in sorted(folder.glob(f"{suite}-*.jsonl"))[:-KEPT]:

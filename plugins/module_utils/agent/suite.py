@@ -28,14 +28,20 @@ if t.TYPE_CHECKING:
 SAVING = 0.35
 # How long a disk may take to write the state if there is time: while a job waits, and else.
 PATIENCE, LONGEST = 1.0, 5.0
-FAILED, BROKEN = 1, 2
+FAILED, BROKEN, HELD = 1, 2, 3
+# How long a node with a fault waits for the permit to drain itself.
+WAIT = 1.0
+LOCK = "permit.lock"
 # Where a fault takes the node from its jobs.
 DRAINING = ("boot", "prolog", "epilog")
 CALM = ("prolog", "epilog")
 
 
 def main(argv: t.Sequence[str]) -> int:
-    """Run a suite and return the exit status for Slurm: 1 is a fault that jobs would suffer from, 2 a broken agent."""
+    """Run a suite and return the exit status for Slurm.
+
+    1 is a fault that jobs would suffer from, 2 a broken agent, 3 a fault of a node that must not drain itself now.
+    """
     import argparse
 
     parser = argparse.ArgumentParser(prog="hpcai-agent suite")
@@ -52,8 +58,46 @@ def main(argv: t.Sequence[str]) -> int:
         return _broken(options, str(exc))
     except Exception as exc:  # no process left, no memory: the agent's trouble, not the node's
         return _broken(options, f"{type(exc).__name__}: {exc}")
+    code = status(options.suite, results)
+    refusal = refused(check.load(options.config)) if code == FAILED and options.suite in CALM else ""
+    if refusal:
+        reason = f"this node has a fault and does not drain itself, which is left to the reconciler: {refusal}"
+        node = results[0]["node"]
+        results.append(record("self_drain", node, time=time.time(), verdict="error", reason=reason, run=options.run))
+        code = HELD
     show(results, options.json)
-    return status(options.suite, results)
+    return code
+
+
+def refused(config: check.AgentConfig) -> str:
+    """Return why this node must not drain itself, empty where it may; without a mailbox nobody counts, and it may.
+
+    The share may hang: a child waits for it, not for long, and no second one beside it.
+    """
+    if not config.mailbox:
+        return ""
+    import fcntl
+    from pathlib import Path
+
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import commands
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as agent_state
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import permits
+
+    def work(say: runner.Say) -> None:
+        commands.become(config.mailbox_user)
+        permits.take(config.mailbox, config.node)
+
+    try:
+        path = Path(config.home, LOCK)
+        agent_state.private(path)
+        with path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            problem = runner.bounded(work, WAIT)
+    except BlockingIOError:
+        return f"an earlier one still waits for {config.mailbox}"
+    except OSError as exc:
+        return f"{config.home}: {exc.strerror or exc}"
+    return problem.replace("DrainError: ", "", 1)
 
 
 def records(path: str, suite: str, budget: float | None, run: str | None, only: t.Sequence[str] = ()) -> list[Json]:

@@ -36,7 +36,7 @@ def marked(record: Json, test: Json, run_name: str) -> Json:
 
 
 HOLD, OPEN = "hold", "open"
-STATE = "/run/hpcai/agent/state.json"
+STATE = "/run/hpcai/agent/public.json"
 # How old a record of the node's own health check may be and still count: a few of its intervals.
 _RECENT = 3600.0
 # All others of a step's variables go: mpirun would see in them that the job has other nodes, and use them.
@@ -131,7 +131,7 @@ def own(state: t.Any, name: str, now: float) -> list[Json]:
     for latest in [*latched, *_standing(recent)]:
         if latest["verdict"] in ("fail", "warn") and isinstance(latest.get("context"), dict) and "scope" in latest:
             key = json.dumps([latest["check"], latest["scope"], latest.get("reason")], sort_keys=True)
-            findings.setdefault(key, {**latest, "context": {**latest["context"], "from": "state.json"}})
+            findings.setdefault(key, {**latest, "context": {**latest["context"], "from": "public.json"}})
     return list(findings.values())
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 import types
 import typing as t
@@ -131,6 +132,8 @@ def merge(faults: t.Iterable[DrainFault]) -> dict[str, DrainFault]:
 
 _PHYSICAL = ("hardware", "fabric")  # a wrong key or a full disk is no property of a host
 _DAY = 86400.0
+# A node names its checks and its host by itself, so what is remembered of one has an end; the agent has 50 checks.
+MOST = 64
 
 Index = t.Dict[str, t.List[Json]]
 
@@ -204,8 +207,11 @@ def hits(known: Index, report: Report, others: t.Mapping[str, Report]) -> list[D
 
 
 def latched(memory: Memory, faults: t.Iterable[DrainFault], now: float, reports: t.Mapping[str, Report]) -> Memory:
-    """Add latches for nodes that are being drained, or are drained and still fail, with their neighbours."""
-    latches = dict(memory.latches)
+    """Add latches for nodes that are being drained, or are drained and still fail, with their neighbours.
+
+    Of a node that has ``MOST`` latches no further ones are kept.
+    """
+    latches, counts = dict(memory.latches), count(memory)
     hosts: dict[str, set[str]] = {}
     for report in reports.values():
         hosts.setdefault(place(report.node, report.host), set()).add(report.node)
@@ -214,16 +220,31 @@ def latched(memory: Memory, faults: t.Iterable[DrainFault], now: float, reports:
             continue
         where = place(fault.node, fault.host)
         key = f"{where}|{fault.check}"
-        first = latches.get(key, {}).get("first", now)
-        beside = {*latches.get(key, {}).get("neighbours", []), *hosts.get(where, set())} - {fault.node}
+        before = latches.get(key, {})
+        if before.get("node") != fault.node and counts[fault.node] >= MOST:
+            continue
+        counts.update([fault.node] if before.get("node") != fault.node else [])
+        first, known = before.get("first", now), before.get("neighbours", [])
+        beside = [*known, *sorted(hosts.get(where, set()) - {*known})][: MOST + 1]
         same = {"place": where, "node": fault.node, "check": fault.check, "class": fault.blame, "cause": fault.cause}
-        latches[key] = {**same, "neighbours": sorted(beside), "first": first, "last": now}
+        latches[key] = {**same, "neighbours": sorted({*beside} - {fault.node})[:MOST], "first": first, "last": now}
     return memory._replace(latches=latches)
 
 
+def count(memory: Memory) -> collections.Counter[str]:
+    """Return how many latches each node has."""
+    return collections.Counter(latch["node"] for latch in memory.latches.values())
+
+
 def expired(memory: Memory, now: float, days: float) -> Memory:
-    """Remove latches and releases that are older than so many days."""
-    latches = {key: latch for key, latch in memory.latches.items() if now - latch["last"] <= days * _DAY}
+    """Remove latches and releases that are older than so many days, and what a node has beyond ``MOST``."""
+    latches: dict[str, Json] = {}
+    counts: collections.Counter[str] = collections.Counter()
+    # Those of a node that has more than are kept now: the oldest are the least likely to have been made up.
+    for key, latch in sorted(memory.latches.items(), key=lambda pair: finite(pair[1].get("first")) or 0.0):
+        if now - latch["last"] <= days * _DAY and counts[latch["node"]] < MOST:
+            latches[key] = latch
+            counts[latch["node"]] += 1
     releases = {node: moment for node, moment in memory.releases.items() if now - moment <= days * _DAY}
     return memory._replace(latches=latches, releases=releases)
 

@@ -13,10 +13,10 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import request, state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import permits, request, state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request import DrainError
 
-CONTROLLER = "controller.json"
+CONTROLLER = permits.CONTROLLER
 _MAX_BYTES = 4 << 20
 _LIFE = 1200  # seconds that the credential can be decoded: longer than a node takes the sign of life for fresh
 _WAIT = 30.0
@@ -65,8 +65,10 @@ def _read_letter(name: str, path: str) -> request.Report:
     return request.read(name, text, status.st_mtime)
 
 
-def sign(folder: str) -> str:
-    """Write a credential that nodes decode, to prove key and clock; return the problem, empty where there is none.
+def sign(folder: str, left: int, most: int) -> str:
+    """Write a credential that nodes decode, to prove key and clock, and how many nodes may drain themselves.
+
+    Returns the problem, empty where there is none.
 
     Nodes compare its time with that of the file, so there is nothing between the two. Only root may decode it, for a
     credential of the Slurm user is worth something to others.
@@ -74,8 +76,10 @@ def sign(folder: str) -> str:
     done = run(["munge", "--no-input", "--restrict-uid=0", f"--ttl={_LIFE}"], 10)
     if done.problem or not done.out.startswith("MUNGE:"):
         return f"munge made no credential: {done.problem or 'another text came back'}"
+    offer = {permits.KEY: permits.offer(left, most)}
     try:
-        state.write(Path(folder, CONTROLLER), {"schema": 1, "time": time.time(), "credential": done.out.strip()})
+        about = {"schema": 1, "time": time.time(), "credential": done.out.strip()}
+        state.write(Path(folder, CONTROLLER), {**about, **offer})
     except OSError as exc:
         return f"{Path(folder, CONTROLLER)} cannot be written: {exc.strerror}"
     return ""

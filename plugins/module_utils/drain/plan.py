@@ -108,6 +108,7 @@ def _count(names: t.Collection[str], limits: Limits) -> str:
 
 Seen = t.Mapping[str, t.List[DrainFault]]
 _UP = {"IDLE", "MIXED", "ALLOCATED"}
+_MOST_LISTED = 64  # records of one node's report
 
 
 def all_findings(
@@ -116,6 +117,7 @@ def all_findings(
     findings = [_left_alone(node, seen) for node in left]
     findings += _silent(nodes, seen, view, settings)
     findings += _check_findings(seen, view, settings)
+    findings += _full(nodes, view)
     return findings + _quiet(nodes, seen, view, settings)
 
 
@@ -140,18 +142,31 @@ def _silent(nodes: t.Sequence[Node], seen: Seen, view: View, settings: DrainSett
     return [finding("silent", text, names) for text, names in groups if names]
 
 
+def _full(nodes: t.Sequence[Node], view: View) -> list[Finding]:
+    """Return a finding on nodes of which no further latches are kept: a node with so many faults makes them up."""
+    counts = latches.count(view.memory)
+    names = [node["name"] for node in nodes if counts[node["name"]] >= latches.MOST]
+    text = f"has {latches.MOST} latched faults, further ones are not kept: look at the node, it may make them up"
+    return [finding("infra", text, names)] if names else []
+
+
 def _check_findings(seen: Seen, view: View, settings: DrainSettings) -> list[Finding]:
     """Return checks that could not be made, and warnings, by their text: one broken checker is on many nodes."""
     groups: dict[tuple[str, str, str], list[str]] = {}
+    more: list[str] = []
     for name in seen:
+        listed = 0
         report = view.reports.get(name)
         fresh = report is not None and view.now - report.written <= settings.stale
         since = view.memory.releases.get(name, 0.0)
         for record in latches.current(report, settings.stale, since) if report and fresh else ():
             kind = _kind(record)
-            if kind:
+            listed += bool(kind)
+            if kind and listed <= _MOST_LISTED:
                 groups.setdefault((kind, record["check"], words(record["reason"])), []).append(name)
-    return [
+        more += [name] if listed > _MOST_LISTED else []
+    text = f"the report has more than {_MOST_LISTED} errors and warnings, further ones are not listed"
+    return [finding("infra", text, more)] * bool(more) + [
         finding(kind, f"{check}: {reason or 'no reason given'}", names, check=check)
         for (kind, check, reason), names in sorted(groups.items())
     ]
@@ -187,23 +202,29 @@ _SLURMS_OWN = {"Prolog error": "prolog", "Epilog error": "epilog"}
 
 
 class View(t.NamedTuple):
-    """What is known at one moment."""
+    """What is known at one moment; ``permitted`` are nodes that may be about to drain themselves."""
 
     nodes: t.Sequence[Node]
     reports: t.Mapping[str, Report]
     leaves: t.Mapping[str, str]
     memory: latches.Memory
     now: float
+    permitted: t.Collection[str] = ()
 
 
 class DrainDecision(t.NamedTuple):
-    """What one pass drains and reports; ``drained`` are the faults of nodes that were drained by us before."""
+    """What one pass drains and reports; ``drained`` are the faults of nodes that were drained by us before.
+
+    ``left`` of ``most`` nodes may drain themselves around jobs until the next pass.
+    """
 
     to_drain: dict[str, DrainFault]
     changes: list[slurm_nodes.NodeChange]
     left_alone: list[Node]
     findings: list[Finding]
     drained: list[DrainFault]
+    left: int
+    most: int
 
 
 def decide(view: View, settings: DrainSettings) -> DrainDecision:
@@ -213,13 +234,29 @@ def decide(view: View, settings: DrainSettings) -> DrainDecision:
     known = latches.index(view.memory)
     seen = {node["name"]: _faults(node["name"], fresh, known, settings) for node in nodes if present(node)}
     proposed, left, drained = _sort(nodes, seen)
-    limits = Limits(len(nodes), settings.max_share, settings.max_leaf, view.leaves, _recent(nodes, view.now, settings))
+    recent = _recent(nodes, seen, view, settings)
+    limits = Limits(len(nodes), settings.max_share, settings.max_leaf, view.leaves, recent)
     # They were out of service before a repair that was cut short, so they are no news of a common cause.
     back = {name: fault for name, fault in proposed.items() if name in view.memory.holds}
     go, held = guard({name: fault for name, fault in proposed.items() if name not in back}, limits)
     go = {**latches.merge(go.values()), **back}
     changes = [slurm_nodes.NodeChange(name, "drain", go[name].reason) for name in sorted(go)]
-    return DrainDecision(go, changes, left, [*held, *all_findings(nodes, seen, left, view, settings)], drained)
+    # Nodes that share a cause would otherwise drain themselves, one prolog after the other.
+    permits = 0 if held else max(0, limits.most - len({*limits.recent, *go}))
+    findings = [*held, *_own_drains(nodes, limits, permits), *all_findings(nodes, seen, left, view, settings)]
+    return DrainDecision(go, changes, left, findings, drained, permits, limits.most)
+
+
+def _own_drains(nodes: t.Sequence[Node], limits: Limits, permits: int) -> list[Finding]:
+    """Return a finding where Slurm drained so many nodes for their prologs and epilogs that no other may do so."""
+    names = [node["name"] for node in nodes if node["reason"] in _SLURMS_OWN and node["name"] in limits.recent]
+    if permits or not names:
+        return []
+    text = (
+        f"drained by Slurm for a prolog or epilog that failed; {_count(limits.recent, limits)}: no other node drains"
+        " itself around jobs until that is over: suspect what they share"
+    )
+    return [finding("own_drains", text, names)]
 
 
 def present(node: Node) -> bool:
@@ -258,15 +295,26 @@ def _sort(
     return proposed, left, drained
 
 
-def _recent(nodes: t.Sequence[Node], now: float, settings: DrainSettings) -> dict[str, str]:
-    """Return the nodes that we drained so lately that they count as of the same go, with their check."""
-    checks = {}
+def _recent(nodes: t.Sequence[Node], seen: Seen, view: View, settings: DrainSettings) -> dict[str, str]:
+    """Return the nodes drained so lately that they count as of the same go, with their check.
+
+    Drained by us, by Slurm for a prolog or epilog that failed, or about to be, as they have the permit for it.
+    """
+    checks = {name: _first_check(seen.get(name, []), "prolog") for name in view.permitted if name in seen}
     for node in nodes:
-        if node["drained"] and node["reason"].startswith(slurm_nodes.REASON_PREFIX):
-            moment = _moment(node["reason_time"])
-            if moment is not None and now - moment <= settings.window:
-                checks[node["name"]] = node["reason"].split(":")[1]
+        ours = node["reason"].startswith(slurm_nodes.REASON_PREFIX)
+        if not node["drained"] or not (ours or node["reason"] in _SLURMS_OWN):
+            continue
+        moment = _moment(node["reason_time"])
+        if moment is not None and view.now - moment <= settings.window:
+            suite = _SLURMS_OWN.get(node["reason"], "")
+            theirs = [fault for fault in seen.get(node["name"], []) if fault.suite == suite]
+            checks[node["name"]] = node["reason"].split(":")[1] if ours else _first_check(theirs, suite)
     return checks
+
+
+def _first_check(faults: t.Sequence[DrainFault], otherwise: str) -> str:
+    return faults[0].check if faults else otherwise
 
 
 def _moment(text: str | None) -> float | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import latches, mailbox, plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import latches, mailbox, permits, plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain import state as drain_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.latches import DrainFault
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.plan import Finding, finding
@@ -146,27 +146,40 @@ class _Pass:
         self.reports = mailbox.reports(settings.mailbox)
         self.leaves = leaves(run)
         self.problems: list[str] = []
+        self.permitted: set[str] = set()
 
     def look(self) -> tuple[plan.View, plan.DrainDecision]:
-        view = plan.View(read_nodes(self.run), self.reports, self.leaves, self.memory, self.now)
+        view = plan.View(read_nodes(self.run), self.reports, self.leaves, self.memory, self.now, self.permitted)
         return view, plan.decide(view, self.settings)
 
-    def dry(self, wrong: t.Sequence[str] = ()) -> PassOutcome:
-        view, decision = self.look()
+    def dry(self) -> PassOutcome:
+        self.permitted = permits.holders(self.settings.mailbox, self.now, clean=False)
+        return self._would(self.look())
+
+    def _would(self, seen: tuple[plan.View, plan.DrainDecision], wrong: t.Sequence[str] = ()) -> PassOutcome:
+        view, decision = seen
         after = slurm_nodes.after(list(view.nodes), decision.changes)
         drained = {change.name: change.reason for change in decision.changes}
         return self._outcome(view, decision, slurm_nodes.commands(decision.changes), drained, after, wrong)
 
+    def _begin(self) -> tuple[tuple[plan.View, plan.DrainDecision], list[str]]:
+        """Look, and leave the sign of life with the permits that are left; while they are counted there are none."""
+        mailbox.sign(self.settings.mailbox, 0, 0)
+        self.permitted = permits.holders(self.settings.mailbox, self.now, clean=True)
+        seen = self.look()
+        wrong = mailbox.sign(self.settings.mailbox, seen[1].left, seen[1].most)
+        return seen, [wrong] if wrong else []
+
     def report_only(self) -> PassOutcome:
         """Make a pass that drains nothing, but leaves the sign of life that nodes look for, and the findings."""
-        wrong = mailbox.sign(self.settings.mailbox)
-        outcome = self.dry([wrong] if wrong else [])
+        seen, wrong = self._begin()
+        outcome = self._would(seen, wrong)
         self._save(outcome, latches.settled(self.memory, outcome.before))
         return outcome
 
     def real(self) -> PassOutcome:
-        wrong = mailbox.sign(self.settings.mailbox)
-        first, decision = view, dummy = self.look()
+        seen, wrong = self._begin()
+        first, decision = view, dummy = seen
         commands: list[list[str]] = []
         kept: list[DrainFault] = []
         ordered: list[DrainFault] = []
@@ -186,7 +199,7 @@ class _Pass:
         except DrainError as exc:
             self.problems.append(str(exc))
         drained = self._confirmed({fault.node: fault.reason for fault in ordered}, view.nodes)
-        outcome = self._outcome(first, decision, commands, drained, list(view.nodes), [wrong] if wrong else [])
+        outcome = self._outcome(first, decision, commands, drained, list(view.nodes), wrong)
         memory = latches.latched(self.memory, [*decision.drained, *ordered], self.now, self.reports)
         self._save(outcome, latches.settled(memory, view.nodes))
         return outcome

@@ -104,6 +104,9 @@ def log(folder: str, lines: t.Iterable[Json]) -> None:
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_size > _MAX_LOG:
             path.replace(path.with_name(f"{DRAINS}.1"))
+    # Records name users and their processes.
+    path.touch(mode=0o600)
+    path.chmod(0o600)
     with path.open("a", encoding="utf-8") as handle:
         for line in lines:
             handle.write(json.dumps(line, sort_keys=True) + "\n")

@@ -62,7 +62,9 @@ def parse_users(output: str) -> list[User] | None:
     rows = [cells for cells in (line.split(", ", 4) for line in text.lines(output)) if len(cells) == 5]
     gpus = {(node, uuid): int(index) for kind, node, uuid, index, dummy in rows if kind == "gpu" and index.isdigit()}
     users = [cells for cells in rows if cells[0] == "user" and cells[3].isdigit()]
-    processes = [User(node, gpus.get((node, uuid)), uuid, int(pid), name) for dummy, node, uuid, pid, name in users]
+    processes = [
+        User(node, gpus.get((node, uuid)), uuid, int(pid), program(name)) for dummy, node, uuid, pid, name in users
+    ]
     return processes if gpus or processes else None
 
 
@@ -82,7 +84,13 @@ def in_use_message(users: t.Sequence[User]) -> str:
 
 
 def _who(user: User) -> str:
-    return f"{user.name.rpartition('/')[2] or user.name} (pid {user.pid})"
+    return f"{program(user.name)} (pid {user.pid})"
+
+
+def program(name: str) -> str:
+    """Return the program alone: what nvidia-smi calls its name may be a user's command line with its arguments."""
+    word = "" if name.startswith("[") else name.strip().partition(" ")[0]  # [Insufficient Permissions], [Not Found]
+    return word.rpartition("/")[2] or word or name
 
 
 class UserWatch:

@@ -113,6 +113,17 @@ def test_a_fault_that_the_agent_names_takes_the_node_from_its_jobs(node: Node, e
     assert done.returncode == 1 and "Xid 79" in done.stdout + done.stderr and "Xid 79" in node.said("log")
 
 
+@pytest.mark.parametrize("event", ["prolog", "epilog"])
+def test_a_node_that_must_not_drain_itself_takes_its_job_and_says_so_aloud(node: Node, event: str) -> None:
+    """Slurm's log, syslog and the controller hear of it; the exit status would have Slurm drain the node."""
+    held = "error self_drain (infra): this node has a fault and does not drain itself"
+    node.program("hpcai-agent", f'echo "{FAULT}"; echo "{held}"; exit 3')
+    done = node.call(event)
+    assert done.returncode == 0
+    assert all("Xid 79" in text and "does not drain itself" in text for text in (done.stderr, node.said("log")))
+    assert node.said("systemctl") == "start --no-block hpcai-health-publish.service\n"
+
+
 @pytest.mark.parametrize(
     ("body", "strict"),
     [

@@ -79,14 +79,14 @@ def test_1c_b_a_slow_adapter_ends_the_suite_with_a_failure(
 
 def test_1c_c_an_xid_that_was_seen_before_is_no_success(world: World) -> None:
     """AzureNHC fails the first run and passes the second: already reported counts as success."""
-    line = "[ 9.0] NVRM: Xid (PCI:0003:00:00): 79, pid=4321, GPU has fallen off the bus.\n"
+    line = "4,9,9000000,c;NVRM: Xid (PCI:0003:00:00): 79, pid=4321, GPU has fallen off the bus.\n"
     world.settings["kernel_log"] = str(world.file("kern.log", line))
     assert [world.one("gpu_xid")["verdict"] for dummy in range(3)] == ["fail"] * 3
 
 
 def test_1c_contained_and_uncontained_memory_errors_are_known(world: World) -> None:
     """AzureNHC has fault codes for Xid 94 and 95, and does not look for them."""
-    lines = [f"[ 9.0] NVRM: Xid (PCI:0001:00:00): {code}, pid=7, name=python3, Contained\n" for code in (94, 95)]
+    lines = [f"4,9,9000000,c;NVRM: Xid (PCI:0001:00:00): {code}, pid=7, name=python3, Contained\n" for code in (94, 95)]
     world.settings["kernel_log"] = str(world.file("kern.log", "".join(lines)))
     found = {one["context"]["code"]: one["verdict"] for one in world.run("gpu_xid")}
     assert found == {94: "warn", 95: "fail"}
@@ -132,7 +132,7 @@ def test_a_gpu_that_fell_off_the_bus_keeps_jobs_away_until_the_node_has_booted(
     world = {
         "proc/stat": "btime 1795290000\n",
         "proc/mounts": "/dev/sda1 / ext4 rw 0 0\n",
-        "kern.log": "[ 1.0] Linux\n",
+        "kern.log": "5,0,0,-;Linux\n",
     }
     boot = tmp_path / "proc/sys/kernel/random/boot_id"
     boot.parent.mkdir(parents=True)
@@ -149,9 +149,11 @@ def test_a_gpu_that_fell_off_the_bus_keeps_jobs_away_until_the_node_has_booted(
         return suite.main(asked)
 
     assert run("prolog") == 0
-    (tmp_path / "kern.log").write_text("[ 9.0] NVRM: Xid (PCI:0003:00:00): 79, pid=1, GPU has fallen off the bus.\n")
+    (tmp_path / "kern.log").write_text(
+        "4,9,9000000,c;NVRM: Xid (PCI:0003:00:00): 79, pid=1, GPU has fallen off the bus.\n"
+    )
     assert [run("periodic"), run("prolog")] == [0, 1]
-    (tmp_path / "kern.log").write_text("[ 9999.0] everything else\n")
+    (tmp_path / "kern.log").write_text("6,10,9999000000,-;everything else\n")
     capsys.readouterr()
     assert run("prolog") == 1
     (told_again,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

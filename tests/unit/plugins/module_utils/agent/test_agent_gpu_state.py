@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_gpu_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_gpu_state, node_access
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi_nvlink
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import World, smi
@@ -102,7 +102,7 @@ def test_a_process_on_an_idle_gpu_is_named(world: World) -> None:
     smi(world, changes={1: {"processes": machines.process_xml(4242)}})
     found = world.one("gpu_idle")
     assert found["verdict"] == "warn"
-    assert "4242 /opt/train" in found["evidence"]
+    assert found["evidence"] == "4242 python3"
 
 
 def test_a_job_may_use_its_gpus_and_its_own_epilog_does_not_count_it(
@@ -225,10 +225,41 @@ def test_no_nvidia_smi_is_started_beside_one_that_hangs(world: World, monkeypatc
     monkeypatch.setattr(checks_gpu_state._find, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
     for pid, parent in ((70, 1), (71, 70)):
         world.file(f"proc/{pid}/stat", f"{pid} (nvidia-smi) D {parent} 70 70 0 -1 4194560\n")
+        world.file(f"proc/{pid}/status", "Name:\tnvidia-smi\nState:\tD (disk sleep)\nUid:\t0\t0\t0\t0\n")
+    (world.folder / "proc/70/exe").symlink_to("/usr/bin/nvidia-smi (deleted)")
     for name in ("gpu", "gpu_memory_errors", "gpu_idle", "gpu_nvlink_errors"):
         found = world.run(name)
         assert {(one["verdict"], one["class"]) for one in found} == {("error", "infra")}, name
         assert all("nvidia-smi (70) hangs in the kernel" in one["reason"] for one in found), name
+
+
+@pytest.mark.parametrize(
+    ("uids", "file"),
+    [
+        ("1000\t1000\t1000\t1000", "/home/user/nvidia-smi"),
+        ("1000\t1000\t1000\t1000", "/usr/bin/nvidia-smi"),
+        ("1000\t0\t0\t0", "/usr/sbin/mount.nfs"),
+        ("0\t0\t0\t0", "/usr/bin/sudo"),
+        ("1000\t0\t0\t0", ""),
+    ],
+)
+def test_a_users_process_that_calls_itself_nvidia_smi_and_hangs_blinds_no_check(
+    world: World, uids: str, file: str
+) -> None:
+    """A parent in vfork, a file on a server that is gone, a link of that name to a program that is root's: all hang."""
+    world.file("proc/70/stat", "70 (nvidia-smi) D 1 70 70 0 -1 4194560\n")
+    world.file("proc/70/status", f"Name:\tnvidia-smi\nState:\tD (disk sleep)\nUid:\t{uids}\n")
+    if file:
+        (world.folder / "proc/70/exe").symlink_to(file)
+    assert node_access.hung(world.folder / "proc", "nvidia-smi") == []
+    for name in ("gpu", "gpu_memory_errors", "gpu_idle"):
+        assert not any("hangs in the kernel" in one["reason"] for one in world.run(name)), name
+
+
+def test_one_that_hangs_while_it_ends_has_no_file_and_counts(world: World) -> None:
+    world.file("proc/70/stat", "70 (nvidia-smi) D 1 70 70 0 -1 4194560\n")
+    world.file("proc/70/status", "Name:\tnvidia-smi\nUid:\t0\t0\t0\t0\n")
+    assert node_access.hung(world.folder / "proc", "nvidia-smi") == [70]
 
 
 def test_gpus_are_counted_on_the_bus_against_the_machine_type(world: World) -> None:

@@ -58,7 +58,7 @@ CONFIG: Json = {
     "paths": ["/", "/shared"],
     "shared_dir": "/shared",
     "scratch": None,
-    "kernel_log": ["dmesg"],
+    "kernel_log": "/dev/kmsg",
     "spool": "/var/lib/hpcai/agent",
     "tools": {"nvidia_smi": ""},
     "environment": {"A": "b"},

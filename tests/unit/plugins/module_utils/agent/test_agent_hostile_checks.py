@@ -23,9 +23,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import n
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import MOUNTS, World, smi
 
-FALLEN = "[ 9.0] NVRM: Xid (PCI:0003:00:00): 79, pid=4321, GPU has fallen off the bus."
+FALLEN = "4,9,9000000,c;NVRM: Xid (PCI:0003:00:00): 79, pid=4321, GPU has fallen off the bus."
 PIECES = [
-    "NVRM: Xid (PCI:", "Xid", "SXid (PCI:0000:c1:00.0): 24007, Fatal", "0003:00:00", "): ", "79", "154,", "x" * 3000,
+    "NVRM: Xid (PCI:", "4,9,9,c;",
+    "Xid", "SXid (PCI:0000:c1:00.0): 24007, Fatal", "0003:00:00", "): ", "79", "154,", "x" * 3000,
     "GPU recovery action changed from 0x0 (None) to 0x2 (", "[ 99999999999.9]", "2026-99-99T99:99:99", "\x00",
     "\x1b[31m", "GPU 0: x", "Link 0: CRC Errors: ", "Effective BER: 15e-255", "1e309", "-5", "99999999999999999999",
     "é\u2028", "\t", ")",
@@ -49,7 +50,7 @@ def test_parsers_take_any_text(seed: int) -> None:
     dice = random.Random(seed)
     for dummy in range(500):
         told = text(dice)
-        for event in xid.parse(told, dice.choice([None, 1795290000.0])):
+        for event in xid.parse(told.split("\n"), dice.choice([None, 1795290000.0])):
             assert event.code is None or event.code >= 0
         for gpu in nvidia_smi_nvlink.parse(told):
             assert gpu.total("errors") is None or t.cast(int, gpu.total("errors")) >= 0

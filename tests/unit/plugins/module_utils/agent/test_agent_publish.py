@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import pwd
+import subprocess
 import tempfile
 import time
 import typing as t
@@ -337,3 +338,34 @@ def test_a_child_that_never_stops_talking_is_given_up(monkeypatch: pytest.Monkey
 def test_a_configuration_that_means_nothing_is_refused(change: Json, told: str) -> None:
     with pytest.raises(check.ConfigError, match=told):
         check.check({"schema": 1, "node": "n1", **change})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_no_user_reads_of_others_what_the_agent_saw_of_their_processes() -> None:
+    """Also not what an older agent left; what a certification reads as an ordinary user has no names in it."""
+    found = {"samples": [{"pid": 7, "user": "ada", "program": "secret-model"}], "evidence": "7 secret-model"}
+    entry = record("leftover_processes", "n1", time=1.0, verdict="warn", blame="software", reason="1 process", **found)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        old = Path(folder, "spool/records/epilog-1.jsonl")
+        old.parent.mkdir(parents=True)
+        old.write_text("secret-model")
+        home = str(Path(folder, "run"))
+        agent_state.save(
+            agent_state.StateFolders(home, str(Path(folder, "spool"))), "n1", BootedHost("a", ""), "epilog", [entry], {}
+        )
+        script = (
+            "import os, pathlib, sys\n"
+            "for root, folders, files in os.walk(sys.argv[1]):\n"
+            "    for name in files:\n"
+            "        try: print(name, pathlib.Path(root, name).read_text())\n"
+            "        except OSError as exc: print(name, exc.strerror)\n"
+        )
+        other = pwd.getpwnam(OTHER).pw_uid
+        done = subprocess.run(
+            ["/usr/bin/python3", "-IS", "-c", script, folder], user=other, capture_output=True, text=True, check=True
+        )
+        assert "secret" not in done.stdout and "ada" not in done.stdout
+        assert "state.json Permission denied" in done.stdout and "1 process" in done.stdout
+        assert not Path(folder, "spool/records").stat().st_mode & 0o077
+        assert "secret-model" in json.dumps(agent_state.load(home, "n1", BootedHost("a", ""))[0])

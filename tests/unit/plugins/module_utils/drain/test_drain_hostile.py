@@ -174,3 +174,66 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     world.say("n3")
     assert reconcile.main(options) == 2
     assert "nodename=n5 state=drain" in capsys.readouterr().err
+
+
+def test_a_node_that_makes_up_checks_and_hosts_fills_no_disk(tmp_path: Path) -> None:
+    """Each pass it has failed other checks and is on another host; what is remembered of others stays."""
+    world = World(tmp_path, 40)
+    world.everybody_is_well()
+    world.say("n9", fault("xid"), host="H9")
+    world.say("n3", fault("first"), host="H3")
+    world.reconcile()
+    sizes = []
+    for minute in range(1, 60):
+        world.now = NOW + 60 * minute
+        made_up = [fault(f"made-up-{minute}-{number}", time=world.now) for number in range(30)]
+        world.say("n3", *made_up, host=f"H3-{minute}")
+        told = world.reconcile()
+        sizes.append(len((world.state / "latches.json").read_bytes()))
+    remembered = latches.read(json.loads((world.state / "latches.json").read_text()))
+    assert latches.count(remembered) == {"n9": 1, "n3": latches.MOST}
+    assert "host:H9|xid" in remembered.latches and "host:H3|first" in remembered.latches
+    assert sizes[-1] == sizes[10]
+    (full,) = [item for item in told.findings if "latched faults, further ones are not kept" in item["text"]]
+    assert (full["nodes"], full in told.new) == ("n3", False)
+
+
+def test_what_grew_before_there_was_a_limit_is_cut_and_the_oldest_stays(tmp_path: Path) -> None:
+    world = World(tmp_path, 40)
+    entry = {"node": "n3", "class": "hardware", "cause": "bad", "neighbours": [], "last": NOW}
+    grown = {
+        f"node:n3|c{number}": {**entry, "place": "node:n3", "check": f"c{number}", "first": NOW - 9000 + number}
+        for number in range(5000)
+    }
+    left = latches.expired(latches.Memory(grown, {}), NOW, 30).latches
+    assert sorted(left) == sorted(f"node:n3|c{number}" for number in range(latches.MOST))
+    assert world.nodes
+
+
+def test_nodes_that_all_say_they_are_on_one_host_are_no_list_without_an_end(tmp_path: Path) -> None:
+    world = World(tmp_path, 300)
+    for name in world.nodes:
+        world.say(name, host="H1")
+    world.say("n3", fault(), host="H1")
+    world.reconcile()
+    (latch,) = json.loads((world.state / "latches.json").read_text())["latches"].values()
+    assert len(latch["neighbours"]) == latches.MOST
+
+
+def test_a_report_with_a_thousand_new_reasons_each_minute_does_not_fill_the_journal(tmp_path: Path) -> None:
+    world = World(tmp_path, 40)
+    world.everybody_is_well()
+    world.say("n3", *[fault("disk", verdict="error", reason=f"reason {number}") for number in range(1000)])
+    told = world.reconcile()
+    assert len(told.new) < 100
+    assert [item["nodes"] for item in told.findings if "further ones are not listed" in item["text"]] == ["n3"]
+
+
+def test_the_evidence_of_drains_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Records name users and their processes; what an older reconciler wrote for everybody is closed as well."""
+    world = World(tmp_path, 40)
+    (world.state / "drains.jsonl").write_text("")
+    (world.state / "drains.jsonl").chmod(0o644)
+    world.say("n3", fault())
+    world.reconcile()
+    assert {path.stat().st_mode & 0o077 for path in world.state.iterdir() if path.name != "lock"} == {0}

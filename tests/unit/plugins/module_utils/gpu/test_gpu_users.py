@@ -19,9 +19,26 @@ SAID = """\
 [1,1]<stdout>:user, n2, GPU-cc, 43, [Insufficient Permissions]
 """
 TWO = [
-    users.User("n2", 0, "GPU-bb", 42, "python3, or not"),
+    users.User("n2", 0, "GPU-bb", 42, "python3,"),
     users.User("n2", None, "GPU-cc", 43, "[Insufficient Permissions]"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("/usr/bin/python3 train.py --token=/a/secret", "python3"),
+        ("python3", "python3"),
+        ("./run --password hunter2", "run"),
+        ("[Insufficient Permissions]", "[Insufficient Permissions]"),
+        ("[Not Found]", "[Not Found]"),
+        ("", ""),
+    ],
+)
+def test_of_a_users_command_line_only_the_program_is_kept(name: str, shown: str) -> None:
+    assert users.program(name) == shown
+    (user,) = users.parse_users(f"user, n1, GPU-aa, 7, {name}\n") or [users.User("", None, "", 0, shown)]
+    assert "secret" not in str(user) and "hunter2" not in users.in_use_message([user])
 
 
 def test_reads_what_ranks_print_together() -> None:
