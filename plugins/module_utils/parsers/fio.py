@@ -28,7 +28,8 @@ FAILURES = (
     (r"fio: (?:unrecognized option|Bad |unable to open|failed parsing|\S+ is not a directory|job \S* ?has)", "config"),
     (r"fio: terminating on signal", "infra"),
 )
-_HARDWARE = {errno.EIO, errno.EREMOTEIO, errno.ENODEV, errno.ENXIO}
+# fio gives EILSEQ to what is read back otherwise than it was written.
+_HARDWARE = {errno.EIO, errno.EREMOTEIO, errno.ENODEV, errno.ENXIO, errno.EILSEQ}
 _CONFIG = {errno.EINVAL, errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENOMEM}
 
 
@@ -121,11 +122,17 @@ class Direction:
 
 @dataclass(frozen=True)
 class FioJob:
-    """One job, or a group of clones that fio reported as one. ``error`` is an errno, 0 when all went well."""
+    """One job, or a group of clones that fio reported as one. ``error`` is an errno, 0 when all went well.
+
+    ``errors`` counts what continue_on_error passed over, None without that option; ``first_error`` is an errno. Of a
+    group they are the sum and that of its last job, so that either can be 0 where the other is not.
+    """
 
     name: str
     group: int | None
     error: int | None
+    errors: int | None
+    first_error: int | None
     options: dict[str, str]
     directions: list[Direction]
 
@@ -178,7 +185,7 @@ def parse(source: Source) -> Log[FioRun]:
 
 def _judged(run: FioRun, said: Cause | None) -> FioRun:
     """What fio said stands before or behind its documents, so it is held against each of them."""
-    cause = said or next((_error(job) for job in run.jobs if job.error), None)
+    cause = said or next((found for found in map(_error, run.jobs) if found), None)
     numeric = any(item.bytes and item.bandwidth is not None for job in run.jobs for item in job.directions)
     known = all(job.error is not None for job in run.jobs)
     return FioRun(
@@ -186,11 +193,17 @@ def _judged(run: FioRun, said: Cause | None) -> FioRun:
     )
 
 
-def _error(job: FioJob) -> Cause:
-    number = job.error or 0
+def _error(job: FioJob) -> Cause | None:
+    """An error that was passed over is one all the same: less was moved than the job asked for."""
+    if not (job.error or job.errors or job.first_error):
+        return None
+    number = job.error or job.first_error or 0
     # strerror knows no number beyond a C int.
-    text = os.strerror(number) if 0 < number < 4096 else "unknown"
-    return Cause(f"job {job.name}: error {number} ({text})", kind(number))
+    text = f"error {number} ({os.strerror(number) if 0 < number < 4096 else 'unknown'})"
+    if job.errors:
+        passed = f"{job.errors} errors that continue_on_error passed over"
+        text = f"{passed}, {text}" if number else passed
+    return Cause(f"job {job.name}: {text}", kind(number))
 
 
 def _job(item: t.Mapping[str, t.Any]) -> FioJob:
@@ -200,6 +213,8 @@ def _job(item: t.Mapping[str, t.Any]) -> FioJob:
         name=str(item.get("jobname", "")),
         group=whole(item.get("groupid")),
         error=whole(item.get("error")),
+        errors=whole(item.get("total_err")),
+        first_error=whole(item.get("first_error")),
         options={str(key): str(value) for key, value in options.items()} if isinstance(options, dict) else {},
         directions=[one for one in found if one is not None],
     )
