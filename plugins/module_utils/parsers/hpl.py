@@ -218,7 +218,8 @@ def _run(found: StartedHpl) -> HplRun:
     counts = found.counts
     rows = [HplRow(**row) for row in found.rows]
     residuals = [Residual(*residual) for residual in found.residuals]
-    complete, cause = found.ended, found.causes.cause
+    complete = found.ended
+    cause = found.causes.cause or (None if complete else found.causes.port_error)
     checked = bool(residuals) or bool(counts.get("passed"))
     ok = complete and cause is None and checked and any(row.gflops is not None for row in rows)
     return HplRun(

@@ -263,6 +263,9 @@ class _Parser:
             if not started or started[0].missing or not started[0].sane:
                 self._other(line)
                 return
-        rest = self._current(new=self._ended).add_row(line, self.tail.cut)
+        run = self._current(new=self._ended)
+        rest = run.add_row(line, self.tail.cut)
+        if rest is None and nccl_tests_table.row_like(line):
+            run.broken += 1
         if rest is None or rest.strip():
             self._other(line if rest is None else rest.strip())

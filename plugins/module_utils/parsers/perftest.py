@@ -166,8 +166,8 @@ class PerftestBlock:
         sizes = [size for size, _level in self.rows]
         size = next((size for size in sizes if sizes.count(size) > 1), None)
         if size is not None:
-            text = f"{sizes.count(size)} service levels at {size:.0f} bytes: rows of several processes, which do not add up"
-            return Cause(text, "config")
+            levels = f"{sizes.count(size)} service levels at {size:.0f} bytes"
+            return Cause(f"{levels}: rows of several processes, which do not add up", "config")
         most = max(self.prints, key=lambda key: self.prints[key], default=None)
         if most is None or self.prints[most] <= max(self.titles, self.headers, 1):
             return None
