@@ -33,9 +33,11 @@ _LINE = re.compile(
     |(?P<column>(?P<notice>Write-Combined\ Memory\ Writes\ are\ Enabled\s*)?
         Transfer\ Size\ \(Bytes\)\s*Bandwidth\s*\((?P<unit>[GM]B/s)\))
     |(?P<row>(?P<size>\d{1,18})\s+(?P<value>\S+)$)
+    |(?P<torn>\d{3}\S*(?:\s+[\d#.]|$))
     |(?P<csv>bandwidthTest-(?P<what>[HD]2[HD])(?:-(?P<where>Pinned|Paged|Pageable))?(?P<combined>-WriteCombined)?,
         \ Bandwidth\ =\ (?P<rate>\S+)\ (?P<rate_unit>[GM]B/s),[^,]*,\ Size\ =\ (?P<bytes>\d{1,18})\ bytes
         ,\ NumDevsUsed\ =\ (?P<used>\d{1,6}))
+    |(?P<torn_csv>bandwidthTest-[HD]2)
     |(?P<result>Result\ =\ (?P<verdict>PASS|FAIL))""",
     re.VERBOSE | re.ASCII,
 )
@@ -51,6 +53,7 @@ class StartedBandwidthTest:
         self.blocks: list[dict[str, t.Any]] = []
         self.unit: str | None = None
         self.result: str | None = None
+        self.torn = 0
         self.causes = FirstCause(FAILURES)
 
     def open(self, direction: str, memory: str | None, combined: bool, devices: int) -> None:
@@ -59,6 +62,7 @@ class StartedBandwidthTest:
 
     def add(self, size: int, printed: float | None, unit: str) -> None:
         self.blocks[-1]["rows"].append((size, printed, unit))
+        self.torn += printed is None
 
 
 class BandwidthTestReader:
@@ -126,6 +130,14 @@ class BandwidthTestReader:
     def _row(self, match: t.Match[str]) -> None:
         if self._run.blocks and self._run.unit and not self._run.result:
             self._run.add(int(match["size"]), number(match["value"]), self._run.unit)
+
+    def _torn(self, dummy: t.Match[str]) -> None:
+        """A line that begins as rows do, inside a table, and cannot be read."""
+        if self.runs and self._run.blocks and self._run.unit and not self._run.result:
+            self._run.torn += 1
+
+    def _torn_csv(self, dummy: t.Match[str]) -> None:
+        self._run.torn += 1
 
     def _csv(self, match: t.Match[str]) -> None:
         where = {"Pinned": "pinned", None: None}.get(match["where"], "pageable")
@@ -213,7 +225,7 @@ def parse(source: Source) -> Log[BandwidthTestRun]:
 
 def _run(found: StartedBandwidthTest) -> BandwidthTestRun:
     blocks = [_block(block) for block in found.blocks if block["rows"]]
-    cause, complete = found.causes.cause, found.result is not None
+    cause, complete = found.causes.cause, found.result is not None and not found.torn
     device, name = found.named[0] if len(found.named) == 1 else (None, None)
     devices = max([len(found.named), 1, *(block.devices for block in blocks)])
     ok = complete and cause is None and any(block.maximum is not None for block in blocks)
