@@ -9,8 +9,13 @@ import re
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines, number
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log, mixed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import (
+    Source,
+    Writers,
+    number,
+    program_lines,
+)
 
 _DIRECTIONS = {"Host to Device": "h2d", "Device to Host": "d2h", "Device to Device": "d2d"}
 FAILURES = [
@@ -23,6 +28,7 @@ FAILURES = [
     (r"^Result = FAIL", "software"),
 ]
 
+_MARK = re.compile(r"\[CUDA Bandwidth Test\]")
 _LINE = re.compile(
     r"""(?P<start>\[CUDA\ Bandwidth\ Test\]|Running\ on\.\.\.|!!!!!Cumulative\ Bandwidth)
     |(?P<fallback>!!!!!Invalid\ GPU\ number\ (?P<asked>-?\d{1,9})\ given)
@@ -214,12 +220,12 @@ class BandwidthTestRun:
 
 def parse(source: Source) -> Log[BandwidthTestRun]:
     """Read one or several runs."""
-    reader = BandwidthTestReader()
-    for line in lines(source):
+    reader, writers = BandwidthTestReader(), Writers()
+    for line in program_lines(source, _MARK, writers):
         reader.see(line)
     reader.see("")
     runs = [_run(run) for run in reader.runs]
-    cause = reader.causes.cause
+    cause = reader.causes.cause or mixed(writers.mixed)
     return Log(runs, cause)
 
 

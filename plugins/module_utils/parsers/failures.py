@@ -299,6 +299,12 @@ class Log(t.Generic[RunT]):
         object.__setattr__(self, "ok", ok)
 
 
+def mixed(hosts: str) -> Cause | None:
+    """Return the cause of a log in which the lines of several hosts' programs alternate."""
+    text = f"the lines of several hosts alternate ({hosts}): each needs a log of its own"
+    return Cause(text, "config") if hosts else None
+
+
 def log_of(runs: list[RunT], early: t.Sequence[Cause] = ()) -> Log[RunT]:
     """Make a log, with the first complaint as its cause; ``early`` ones belong to no run."""
     causes = [run.cause for run in runs if run.cause]

@@ -12,13 +12,14 @@ import re
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log, mixed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.json_text import Read, split
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.json_text import read as read_json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, Writers, program_lines
 
 _NOTES = 20
 _MARK = '"fio version"'
+_FIRST = re.compile(r"\{\s*$")
 FAILURES = (
     (r"fio: .*(?:does not support O_DIRECT|does not support direct=1)", "config"),
     (r"fio: (?:engine \S+ not loadable|failed to load engine|io engine \S+ init failed)", "software"),
@@ -33,9 +34,9 @@ _HARDWARE = {errno.EIO, errno.EREMOTEIO, errno.ENODEV, errno.ENXIO, errno.EILSEQ
 _CONFIG = {errno.EINVAL, errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENOMEM}
 
 
-def read(source: Source, first: FirstCause, notes: list[str]) -> t.Iterator[Read]:
+def read(source: Source, first: FirstCause, notes: list[str], writers: Writers) -> t.Iterator[Read]:
     """Yield each document, as far as it goes; messages go to ``first`` and ``notes``."""
-    for line, document in split(lines(source), _MARK):
+    for line, document in split(program_lines(source, _FIRST, writers), _MARK):
         if document is not None:
             yield read_json(document)
             continue
@@ -174,12 +175,14 @@ def parse(source: Source) -> Log[FioRun]:
     first = FirstCause(FAILURES)
     notes: list[str] = []
     runs: list[FioRun] = []
-    for found in read(source, first, notes):
+    writers = Writers()
+    for found in read(source, first, notes, writers):
         jobs = [_job(item) for item in job_records(found.data)]
         version = found.data.get("fio version") if isinstance(found.data, dict) else None
         runs.append(FioRun(version and str(version), jobs, notes, found.whole and bool(jobs), False, None))
     runs = [_judged(run, first.cause) for run in runs]
     cause = first.cause or next((run.cause for run in runs if run.cause), None)
+    cause = cause or mixed(writers.mixed)
     return Log(runs, cause)
 
 

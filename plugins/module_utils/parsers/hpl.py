@@ -9,8 +9,13 @@ import re
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines, number
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log, mixed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import (
+    Source,
+    Writers,
+    number,
+    program_lines,
+)
 
 FAILURES = [
     (r"^\|\|Ax-b\|\|_oo.*\.\.\. FAILED", "hardware"),
@@ -20,6 +25,8 @@ FAILURES = [
     (r"^0*[1-9]\d* tests skipped because of illegal input", "config"),
     (r"^0*[1-9]\d* tests completed and failed residual checks,", "hardware"),
 ]
+
+_MARK = re.compile(r"HPLinpack \d|HPL-\w[\w-]* +(?:ver\w*\.? +)?v?\d")
 
 # PTRANS of HPCC has rows that start with WALL, and a summary with a comma after "tests".
 _LINE = re.compile(
@@ -220,11 +227,11 @@ class HplRun:
 
 def parse(source: Source) -> Log[HplRun]:
     """Read one or several runs."""
-    reader = HplReader()
-    for line in lines(source):
+    reader, writers = HplReader(), Writers()
+    for line in program_lines(source, _MARK, writers):
         reader.see(line)
     runs = [_run(run) for run in reader.runs if run.started]
-    cause = reader.causes.cause
+    cause = reader.causes.cause or mixed(writers.mixed)
     return Log(runs, cause)
 
 

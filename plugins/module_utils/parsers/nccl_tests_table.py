@@ -109,6 +109,8 @@ MARKS = (
     re.compile(r"Collective test starting: *(\S+)"),
     re.compile(r"nThread +(\d+) +nGpus +(\d+) +minBytes "),
 )
+# Lines that only nccl-tests prints, of which each version has some at its begin.
+FIRST = re.compile(r"#? *(?:nccl-tests version|Collective test starting:|nThread +\d+ +nGpus )|# Using devices")
 CONCLUDED = "Collective test concluded:"
 COMPILED = re.compile(r"NCCL Tests compiled with NCCL (\d+\.\d+)")
 OUT_OF_BOUNDS = re.compile(r"Out of bounds values *: *(\d+) *(OK|FAILED)?")

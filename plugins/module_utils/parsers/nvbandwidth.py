@@ -10,12 +10,18 @@ import typing as t
 from dataclasses import dataclass, field
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import json_text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines, number
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log, mixed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import (
+    Source,
+    Writers,
+    number,
+    program_lines,
+)
 
 Found = t.Dict[str, t.Any]
 
 MARK = '"nvbandwidth"'
+_FIRST = re.compile(r"nvbandwidth Version: |\{\s*$")
 _STATUS = {"Passed": "passed", "Waived": "waived", "Running": "running"}
 _JSON_DEVICE = re.compile(r"(\d{1,9}): (.*?)(?: \(([\da-fA-F:]+)\))?(?:: \(([^()]*)\))?")
 
@@ -326,15 +332,15 @@ class NvbandwidthRun:
 
 def parse(source: Source) -> Log[NvbandwidthRun]:
     """Read text, JSON, or JSON with text around it."""
-    reader = _Reader()
-    for line, document in json_text.split(lines(source), MARK):
+    reader, writers = _Reader(), Writers()
+    for line, document in json_text.split(program_lines(source, _FIRST, writers), MARK):
         if document is None:
             reader.see(line)
         else:
             reader.end()
             reader.take(read(document), FirstCause(_FAILURES))
     reader.end()
-    cause = reader.causes.cause
+    cause = reader.causes.cause or mixed(writers.mixed)
     return Log(reader.runs, cause)
 
 

@@ -9,8 +9,19 @@ import re
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log, cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines, number
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import (
+    Cause,
+    FirstCause,
+    Log,
+    cause,
+    mixed,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import (
+    Source,
+    Writers,
+    number,
+    program_lines,
+)
 
 LIMIT = re.compile(r"BW result is below bw limit|Msg rate\s+is below msg_rate limit")
 
@@ -215,6 +226,7 @@ _NAMES = {
     "BW Port1": "port1",
     "BW Port2": "port2",
 }
+_FIRST = re.compile(r"-{40,}$|\*{20,}$|\* Waiting for client")
 _FACT = re.compile(r"(Device|Number of qps|Connection type|Mtu|Link type)\s*: (\S+)")
 _GPU = re.compile(r"\bdevice name = \[(.+)\]")
 _TITLE = re.compile(r"([A-Z][A-Za-z_ ]{0,80}BW |[A-Z][A-Za-z_ ]{0,80}Latency )(?:[A-Za-z ]{0,40})Test")
@@ -446,12 +458,12 @@ def parse(source: Source, unit: str | None = None) -> Log[PerftestRun]:
     ``--output=bandwidth`` and JSON do not say their unit: give it ("Gb/sec" with --report_gbits, else "MiB/sec"), or
     their numbers are not converted and the run is not ok.
     """
-    reader = PerftestReader()
-    for line in lines(source):
+    reader, writers = PerftestReader(), Writers()
+    for line in program_lines(source, _FIRST, writers):
         reader.see(line)
     blocks = reader.finish()
     runs = [_run(block, unit) for block in blocks]
-    cause = reader.outside or next((run.cause for run in runs if run.cause), None)
+    cause = reader.outside or next((run.cause for run in runs if run.cause), None) or mixed(writers.mixed)
     return Log(runs, cause)
 
 
