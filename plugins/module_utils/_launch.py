@@ -213,6 +213,14 @@ def here(params: t.Mapping[str, t.Any], **more: t.Any) -> Launch:
     return read(surely, path=path, root=os.geteuid() == 0, in_job="SLURM_JOB_ID" in os.environ, **more)
 
 
+def with_mpi(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the options of a program whose ranks must find each other: without PMIx each of them would run alone."""
+    options = params["launcher_options"]
+    if params["launcher"] != "srun" or {"mpi", "--mpi"} & set(options):
+        return dict(params)
+    return {**params, "launcher_options": {"mpi": "pmix", **options}}
+
+
 def environment(asked: t.Mapping[str, t.Any]) -> dict[str, str]:
     """Return variables as text; what YAML made of an unquoted yes or nothing is refused instead of guessed."""
     for name, value in asked.items():

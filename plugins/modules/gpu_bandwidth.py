@@ -44,7 +44,8 @@ options:
   tool:
     description:
       - Program that measures. V(auto) is C(bandwidthTest) where it exists, otherwise C(nvbandwidth).
-      - In a container without O(path), V(auto) is C(nvbandwidth).
+      - With V(auto), a command is started first in a container, or on the other node if O(path) is a directory that
+        this machine does not have, to see which of the two is there. If it finds neither, C(nvbandwidth) is started.
     type: str
     default: auto
     choices: [auto, bandwidthTest, nvbandwidth]

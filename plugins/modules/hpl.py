@@ -42,7 +42,8 @@ options:
   path:
     description:
       - The program, C(hpl.sh) or C(xhpl), or on this machine the directory that holds it. With O(launcher=mpirun) and
-        O(launcher=srun) the other nodes are assumed to have it at this path, in a directory under the name C(xhpl).
+        O(launcher=srun) the other nodes are assumed to have it at this path. A directory that this machine does not
+        have is assumed to hold C(xhpl).
       - By default E(PATH) of this machine is searched, then V(/opt/gpu_test_tools/bin), V(/workspace),
         V(/opt/nvidia/hpc-benchmarks*), V(/opt/hpl*) and V(/opt/hpl*/bin).
       - With O(container_image) it must be the program in the container. The default is V(/workspace/hpl.sh).
@@ -120,6 +121,7 @@ options:
 requirements:
   - HPL, for example from NVIDIA's container image C(nvcr.io/nvidia/hpc-benchmarks)
 notes:
+  - With O(launcher=srun) the option C(mpi=pmix) is set for C(srun) unless O(launcher_options) has C(mpi).
   - In a container the directory of the input file is mounted without being listed in O(container_mounts).
 seealso:
   - module: hpcai.gpu_cluster.gpu_info

@@ -50,8 +50,9 @@ options:
     description:
       - Directory of the programs, or the program of a single collective (a file such as V(all_reduce_perf)). With
         O(launcher=mpirun), O(launcher=srun) or O(container_image) the other nodes and the container are assumed to have
-        it at this path, in a directory under the name C(<collective>_perf), which must be built with MPI for more than
-        one process. The C(_perf_mpi) programs of the role C(gpu_test_tools) are used without this option.
+        it at this path. In a directory, O(launcher=mpirun) and O(launcher=srun) take C(<collective>_perf_mpi), as the
+        role C(gpu_test_tools) calls builds with MPI, where it exists, otherwise C(<collective>_perf), which must be
+        built with MPI for more than one process.
       - By default E(PATH) of this machine is searched, then V(/opt/gpu_test_tools/bin), V(/opt/nccl-tests*/build),
         V(/usr/local/nccl-tests*/build) and V(/usr/local/bin). With O(launcher=mpirun) and O(launcher=srun) programs
         with MPI, which end with C(_perf_mpi), are preferred. In a container C(<collective>_perf_mpi) is started from

@@ -81,7 +81,7 @@ def _rails(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
     for rail in range(how["gpus"]):
         path = Path(folder, f"{test['id']}.{rail}_perf")
         # Slurm sets the variable itself, and does not bind a step's only task of a node to one of its GPUs.
-        path.write_text(f'#!/bin/sh\nCUDA_VISIBLE_DEVICES={rail} exec {shlex.quote(program)} "$@"\n')
+        path.write_text(f'#!/bin/sh\nCUDA_VISIBLE_DEVICES={rail} exec {shlex.join(program)} "$@"\n')
         path.chmod(0o755)
         options = {
             "path": str(path),

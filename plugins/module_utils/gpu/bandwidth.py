@@ -266,8 +266,13 @@ def _looked(
     watch = users.UserWatch(launch, params, chosen)
     if watch.refusal:
         return _without(params, "skipped", watch.refusal, gpus)
+
+    def probe(words: t.Sequence[str]) -> str:
+        command = _launch.command(launch, words)
+        return run(command.argv, params["timeout"], None, command.environment).out
+
     try:
-        program = bandwidth_command.choose(params["tool"], params["path"], launch, _find.find)
+        program = bandwidth_command.choose(params["tool"], params["path"], launch, _find.find, probe)
     except _find.NotFound as exc:
         return _without(params, "error", str(exc), gpus)
     measured = _measure(params, launch, program, gpus)

@@ -182,10 +182,17 @@ class Program(t.NamedTuple):
     path: str
 
 
-def choose(tool: str, path: str | None, launch: Launch, find: t.Callable[..., str]) -> Program:
+def choose(
+    tool: str,
+    path: str | None,
+    launch: Launch,
+    find: t.Callable[..., str],
+    probe: t.Callable[[t.Sequence[str]], str],
+) -> Program:
     """Return the program: bandwidthTest where it exists, else nvbandwidth. Raises NotFound with all that was tried.
 
-    A given path on other machines or in a container cannot be checked here and is used as it is.
+    A given path on other machines or in a container cannot be checked here and is used as it is. If two programs could
+    be there, ``probe`` starts a command there, and its output says which one is.
     """
     names = NAMES if tool == "auto" else (tool,)
     if path:
@@ -200,16 +207,24 @@ def choose(tool: str, path: str | None, launch: Launch, find: t.Callable[..., st
         except NotFound as exc:
             reasons.append(str(exc))
     if launch.container_image or (path and launch.kind != "local"):
-        return _there(names[-1], path)
+        return _there(names, path, probe)
     raise NotFound("; ".join(reasons))
 
 
-def _there(name: str, path: str | None) -> Program:
-    if not path:
-        return Program(name, name)
-    return Program(
-        name, path if posixpath.basename(path.rstrip("/")).startswith(name) else f"{path.rstrip('/')}/{name}"
-    )
+_LOOK = 'for p; do command -v "$p" && exit; done; exit 127'
+
+
+def _there(names: t.Sequence[str], path: str | None, probe: t.Callable[[t.Sequence[str]], str]) -> Program:
+    """Return the program in the container or on the other node: the first one that is there, else the last one."""
+    if path and posixpath.basename(path.rstrip("/")).startswith(names[0]):
+        return Program(names[0], path)
+    programs = [Program(name, f"{path.rstrip('/')}/{name}" if path else name) for name in names]
+    if len(programs) == 1:
+        return programs[0]
+    paths = [program.path for program in programs]
+    lines = probe(["sh", "-c", _LOOK, "sh", *paths]).splitlines()
+    said = {posixpath.basename(line.strip()) for line in lines}
+    return next((program for program in programs if program.tool in said), programs[-1])
 
 
 def arguments(tool: str, directions: t.Sequence[str], size: int | None, more: t.Sequence[str]) -> list[str]:

@@ -167,7 +167,7 @@ _TAIL = 2000
 def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Json:
     """Run and return the module's result; raises ValueError for options that make no sense."""
     try:
-        launch = _launch.here(params, job_name="hpl", timeout=params["timeout"])
+        launch = _launch.here(_launch.with_mpi(params), job_name="hpl", timeout=params["timeout"])
     except _find.NotFound as exc:
         return _without(params, None, "error", str(exc))
     hpl_problem.validate(params, launch)
@@ -200,11 +200,17 @@ def _looked(params: t.Mapping[str, t.Any], launch: Launch, problem: hpl_problem.
 
 
 def _program(path: str | None, launch: Launch) -> str:
-    """Return the program; a path on other machines or in a container cannot be checked here."""
+    """Return the program; a path on other machines or in a container cannot be checked here.
+
+    Of a directory that is here, too, the same program is taken as for one machine.
+    """
     if launch.container_image:
         return path or _INSIDE
     if path and launch.kind != "local":
-        return path if posixpath.basename(path).startswith(("hpl", "xhpl")) else f"{path.rstrip('/')}/xhpl"
+        if posixpath.basename(path).startswith(("hpl", "xhpl")):
+            return path
+        held = [f"{path.rstrip('/')}/{name}" for name in NAMES]
+        return next((name for name in held if _find.executable(name)), held[-1])
     return _find.find(NAMES, path, PLACES, role=None)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _find, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     Json,
     validate_expectation,
@@ -124,11 +124,7 @@ def variables(params: t.Mapping[str, t.Any]) -> Json:
 def read(params: t.Mapping[str, t.Any], build_launch: t.Callable[..., Launch] = _launch.here) -> NcclTestsRequest:
     """Make a request of the options of the module."""
     validate_seconds("timeout", params["timeout"])
-    options = params["launcher_options"]
-    if params["launcher"] == "srun":
-        # Ranks that do not find each other would measure one GPU each.
-        options = {**({} if {"mpi", "--mpi"} & set(options) else {"mpi": "pmix"}), **options}
-    launch_params = {**params, "environment": variables(params), "launcher_options": options}
+    launch_params = _launch.with_mpi({**params, "environment": variables(params)})
     launch = build_launch(launch_params, job_name="nccl_tests", timeout=params["timeout"])
     request = NcclTestsRequest(launch, **{name: params[name] for name in _FIELDS})
     validate(request, params["expect"])
@@ -169,17 +165,33 @@ def names(request: NcclTestsRequest, collective: str) -> list[str]:
     return programs if request.launch.kind == "local" else programs[::-1]
 
 
-def program(request: NcclTestsRequest, collective: str, find: t.Callable[..., str]) -> str:
-    """Return the path of a test; a path on other machines or in a container cannot be checked here."""
+# Of a directory that only the node or the container sees, it takes the build with MPI if there is one.
+_CHOOSE = 'p=$0; if [ -x "${p}_mpi" ]; then p=${p}_mpi; fi; exec "$p" "$@"'
+
+
+def program(
+    request: NcclTestsRequest,
+    collective: str,
+    find: t.Callable[..., str],
+    executable: t.Callable[[str], bool] = _find.executable,
+) -> list[str]:
+    """Return the words that start a test. Of a directory the build with MPI is taken for more than one process."""
     path, launch = request.path, request.launch
-    if launch.container_image or (path and launch.kind != "local"):
-        if not path:
-            return names(request, collective)[0]
-        return path if is_program(path) else f"{path.rstrip('/')}/{collective}_perf"
-    return find(names(request, collective), path, PLACES)
+    programs = names(request, collective)
+    if not launch.container_image and (launch.kind == "local" or not path):
+        return [find(programs, path, PLACES)]
+    if not path:
+        return [programs[0]]
+    if is_program(path):
+        return [path]
+    folder = path.rstrip("/")
+    if launch.kind == "local":
+        return [f"{folder}/{collective}_perf"]
+    here = [] if launch.container_image else [f"{folder}/{name}" for name in programs if executable(f"{folder}/{name}")]
+    return here[:1] or ["sh", "-c", _CHOOSE, f"{folder}/{collective}_perf"]
 
 
-def argv(request: NcclTestsRequest, path: str) -> list[str]:
+def argv(request: NcclTestsRequest, words: t.Sequence[str]) -> list[str]:
     """Return the command line of a test without its launcher."""
     values = {
         "-b": request.min_size,
@@ -191,4 +203,4 @@ def argv(request: NcclTestsRequest, path: str) -> list[str]:
         "-d": request.datatype,
         "-c": int(request.check),
     }
-    return [path, *(part for name, value in values.items() for part in (name, str(value))), *request.arguments]
+    return [*words, *(part for name, value in values.items() for part in (name, str(value))), *request.arguments]

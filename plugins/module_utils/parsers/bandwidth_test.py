@@ -9,8 +9,13 @@ import re
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines, number
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log, mixed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import (
+    Source,
+    Writers,
+    number,
+    program_lines,
+)
 
 _DIRECTIONS = {"Host to Device": "h2d", "Device to Host": "d2h", "Device to Device": "d2d"}
 FAILURES = [
@@ -23,6 +28,7 @@ FAILURES = [
     (r"^Result = FAIL", "software"),
 ]
 
+_MARK = re.compile(r"\[CUDA Bandwidth Test\]")
 _LINE = re.compile(
     r"""(?P<start>\[CUDA\ Bandwidth\ Test\]|Running\ on\.\.\.|!!!!!Cumulative\ Bandwidth)
     |(?P<fallback>!!!!!Invalid\ GPU\ number\ (?P<asked>-?\d{1,9})\ given)
@@ -33,9 +39,11 @@ _LINE = re.compile(
     |(?P<column>(?P<notice>Write-Combined\ Memory\ Writes\ are\ Enabled\s*)?
         Transfer\ Size\ \(Bytes\)\s*Bandwidth\s*\((?P<unit>[GM]B/s)\))
     |(?P<row>(?P<size>\d{1,18})\s+(?P<value>\S+)$)
+    |(?P<torn>\d{3}\S*(?:\s+[\d#.]|$))
     |(?P<csv>bandwidthTest-(?P<what>[HD]2[HD])(?:-(?P<where>Pinned|Paged|Pageable))?(?P<combined>-WriteCombined)?,
         \ Bandwidth\ =\ (?P<rate>\S+)\ (?P<rate_unit>[GM]B/s),[^,]*,\ Size\ =\ (?P<bytes>\d{1,18})\ bytes
         ,\ NumDevsUsed\ =\ (?P<used>\d{1,6}))
+    |(?P<torn_csv>bandwidthTest-[HD]2)
     |(?P<result>Result\ =\ (?P<verdict>PASS|FAIL))""",
     re.VERBOSE | re.ASCII,
 )
@@ -51,6 +59,7 @@ class StartedBandwidthTest:
         self.blocks: list[dict[str, t.Any]] = []
         self.unit: str | None = None
         self.result: str | None = None
+        self.torn = 0
         self.causes = FirstCause(FAILURES)
 
     def open(self, direction: str, memory: str | None, combined: bool, devices: int) -> None:
@@ -59,6 +68,7 @@ class StartedBandwidthTest:
 
     def add(self, size: int, printed: float | None, unit: str) -> None:
         self.blocks[-1]["rows"].append((size, printed, unit))
+        self.torn += printed is None
 
 
 class BandwidthTestReader:
@@ -126,6 +136,14 @@ class BandwidthTestReader:
     def _row(self, match: t.Match[str]) -> None:
         if self._run.blocks and self._run.unit and not self._run.result:
             self._run.add(int(match["size"]), number(match["value"]), self._run.unit)
+
+    def _torn(self, dummy: t.Match[str]) -> None:
+        """A line that begins as rows do, inside a table, and cannot be read."""
+        if self.runs and self._run.blocks and self._run.unit and not self._run.result:
+            self._run.torn += 1
+
+    def _torn_csv(self, dummy: t.Match[str]) -> None:
+        self._run.torn += 1
 
     def _csv(self, match: t.Match[str]) -> None:
         where = {"Pinned": "pinned", None: None}.get(match["where"], "pageable")
@@ -202,18 +220,18 @@ class BandwidthTestRun:
 
 def parse(source: Source) -> Log[BandwidthTestRun]:
     """Read one or several runs."""
-    reader = BandwidthTestReader()
-    for line in lines(source):
+    reader, writers = BandwidthTestReader(), Writers()
+    for line in program_lines(source, _MARK, writers):
         reader.see(line)
     reader.see("")
     runs = [_run(run) for run in reader.runs]
-    cause = reader.causes.cause
+    cause = reader.causes.cause or mixed(writers.mixed)
     return Log(runs, cause)
 
 
 def _run(found: StartedBandwidthTest) -> BandwidthTestRun:
     blocks = [_block(block) for block in found.blocks if block["rows"]]
-    cause, complete = found.causes.cause, found.result is not None
+    cause, complete = found.causes.cause, found.result is not None and not found.torn
     device, name = found.named[0] if len(found.named) == 1 else (None, None)
     devices = max([len(found.named), 1, *(block.devices for block in blocks)])
     ok = complete and cause is None and any(block.maximum is not None for block in blocks)

@@ -43,7 +43,14 @@ FAILURES = _rules(
     ("?", "cuda", r"\bcuda[A-Z]\w+ returned \d+"),
     ("?", "CUDA_ERROR_"),
     ("hardware", "uncorrectable ECC error"),
-    ("fabric", "NCCL WARN", r"[Gg]ot completion .*(?:error|status=)|[Gg]ot async (?:fatal )?event"),
+    ("fabric", "NCCL WARN", r"[Gg]ot completion .*(?:error|status=)"),
+    (
+        "fabric",
+        "NCCL WARN",
+        r"async fatal event(?! on SRQ)|[Gg]ot async event ?: (?:CQ error|(?:invalid request )?local )",
+    ),
+    ("fabric", "communicator encountered a fatal error"),
+    ("fabric", "NET/IB: ", r"NET/IB: (?:The error is fatal|Fatal error\. Detected)"),
     ("config", "NCCL WARN", r"Duplicate GPU detected|Error while creating shared memory|No space left"),
     ("infra", "Test timeout (", r"Test timeout \(\d+s\)"),
     ("infra", " did not end within "),
@@ -123,6 +130,18 @@ CONSEQUENCES = _rules(
     ("software", "Killed", r"(?:^|[\d:] +)Killed\b"),
 )
 
+# What adapters report to NCCL by themselves (ibv_get_async_event) and NCCL goes on after, each with the device from
+# NCCL 2.20 on. Up to 2.22 all events but "communication established" have the same words; 2.23 to 2.27 call those that
+# are not fatal "async error event", 2.28 and later "non-fatal async event". NCCL has no shared receive queues (SRQ).
+EVENTS = re.compile(
+    r"NCCL WARN NET/IB ?: (?:.*[Gg]ot (?:async event ?:|async error event:|non-fatal async event:)"
+    r"|.*async fatal event on SRQ|.*GID table changed|.*unknown event type \()"
+)
+# The link went down. NCCL listens to every adapter, also to those it does not use, and rides over a short break:
+# in a run that ends well this is a note. Before a failure of the fabric, or if the run does not end, it is the cause.
+_PORT_ERROR = re.compile(r"event ?: port error")
+_NOT_ENDED = re.compile(r"Test timeout \(\d+s\)| did not end within |DUE TO TIME LIMIT")
+
 HINTS = _rules(
     ("?", "NCCL WARN "),
     ("infra", "slurmstepd: error: "),
@@ -138,7 +157,7 @@ SUSPECT = re.compile(
     r"|found|No s|xecve|vailable|pt to run|Invalid|invalid op|ized option|quires an|: error|: fatal|More p|: connect"
     r"|: Could|Permission|Host key|y start|communication w|yxis|ERROR|DUE TO|kill|Kill|Out Of|Cannot|Too many|Bus e"
     r"|Segm|Illeg|called after|k smash|ble free|fallen|Floating|Fatal|y count|xited|MPI_ABORT|to launch|TERMIN"
-    r"|Process r|Job step|CANCELLED|Abort|UCX "
+    r"|Process r|Job step|CANCELLED|Abort|UCX |NET/IB|ed a fatal"
 )
 
 
@@ -148,6 +167,7 @@ SUSPECT = re.compile(
 # A line is looked at so far, which bounds the cost of every search.
 _REACH = 2000
 _TEXT = 400
+_MOST_NOTES = 20
 
 
 @dataclass(frozen=True)
@@ -171,13 +191,23 @@ def cause(line: str, kind: str) -> Cause:
 
 
 class FirstCause:
-    """Look at every line of a run; `cause` is the first failure, or what comes nearest to one."""
+    """Look at every line of a run; `cause` is the first failure, or what comes nearest to one.
+
+    ``notes`` are what NCCL's adapters reported that is no failure in itself.
+    """
 
     def __init__(self, extra: t.Sequence[tuple[t.Pattern[str] | str, str]] = ()) -> None:
         self._extra = [(re.compile(pattern), kind) for pattern, kind in extra]
         self._failure: Cause | None = None
         self._consequence: Cause | None = None
         self._hint: Cause | None = None
+        self._port_error: Cause | None = None
+        self.notes: list[str] = []
+
+    @property
+    def port_error(self) -> Cause | None:
+        """Return the first port of NCCL's that went down, which is the cause if the run did not come to its end."""
+        return self._port_error
 
     @property
     def failure(self) -> Cause | None:
@@ -186,7 +216,10 @@ class FirstCause:
 
     @property
     def cause(self) -> Cause | None:
-        return self._failure or (self._consequence and (self._hint or self._consequence))
+        if self._failure is None:
+            return self._consequence and (self._port_error or self._hint or self._consequence)
+        follows = self._failure.kind == "fabric" or _NOT_ENDED.search(self._failure.text)
+        return self._port_error if self._port_error and follows else self._failure
 
     def add(self, cause: Cause, instead_of: Cause | None = None) -> None:
         """Take a failure that the caller found by other means, unless there was another one before."""
@@ -202,10 +235,21 @@ class FirstCause:
         if self._failure or not SUSPECT.search(line):
             return
         self._failure = _search(line, FAILURES)
-        if self._failure:
+        if self._failure or self._event(line):
             return
         self._consequence = self._consequence or _search(line, CONSEQUENCES)
         self._hint = self._hint or (None if self._consequence else _search(line, HINTS))
+
+    def _event(self, line: str) -> bool:
+        """Take what is no failure in itself; what comes after a consequence does not explain it."""
+        if "NCCL WARN" not in line or not EVENTS.search(line):
+            return False
+        if self._port_error is None and self._consequence is None and _PORT_ERROR.search(line):
+            self._port_error = cause(line, "fabric")
+        text = line.strip()[:_TEXT]
+        if len(self.notes) < _MOST_NOTES and text not in self.notes:
+            self.notes.append(text)
+        return True
 
     def _own(self, line: str) -> Cause | None:
         return next((cause(line, kind) for pattern, kind in self._extra if pattern.search(line)), None)
@@ -253,6 +297,12 @@ class Log(t.Generic[RunT]):
     def __post_init__(self) -> None:
         ok = bool(self.runs) and self.cause is None and all(run.ok for run in self.runs)
         object.__setattr__(self, "ok", ok)
+
+
+def mixed(hosts: str) -> Cause | None:
+    """Return the cause of a log in which the lines of several hosts' programs alternate."""
+    text = f"the lines of several hosts alternate ({hosts}): each needs a log of its own"
+    return Cause(text, "config") if hosts else None
 
 
 def log_of(runs: list[RunT], early: t.Sequence[Cause] = ()) -> Log[RunT]:

@@ -12,13 +12,14 @@ import re
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log, mixed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.json_text import Read, split
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.json_text import read as read_json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, Writers, program_lines
 
 _NOTES = 20
 _MARK = '"fio version"'
+_FIRST = re.compile(r"\{\s*$")
 FAILURES = (
     (r"fio: .*(?:does not support O_DIRECT|does not support direct=1)", "config"),
     (r"fio: (?:engine \S+ not loadable|failed to load engine|io engine \S+ init failed)", "software"),
@@ -28,13 +29,14 @@ FAILURES = (
     (r"fio: (?:unrecognized option|Bad |unable to open|failed parsing|\S+ is not a directory|job \S* ?has)", "config"),
     (r"fio: terminating on signal", "infra"),
 )
-_HARDWARE = {errno.EIO, errno.EREMOTEIO, errno.ENODEV, errno.ENXIO}
+# fio gives EILSEQ to what is read back otherwise than it was written.
+_HARDWARE = {errno.EIO, errno.EREMOTEIO, errno.ENODEV, errno.ENXIO, errno.EILSEQ}
 _CONFIG = {errno.EINVAL, errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENOMEM}
 
 
-def read(source: Source, first: FirstCause, notes: list[str]) -> t.Iterator[Read]:
+def read(source: Source, first: FirstCause, notes: list[str], writers: Writers) -> t.Iterator[Read]:
     """Yield each document, as far as it goes; messages go to ``first`` and ``notes``."""
-    for line, document in split(lines(source), _MARK):
+    for line, document in split(program_lines(source, _FIRST, writers), _MARK):
         if document is not None:
             yield read_json(document)
             continue
@@ -121,11 +123,17 @@ class Direction:
 
 @dataclass(frozen=True)
 class FioJob:
-    """One job, or a group of clones that fio reported as one. ``error`` is an errno, 0 when all went well."""
+    """One job, or a group of clones that fio reported as one. ``error`` is an errno, 0 when all went well.
+
+    ``errors`` counts what continue_on_error passed over, None without that option; ``first_error`` is an errno. Of a
+    group they are the sum and that of its last job, so that either can be 0 where the other is not.
+    """
 
     name: str
     group: int | None
     error: int | None
+    errors: int | None
+    first_error: int | None
     options: dict[str, str]
     directions: list[Direction]
 
@@ -167,18 +175,20 @@ def parse(source: Source) -> Log[FioRun]:
     first = FirstCause(FAILURES)
     notes: list[str] = []
     runs: list[FioRun] = []
-    for found in read(source, first, notes):
+    writers = Writers()
+    for found in read(source, first, notes, writers):
         jobs = [_job(item) for item in job_records(found.data)]
         version = found.data.get("fio version") if isinstance(found.data, dict) else None
         runs.append(FioRun(version and str(version), jobs, notes, found.whole and bool(jobs), False, None))
     runs = [_judged(run, first.cause) for run in runs]
     cause = first.cause or next((run.cause for run in runs if run.cause), None)
+    cause = cause or mixed(writers.mixed)
     return Log(runs, cause)
 
 
 def _judged(run: FioRun, said: Cause | None) -> FioRun:
     """What fio said stands before or behind its documents, so it is held against each of them."""
-    cause = said or next((_error(job) for job in run.jobs if job.error), None)
+    cause = said or next((found for found in map(_error, run.jobs) if found), None)
     numeric = any(item.bytes and item.bandwidth is not None for job in run.jobs for item in job.directions)
     known = all(job.error is not None for job in run.jobs)
     return FioRun(
@@ -186,11 +196,17 @@ def _judged(run: FioRun, said: Cause | None) -> FioRun:
     )
 
 
-def _error(job: FioJob) -> Cause:
-    number = job.error or 0
+def _error(job: FioJob) -> Cause | None:
+    """An error that was passed over is one all the same: less was moved than the job asked for."""
+    if not (job.error or job.errors or job.first_error):
+        return None
+    number = job.error or job.first_error or 0
     # strerror knows no number beyond a C int.
-    text = os.strerror(number) if 0 < number < 4096 else "unknown"
-    return Cause(f"job {job.name}: error {number} ({text})", kind(number))
+    text = f"error {number} ({os.strerror(number) if 0 < number < 4096 else 'unknown'})"
+    if job.errors:
+        passed = f"{job.errors} errors that continue_on_error passed over"
+        text = f"{passed}, {text}" if number else passed
+    return Cause(f"job {job.name}: {text}", kind(number))
 
 
 def _job(item: t.Mapping[str, t.Any]) -> FioJob:
@@ -200,6 +216,8 @@ def _job(item: t.Mapping[str, t.Any]) -> FioJob:
         name=str(item.get("jobname", "")),
         group=whole(item.get("groupid")),
         error=whole(item.get("error")),
+        errors=whole(item.get("total_err")),
+        first_error=whole(item.get("first_error")),
         options={str(key): str(value) for key, value in options.items()} if isinstance(options, dict) else {},
         directions=[one for one in found if one is not None],
     )

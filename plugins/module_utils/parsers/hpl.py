@@ -9,8 +9,13 @@ import re
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines, number
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log, mixed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import (
+    Source,
+    Writers,
+    number,
+    program_lines,
+)
 
 FAILURES = [
     (r"^\|\|Ax-b\|\|_oo.*\.\.\. FAILED", "hardware"),
@@ -21,12 +26,15 @@ FAILURES = [
     (r"^0*[1-9]\d* tests completed and failed residual checks,", "hardware"),
 ]
 
+_MARK = re.compile(r"HPLinpack \d|HPL-\w[\w-]* +(?:ver\w*\.? +)?v?\d")
+
 # PTRANS of HPCC has rows that start with WALL, and a summary with a comma after "tests".
 _LINE = re.compile(
     r"""(?P<banner>(?P<program>HPLinpack|HPL-\w[\w-]*)\ +(?:ver\w*\.?\ +)?v?(?P<version>\d+(?:\.\w+)+))
     |(?P<row>(?P<mixed>HPL[_-](?:AI|MxP)\w*\s+)?(?P<variant>W[RC]\d+\S*)\s+(?P<n>\d{1,18})\s+(?P<nb>\d{1,9})\s+
         (?P<p>\d{1,9})\s+(?P<q>\d{1,9})\s+(?P<seconds>\S+)\s+(?P<gflops>[^\s()]+)(?P<more>.*))
     |(?P<residual>\|\|Ax-b\|\|_oo[^=]{1,200}=\s*(?P<value>\S+)\s+\.{3,}\s+(?P<verdict>PASSED|FAILED))
+    |(?P<torn>(?:HPL[_-](?:AI|MxP)\w*\s+)?W[RC]\d\S*\s+\d|\|\|Ax-b\|\|_oo\ *\/[^=]{1,200}=)
     |(?P<summary>Finished\s+(?P<tests>\d{1,9})\ tests(?P<comma>,?)\ with\ the\ following\ results)
     |(?P<count>(?P<number>\d{1,9})\ tests\ (?:completed\ and\ (?P<kind>passed|failed)\ residual\ checks
         |completed\ without\ checking|(?P<skipped>skipped)\ because))
@@ -47,12 +55,13 @@ class StartedHpl:
         self.residuals: list[tuple[float | None, bool]] = []
         self.counts: dict[str, int] = {}
         self.marks = 0
+        self.torn = 0
         self.causes = FirstCause(FAILURES)
 
     @property
     def used(self) -> bool:
         """Say whether it holds more than a banner."""
-        return bool(self.rows or self.residuals or self.counts or self.marks)
+        return bool(self.rows or self.residuals or self.counts or self.marks or self.torn)
 
     @property
     def started(self) -> bool:
@@ -107,10 +116,22 @@ class HplReader:
             speed, lone = number(extra[-1]), speed
         sizes = {name: int(match[name]) for name in ("n", "nb", "p", "q")}
         rates = {"gflops": speed, "gflops_per_gpu": each, "gflops_factorization": lone, "mixed": mixed}
+        self._run.torn += speed is None
         self._run.rows.append({"variant": match["variant"], **sizes, "seconds": number(match["seconds"]), **rates})
 
+    def _torn(self, dummy: t.Match[str]) -> None:
+        if self._run.ended:
+            self._fresh()
+        self._run.torn += 1
+
     def _residual(self, match: t.Match[str]) -> None:
-        self._run.residuals.append((number(match["value"]), match["verdict"] == "PASSED"))
+        """HPL asks whether the residual is below its limit, which a compiler may turn around: nan has passed then."""
+        value, passed = number(match["value"]), match["verdict"] == "PASSED"
+        self._run.residuals.append((value, passed and value is not None))
+        if passed and value is None:
+            wrong = Cause(" ".join(match.string.split())[:200], "hardware")
+            self.causes.add(wrong)
+            self._run.causes.add(wrong)
 
     def _summary(self, match: t.Match[str]) -> None:
         self._counting = not match["comma"] and self._run.started
@@ -168,7 +189,7 @@ class HplRow:
 
 @dataclass(frozen=True)
 class Residual:
-    """One check of a solution; the value is None when it is no finite number."""
+    """One check of a solution; the value is None when it is no finite number, which never has passed."""
 
     value: float | None
     passed: bool
@@ -206,11 +227,11 @@ class HplRun:
 
 def parse(source: Source) -> Log[HplRun]:
     """Read one or several runs."""
-    reader = HplReader()
-    for line in lines(source):
+    reader, writers = HplReader(), Writers()
+    for line in program_lines(source, _MARK, writers):
         reader.see(line)
     runs = [_run(run) for run in reader.runs if run.started]
-    cause = reader.causes.cause
+    cause = reader.causes.cause or mixed(writers.mixed)
     return Log(runs, cause)
 
 
@@ -218,7 +239,8 @@ def _run(found: StartedHpl) -> HplRun:
     counts = found.counts
     rows = [HplRow(**row) for row in found.rows]
     residuals = [Residual(*residual) for residual in found.residuals]
-    complete, cause = found.ended, found.causes.cause
+    complete = found.ended and not found.torn
+    cause = found.causes.cause or (None if complete else found.causes.port_error)
     checked = bool(residuals) or bool(counts.get("passed"))
     ok = complete and cause is None and checked and any(row.gflops is not None for row in rows)
     return HplRun(

@@ -9,7 +9,7 @@ import itertools
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import json_text, nccl_tests_table
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log, mixed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests_table import (
     CAUSES,
     Building,
@@ -18,7 +18,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tes
     NcclTestsRun,
     Timing,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, Tail, lines, number, pieces
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import (
+    Source,
+    Tail,
+    Writers,
+    number,
+    pieces,
+    program_lines,
+)
 
 # The JSON that nccl-tests writes with ``-J``, schema 3. It holds the whole environment: nothing of it is returned.
 
@@ -169,9 +176,10 @@ class _Parser:
         self.before = FirstCause(CAUSES)
         self.library: str | None = None
         self.tail = Tail()
+        self.writers = Writers()
 
     def read(self, source: Source) -> Log[NcclTestsRun]:
-        for line in lines(source, self.tail):
+        for line in program_lines(source, nccl_tests_table.FIRST, self.writers, self.tail):
             head = line[:1]
             if head in _DIGITS:
                 self._row(line)
@@ -183,6 +191,7 @@ class _Parser:
         # What shells complain about before good runs has nothing to do with them.
         well = bool(runs) and all(run.ok for run in runs)
         causes = [self.before.failure if well else self.before.cause, *(run.cause for run in runs)]
+        causes.append(mixed(self.writers.mixed))
         return Log(runs, next((cause for cause in causes if cause), None))
 
     def _current(self, new: bool = False) -> Building:
@@ -263,6 +272,9 @@ class _Parser:
             if not started or started[0].missing or not started[0].sane:
                 self._other(line)
                 return
-        rest = self._current(new=self._ended).add_row(line, self.tail.cut)
+        run = self._current(new=self._ended)
+        rest = run.add_row(line, self.tail.cut)
+        if rest is None and nccl_tests_table.row_like(line):
+            run.broken += 1
         if rest is None or rest.strip():
             self._other(line if rest is None else rest.strip())

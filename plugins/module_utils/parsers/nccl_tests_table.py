@@ -109,6 +109,8 @@ MARKS = (
     re.compile(r"Collective test starting: *(\S+)"),
     re.compile(r"nThread +(\d+) +nGpus +(\d+) +minBytes "),
 )
+# Lines that only nccl-tests prints, of which each version has some at its begin.
+FIRST = re.compile(r"#? *(?:nccl-tests version|Collective test starting:|nThread +\d+ +nGpus )|# Using devices")
 CONCLUDED = "Collective test concluded:"
 COMPILED = re.compile(r"NCCL Tests compiled with NCCL (\d+\.\d+)")
 OUT_OF_BOUNDS = re.compile(r"Out of bounds values *: *(\d+) *(OK|FAILED)?")
@@ -225,9 +227,16 @@ _KNOWN = re.compile(_TYPES)
 _CELL = re.compile(r"[ \t]*([-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|inf|nan|N/A))(?=[ \t]|$)", re.ASCII | re.IGNORECASE)
 # Dots without an exponent are those of an address that is glued to the number, which then is not known.
 _GLUED = re.compile(r"[ \t]*(\d+(?:\.\d+e\+\d\d|e[-+]\d\d|\.[\d.]*)?|N/A)", re.ASCII)
+# How a row begins, whatever follows and whether or not the numbers can be read.
+_ROW_LIKE = re.compile(
+    r"\d\S{0,40}[ \t]+\d\S{0,40}[ \t]+(?:(?:" + _TYPES + r")(?=[ \t]|$)"
+    r"|[a-z]\w{0,30}[ \t]+(?:" + _OPERATIONS + r"|-1|\d+(?:\.\d+)?)(?=[ \t]|$))",
+    re.ASCII,
+)
 # Counts have an exponent from 1e+06 on.
 _DEVIATION = re.compile(r"\de(?:-\d+|\+0[0-5])", re.ASCII)
-_RATE = re.compile(r"\d+\.\d+|\d{6,}|\de[-+]\d+|-?(?:inf|nan)", re.ASCII | re.IGNORECASE)
+# Six characters are left to a rate (getFloatStr): two decimals, then one, then none from 10000 on, then 1e+06.
+_RATE = re.compile(r"\d+\.\d+|\d{5,}|\de[-+]\d+|-?(?:inf|nan)", re.ASCII | re.IGNORECASE)
 _MOST_CELLS = 40
 # Without a number out of place the row has a gap of 32 blanks, else of nine at most.
 _GAP = 20
@@ -302,7 +311,7 @@ class Pending:
 
     @property
     def sane(self) -> bool:
-        """Say whether the cells can be measurements: bandwidths have decimals, unless they have six digits."""
+        """Say whether the cells can be measurements: bandwidths have decimals, unless they have five digits."""
         groups = [self.cells[begin : begin + self.width] for begin in range(0, len(self.cells), self.width)]
         return all(_RATE.fullmatch(cell) for group in groups for cell in group[1:3])
 
@@ -368,6 +377,11 @@ def begin(line: str, columns: NcclTestsColumns | None) -> tuple[Pending, str] | 
     pending = Pending(match, columns)
     rest = pending.take(line[match.end() :])
     return pending, rest
+
+
+def row_like(line: str) -> bool:
+    """Say whether a line begins as rows do: if it cannot be read, a row is missing."""
+    return _ROW_LIKE.match(line) is not None
 
 
 def resume(pending: Pending, line: str) -> str | None:
@@ -512,6 +526,8 @@ class Building:
 
     def finish(self) -> NcclTestsRun:
         self.end_row()
+        for event in self.first.notes:
+            self.note(event)
         devices = [self.devices[rank] for rank in sorted(self.devices)]
         name = collective(self.program)
         ranks = ranks_of_devices(self.highest, self.per_process)
@@ -548,6 +564,6 @@ class Building:
     def _cause(self) -> Cause | None:
         tables = max([len(self.averages), len(self.bounds), *(self.marks.count(mark) for mark in set(self.marks))])
         if self.first.cause or not (tables > 1 or self.mixed):
-            return self.first.cause
+            return self.first.cause or (None if self.complete else self.first.port_error)
         text = f"{max(tables, 2)} tables are mixed, of processes that do not know of each other"
         return Cause(f"{text}: is the program built without MPI?", "config")

@@ -10,12 +10,18 @@ import typing as t
 from dataclasses import dataclass, field
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import json_text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines, number
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log, mixed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import (
+    Source,
+    Writers,
+    number,
+    program_lines,
+)
 
 Found = t.Dict[str, t.Any]
 
 MARK = '"nvbandwidth"'
+_FIRST = re.compile(r"nvbandwidth Version: |\{\s*$")
 _STATUS = {"Passed": "passed", "Waived": "waived", "Running": "running"}
 _JSON_DEVICE = re.compile(r"(\d{1,9}): (.*?)(?: \(([\da-fA-F:]+)\))?(?:: \(([^()]*)\))?")
 
@@ -36,7 +42,8 @@ def read(text: str) -> Found:
         "devices": devices,
         "tests": tests,
         "error": _text(top.get("error")),
-        "whole": document.whole,
+        # An error of the whole is told by a document, too, with which the program ends.
+        "whole": document.whole and not top.get("error"),
     }
 
 
@@ -116,13 +123,18 @@ _LINE = re.compile(
     |(?P<waived>(?:Waiving\ (?P<skipped>\w+)\.|Waived:.{0,200})$)
     |(?P<missing>ERROR:\ Testcase\ (?:index\ )?(?P<asked>\S+)\ (?:not\ found|out\ of\ bound)!)
     |(?P<total>(?:SUM|&&&&\ PERF)\ (?P<total_key>\w+)\ (?P<value>-?(?:\d+\.\d\d|inf|nan))(?:$|\ [+-](?:GB/s|ns)))
+    |(?P<closing>NOTE:\ The\ reported\ results\ may\ not\ reflect)
     |(?P<failed>(?:Error|ERROR):\ |\[CUDA_ERROR_|\[cudaError|NVML_ERROR:|ASSERT\ in\ expression|Invalid\ value\ when)
     |(?P<described>.{0,300}\((?P<unit>GB/s|ns)\)$)""",
     re.VERBOSE | re.ASCII,
 )
 _TEXT_DEVICE = re.compile(r"(.*?)(?: \(([\da-fA-F]{1,8}:[\da-fA-F]{1,2}:[\da-fA-F]{1,2})\))?")
 _HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,252}")
-_LABEL = re.compile(r"\d{1,9}(?:-> ?\d{1,9})?", re.ASCII)
+_LABEL = re.compile(r"(\d{1,9})(?:-> ?\d{1,9})?", re.ASCII)
+# What the program exits with, in the middle of a test or before the next one.
+_EXITS = ("[CUDA_ERROR_", "[cudaError", "NVML_ERROR:", "ASSERT in expression")
+# Text ends with a note since v0.6; earlier ones say nothing at their end.
+_NO_NOTE = re.compile(r"v?0\.[0-5](?:\.\d+)?", re.ASCII)
 _PARTS = ("_read1", "_read2", "_write1", "_write2")
 # All have two decimals; what has less was cut off.
 _CELL = re.compile(r"-?(?:\d+\.\d\d|nan|inf)|N/A", re.ASCII)
@@ -138,6 +150,8 @@ class NvbandwidthReader:
         self._columns: int | None = None
         self._reading = False
         self._before = ""
+        self._closed = self._exited = False
+        self._torn = 0
 
     @property
     def started(self) -> bool:
@@ -149,7 +163,10 @@ class NvbandwidthReader:
         return line.startswith("nvbandwidth Version: ")
 
     def result(self) -> Found:
-        return {**self._run, "devices": self._devices, "tests": self._tests, "whole": True}
+        version = self._run["version"]
+        ended = self._closed or version is None or _NO_NOTE.fullmatch(version) is not None
+        whole = ended and not self._exited and not self._torn
+        return {**self._run, "devices": self._devices, "tests": self._tests, "whole": whole}
 
     def see(self, line: str) -> None:
         match = _LINE.match(line)
@@ -187,6 +204,9 @@ class NvbandwidthReader:
     def _missing(self, match: t.Match[str]) -> None:
         self._add(match["asked"], "error", match.string)
 
+    def _closing(self, dummy: t.Match[str]) -> None:
+        self._closed = True
+
     def _add(self, name: str | None, status: str, error: str | None = None) -> None:
         blank: Found = {"unit": None, "description": None, "matrices": [], "sum": None}
         self._tests.append({"name": name, "status": status, **blank, "error": error and error[:1000]})
@@ -195,6 +215,7 @@ class NvbandwidthReader:
     def _failed(self, match: t.Match[str]) -> None:
         if self._tests and self._tests[-1]["status"] == "running":
             self._tests[-1].update(status="error", error=match.string[:1000])
+        self._exited = self._exited or match.string.startswith(_EXITS)
         self._reading = False
 
     def _described(self, match: t.Match[str]) -> None:
@@ -219,11 +240,15 @@ class NvbandwidthReader:
                 self._tests[-1]["matrices"] += [[]] if cells else []
             return
         values = cells[-self._columns :]
+        rows = self._tests[-1]["matrices"][-1]
         # NCCL prints lines that end in many numbers, too.
         labelled = _LABEL.fullmatch(" ".join(cells[: -self._columns]))
         if labelled and all(_CELL.fullmatch(cell) for cell in values):
-            rows = self._tests[-1]["matrices"][-1]
+            # Rows are counted from 0, "0->2" of pairs as well.
+            self._torn += int(labelled[1]) != len(rows)
             rows.append([self._cell(cell, len(rows), column) for column, cell in enumerate(values)])
+        elif cells and cells[0].partition("->")[0] == str(len(rows)):
+            self._torn += 1
 
     def _cell(self, text: str, row: int, column: int) -> float | None:
         """v0.1 prints 0.00 where there is nothing to measure."""
@@ -288,7 +313,7 @@ class NvbandwidthTest:
 
 @dataclass(frozen=True)
 class NvbandwidthRun:
-    """One start of the program; complete when every test that began has ended."""
+    """One start of the program; complete when every test that began has ended, and the program did not die."""
 
     version: str | None
     cuda_runtime: str | None
@@ -307,15 +332,15 @@ class NvbandwidthRun:
 
 def parse(source: Source) -> Log[NvbandwidthRun]:
     """Read text, JSON, or JSON with text around it."""
-    reader = _Reader()
-    for line, document in json_text.split(lines(source), MARK):
+    reader, writers = _Reader(), Writers()
+    for line, document in json_text.split(program_lines(source, _FIRST, writers), MARK):
         if document is None:
             reader.see(line)
         else:
             reader.end()
             reader.take(read(document), FirstCause(_FAILURES))
     reader.end()
-    cause = reader.causes.cause
+    cause = reader.causes.cause or mixed(writers.mixed)
     return Log(reader.runs, cause)
 
 

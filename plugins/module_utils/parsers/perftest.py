@@ -9,8 +9,19 @@ import re
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log, cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines, number
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import (
+    Cause,
+    FirstCause,
+    Log,
+    cause,
+    mixed,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import (
+    Source,
+    Writers,
+    number,
+    program_lines,
+)
 
 LIMIT = re.compile(r"BW result is below bw limit|Msg rate\s+is below msg_rate limit")
 
@@ -133,7 +144,9 @@ class PerftestBlock:
         self.facts: dict[str, str] = {}
         self.units: list[str] = []
         self.columns: list[str] = []
-        self.rows: dict[float | None, dict[str, float | None]] = {}
+        self.rows: dict[tuple[float | None, ...], dict[str, float | None]] = {}
+        self.prints: dict[tuple[float | None, ...], int] = {}
+        self.torn = 0
         self.ends: set[tuple[str, str]] = set()
         self.titles = self.headers = self.rules = 0
         self.halves = False  # what --report-both adds: the two sides of the sum that came before
@@ -153,15 +166,37 @@ class PerftestBlock:
     def add(self, cells: dict[str, float | None]) -> None:
         """Both sides print the same row, and --run_infinitely repeats it: the last one stays."""
         if not self.halves:
-            self.rows[cells.get("bytes")] = cells
+            key = (cells.get("bytes"), cells.get("sl"))
+            self.rows[key] = cells
+            self.prints[key] = self.prints.get(key, 0) + 1
             self.rules = 0
+
+    @property
+    def several(self) -> Cause | None:
+        """One process prints one row of a size: more of them are intervals, or other processes' rows."""
+        sizes = [size for size, _level in self.rows]
+        size = next((size for size in sizes if sizes.count(size) > 1), None)
+        if size is not None:
+            levels = f"{sizes.count(size)} service levels at {size:.0f} bytes"
+            return Cause(f"{levels}: rows of several processes, which do not add up", "config")
+        most = max(self.prints, key=lambda key: self.prints[key], default=None)
+        if most is None or self.prints[most] <= max(self.titles, self.headers, 1):
+            return None
+        what = "rows" if most[0] is None else f"rows of {most[0]:.0f} bytes"
+        return Cause(
+            f"{self.prints[most]} {what}: intervals of --run_infinitely, or several processes in one log", "config"
+        )
 
     def join(self, other: PerftestBlock) -> None:
         """Take in the other side of the same test."""
         self.facts = {**other.facts, **self.facts}
         self.units += [unit for unit in other.units if unit not in self.units]
         self.rows = {**self.rows, **other.rows}
+        for key, count in other.prints.items():
+            self.prints[key] = self.prints.get(key, 0) + count
+        self.torn += other.torn
         self.titles += other.titles
+        self.headers += other.headers
         self.complete |= other.complete
         self.limit_missed |= other.limit_missed
         self.notes += [note for note in other.notes if note not in self.notes]
@@ -174,6 +209,8 @@ class PerftestBlock:
 # One or several rows; a failure message and even the next row can be glued to the last cell, whose newline is
 # written later than the row.
 _CELLS = re.compile(r"(?:\d+(?:\.\d+)?|-?nan|-?inf|N/A)(?:\s+(?:\d+(?:\.\d+)?|-?nan|-?inf|N/A))+", re.ASCII)
+# How a row begins.
+_LEAD = re.compile(r"\d+\s+\d+(?:\s|$)", re.ASCII)
 _HEADER = re.compile(r"#bytes\s+(?:#sl\s+)?#iterations\s+BW ")
 _COLUMN = re.compile(
     r"(#bytes|#sl|#iterations|BW peak|BW average|MsgRate Port\d|MsgRate|BW Port\d|CPU_Util)(?:\[(.*?)\])?"
@@ -189,6 +226,7 @@ _NAMES = {
     "BW Port1": "port1",
     "BW Port2": "port2",
 }
+_FIRST = re.compile(r"-{40,}$|\*{20,}$|\* Waiting for client")
 _FACT = re.compile(r"(Device|Number of qps|Connection type|Mtu|Link type)\s*: (\S+)")
 _GPU = re.compile(r"\bdevice name = \[(.+)\]")
 _TITLE = re.compile(r"([A-Z][A-Za-z_ ]{0,80}BW |[A-Z][A-Za-z_ ]{0,80}Latency )(?:[A-Za-z ]{0,40})Test")
@@ -232,10 +270,16 @@ class PerftestReader:
         for reads in (self._frame, self._header, self._end, self._fact):
             if reads(rest):
                 return
-        if not self._now.rows and _BARE.fullmatch(rest):
-            self._now.bare = self._now.unitless = self._now.complete = True
-            self._now.add({"average": number(rest)})
+        if (self._now.bare or not self._now.rows) and _BARE.fullmatch(rest):
+            self._bare(number(rest))
         self._complain(rest)
+
+    def _bare(self, value: float | None) -> None:
+        """A server and its client may print the same number; several are of several sizes or intervals."""
+        now = self._now
+        now.bare = now.unitless = now.complete = True
+        if {"average": value} not in now.rows.values():
+            now.add({"average": value})
 
     def _complain(self, line: str) -> None:
         if " limit" in line and LIMIT.search(line):
@@ -252,7 +296,9 @@ class PerftestReader:
         match = _CELLS.match(line) if columns else None
         words = match.group().split() if match else []
         if match is None or len(words) < columns.index("average") + 1:
+            self._now.torn += bool(columns and not self._now.halves and _LEAD.match(line))
             return line
+        self._now.torn += len(words) % len(columns) > 0 and not self._now.halves
         for first in range(0, len(words), len(columns)):
             values = [number(word) for word in words[first : first + len(columns)]]
             if len(values) > columns.index("average"):
@@ -342,7 +388,7 @@ class PerftestReader:
         elif name in JSON_FACTS:
             self._now.facts[JSON_FACTS[name]] = value
         elif name in JSON_NAMES:
-            self._now.rows.setdefault(None, {})[JSON_NAMES[name]] = number(value)
+            self._now.rows.setdefault((None, None), {})[JSON_NAMES[name]] = number(value)
 
     def _close(self) -> None:
         """Keep what began as a test; what came before goes on with the next one."""
@@ -397,9 +443,13 @@ class PerftestRun:
     cause: Cause | None
 
     def bandwidth(self, size: int | None = None) -> float | None:
-        """Return the average in Gb/s at a size, by default the largest; of both directions if it is bidirectional."""
-        rows = [row for row in self.rows if size in (None, row.size)]
-        return max(rows, key=lambda row: row.size or 0).average_gbps if rows else None
+        """Return the average in Gb/s at a size, by default the largest; of both directions if it is bidirectional.
+
+        None of a size that has rows of several service levels.
+        """
+        wanted = max((row.size or 0 for row in self.rows), default=None) if size is None else size
+        rows = [row for row in self.rows if (row.size or 0) == wanted]
+        return rows[0].average_gbps if len(rows) == 1 else None
 
 
 def parse(source: Source, unit: str | None = None) -> Log[PerftestRun]:
@@ -408,12 +458,12 @@ def parse(source: Source, unit: str | None = None) -> Log[PerftestRun]:
     ``--output=bandwidth`` and JSON do not say their unit: give it ("Gb/sec" with --report_gbits, else "MiB/sec"), or
     their numbers are not converted and the run is not ok.
     """
-    reader = PerftestReader()
-    for line in lines(source):
+    reader, writers = PerftestReader(), Writers()
+    for line in program_lines(source, _FIRST, writers):
         reader.see(line)
     blocks = reader.finish()
     runs = [_run(block, unit) for block in blocks]
-    cause = reader.outside or next((run.cause for run in runs if run.cause), None)
+    cause = reader.outside or next((run.cause for run in runs if run.cause), None) or mixed(writers.mixed)
     return Log(runs, cause)
 
 
@@ -426,6 +476,7 @@ def _run(block: PerftestBlock, unit: str | None) -> PerftestRun:
         cause = Cause(
             f"server and client print {' and '.join(block.units)}: no telling which number is which", "config"
         )
+    cause = cause or block.several
     if cause is None and rows and all(row.iterations == 0 for row in rows):
         cause = Cause("0 iterations: no message got through", "fabric")  # the exit status is 0 all the same
     numeric = any(row.average_gbps is not None for row in rows)
@@ -443,8 +494,8 @@ def _run(block: PerftestBlock, unit: str | None) -> PerftestRun:
         rows=rows,
         limit_missed=block.limit_missed,
         notes=block.notes,
-        complete=block.complete,
-        ok=block.complete and cause is None and numeric,
+        complete=block.complete and not block.torn,
+        ok=block.complete and not block.torn and cause is None and numeric,
         cause=cause,
     )
 

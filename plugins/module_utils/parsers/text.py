@@ -20,6 +20,16 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[
 _SRUN = re.compile(r"[ \t]*\d{1,6}:(?: |$)")
 # Open MPI 4 writes [1,0]<stdout>:, Open MPI 5 [prterun-host-17@1,0]<stdout>: with a blank.
 _OPEN_MPI = re.compile(r"\[[^\s\[\]<>,]{0,200},\d{1,7}\]<std(?:out|err|diag)>:")
+# kubectl logs --prefix; RFC 3339 as of --timestamps, and as `ts` and journalctl write it.
+_PREFIX = re.compile(
+    r"(?P<pod>\[pod/[^\s\]]{1,500}\](?: |$))"
+    r"|(?P<date>\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?: |$)"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: [\w.-]{1,253} [\w./-]{1,100}\[\d{1,9}\]:)?(?: |$))",
+    re.ASCII,
+)
+_OF_NCCL = re.compile(r" NCCL (?:INFO|WARN|TRACE|ERROR) ")
+_MOST_PREFIXES = 4
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _HYDRA = re.compile(r"[ \t]*(\[\d{1,6}\] )")
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 _QUANTITY = re.compile(r"\s*(" + _NUMBER.pattern + r")\s*([^\d\s].*)?", re.ASCII | re.DOTALL)
@@ -34,6 +44,44 @@ class Tail:
     """How a text ends: ``cut`` is set before a last line is yielded that has no line end, so may lack its own end."""
 
     cut = False
+
+
+class Writers:
+    """The hosts whose names a launcher such as pdsh and clush put before the lines; ``mixed`` says which alternate."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, None] = {}
+        self._last = ""
+        self.mixed = ""
+
+    def line(self, line: str, mark: t.Pattern[str]) -> str:
+        """Return a line without its host. A name is one only after it stood before a line that nothing else can be."""
+        name, colon, rest = line.partition(":")
+        if not colon or (name not in self._seen and not (_HOST.fullmatch(name) and mark.match(rest.lstrip(" \t")))):
+            return line
+        if name in self._seen and name != self._last:
+            self.mixed = f"{self._last}, {name}"
+        self._seen[name], self._last = None, name
+        return rest.strip(" \t")
+
+
+def program_lines(source: Source, mark: t.Pattern[str], writers: Writers, tail: Tail | None = None) -> t.Iterator[str]:
+    """Yield the lines of a program, too, without the dates, pods and hosts that a cluster puts before them.
+
+    ``mark`` is how a line begins that only this program prints. NCCL's own dates stay.
+    """
+    for line in lines(source, tail):
+        yield writers.line(_bare(line), mark)
+
+
+def _bare(line: str) -> str:
+    for dummy in range(_MOST_PREFIXES):
+        head = line[:1]
+        found = _PREFIX.match(line) if head == "[" or head.isdigit() or head.isupper() else None
+        if not found or (found.lastgroup == "date" and _OF_NCCL.search(line)):
+            return line
+        line = _untagged(line[found.end() :]).strip(" \t")
+    return line
 
 
 def lines(source: Source, tail: Tail | None = None) -> t.Iterator[str]:

@@ -138,7 +138,9 @@ def test_nvidias_container_through_slurm(machine: Machine) -> None:
     assert got["argv"][-3:-1] == ["/workspace/hpl.sh", "--dat"]
     folder = got["argv"][-1].rpartition("/")[0]
     assert f"--container-mounts={folder}:{folder}" in got["argv"]
-    assert "--container-image=nvcr.io#nvidia/hpc-benchmarks:24.03" in got["argv"]
+    assert {"--container-image=nvcr.io#nvidia/hpc-benchmarks:24.03", "--mpi=pmix"} <= set(got["argv"])
+    given = {"launcher": "srun", "n": 5000, "directory": str(machine.shared), "launcher_options": {"mpi": "pmi2"}}
+    assert [word for word in machine(**given)["argv"] if word.startswith("--mpi")] == ["--mpi=pmi2"]
 
 
 USED = {"processes": [{"gpu": 1, "pid": 4711}]}

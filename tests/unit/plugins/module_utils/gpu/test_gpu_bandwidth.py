@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import subprocess
 import threading
 import typing as t
 from pathlib import Path
@@ -162,7 +163,37 @@ SRUN, INSIDE = Launch(kind="srun"), Launch(kind="srun", container_image="x")
 def test_bandwidthtest_where_it_exists_and_nvbandwidth_where_not(
     tool: str, path: str | None, launch: Launch, there: list[str], want: tuple[str, str]
 ) -> None:
-    assert tuple(bandwidth_command.choose(tool, path, launch, finder(*there))) == want
+    assert tuple(bandwidth_command.choose(tool, path, launch, finder(*there), lambda _words: "")) == want
+
+
+@pytest.mark.parametrize("launch, where", [(INSIDE, "PATH"), (INSIDE, "path"), (SRUN, "path")])
+@pytest.mark.parametrize(
+    "tool, there, want",
+    [
+        ("auto", ["bandwidthTest", "nvbandwidth"], "bandwidthTest"),
+        ("auto", ["bandwidthTest"], "bandwidthTest"),
+        ("auto", ["nvbandwidth"], "nvbandwidth"),
+        ("auto", [], "nvbandwidth"),
+        ("nvbandwidth", ["bandwidthTest"], "nvbandwidth"),
+    ],
+)
+def test_a_container_and_another_node_say_what_they_have(
+    tmp_path: Path, launch: Launch, where: str, tool: str, there: list[str], want: str
+) -> None:
+    for name in there:
+        (tmp_path / name).touch(0o755)
+    asked: list[t.Sequence[str]] = []
+
+    def probe(words: t.Sequence[str]) -> str:
+        asked.append(words)
+        variables = {"PATH": f"{tmp_path}:/usr/bin:/bin" if where == "PATH" else "/usr/bin:/bin"}
+        done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
+        return f"starting\n{done.stdout}"
+
+    folder = str(tmp_path) if where == "path" else None
+    program = bandwidth_command.choose(tool, folder, launch, finder(), probe)
+    assert (program.tool, program.path) == (want, f"{tmp_path}/{want}" if folder else want)
+    assert len(asked) == (tool == "auto")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +201,7 @@ def test_bandwidthtest_where_it_exists_and_nvbandwidth_where_not(
 )
 def test_a_missing_program_names_both_and_all_places(tool: str, path: str | None, launch: Launch) -> None:
     with pytest.raises(NotFound, match=r"bandwidthTest not in .*; nvbandwidth not in ") as caught:
-        bandwidth_command.choose(tool, path, launch, finder())
+        bandwidth_command.choose(tool, path, launch, finder(), pytest.fail)
     assert path or "/opt/gpu_test_tools/bin" in str(caught.value)
 
 

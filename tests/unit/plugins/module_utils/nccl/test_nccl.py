@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import re
+import subprocess
 import typing as t
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def read(**params: t.Any) -> asked.NcclTestsRequest:
 
 def test_argv() -> None:
     request = read(gpus_per_rank=8, min_size="1G", check=False, arguments=["-o", "all"])
-    argv = asked.argv(request, "/p/all_reduce_perf")
+    argv = asked.argv(request, ["/p/all_reduce_perf"])
     assert " ".join(argv) == "/p/all_reduce_perf -b 1G -e 8G -f 2 -n 20 -w 5 -g 8 -d float -c 0 -o all"
     assert request.gpus == 8
 
@@ -150,13 +151,14 @@ FOUND = {"local": ["all_reduce_perf", "all_reduce_perf_mpi"], "mpi": ["all_reduc
 @pytest.mark.parametrize(
     ("launch", "path", "want"),
     [
-        (ONE, None, (FOUND["local"], None)),
-        (ONE, "/p", (FOUND["local"], "/p")),
-        (TWO, None, (FOUND["mpi"], None)),
-        (TWO, "/p/", "/p/all_reduce_perf"),
-        (TWO, "/p/all_reduce_perf_mpi", "/p/all_reduce_perf_mpi"),
-        (TWO._replace(container_image="i"), None, "all_reduce_perf_mpi"),
-        (TWO._replace(container_image="i"), "/in/image", "/in/image/all_reduce_perf"),
+        (ONE, None, [(FOUND["local"], None)]),
+        (ONE, "/p", [(FOUND["local"], "/p")]),
+        (TWO, None, [(FOUND["mpi"], None)]),
+        (TWO, "/both/", ["/both/all_reduce_perf_mpi"]),
+        (TWO, "/plain", ["/plain/all_reduce_perf"]),
+        (TWO, "/p/all_reduce_perf_mpi", ["/p/all_reduce_perf_mpi"]),
+        (TWO._replace(container_image="i"), None, ["all_reduce_perf_mpi"]),
+        (ONE._replace(container_image="i"), "/both", ["/both/all_reduce_perf"]),
     ],
 )
 def test_program(launch: Launch, path: str | None, want: t.Any) -> None:
@@ -164,7 +166,23 @@ def test_program(launch: Launch, path: str | None, want: t.Any) -> None:
         assert places
         return names, given
 
-    assert asked.program(REQUEST._replace(launch=launch, path=path), "all_reduce", find) == want
+    here = {"/both/all_reduce_perf", "/both/all_reduce_perf_mpi", "/plain/all_reduce_perf"}
+    request = REQUEST._replace(launch=launch, path=path)
+    assert asked.program(request, "all_reduce", find, here.__contains__) == want
+
+
+@pytest.mark.parametrize(
+    "there", [["all_reduce_perf"], ["all_reduce_perf_mpi"], ["all_reduce_perf", "all_reduce_perf_mpi"]]
+)
+def test_of_a_directory_that_only_the_nodes_see_they_take_the_build_with_mpi(tmp_path: Path, there: list[str]) -> None:
+    for name in there:
+        (tmp_path / name).write_text('#!/bin/sh\necho "$(basename "$0")" "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    for launch in (TWO, TWO._replace(container_image="i")):
+        request = REQUEST._replace(launch=launch, path=str(tmp_path))
+        words = asked.program(request, "all_reduce", pytest.fail, lambda _path: False)
+        done = subprocess.run([*words, "-b", "1 G"], capture_output=True, text=True, check=True)
+        assert done.stdout == f"{there[-1]} -b 1 G\n"
 
 
 # The network

@@ -196,3 +196,21 @@ def test_noise_in_between_is_ignored() -> None:
     noise = "gpu001:77:77 [0] NCCL INFO Channel 00/02 : 0 1 2 3\nWarning: Permanently added 'x' to the list\n1 2 3\n"
     text = noise.join(line + "\n" for line in read("quick-12.8.txt").splitlines())
     assert bandwidth_test.parse(text).runs == bandwidth_test.parse(read("quick-12.8.txt")).runs
+
+
+@pytest.mark.parametrize(
+    "name, good, bad",
+    [
+        ("quick-12.8.txt", "32000000\t\t\t24.6", "32000000\t\t\t######"),
+        ("quick-12.8.txt", "32000000\t\t\t24.6", "32000000\t\t\t24.6 24.7"),
+        ("quick-12.8.txt", "32000000\t\t\t24.6", "32000000\t\t\tnan"),
+        ("quick-12.8.txt", "32000000\t\t\t24.6", "32000000"),
+        ("csv-shmoo.txt", "25.2 GB/s, Time = 0.00238 s, Size = 60000000", "25.2 GB/s, Time = 0.00238 s, Siz"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_missed(name: str, good: str, bad: str) -> None:
+    text = read(name)
+    assert good in text
+    assert bandwidth_test.parse(text).ok
+    log = bandwidth_test.parse(text.replace(good, bad, 1))
+    assert (log.ok, log.runs[0].complete) == (False, False)

@@ -46,7 +46,19 @@ FAILURES = [
         "node-1:7:9 [3] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer x with status=12 opcode=0",
         "fabric",
     ),
-    ("node-1:7:9 [3] net_ib.cc:97 NCCL WARN NET/IB : mlx5_0:1 Got async event : port error", "fabric"),
+    ("node-1:7:9 [3] net_ib.cc:94 NCCL WARN NET/IB : Got async event : CQ error", "fabric"),
+    ("n:7:9 [3] net_ib.cc:103 NCCL WARN NET/IB : mlx5_0:1 Got async event : local catastrophic error", "fabric"),
+    (
+        "n:7:9 [3] net_ib.cc:103 NCCL WARN NET/IB : mlx5_0:1 Got async event : invalid request local work queue error",
+        "fabric",
+    ),
+    ("n:7:9 [3] net_ib.cc:140 NCCL WARN NET/IB : mlx5_2:1 async fatal event: local catastrophic error", "fabric"),
+    (
+        "n:7:9 [3] common.cc:127 NCCL WARN NET/IB : mlx5_2:1 async fatal event on CQ (0x5) handle=1 cqe=8: CQ error",
+        "fabric",
+    ),
+    ("n:7:9 [3] net_ib.cc:111 NCCL WARN communicator encountered a fatal error (detected in ncclIbTest)", "fabric"),
+    ("n:7:9 [3] x.cc:64 NCCL WARN NET/IB: The error is fatal (No functional devices left). Cannot continue.", "fabric"),
     (
         "node-1:7:9 [0] init.cc:1 NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 100000",
         "config",
@@ -252,3 +264,66 @@ def test_no_rule_is_passed_over(rule: table.FailureRule) -> None:
 def test_every_rule_is_needed(rule: table.FailureRule) -> None:
     lines = [line for line, dummy in (*FAILURES, *CONSEQUENCES)]
     assert any(rule.literal in line and (not rule.pattern or rule.pattern.search(line)) for line in lines)
+
+
+# Of NCCL 2.8, 2.22, 2.23, 2.28 and 2.30.
+HARMLESS = [
+    "n:7:9 [3] transport/net_ib.cc:74 NCCL WARN NET/IB : Got async event : GID table change",
+    "n:7:9 [3] transport/net_ib.cc:103 NCCL WARN NET/IB : mlx5_0:1 Got async event : SM change",
+    "n:7:9 [3] transport/net_ib.cc:103 NCCL WARN NET/IB : mlx5_0:1 Got async event : LID change",
+    "n:7:9 [3] transport/net_ib.cc:103 NCCL WARN NET/IB : mlx5_0:1 Got async event : client reregistration",
+    "n:7:9 [3] transport/net_ib.cc:103 NCCL WARN NET/IB : mlx5_0:1 Got async event : port active",
+    "n:7:9 [3] transport/net_ib.cc:103 NCCL WARN NET/IB : mlx5_0:1 Got async event : SRQ catastrophic error",
+    "n:7:9 [3] transport/net_ib.cc:171 NCCL WARN NET/IB : mlx5_0:1 Got async error event: P_Key change",
+    "n:7:9 [3] transport/net_ib.cc:157 NCCL WARN NET/IB : mlx5_0:1 async fatal event on SRQ, unused for now (0x5): x",
+    "n:7:9 [3] transport/net_ib.cc:176 NCCL WARN NET/IB : mlx5_0:1 unknown event type (18)",
+    "n:7:9 [3] net_ib/common.cc:179 NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: last WQE reached(16)",
+    "n:7:9 [3] net_ib/common.cc:153 NCCL WARN NET/IB : mlx5_0:1 GID table changed",
+]
+DOWN = [
+    "n:7:9 [3] transport/net_ib.cc:74 NCCL WARN NET/IB : Got async event : port error",
+    "n:7:9 [3] transport/net_ib.cc:103 NCCL WARN NET/IB : mlx5_0:1 Got async event : port error",
+    "n:7:9 [3] transport/net_ib.cc:171 NCCL WARN NET/IB : mlx5_0:1 Got async error event: port error",
+    "n:7:9 [3] net_ib/common.cc:179 NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: port error(10)",
+]
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_an_event_is_a_note_and_explains_nothing(line: str) -> None:
+    first = FirstCause()
+    first.see(line)
+    assert (find(line), first.cause, first.failure, first.port_error, first.notes) == (None, None, None, None, [line])
+    first.see("Killed")
+    assert first.cause == Cause("Killed", "software")
+
+
+@pytest.mark.parametrize("line", DOWN)
+@pytest.mark.parametrize(
+    "failure, explained",
+    [
+        ("n:7:9 [3] x.cc:5 NCCL WARN NET/IB: Got completion from peer x with status=12 opcode=0", True),
+        ("n: Test NCCL failure common.cu:9 'unhandled system error'", True),
+        ("n: Test timeout (60s) common.cu:523", True),
+        ("slurmstepd: error: *** STEP 7.0 ON gpu-1 CANCELLED AT 2026-03-14T09:26:53 DUE TO TIME LIMIT ***", True),
+        ("srun: error: gpu-1: task 3: Exited with exit code 3", True),
+        ("n: Test CUDA failure common.cu:5 'out of memory'", False),
+        ("NVRM: Xid (PCI:0001:00:00): 79, pid=1, GPU has fallen off the bus.", False),
+        ("slurmstepd: error: *** JOB 7 ON gpu-1 CANCELLED AT 2026-03-14T09:26:53 DUE TO PREEMPTION ***", False),
+    ],
+)
+def test_a_port_that_went_down_explains_what_can_follow_from_it(line: str, failure: str, explained: bool) -> None:
+    first = FirstCause()
+    first.see(line)
+    assert (first.cause, first.failure, first.port_error) == (None, None, Cause(line, "fabric"))
+    first.see(failure)
+    assert first.cause is not None
+    assert (first.cause.text, first.notes) == (line if explained else failure, [line])
+
+
+def test_a_port_that_went_down_after_the_failure_is_not_its_cause() -> None:
+    for failure in ("n: Test NCCL failure common.cu:9 'unhandled system error'", "Killed"):
+        first = FirstCause()
+        first.see(failure)
+        first.see(DOWN[0])
+        assert first.cause is not None
+        assert (first.cause.text, first.port_error) == (failure, None)

@@ -188,3 +188,35 @@ def test_not_a_number(value: str) -> None:
 
 def test_nothing_moved_is_not_ok() -> None:
     assert not one(document({"read": way(io_bytes=0, bw_bytes=0)})).ok
+
+
+@pytest.mark.parametrize(
+    "job, kind, text",
+    [
+        # Of a group the first error is that of its last job, and error is 0 unless it was taken over.
+        ({"total_err": 3, "first_error": 5}, "hardware", "3 errors that continue_on_error passed over, error 5 ("),
+        ({"total_err": 3, "first_error": 0}, "software", "3 errors that continue_on_error passed over"),
+        ({"total_err": 0, "first_error": 5}, "hardware", "error 5 ("),
+        (
+            {"error": 84, "total_err": 1, "first_error": 84},
+            "hardware",
+            "1 errors that continue_on_error passed over, err",
+        ),
+        (
+            {"error": 28, "total_err": 1, "first_error": 5},
+            "config",
+            "1 errors that continue_on_error passed over, error 28",
+        ),
+    ],
+)
+def test_errors_that_were_passed_over_are_errors(job: dict[str, t.Any], kind: str, text: str) -> None:
+    log = fio.parse(document({"read": way(), **job}))
+    assert log.cause is not None
+    assert (log.ok, log.runs[0].complete, log.cause.kind) == (False, True, kind)
+    assert log.cause.text.startswith(f"job j: {text}")
+
+
+def test_a_job_that_could_have_gone_on_after_errors_and_had_none_is_ok() -> None:
+    log = fio.parse(document({"read": way(), "total_err": 0, "first_error": 0}))
+    assert (log.ok, log.runs[0].jobs[0].errors) == (True, 0)
+    assert fio.parse(document({"read": way()})).runs[0].jobs[0].errors is None

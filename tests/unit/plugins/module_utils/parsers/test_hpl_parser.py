@@ -183,3 +183,30 @@ def test_other_text_is_not_ok(text: str) -> None:
     assert not log.ok
     assert all(row.gflops is None for run in log.runs for row in run.rows)
     json.dumps(dataclasses.asdict(log), allow_nan=False)
+
+
+@pytest.mark.parametrize("value", ["nan", "-nan", "inf", "NaN", "0x1p"])
+def test_a_residual_that_is_no_number_has_not_passed(value: str) -> None:
+    text = read("nvidia.txt")
+    assert "0.000413709218" in text
+    log = hpl.parse(text.replace("0.000413709218", value))
+    (run,) = log.runs
+    assert log.cause is not None
+    assert (log.ok, run.residual_failures, log.cause.kind) == (False, 1, "hardware")
+    assert log.cause.text.endswith(f"= {value} ...... PASSED")
+
+
+@pytest.mark.parametrize(
+    "good, bad",
+    [
+        ("107.91       1.139e+05 ( 1.424e+04)", "107.91       nan ( nan)"),
+        ("107.91       1.139e+05 ( 1.424e+04)", "107.91"),
+        ("264192  1024     4     2       107.91", "264192  10x4     4     2       107.91"),
+        (" 0.000413709218 ...... PASSED", " 0.000413709218 ...."),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_missed(good: str, bad: str) -> None:
+    text = read("nvidia.txt")
+    assert good in text
+    log = hpl.parse(text.replace(good, bad))
+    assert (log.ok, log.runs[0].complete) == (False, False)

@@ -178,3 +178,63 @@ def test_what_stands_before_the_first_run() -> None:
 
 def test_a_command_that_is_echoed_is_no_row() -> None:
     assert nccl_tests.parse("8 8 float\n12 34 half 5\n1 2 float sum -1 1.0 2.0\n").runs == []
+
+
+EVENT = "ndv4-0001:21000:21044 [3] transport/net_ib.cc:103 NCCL WARN NET/IB : mlx5_ib3:1 Got async event : {}"
+
+
+@pytest.mark.parametrize("event", ["GID table change", "client reregistration", "port active", "port error"])
+@pytest.mark.parametrize("name", GOOD)
+def test_events_of_adapters_are_notes_of_a_run_that_ends_well(name: str, event: str) -> None:
+    text = said_by(name)
+    begin = next(index for index, line in enumerate(text) if is_row(line))
+    log = nccl_tests.parse("\n".join([*text[:begin], EVENT.format(event), *text[begin:]]) + "\n")
+    assert (log.ok, log.cause) == (True, None)
+    assert EVENT.format(event) in [note for run in log.runs for note in run.notes]
+
+
+def test_a_port_that_went_down_is_the_cause_of_a_run_that_does_not_end() -> None:
+    text = said_by("authored-2.13-all_reduce.txt")
+    begin = next(index for index, line in enumerate(text) if is_row(line))
+    log = nccl_tests.parse("\n".join([*text[:begin], EVENT.format("port error")]) + "\n")
+    assert log.cause == Cause(EVENT.format("port error"), "fabric")
+    assert nccl_tests.parse("\n".join([*text[:begin], EVENT.format("SM change")]) + "\n").cause is None
+
+
+# What getFloatStr prints from 1000 on: one decimal, none, and one digit with its exponent.
+@pytest.mark.parametrize(
+    "cell, rate",
+    [
+        (" 9999.9", 9999.9),
+        ("  10000", 1e4),
+        ("  99999", 99999.0),
+        (" 100000", 1e5),
+        ("  1e+06", 1e6),
+        ("  3e+12", 3e12),
+    ],
+)
+def test_rates_have_fewer_digits_the_higher_they_are(cell: str, rate: float) -> None:
+    text = "\n".join(said_by("authored-one-rank.txt")) + "\n"
+    log = nccl_tests.parse(text.replace(" 1380.71", cell))
+    row = log.runs[0].rows[-1]
+    assert log.ok
+    assert row.out_of_place is not None
+    assert (len(log.runs[0].rows), row.out_of_place.algbw, row.out_of_place.busbw) == (7, rate, 0)
+
+
+@pytest.mark.parametrize(
+    "good, bad",
+    [
+        ("1380.71", "    138"),
+        ("1380.71", "#######"),
+        ("1387.35", "1387,35"),
+        ("16777216  ", "16777x16  "),
+        ("float     sum      -1    48.60  1380.71", "float9    sum      -1    48.60      138"),
+        ("     sum      -1    48.60  1380.71    0.00      0    48.37  1387.35    0.00      0", ""),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_missed(good: str, bad: str) -> None:
+    text = "\n".join(said_by("authored-one-rank.txt")) + "\n"
+    assert good in text
+    log = nccl_tests.parse(text.replace(good, bad))
+    assert (log.ok, log.runs[0].complete) == (False, False)

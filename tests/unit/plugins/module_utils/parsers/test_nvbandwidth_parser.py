@@ -208,8 +208,7 @@ def test_a_run_that_was_cut_off_is_not_complete(name: str, cut: int) -> None:
     end = text.rfind("SUM") if name.startswith("text") else text.rindex("}")
     log = nvbandwidth.parse(text[: end * cut // 20])
     for run in log.runs:
-        last = run.tests[-1] if run.tests else None
-        assert (name.startswith("text") and last and last.status == "passed") or not run.complete
+        assert not run.complete
 
 
 @pytest.mark.parametrize("end", ["26.1", "SUM host_to_device_memcpy_ce 26.1", "SUM host_to_device_memcpy_ce 2"])
@@ -262,3 +261,44 @@ def test_lines_of_other_programs_in_a_table_are_ignored() -> None:
     lines = read("text-v0.6-both-ways.txt").splitlines()
     noise = "gpu001:77:77 [0] NCCL INFO Channel 00/02 : 0 1 2 3\nssh: warning\n"
     assert nvbandwidth.parse(noise.join(f"{line}\n" for line in lines)).runs == [one("text-v0.6-both-ways.txt")]
+
+
+# v0.6 and later say at their end that they came to it; before, only an error can tell.
+@pytest.mark.parametrize("name", ["text-v0.6-both-ways.txt", "text-v0.8-one-gpu.txt", "text-v0.8-verbose-perf.txt"])
+def test_a_run_that_died_between_two_tests_is_not_complete(name: str) -> None:
+    text = read(name)
+    assert nvbandwidth.parse(text).ok
+    log = nvbandwidth.parse(text[: text.index("NOTE: The reported")])
+    assert ({test.status for test in log.runs[0].tests}, log.runs[0].complete, log.ok) == ({"passed"}, False, False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[CUDA_ERROR_ILLEGAL_ADDRESS] an illegal memory access was encountered in expression cuCtxSynchronize() in x",
+        "[cudaErrorECCUncorrectable] uncorrectable ECC error encountered in expression x",
+        "NVML_ERROR: [GPU is lost] in expression nvmlDeviceGetHandleByIndex(0, &device) in x",
+        "ASSERT in expression loopCount < LOOP in x",
+    ],
+)
+@pytest.mark.parametrize("running", ["", "Running device_to_host_memcpy_ce.\n"])
+@pytest.mark.parametrize("name", ["text-v0.1.txt", "text-v0.8-one-gpu.txt"])
+def test_a_run_that_died_in_a_later_test_is_not_complete(name: str, running: str, line: str) -> None:
+    text = read(name).partition("NOTE: The reported")[0]
+    log = nvbandwidth.parse(f"{text}{running}{line}\n")
+    assert (log.runs[0].complete, log.runs[0].ok, log.ok, log.cause and log.cause.text) == (False, False, False, line)
+    assert log.runs[0].tests[0].status == "passed"
+
+
+def test_a_document_that_tells_of_an_error_is_of_a_program_that_ended_with_it() -> None:
+    document = json.loads(read("json-v0.8-one-gpu.json"))
+    document["nvbandwidth"]["error"] = "[CUDA_ERROR_UNKNOWN] unknown error in expression x"
+    log = nvbandwidth.parse(json.dumps(document, indent=1))
+    assert (log.ok, log.runs[0].complete) == (False, False)
+
+
+@pytest.mark.parametrize("bad", [" 1       N/A    ######", " 1", " 1    739.8       N/A", ""])
+def test_a_row_that_cannot_be_read_is_missed(bad: str) -> None:
+    text = read("text-v0.8-verbose-perf.txt").replace(" 1    739.87       N/A", f"{bad}\n 2    739.87       N/A")
+    log = nvbandwidth.parse(text)
+    assert (log.ok, log.runs[0].complete) == (False, False)

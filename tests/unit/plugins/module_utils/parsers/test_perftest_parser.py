@@ -322,3 +322,49 @@ def test_any_part_of_any_output_is_read_and_can_be_written_as_json(path: Path) -
     parts: list[t.Any] = [text[: chance.randrange(len(text) + 1)] for dummy in range(10)]
     for part in [text, *parts, text.splitlines(), "", "\0" * 9]:
         json.dumps(dataclasses.asdict(perftest.parse(part, "Gb/sec")), allow_nan=False)
+
+
+def levels(*rows: str) -> str:
+    head = " #bytes    #sl      #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
+    return "\n".join([RULE, head, *rows, RULE]) + "\n"
+
+
+def test_rows_of_several_service_levels_are_not_one_measurement() -> None:
+    first, second = (
+        f" 1024    {level}           5000           {speed}            {speed}                  5.900000"
+        for level, speed in ((0, 48.10), (3, 47.90))
+    )
+    log = perftest.parse(levels(first, second))
+    (run,) = log.runs
+    assert log.cause is not None
+    assert (log.ok, log.cause.kind, log.cause.text[:33]) == (False, "config", "2 service levels at 1024 bytes: r")
+    assert ([row.average for row in run.rows], run.bandwidth()) == ([48.10, 47.90], None)
+    assert perftest.parse(levels(second)).ok
+
+
+def test_intervals_are_not_the_result_although_the_program_came_to_its_end() -> None:
+    log = perftest.parse(read("inf-client.txt") + RULE + "\n")
+    assert log.cause is not None
+    assert (log.ok, log.cause.kind, log.cause.text[:33]) == (False, "config", "3 rows of 65536 bytes: intervals ")
+
+
+def test_several_bare_numbers_are_intervals_or_sizes() -> None:
+    log = perftest.parse("0.412427\n0.398811\n", "Gb/sec")
+    assert (log.ok, log.cause and log.cause.text[:17]) == (False, "2 rows: intervals")
+    assert perftest.parse("0.412427\n0.412427\n", "Gb/sec").ok
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        " 65536      5000             0.4",
+        " 65536      5000             ####             0.40 		   0.000759",
+        " 65536      5000             0.41             0.4node-1:7:9 [0] NCCL WARN x",
+        " 65536      5000",
+    ],
+)
+def test_a_row_that_cannot_be_read_is_missed(row: str) -> None:
+    good = " 32768      5000             0.41             0.40 		   0.000759"
+    log = perftest.parse(table(good, row))
+    assert (log.ok, log.runs[0].complete) == (False, False)
+    assert perftest.parse(table(good)).ok
