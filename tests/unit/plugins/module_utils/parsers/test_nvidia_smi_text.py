@@ -17,7 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_s
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 
 FIXTURES = Path(machines.__file__).parent
-R470, R550 = (FIXTURES / f"query-{name}.txt" for name in ("r470", "r550"))
+R470, R550, R610 = (FIXTURES / f"query-{name}.txt" for name in ("r470", "r550", "r610"))
 CUBE = {(0, 1): "NV1", (0, 2): "NV1", (0, 3): "NV2", (1, 2): "NV2", (1, 3): "NV1", (2, 3): "NV1"}
 
 
@@ -29,6 +29,7 @@ CUBE = {(0, 1): "NV1", (0, 2): "NV1", (0, 3): "NV2", (1, 2): "NV2", (1, 3): "NV1
     [
         (R470, "470.82.01", ["00000001:00:00.0", "0000000B:00:00.0"], "Throttle"),
         (R550, "550.90.07", ["00000001:00:00.0", "00000002:00:00.0"], "Event"),
+        (R610, "610.57.04", ["00000001:00:00.0", "00000002:00:00.0"], "Event"),
     ],
 )
 def test_query_is_keyed_by_path(path: Path, driver: str, gpus: list[str], sections: str) -> None:
