@@ -20,6 +20,7 @@ _FAILED = {
     "corrupted inforom",
     "err!",
     "error",
+    "gpu is inaccessible",
     "gpu is lost",
     "gpu requires reset",
     "insufficient external power",
@@ -58,7 +59,7 @@ _NOTHING = _FAILED | {
     "vgpu ecc not supported",
 }
 _REMARK = re.compile(r"(.*\S)\s+\[[^\[\]]*\]")
-_DEAD = re.compile(r"GPU is lost|GPU requires reset")
+_DEAD = re.compile(r"GPU is lost|GPU is inaccessible|GPU requires reset")
 # So many of the values that every GPU has must be errors, and all others missing, before a GPU counts as silent.
 _ENOUGH = 3
 _YES = {"yes", "enabled", "active", "on", "true"}
@@ -174,7 +175,7 @@ class Message(Cause):
 # What is wrong decides, not who says it: a GPU that is gone is hardware also where NVML reports it, and a device handle
 # that is denied is none. So the rules that name a reason come before those that name a place.
 _KINDS: tuple[tuple[str, str], ...] = (
-    ("hardware", r"GPU is lost|has fallen off the bus|GPU requires reset|GPU access is not possible"),
+    ("hardware", r"GPU is (?:lost|inaccessible)|has fallen off the bus|GPU requires reset|GPU access is not possible"),
     ("hardware", r"GPU reset must occur before this GPU can be used"),
     ("hardware", r"infoROM is corrupted|Corrupted infoROM"),
     ("hardware", r"power cables? .*not (?:properly )?(?:attached|connected|plugged)"),
@@ -202,7 +203,7 @@ _NAMED = re.compile(rf"(?i)\bGPU ?(?:(?P<index>\d{{1,3}}): ?)?{_BUS_ID}(?![0-9A-
 _NUMBERED = re.compile(r"(?i)\bGPU ?(?P<index>\d{1,3}):")
 # Every pattern above holds one of these, in lower case; looking for them first costs a tenth of the patterns.
 _SUSPECT = (
-    "device handle", "gpu is lost", "fallen off", "requires reset", "is not possible", "inforom", "power cable",
+    "device handle", "gpu is ", "fallen off", "requires reset", "is not possible", "inforom", "power cable",
     "interrupt", "no devices", "permission", "blocked by", "fabric", "not yet initialized", "system_not",
     "not in ready", "version mismatch", "communicate with", "librar", "initialize nvml", "nvidia-smi has",
     "function not found", "valid field", "input arguments", "reset must", "external power", "readable by",

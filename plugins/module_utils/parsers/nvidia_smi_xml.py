@@ -146,14 +146,14 @@ _VITAL = (
     "clocks/sm_clock",
     "clocks/mem_clock",
 )
-# How the conditions of NVML's fabric health mask read on a sound GPU; those of a mask that is not supported are N/A.
+# How the conditions of NVML's fabric health mask read on a sound GPU; one that is not supported is N/A. Whether a
+# partition is assigned is none: where one is needed, its absence is an incorrect configuration.
 _FABRIC_SOUND = {
     "bandwidth": "full",
     "route_recovery_in_progress": "false",
     "route_unhealthy": "false",
     "access_timeout_recovery": "false",
     "incorrect_configuration": "none",
-    "partition_assigned": "true",
 }
 _NO_STATUS = ("", "N/A", "[N/A]", "Not Supported", "[Not Supported]")
 _MOST_UNREAD = 64

@@ -598,6 +598,7 @@ NO_SUMMARY = {"summary": "N/A"}
         ({}, "unjudged", None, ""),
         ({"health": "N/A"}, "unjudged", None, ""),
         ({"partition_assigned": "True"}, "unjudged", None, ""),
+        ({"partition_assigned": "False"}, "unjudged", None, ""),
         ({"summary": "Limited Capacity"}, "warn", "fabric", "the NVLink fabric of GPU 1 is Limited Capacity"),
         (
             {"summary": "Limited Capacity", "bandwidth": "Degraded"},

@@ -109,7 +109,7 @@ def test_every_version_gives_the_same_facts(card: Card) -> None:
         (GB200_R580, {"route_unhealthy": "True"}, "fabric.conditions", {"route_unhealthy": "True"}),
         (GB200_R580, {"route_unhealthy": "N/A"}, "fabric.conditions", {}),
         (GB200_R580, {"partition_assigned": "True"}, "fabric.conditions", {}),
-        (GB200_R580, {"partition_assigned": "False"}, "fabric.conditions", {"partition_assigned": "False"}),
+        (GB200_R580, {"partition_assigned": "False"}, "fabric.conditions", {}),
         (
             GB200_R580,
             {"incorrect_configuration": "Insufficient Nvlinks"},
@@ -127,6 +127,7 @@ def test_every_version_gives_the_same_facts(card: Card) -> None:
         (H100_R550, {"clocks_event_reasons": "N/A"}, "throttle_mask", None),
         (A100_R470, {"product_name": "GPU is lost"}, "error", "GPU is lost"),
         (A100_R470, {"gpu_temp": "GPU requires reset"}, "error", "GPU requires reset"),
+        (GB200_R580, {"gpu_temp": "GPU is inaccessible"}, "error", "GPU is inaccessible"),
     ],
 )
 def test_values(card: Card, changes: dict[str, str], path: str, value: t.Any) -> None:
