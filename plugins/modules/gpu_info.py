@@ -395,9 +395,18 @@ gpus:
         retired_pages: null
         retirement_pending: null
     fabric:
-      description: State of the NVLink fabric of GPUs behind NVSwitch, otherwise null values.
+      description:
+        - State of the NVLink fabric of GPUs behind NVSwitch, otherwise null values.
+        - C(status) is the error of the registration with the fabric manager, C(health) the summary that newer
+          drivers give, and C(conditions) are those of NVML's health mask that are not as they should be.
       type: dict
-      sample: {state: Completed, status: Success, clique_id: "0", cluster_uuid: null, health: null}
+      sample:
+        state: Completed
+        status: Success
+        clique_id: "32766"
+        cluster_uuid: 1b968348-93db-416a-b5e5-3fa2bb9f0c5b
+        health: Limited Capacity
+        conditions: {bandwidth: Degraded}
     processes:
       description: Processes on the GPU. C(kind) is V(C) for compute, V(G) for graphics, V(M+C) for compute through MPS.
       type: list

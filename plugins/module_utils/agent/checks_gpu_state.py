@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, metric
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import node_access, state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_gpu import read, unstuck
@@ -25,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks impor
     ClocksRequest,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_apply import PATH, Record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import PLACES, ObservedGpus
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import PLACES, ObservedGpus, listing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import (
     nvidia_smi,
     nvidia_smi_nvlink,
@@ -278,11 +278,21 @@ def _errors(context: Context) -> LimitFinding:
     gpus = [gpu for gpu in nvidia_smi_nvlink.parse(outcome.out) if gpu.links]
     if not gpus:
         message = nvidia_smi.message(f"{outcome.out}\n{outcome.err}")
+        answered = outcome.rc is not None and message is None
+        parted = {index for index, gpu in read(context).seen.gpus.items() if gpu.mig} if answered else set()
+        if parted:
+            return LimitFinding(verdict="skipped", reason=f"MIG mode is on on {listing(parted)}: {_sentence(outcome)}")
         none = outcome.rc == 0 or any(word in f"{outcome.out}{outcome.err}" for word in _NONE)
-        if outcome.rc is not None and message is None and none and not expected:
+        if answered and none and not expected:
             return LimitFinding(verdict="skipped", reason="these GPUs show no counters of NVLink")
-        return LimitFinding(verdict="error", reason=f"nvidia-smi nvlink -e: {outcome.problem or 'it shows no link'}")
+        return LimitFinding(verdict="error", reason=f"nvidia-smi nvlink -e: {outcome.problem or _sentence(outcome)}")
     return judged(context, gpus)
+
+
+def _sentence(outcome: Outcome) -> str:
+    """Return what nvidia-smi printed in place of counters."""
+    lines = (line.strip() for line in f"{outcome.out}\n{outcome.err}".splitlines())
+    return next((line[:400] for line in lines if line and not line.startswith("GPU ")), "it shows no link")
 
 
 def judged(context: Context, gpus: t.Sequence[nvidia_smi_nvlink.NvlinkErrorsGpu]) -> LimitFinding:

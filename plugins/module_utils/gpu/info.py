@@ -138,7 +138,7 @@ def result(
 
 
 def _facts(gpu: t.Any) -> Json:
-    return {key: value for key, value in asdict(gpu).items() if key not in ("complete", "error")}
+    return {key: value for key, value in asdict(gpu).items() if key not in ("complete", "error", "unread")}
 
 
 def _check(name: str, observed: ObservedGpus, options: GpuCheckOptions, common: Json) -> Json:

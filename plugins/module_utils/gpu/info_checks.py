@@ -13,14 +13,19 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import J
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import (
     GpuCheckOptions,
     GpuFinding,
+    MissingGpu,
     ObservedGpus,
     PinnedProcess,
     listing,
     nodes_of,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_topo import TopologyRun
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_values import THROTTLE_FAULTS
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_xml import Gpu
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_values import (
+    THROTTLE_FAULTS,
+    message,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_xml import Fabric, Gpu
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import machine
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import (
     Address,
@@ -33,6 +38,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine
 
 
 Field = t.Callable[[Gpu], t.Any]
+_NO_DEVICES = re.compile(r"No devices (?:were )?found")
+_MOST_NAMED = 3
 
 
 def count(observed: ObservedGpus, options: GpuCheckOptions) -> GpuFinding:
@@ -48,7 +55,7 @@ def count(observed: ObservedGpus, options: GpuCheckOptions) -> GpuFinding:
     ]
     cause = observed.reading.cause
     if not answering and cause:
-        return GpuFinding(metrics, "fail", f"no GPU answers: {cause.text}", cause.kind, samples=samples)
+        return _none_answers(observed, cause)._replace(metrics=metrics, samples=samples)
     if not answering or (missing_gpus and observed.problem("query")):
         # An output that breaks off does not show which GPUs would have followed.
         return GpuFinding(verdict="error", reason=observed.problem("query"), samples=samples)
@@ -57,7 +64,7 @@ def count(observed: ObservedGpus, options: GpuCheckOptions) -> GpuFinding:
             f"{answering} of {answering + len(missing_gpus)} GPUs answer; missing: {'; '.join(map(str, missing_gpus))}"
         )
         lost_gpus = [gone.index for gone in missing_gpus if gone.index is not None]
-        return GpuFinding(metrics, "fail", reason, "hardware", lost_gpus, samples)
+        return GpuFinding(metrics, "fail", reason, _blame(missing_gpus), lost_gpus, samples)
     broken = {index: text for index, text in ((i, _asks(gpu)) for i, gpu in observed.gpus.items()) if text}
     if broken:
         reason = "; ".join(f"GPU {index} answers and {text}" for index, text in broken.items())
@@ -66,7 +73,40 @@ def count(observed: ObservedGpus, options: GpuCheckOptions) -> GpuFinding:
         return GpuFinding(
             metrics, "fail", f"{answering} GPUs answer, {options.gpus} are expected", "config", samples=samples
         )
+    unread = {index: gpu.unread for index, gpu in observed.gpus.items() if gpu.unread}
+    if unread:
+        reason = "; ".join(f"GPU {index} answers, but not for {_unread(errors)}" for index, errors in unread.items())
+        return GpuFinding(metrics, "warn", reason, "hardware", list(unread), samples)
     return GpuFinding(metrics, "pass" if options.gpus else None, samples=samples)
+
+
+def _none_answers(observed: ObservedGpus, cause: Cause) -> GpuFinding:
+    """One GPU that is gone can silence nvidia-smi for all; where it finds none of several, the driver refuses them."""
+    bus_id, index = getattr(cause, "bus_id", None), getattr(cause, "index", None)
+    on_bus = len(observed.topology.gpus)
+    if bus_id or index is not None:
+        places = [gpu.index for gpu in observed.topology.gpus if bus_id and gpu.bus_id[-12:] == bus_id[-12:]]
+        gpus = places or ([] if index is None else [index])
+        return GpuFinding(verdict="fail", reason=f"nvidia-smi shows no GPU: {cause.text}", blame=cause.kind, gpus=gpus)
+    reason = f"no GPU answers: {cause.text}"
+    if not on_bus:
+        return GpuFinding(verdict="fail", reason=reason, blame=cause.kind)
+    software = cause.kind == "hardware" and _NO_DEVICES.search(cause.text) is not None and on_bus > 1
+    reason += f"; the PCI bus shows {on_bus}"
+    reason += ", so ask the kernel log why the driver takes none of them" if software else ""
+    return GpuFinding(verdict="fail", reason=reason, blame="software" if software else cause.kind)
+
+
+def _blame(missing_gpus: t.Sequence[MissingGpu]) -> str:
+    """A GPU that is missing is hardware, unless nvidia-smi itself names another reason for each: no permission, say."""
+    kinds = {complaint.kind if complaint else "hardware" for complaint in (message(gone.why) for gone in missing_gpus)}
+    return "hardware" if "hardware" in kinds else sorted(kinds)[0]
+
+
+def _unread(errors: t.Mapping[str, str]) -> str:
+    names = [f"{name} ({error})" for name, error in errors.items()]
+    more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+    return ", ".join([*names[:_MOST_NAMED], *more])
 
 
 def _asks(gpu: Gpu) -> str:
@@ -205,13 +245,18 @@ def _values(
 
 
 _NVLINK = re.compile(r"NV\d+")
+# What the fabric manager is to be told about the machine, and what is broken in it, of NVML's incorrect configurations.
+_BROKEN_FABRIC = re.compile(r"(?i)insufficient.?nvlinks|gpu.?state|unhealthy")
+# What NVML's health mask calls a fault also where there is no summary; the other conditions cost bandwidth, or pass.
+_FABRIC_FAULTS = ("route_unhealthy", "incorrect_configuration")
+_MIG = "NVML shows the links of a GPU in MIG mode as down"
 Pair = t.Tuple[int, int]
 
 
 def nvlink(observed: ObservedGpus, options: GpuCheckOptions) -> GpuFinding:
     """Count links; where most GPUs form a mesh of one kind, a GPU that is connected otherwise is at fault."""
     finding = _links(observed, options)
-    broken = _fabric(observed) or _uneven(observed)
+    broken = _fabric(observed) or _uneven(observed) or _weakened(observed)
     return finding if finding.verdict in ("error", "skipped") or broken is None else _with(finding, broken)
 
 
@@ -223,6 +268,11 @@ def _links(observed: ObservedGpus, options: GpuCheckOptions) -> GpuFinding:
     if not observed.gpus:
         return GpuFinding(verdict="error", reason=observed.problem("query"))
     shown = observed.reading.nvlink
+    parted = {index for index, gpu in observed.gpus.items() if gpu.mig}
+    if set(observed.inventory.planned) <= parted:
+        sentences = [gpu.sentence for gpu in shown.gpus if gpu.sentence] if shown else [observed.problem("nvlink")]
+        reason = next(filter(None, sentences), _MIG)
+        return GpuFinding(verdict="skipped", reason=f"MIG mode is on on {listing(parted)}: {reason}")
     if (
         shown is None
         and observed.reading.matrix
@@ -232,13 +282,23 @@ def _links(observed: ObservedGpus, options: GpuCheckOptions) -> GpuFinding:
         return GpuFinding(verdict="skipped", reason="these GPUs have no NVLink")
     if shown is None:
         return GpuFinding(verdict="error", reason=observed.problem("nvlink") or "nvidia-smi nvlink -s shows no GPU")
-    active = {gpu.index: gpu.active for gpu in shown.gpus if gpu.links or gpu.all_inactive}
+    unread = {gpu.index: gpu.unread for gpu in shown.gpus if gpu.unread and gpu.index not in parted}
+    active = {
+        gpu.index: gpu.active for gpu in shown.gpus if (gpu.links or gpu.all_inactive) and gpu.index not in unread
+    }
     samples = [
-        {"gpu": gpu.index, "links": [link.gbps for link in gpu.links], "all_inactive": gpu.all_inactive}
+        {
+            "gpu": gpu.index,
+            "links": [link.gbps for link in gpu.links],
+            "all_inactive": gpu.all_inactive,
+            "sentence": gpu.sentence,
+        }
         for gpu in shown.gpus
     ]
-    metrics = [metric("links_active", active.get(index), "links", gpu=index) for index in observed.inventory.planned]
-    return GpuFinding(metrics, samples=samples)
+    planned = [index for index in observed.inventory.planned if index not in parted]
+    metrics = [metric("links_active", active.get(index), "links", gpu=index) for index in planned]
+    reason = "; ".join(f"GPU {index}: {text}" for index, text in unread.items())
+    return GpuFinding(metrics, reason=reason, samples=samples)
 
 
 def _fabric(observed: ObservedGpus) -> GpuFinding | None:
@@ -253,14 +313,50 @@ def _fabric(observed: ObservedGpus) -> GpuFinding | None:
     if unready:
         first = next(iter(unready.values()))
         condition = f"state {first.state or 'unknown'}, status {first.status or 'unknown'}"
-        reason = f"the NVLink fabric of {listing(unready)} is not ready: {condition}; is nvidia-fabricmanager running?"
+        reason = (
+            f"the NVLink fabric of {listing(unready)} is not ready: {condition}; "
+            "is nvidia-fabricmanager running, here or (GB200 NVL72) on the NVLink switches?"
+        )
         return GpuFinding(verdict="fail", reason=reason, blame="software", gpus=list(unready))
-    ill = [index for index, gpu in observed.gpus.items() if gpu.fabric.health == "Unhealthy"]
-    return (
-        GpuFinding(verdict="fail", reason=f"the NVLink fabric of {listing(ill)} is unhealthy", gpus=ill)
-        if ill
-        else None
-    )
+    ill = {index: gpu.fabric for index, gpu in observed.gpus.items() if _is_ill(gpu.fabric)}
+    if not ill:
+        return None
+    wrong = [fabric.conditions.get("incorrect_configuration", "unhealthy") for fabric in ill.values()]
+    config = all("route_unhealthy" not in fabric.conditions for fabric in ill.values())
+    config = config and not any(_BROKEN_FABRIC.search(text) for text in wrong)
+    reason = f"the NVLink fabric of {listing(ill)} is unhealthy{_conditions(ill.values())}"
+    return GpuFinding(verdict="fail", reason=reason, blame="config" if config else "hardware", gpus=list(ill))
+
+
+def _is_ill(fabric: Fabric) -> bool:
+    """The summary decides where there is one; older drivers have the conditions alone."""
+    if fabric.health:
+        return fabric.health == "Unhealthy"
+    return any(name in fabric.conditions for name in _FABRIC_FAULTS)
+
+
+def _weakened(observed: ObservedGpus) -> GpuFinding | None:
+    """Find GPUs whose fabric works with less than its bandwidth, or recovers: jobs run, and are slow.
+
+    Where trunk links of a rack are missing the summary is Limited Capacity, which NVIDIA counts as operational.
+    """
+    if len(observed.gpus) < 2:
+        return None
+    weak = {
+        index: gpu.fabric
+        for index, gpu in observed.gpus.items()
+        if not _is_ill(gpu.fabric) and (gpu.fabric.health not in (None, "Healthy") or gpu.fabric.conditions)
+    }
+    if not weak:
+        return None
+    healths = sorted({fabric.health for fabric in weak.values() if fabric.health})
+    reason = f"the NVLink fabric of {listing(weak)} is {', '.join(healths) or 'limited'}{_conditions(weak.values())}"
+    return GpuFinding(verdict="warn", reason=reason, blame="fabric", gpus=list(weak))
+
+
+def _conditions(fabrics: t.Iterable[Fabric]) -> str:
+    shown = sorted({f"{name} {text}" for fabric in fabrics for name, text in fabric.conditions.items()})
+    return f" ({', '.join(shown)})" if shown else ""
 
 
 def _codes(matrix: TopologyRun) -> dict[Pair, str]:
@@ -281,7 +377,9 @@ def _uneven(observed: ObservedGpus) -> GpuFinding | None:
     if matrix is None:
         return None
     codes = _codes(matrix)
-    everyone = [gpu.index for gpu in matrix.gpus if gpu.index is not None]
+    # In MIG mode there is no peer-to-peer between GPUs, neither by PCIe nor by NVLink.
+    parted = {index for index, gpu in observed.gpus.items() if gpu.mig}
+    everyone = [gpu.index for gpu in matrix.gpus if gpu.index is not None and gpu.index not in parted]
     for code in sorted(set(codes.values()), key=list(codes.values()).count, reverse=True):
         deviating = [pair for pair in itertools.combinations(everyone, 2) if codes.get(pair) != code]
         outsiders = _cover(deviating)

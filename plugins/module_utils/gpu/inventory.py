@@ -32,6 +32,7 @@ Runner = t.Callable[..., Outcome]
 
 # Containers and systemd units have a PATH without these.
 PLACES = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/usr/lib/wsl/lib", "/run/nvidia/driver/usr/bin")
+_MOST = 400
 _CALLS = {"query": ["-q", "-x"], "topo": ["topo", "-m"], "nvlink": ["nvlink", "-s"]}
 
 
@@ -71,7 +72,10 @@ def read(
     if not query.complete:
         caller.problems["query"] = "its output ends in the middle"
     topo = next(iter(nvidia_smi.parse_topo(caller.ask("topo")).runs), None)
-    nvlink = next(iter(nvidia_smi.parse_nvlink(caller.ask("nvlink")).runs), None)
+    shown = caller.ask("nvlink")
+    nvlink = next(iter(nvidia_smi.parse_nvlink(shown).runs), None)
+    if nvlink is None:
+        caller.keep("nvlink", shown)
     return SmiReading(query, topo, nvlink, caller.problems, None, caller.commands)
 
 
@@ -102,6 +106,11 @@ class _Caller:
         if not outcome.out.strip():
             self.problems[name] = f"{' '.join(argv)}: {outcome.problem or 'no output'}"
         return f"{outcome.err}\n{outcome.out}" if name == "query" else outcome.out
+
+    def keep(self, name: str, text: str) -> None:
+        """Keep what a call printed in place of what was asked for, unless it is known why."""
+        said = next((line.strip() for line in f"{text}\n{self.complaint}".splitlines() if line.strip()), "")
+        self.problems.setdefault(name, f"{' '.join(self.commands[-1])}: {said[:_MOST]}")
 
     def give_up(self, name: str, reason: str) -> None:
         """Give up the other calls, where the first one showed no GPU."""
@@ -191,7 +200,7 @@ def take(query: XmlRun, on_bus: t.Sequence[str], profile: t.Sequence[Expected], 
     # A GPU that the driver counts without showing it has an index; the bus shows which GPU it is.
     counted = [*lost, *(hidden if attached >= len(alive) + len(lost) + len(hidden) else [])]
     gpus = _indexed(alive, present, counted, set(numbered))
-    missing_gpus = _named({**lost, **hidden, **absent}, present, profile, count)
+    missing_gpus = _named({**lost, **hidden, **absent}, present, profile, count or attached)
     missing_gpus += [MissingGpu(index, None, None, reason) for index, reason in sorted(numbered.items())]
     missing_gpus += [MissingGpu(None, None, None, _UNKNOWN)] * (short - len(hidden) - len(absent))
     highest = max([count, len(alive) + len(counted), *(index + 1 for index in [*gpus, *numbered])])

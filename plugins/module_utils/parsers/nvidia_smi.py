@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What nvidia-smi prints, of drivers R470 to R590: one function per form.
+"""What nvidia-smi prints, of drivers R440 to R610: one function per form.
 
 ``parse_xml`` (-q -x), ``parse_query`` (-q), ``parse_csv`` (--query-gpu), ``parse_topo`` (topo -m, -p2p),
 ``parse_nvlink`` (nvlink -s), ``message`` (any complaint, with the GPU that it names) and ``status`` (what an exit

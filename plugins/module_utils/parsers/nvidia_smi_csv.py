@@ -14,9 +14,31 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, Log, log_of
 
 # Field names without a dot or an underscore; any other small word is prose.
-_SMALL = {"count", "fan", "index", "name", "pid", "pstate", "serial", "timestamp", "type", "uuid"}
+_SMALL = {"count", "fan", "hostname", "index", "name", "pid", "pstate", "serial", "timestamp", "type", "uuid"}
 _MOST = 16
-_HEAD = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)(?: \[([^\[\],]+)\])?")
+# A name begins small; capitals are in it: pci.baseClass, fabric.cliqueId, encoder.stats.sessionCount.
+_HEAD = re.compile(r"([a-z][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)(?: \[([^\[\],]+)\])?")
+# Other names that can be asked for (nvidia-smi --help-query-gpu); the header has the first one.
+_ALIASES = {
+    "gpu_bus_id": "pci.bus_id",
+    "gpu_name": "name",
+    "gpu_serial": "serial",
+    "gpu_uuid": "uuid",
+    "gpu_operation_mode.current": "gom.current",
+    "gpu_operation_mode.pending": "gom.pending",
+    "inforom.image": "inforom.img",
+    "inforom.power": "inforom.pwr",
+    "retired_pages.sbe": "retired_pages.single_bit_ecc.count",
+    "retired_pages.dbe": "retired_pages.double_bit.count",
+    "temperature": "temperature.gpu",
+    **{f"clocks.{short}": f"clocks.current.{long}" for short, long in (("gr", "graphics"), ("mem", "memory"))},
+    **{f"clocks.{name}": f"clocks.current.{name}" for name in ("graphics", "memory", "sm", "video")},
+    **{
+        f"clocks.{kind}.{short}": f"clocks.{kind}.{long}"
+        for kind in ("applications", "default_applications", "max")
+        for short, long in (("gr", "graphics"), ("mem", "memory"))
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -80,14 +102,28 @@ def parse_csv(source: words.Source, fields: t.Sequence[str] = ()) -> Log[CsvRun]
 
 
 def _table(cells: t.Sequence[str], runs: t.Sequence[CsvRun], early: list[nvidia_smi_values.Message]) -> CsvRun | None:
-    """Return a table if the cells are a header: the first one, or the same again."""
+    """Return a table if the cells are a header: the first one, or the fields that were asked for, or the same again."""
     heads = [match.groups() for match in map(_HEAD.fullmatch, cells) if match]
     names = [name for name, dummy in heads]
-    known = all(name in _SMALL or "." in name or "_" in name for name in names)
-    if len(names) != len(cells) or not known or (runs and names != runs[-1].fields):
+    if len(names) != len(cells):
+        return None
+    if runs:
+        fields = runs[-1].fields
+        if [_canonical(name) for name in names] != [_canonical(name) for name in fields]:
+            return None
+    elif all(name in _SMALL or "." in name or "_" in name for name in names):
+        fields = names
+    else:
         return None
     messages = runs[-1].messages if runs and not runs[-1].rows else early
-    return CsvRun(names, {name: unit for name, unit in heads if unit}, messages=messages)
+    units = {name: unit for name, (dummy, unit) in zip(fields, heads) if unit}
+    return CsvRun(fields, units, messages=messages)
+
+
+def _canonical(name: str) -> str:
+    """Return a name as headers have it; R535 renamed the throttle reasons and knows both names."""
+    name = _ALIASES.get(name, name)
+    return name.replace("clocks_throttle_reasons.", "clocks_event_reasons.")
 
 
 def _row(run: CsvRun, line: str, cells: t.Sequence[str]) -> None:

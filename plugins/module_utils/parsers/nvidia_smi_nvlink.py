@@ -20,30 +20,48 @@ _GPU = re.compile(r"GPU (\d{1,3}): (.*?)(?: \(UUID: ([^()]*)\))?")
 _LINK = re.compile(r"Link (\d{1,3}): (.*)")
 # Spelled inActive, inactive, InActive; NVLink and Nvlink.
 _ALL_INACTIVE = re.compile(r"(?i)\ball links are in-?active")
+# "NVML: Unable to retrieve NVLink speed for link 3: Unknown Error", ".. information for link 3 - inActive"
+_LINK_SENTENCE = re.compile(r"(?i)NVML: Unable to .{1,80}\blink (\d{1,3})(?:: ?| - )(.{1,200})")
+_INACTIVE = re.compile(r"(?i)in-?active")
+# What may stand in place of a GPU's links.
+_SENTENCE = re.compile(r"(?i)NVML: .*|.*\b(?:MIG|NVLink)\b.*")
+_LONGEST_SENTENCE = 400
 
 
 @dataclass(frozen=True)
 class NvlinkState:
-    """``gbps`` is GB/s in each direction, None for a link that is not up."""
+    """``gbps`` is GB/s in each direction, None for a link that is not up, or ``unread``: its state is the error."""
 
     number: int
     gbps: float | None
     state: str
+    unread: bool = False
 
 
 @dataclass(frozen=True)
 class NvlinkGpu:
-    """``all_inactive``: nvidia-smi printed a sentence in place of the links, so their number is unknown."""
+    """``sentence``: nvidia-smi printed it in place of the links, so their number is unknown.
+
+    With ``all_inactive`` it says that none is up. Else it says why they cannot be asked, as in MIG mode.
+    """
 
     index: int
     name: str | None
     uuid: str | None
     links: list[NvlinkState]
     all_inactive: bool
+    sentence: str | None = None
 
     @property
     def active(self) -> int:
         return sum(link.gbps is not None for link in self.links)
+
+    @property
+    def unread(self) -> str | None:
+        """Return what was printed instead of the state of some or all links; None where all states were read."""
+        if self.sentence and not self.all_inactive:
+            return self.sentence
+        return next((f"link {link.number}: {link.state}" for link in self.links if link.unread), None)
 
 
 @dataclass(frozen=True)
@@ -63,12 +81,12 @@ class NvlinkRun:
 
     @property
     def complete(self) -> bool:
-        counts = {len(gpu.links) for gpu in self.gpus if not gpu.all_inactive}
+        counts = {len(gpu.links) for gpu in self.gpus if not gpu.all_inactive and gpu.sentence is None}
         return bool(self.gpus) and len(counts) <= 1 and 0 not in counts and not self.cut
 
     @property
     def ok(self) -> bool:
-        return self.complete and not self.messages
+        return self.complete and not self.messages and all(gpu.unread is None for gpu in self.gpus)
 
 
 @dataclass
@@ -78,6 +96,12 @@ class _Gpu:
     uuid: str | None
     links: list[NvlinkState] = field(default_factory=list)
     all_inactive: bool = False
+    sentence: str | None = None
+
+    def done(self) -> NvlinkGpu:
+        """A sentence counts where there are no links: behind them it is another program's."""
+        sentence = None if self.links else self.sentence
+        return NvlinkGpu(self.index, self.name, self.uuid, self.links, self.all_inactive, sentence)
 
 
 def parse_nvlink(source: words.Source) -> Log[NvlinkRun]:
@@ -88,9 +112,13 @@ def parse_nvlink(source: words.Source) -> Log[NvlinkRun]:
     for line in words.lines(source, tail):
         last = line
         complaint = nvidia_smi_values.complaint(line)
-        gpu, link = _GPU.fullmatch(line), _LINK.fullmatch(line)
+        gpu, link, sentence = _GPU.fullmatch(line), _LINK.fullmatch(line), _LINK_SENTENCE.fullmatch(line)
         if complaint:
             messages.append(complaint)
+        if sentence and outputs:
+            outputs[-1][-1].links.append(_told(int(sentence.group(1)), sentence.group(2)))
+        elif complaint:
+            continue
         elif gpu:
             seen = _Gpu(int(gpu.group(1)), gpu.group(2) or None, gpu.group(3))
             if not outputs or seen.index <= outputs[-1][-1].index:
@@ -101,22 +129,24 @@ def parse_nvlink(source: words.Source) -> Log[NvlinkRun]:
         elif _ALL_INACTIVE.search(line):
             outputs = outputs or [[_Gpu(0, None, None)]]
             outputs[-1][-1].all_inactive = True
+            outputs[-1][-1].sentence = line[:_LONGEST_SENTENCE]
+        elif outputs and outputs[-1][-1].sentence is None and _SENTENCE.fullmatch(line):
+            outputs[-1][-1].sentence = line[:_LONGEST_SENTENCE]
     # Without its unit the last speed may have lost digits, too.
     cut = tail.cut and not last.endswith(("GB/s", ">"))
-    runs = [
-        NvlinkRun(
-            [NvlinkGpu(seen.index, seen.name, seen.uuid, seen.links, seen.all_inactive) for seen in output],
-            messages,
-            cut,
-        )
-        for output in outputs
-    ]
+    runs = [NvlinkRun([seen.done() for seen in output], messages, cut) for output in outputs]
     return log_of(runs, messages)
 
 
 def _link(number: int, text: str) -> NvlinkState:
     speed, unit = words.quantity(text.strip())
     return NvlinkState(number, speed if unit == "GB/s" and speed else None, text.strip().strip("<>"))
+
+
+def _told(number: int, text: str) -> NvlinkState:
+    """Return the state of a link that has a sentence in place of its line."""
+    inactive = bool(_INACTIVE.fullmatch(text.strip()))
+    return NvlinkState(number, None, "inactive" if inactive else text.strip(), not inactive)
 
 
 # ``nvidia-smi nvlink -e``: the error counters of the links, of Hopper and older and of Blackwell.

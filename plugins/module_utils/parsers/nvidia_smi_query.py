@@ -17,7 +17,16 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures
 
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
 _SEPARATOR = " :"
-_TOP = ("Timestamp", "Driver Version", "CUDA Version", "Attached GPUs")
+_TOP = ("Timestamp", "Driver Version", "KMD Version", "CUDA Version", "CUDA UMD Version", "Attached GPUs")
+# What every GPU has: where all of it is errors, the GPU does not answer.
+_VITAL = (
+    "Performance State",
+    "FB Memory Usage/Total",
+    "Temperature/GPU Current Temp",
+    "Clocks/Graphics",
+    "Clocks/SM",
+    "Clocks/Memory",
+)
 _DEPTH = 16
 _MOST = 4096
 _BEGIN = "NVSMI LOG"
@@ -33,8 +42,15 @@ class QueryGpu:
 
     def get(self, *paths: str) -> str | None:
         """Return the first of some paths that has a value: sections are called differently by driver versions."""
-        found = (nvidia_smi_values.value(self.values.get(path)) for path in paths)
+        found = (nvidia_smi_values.plain(self.values.get(path)) for path in paths)
         return next((text for text in found if text is not None), None)
+
+    @property
+    def error(self) -> str | None:
+        """Return why the GPU does not answer, None when it does."""
+        vital = [self.values[path] for path in _VITAL if path in self.values]
+        texts = (text for path, text in self.values.items() if not path.startswith("Processes"))
+        return nvidia_smi_values.silent(texts, vital)
 
     def measured(self, unit: str, *paths: str) -> float | None:
         """Return the first of some paths that has a number with this unit."""
@@ -51,11 +67,16 @@ class QueryRun:
 
     @property
     def driver_version(self) -> str | None:
-        return nvidia_smi_values.value(self.values.get("Driver Version"))
+        """Return the kernel driver's version: R610 calls it KMD Version, and keeps the old name till CUDA 14."""
+        return self._first("Driver Version", "KMD Version")
 
     @property
     def cuda_version(self) -> str | None:
-        return nvidia_smi_values.value(self.values.get("CUDA Version"))
+        return self._first("CUDA Version", "CUDA UMD Version")
+
+    def _first(self, *names: str) -> str | None:
+        found = (nvidia_smi_values.plain(self.values.get(name)) for name in names)
+        return next((text for text in found if text is not None), None)
 
     @property
     def attached_gpus(self) -> int | None:
@@ -75,7 +96,7 @@ class QueryRun:
 
     @property
     def ok(self) -> bool:
-        return self.complete and not self.messages
+        return self.complete and not self.messages and all(gpu.error is None for gpu in self.gpus)
 
 
 class _Tree:

@@ -15,22 +15,53 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures
 # Single values as nvidia-smi prints them: with units, or one of its many words for "no value".
 
 
-_NOTHING = {
-    "",
-    "n/a",
-    "not available",
-    "not supported",
-    "not found",
-    "unknown error",
-    "unknown",
+# Where reading a value failed, NVML's words for its error stand in its place (nvmlErrorString), in the summary ERR!.
+_FAILED = {
+    "corrupted inforom",
     "err!",
     "error",
-    "gpu requires reset",
+    "gpu is inaccessible",
     "gpu is lost",
-    "insufficient permissions",
-    "requested functionality has been deprecated",
-    "deprecated",
+    "gpu requires reset",
+    "insufficient external power",
+    "interrupt request issue",
+    "timeout",
+    "unknown error",
 }
+_NOTHING = _FAILED | {
+    "",
+    "already initialized",
+    "argument version mismatch",
+    "deprecated",
+    "driver not loaded",
+    "driver/library version mismatch",
+    "function not found",
+    "gpu access blocked by the operating system",
+    "in use by another client",
+    "insufficient memory",
+    "insufficient permissions",
+    "insufficient resources",
+    "insufficient size",
+    "invalid argument",
+    "invalid frequency",
+    "n/a",
+    "no data",
+    "no supported gpus were found",
+    "not available",
+    "not found",
+    "not supported",
+    "nvml shared library not found",
+    "requested functionality has been deprecated",
+    "resource not in correct state to perform requested operation",
+    "system is not in ready state",
+    "uninitialized",
+    "unknown",
+    "vgpu ecc not supported",
+}
+_REMARK = re.compile(r"(.*\S)\s+\[[^\[\]]*\]")
+_DEAD = re.compile(r"GPU is lost|GPU is inaccessible|GPU requires reset")
+# So many of the values that every GPU has must be errors, and all others missing, before a GPU counts as silent.
+_ENOUGH = 3
 _YES = {"yes", "enabled", "active", "on", "true"}
 _NO = {"no", "disabled", "not active", "off", "false"}
 
@@ -50,34 +81,67 @@ THROTTLE_BITS = {
 THROTTLE_FAULTS = 0x8 | 0x20 | 0x40 | 0x80
 
 
+def _bare(text: str | None) -> str:
+    """Return the words of ``[Unknown Error]``; tables set between brackets what stands in place of a value."""
+    found = (text or "").strip()
+    return found[1:-1].strip() if _is_bracketed(found) else found
+
+
+def _is_bracketed(found: str) -> bool:
+    return len(found) > 1 and found[0] == "[" and found[-1] == "]"
+
+
 def value(text: str | None) -> str | None:
     """Return the text, or None for ``N/A``, ``[Not Supported]``, ``ERR!`` and the like."""
     found = (text or "").strip()
-    bare = found[1:-1].strip() if found[:1] == "[" and found[-1:] == "]" else found
-    return None if bare.lower() in _NOTHING else found
+    return None if _is_bracketed(found) or found.lower() in _NOTHING else found
+
+
+def plain(text: str | None) -> str | None:
+    """Return a value without a remark in brackets behind it, which R610 writes: ``610.57.04 [Deprecated; ..]``."""
+    found = value(text)
+    match = _REMARK.fullmatch(found) if found and found[-1] == "]" else None
+    return value(match.group(1)) if match else found
+
+
+def failed(text: str | None) -> str | None:
+    """Return the error that stands in place of a value; None where the value was read, or does not exist."""
+    found = _bare(text)
+    return found if found.lower() in _FAILED else None
+
+
+def silent(texts: t.Iterable[str], vital: t.Iterable[str]) -> str | None:
+    """Return why a GPU does not answer, from all of its texts and from those that every GPU has; None if it does."""
+    dead = next((match.group() for match in map(_DEAD.search, texts) if match), None)
+    if dead:
+        return dead
+    shown = list(vital)
+    errors = [error for error in map(failed, shown) if error]
+    read = [text for text in shown if value(text) is not None]
+    return f"nothing of it can be read: {errors[0]}" if len(errors) >= _ENOUGH and not read else None
 
 
 def measured(text: str | None, *units: str) -> float | None:
     """Return the number of ``1410 MHz``; None when it has another unit than told, because then it is another thing."""
-    found, unit = words.quantity((value(text) or "").strip())
+    found, unit = words.quantity((plain(text) or "").strip())
     return found if unit in units else None
 
 
 def count(text: str | None) -> int | None:
     """Return a plain number from 0."""
-    found = (value(text) or "").strip()
+    found = (plain(text) or "").strip()
     return int(found) if re.fullmatch(r"[0-9]{1,18}", found) else None
 
 
 def flag(text: str | None) -> bool | None:
     """Return what Yes, Enabled, Active and their opposites mean."""
-    found = (value(text) or "").strip().lower()
+    found = (plain(text) or "").strip().lower()
     return True if found in _YES else False if found in _NO else None
 
 
 def mask(text: str | None) -> int | None:
     """Return a bit mask such as ``0x0000000000000001``."""
-    found = (value(text) or "").strip()
+    found = (plain(text) or "").strip()
     return int(found, 16) if re.fullmatch(r"0[xX][0-9a-fA-F]{1,16}", found) else None
 
 
@@ -108,20 +172,30 @@ class Message(Cause):
     index: int | None = None
 
 
-# What is wrong decides, not who says it: a GPU that is gone is hardware also where NVML reports it.
+# What is wrong decides, not who says it: a GPU that is gone is hardware also where NVML reports it, and a device handle
+# that is denied is none. So the rules that name a reason come before those that name a place.
 _KINDS: tuple[tuple[str, str], ...] = (
-    ("hardware", r"Unable to de\w+ the device handle for"),
-    ("hardware", r"GPU is lost|has fallen off the bus|GPU requires reset|GPU access is not possible"),
-    ("hardware", r"infoROM is corrupted"),
+    ("hardware", r"GPU is (?:lost|inaccessible)|has fallen off the bus|GPU requires reset|GPU access is not possible"),
+    ("hardware", r"GPU reset must occur before this GPU can be used"),
+    ("hardware", r"infoROM is corrupted|Corrupted infoROM"),
     ("hardware", r"power cables? .*not (?:properly )?(?:attached|connected|plugged)"),
-    ("hardware", r"interrupt issue|No devices were found"),
+    ("hardware", r"GPU because it is insufficiently powered|Insufficient External Power"),
+    ("hardware", r"interrupt issue|issue with GPU interrupts|Interrupt Request Issue"),
     ("config", r"Insufficient Permissions|does not have permission|GPU access blocked by the operating system"),
+    ("config", r"make sure /dev/nvidia\* files are readable by current user"),
     ("software", r"(?:[Ff]abric ?[Mm]anager|nvidia-fabricmanager).*(?:not |fail|error)"),
     ("software", r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|System is not in ready state"),
-    ("software", r"Driver/library version mismatch|couldn't communicate with the NVIDIA driver"),
-    ("software", r"couldn't find \S*(?:nvidia-ml|nvml)\S* library|NVML (?:Shared )?[Ll]ibrary (?:was )?not found"),
+    ("software", r"Driver/library version mismatch|couldn't communicate with the NVIDIA driver|: Driver Not Loaded"),
+    ("software", r"Mismatch in expected NVML version|: Argument version mismatch|No supported GPUs were found"),
+    (
+        "software",
+        r"couldn't find \S*(?:nvidia-ml|nvml)\S* library|NVML (?:Shared )?[Ll]ibrary (?:was )?[Nn]ot [Ff]ound",
+    ),
     ("software", r"Failed to initialize NVML: |NVIDIA-SMI has failed because|Function Not Found"),
     ("software", r"is not a valid field to query|Invalid combination of input arguments"),
+    ("hardware", r"Unable to de\w+ the (?:device handle|product name) for|Problem with GPU \S+: "),
+    ("hardware", r"No devices (?:were )?found"),
+    ("software", r"Unable to determine the number of (?:available )?GPUs"),
 )
 _FAILURES = [(kind, re.compile(pattern)) for kind, pattern in _KINDS]
 # "GPU 0000:0B:00.0: ..", "GPU0000:0B:00.0: ..", "GPU4: 0000:0B:00.0: ..", "at gpu 0000:0B:00.0"
@@ -129,10 +203,11 @@ _NAMED = re.compile(rf"(?i)\bGPU ?(?:(?P<index>\d{{1,3}}): ?)?{_BUS_ID}(?![0-9A-
 _NUMBERED = re.compile(r"(?i)\bGPU ?(?P<index>\d{1,3}):")
 # Every pattern above holds one of these, in lower case; looking for them first costs a tenth of the patterns.
 _SUSPECT = (
-    "device handle", "gpu is lost", "fallen off", "requires reset", "is not possible", "inforom", "power cable",
-    "interrupt issue", "no devices", "permission", "blocked by", "fabric", "not yet initialized", "system_not",
+    "device handle", "gpu is ", "fallen off", "requires reset", "is not possible", "inforom", "power cable",
+    "interrupt", "no devices", "permission", "blocked by", "fabric", "not yet initialized", "system_not",
     "not in ready", "version mismatch", "communicate with", "librar", "initialize nvml", "nvidia-smi has",
-    "function not found", "valid field", "input arguments",
+    "function not found", "valid field", "input arguments", "reset must", "external power", "readable by",
+    "driver not loaded", "expected nvml", "no supported", "product name for", "problem with", "number of",
 )  # fmt: skip
 
 STATUS: dict[int, tuple[str, str]] = {

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import typing as t
 from dataclasses import dataclass, field
@@ -65,13 +66,19 @@ class Repairs:
 
 @dataclass(frozen=True)
 class Fabric:
-    """What the fabric manager did; without NVSwitch all is None."""
+    """What the fabric manager did; without NVSwitch all is None.
+
+    ``status`` is the error of the registration, in NVML's words: ``Unknown Error`` is a value here. ``health`` is the
+    summary, and ``conditions`` are those of NVML's health mask that are not as they should be, such as
+    ``{"bandwidth": "Degraded"}``.
+    """
 
     state: str | None
     status: str | None
     clique_id: str | None
     cluster_uuid: str | None
     health: str | None
+    conditions: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,8 @@ class GpuProcess:
 class Gpu:
     """``complete`` is false where the document ends in the midst of this GPU.
 
-    ``error`` is what stands in place of its values when it does not answer: ``GPU is lost``, ``GPU requires reset``.
+    ``error`` is why it does not answer: ``GPU is lost``, ``GPU requires reset``, or that nothing of it can be read.
+    ``unread`` has the errors of a GPU that answers, by the place of the value that could not be read.
     """
 
     bus_id: str
@@ -121,6 +129,7 @@ class Gpu:
     fabric: Fabric
     processes: list[GpuProcess]
     error: str | None
+    unread: dict[str, str]
     complete: bool
 
 
@@ -128,7 +137,26 @@ class Gpu:
 
 
 Fields = t.Mapping[str, str]
-_DEAD = re.compile(r"GPU is lost|GPU requires reset")
+# What every GPU has: where all of it is errors, the GPU does not answer.
+_VITAL = (
+    "performance_state",
+    "fb_memory_usage/total",
+    "temperature/gpu_temp",
+    "clocks/graphics_clock",
+    "clocks/sm_clock",
+    "clocks/mem_clock",
+)
+# How the conditions of NVML's fabric health mask read on a sound GPU; one that is not supported is N/A. Whether a
+# partition is assigned is none: where one is needed, its absence is an incorrect configuration.
+_FABRIC_SOUND = {
+    "bandwidth": "full",
+    "route_recovery_in_progress": "false",
+    "route_unhealthy": "false",
+    "access_timeout_recovery": "false",
+    "incorrect_configuration": "none",
+}
+_NO_STATUS = ("", "N/A", "[N/A]", "Not Supported", "[Not Supported]")
+_MOST_UNREAD = 64
 _TEXTS = {
     "name": "product_name",
     "architecture": "product_architecture",
@@ -154,7 +182,7 @@ def build(fields: Fields, processes: t.Sequence[Fields], complete: bool) -> Gpu:
     """Make a GPU of the texts of a <gpu> element by their path in it."""
     bits = _throttle(fields)
     get = fields.get
-    texts = {name: nvidia_smi_values.value(get(path)) for name, path in _TEXTS.items()}
+    texts = {name: nvidia_smi_values.plain(get(path)) for name, path in _TEXTS.items()}
     return Gpu(
         **texts,
         bus_id=(get("pci/pci_bus_id") or get("@id") or "").strip().upper(),
@@ -178,14 +206,16 @@ def build(fields: Fields, processes: t.Sequence[Fields], complete: bool) -> Gpu:
         repairs=_repairs(fields),
         fabric=_fabric(fields),
         processes=[process for process in map(_process, processes) if process],
-        error=_error(fields),
+        error=nvidia_smi_values.silent(fields.values(), [fields[path] for path in _VITAL if path in fields]),
+        unread=_unread(fields),
         complete=complete,
     )
 
 
-def _error(fields: Fields) -> str | None:
-    found = (match.group() for match in map(_DEAD.search, fields.values()) if match)
-    return next(found, None)
+def _unread(fields: Fields) -> dict[str, str]:
+    """Return the errors in place of values; the status of the fabric is an error by nature."""
+    errors = ((path, nvidia_smi_values.failed(text)) for path, text in fields.items() if path != "fabric/status")
+    return dict(itertools.islice(((path, error) for path, error in errors if error), _MOST_UNREAD))
 
 
 def _first(fields: Fields, paths: t.Sequence[str], unit: str) -> float | None:
@@ -273,11 +303,14 @@ def _repairs(fields: Fields) -> Repairs:
 
 
 def _fabric(fields: Fields) -> Fabric:
-    state, status, clique, cluster, health = (
-        nvidia_smi_values.value(fields.get(f"fabric/{name}"))
-        for name in ("state", "status", "cliqueId", "clusterUuid", "health/summary")
+    state, clique, cluster, health = (
+        nvidia_smi_values.plain(fields.get(f"fabric/{name}"))
+        for name in ("state", "cliqueId", "clusterUuid", "health/summary")
     )
-    return Fabric(state, status, clique, cluster, health)
+    status = (fields.get("fabric/status") or "").strip()
+    shown = {name: nvidia_smi_values.plain(fields.get(f"fabric/health/{name}")) for name in _FABRIC_SOUND}
+    conditions = {name: text for name, text in shown.items() if text and text.lower() != _FABRIC_SOUND[name]}
+    return Fabric(state, None if status in _NO_STATUS else status, clique, cluster, health, conditions)
 
 
 def _throttle(fields: Fields) -> int | None:
@@ -389,8 +422,8 @@ class Document:
         return XmlRun(
             self.dtd,
             nvidia_smi_values.value(self.fields.get("timestamp")),
-            nvidia_smi_values.value(self.fields.get("driver_version")),
-            nvidia_smi_values.value(self.fields.get("cuda_version")),
+            nvidia_smi_values.plain(self.fields.get("driver_version")),
+            nvidia_smi_values.plain(self.fields.get("cuda_version")),
             nvidia_smi_values.count(self.fields.get("attached_gpus")),
             self.gpus,
             messages,

@@ -211,6 +211,18 @@ def test_the_tool_may_fail(world: World, monkeypatch: pytest.MonkeyPatch, outcom
     assert world.one("gpu_nvlink_errors")["verdict"] == verdict
 
 
+@pytest.mark.parametrize("said", ["NVML: Unable to retrieve NVLink errors as all links are inActive\n", "no MIG\n"])
+@pytest.mark.parametrize("mig, verdict", [("Enabled", "skipped"), ("Disabled", "error")])
+def test_counters_of_nvlink_in_mig_mode_are_skipped_with_the_sentence(
+    world: World, monkeypatch: pytest.MonkeyPatch, said: str, mig: str, verdict: str
+) -> None:
+    smi(world, machines.A100_R470, {index: {"current_mig": mig} for index in range(8)})
+    monkeypatch.setattr(checks_gpu_state._find, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(checks_gpu_state, "run", lambda *words: Outcome(0, f"GPU 0: x (UUID: y)\n{said}", "", 0.1))
+    found = world.one("gpu_nvlink_errors")
+    assert found["verdict"] == verdict and said.strip() in found["reason"]
+
+
 def test_what_its_profile_expects_and_nobody_measures_is_an_error(world: World) -> None:
     smi(world, machines.A100_R470)
     told = {"op": "==", "value": 0, "unit": "errors", "source": "test"}

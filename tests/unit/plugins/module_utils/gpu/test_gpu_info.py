@@ -276,6 +276,59 @@ def test_a_gpu_without_values_does_not_answer(sysfs: str) -> None:
     assert [gpu["index"] for gpu in found["gpus"]] == [0, 1, 2, 3, 4, 5, 7]
 
 
+@pytest.mark.parametrize("error", ["Unknown Error", "ERR!"])
+def test_a_gpu_of_which_nothing_can_be_read_is_missing(sysfs: str, error: str) -> None:
+    """It is listed, with the driver's error in place of each value."""
+    vital = dict.fromkeys(("performance_state", "gpu_temp", "graphics_clock", "sm_clock", "mem_clock"), error)
+    values = {6: {**vital, "fb_memory_usage": f"<total>{error}</total>"}}
+    found = judged(ndv4(values=values), sysfs, NOTHING)
+    assert [gone["index"] for gone in found["missing"]] == [6]
+    check = found["checks"]["gpu_count"]
+    assert (check["verdict"], check["class"], check["scope"]) == ("fail", "hardware", {"gpu": [6]})
+    assert f"nothing of it can be read: {error}" in check["reason"]
+
+
+def test_a_gpu_that_answers_for_some_values_only_is_a_warning(sysfs: str) -> None:
+    found = judged(ndv4(values={6: {"fan_speed": "ERR!", "power_draw": "[Unknown Error]"}}), sysfs)
+    check = found["checks"]["gpu_count"]
+    assert (check["verdict"], check["class"], check["scope"]) == ("warn", "hardware", {"gpu": [6]})
+    assert check["reason"] == ("GPU 6 answers, but not for fan_speed (ERR!), power_readings/power_draw (Unknown Error)")
+
+
+@pytest.mark.parametrize("text", ["Insufficient Permissions", "Not Supported", "N/A"])
+def test_a_value_that_is_not_shown_to_this_user_is_no_warning(sysfs: str, text: str) -> None:
+    check = judged(ndv4(values={6: {"fan_speed": text}}), sysfs)["checks"]["gpu_count"]
+    assert check["verdict"] == "pass"
+
+
+HANDLE = "Unable to determine the device handle for GPU{}: {}: {}\n"
+
+
+@pytest.mark.parametrize(
+    "error, kind",
+    [
+        ("GPU is lost.  Reboot the system to recover this GPU", "hardware"),
+        ("Unknown Error", "hardware"),
+        ("Not Found", "hardware"),
+        ("Insufficient Permissions", "config"),
+    ],
+)
+def test_one_gpu_that_is_gone_without_an_xid(sysfs: str, error: str, kind: str) -> None:
+    """With all others listed, and where nvidia-smi stops at it; the PCI bus still shows it."""
+    said = HANDLE.format(4, "000B:00:00.0", error)
+    for smi in (ndv4(before=said, lost=[4]), Smi(said, rc=15)):
+        check = judged(smi, sysfs, GpuCheckOptions("n1", 8))["checks"]["gpu_count"]
+        assert (check["verdict"], check["class"], check["scope"]) == ("fail", kind, {"gpu": [4]})
+        assert error in check["reason"] and "no GPU answers" not in check["reason"]
+
+
+def test_fewer_gpus_than_the_bus_shows(sysfs: str) -> None:
+    """No message at all: the driver took one GPU less than are on the bus."""
+    check = judged(ndv4(lost=[4], attached=7), sysfs, GpuCheckOptions("n1", 8))["checks"]["gpu_count"]
+    assert (check["verdict"], check["class"], check["scope"]) == ("fail", "hardware", {"gpu": [4]})
+    assert "it is on the PCI bus, but the driver does not show it" in check["reason"]
+
+
 def test_a_complaint_that_gives_only_an_index(sysfs: str) -> None:
     text = "Unable to determine the device handle for GPU2: Unknown Error\n"
     found = judged(ndv4(before=text, lost=[2]), sysfs, NOTHING)
@@ -319,6 +372,28 @@ def test_the_profile_counts_too(sysfs: str, count: int, verdict: str) -> None:
 
 
 # No GPU, and no nvidia-smi
+
+
+@pytest.mark.parametrize(
+    "said, on_bus, kind, reason",
+    [
+        ("No devices were found\n", 8, "software", "the PCI bus shows 8, so ask the kernel log"),
+        ("No devices were found\n", 1, "hardware", "the PCI bus shows 1"),
+        ("No devices were found\n", 0, "hardware", "no GPU answers: No devices were found"),
+        (
+            "No devices were found. Please make sure /dev/nvidia* files are readable by current user.\n",
+            8,
+            "config",
+            "the PCI bus shows 8",
+        ),
+        (DRIVER_GONE, 8, "software", "the PCI bus shows 8"),
+    ],
+)
+def test_no_gpu_and_what_the_bus_says_to_that(tmp_path: Path, said: str, on_bus: int, kind: str, reason: str) -> None:
+    root = machines.ndv4_sysfs(tmp_path, missing=range(on_bus, 8))
+    check = judged(Smi(said, rc=6), root)["checks"]["gpu_count"]
+    assert (check["verdict"], check["class"], check["scope"]) == ("fail", kind, {})
+    assert reason in check["reason"]
 
 
 def verdicts(found: dict[str, t.Any]) -> set[tuple[str, str | None]]:
@@ -459,6 +534,108 @@ def test_all_links_down_is_a_count_of_none(sysfs: str) -> None:
     check = judged(smi, sysfs, options)["checks"]["gpu_nvlink"]
     assert (check["verdict"], check["scope"]) == ("fail", {"gpu": [7]})
     assert "links_active (gpu=7): 0 links" in check["reason"]
+
+
+LINKS = limit("gpu_nvlink", "links_active", "==", 12, "links")
+MIG_SENTENCE = "NVML: Unable to retrieve NVLink information as all links are inActive"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "".join(f"GPU {i}: NVIDIA A100-SXM4-40GB (UUID: GPU-{i})\n{MIG_SENTENCE}\n" for i in range(8)),
+        f"{MIG_SENTENCE}\n",
+        "NVLink cannot be asked in MIG mode\n",
+        "".join(f"GPU {i}: NVIDIA A100-SXM4-40GB (UUID: GPU-{i})\nNVLink: no MIG\n" for i in range(8)),
+    ],
+)
+@pytest.mark.parametrize("expect", [(), (LINKS,)])
+def test_nvlink_in_mig_mode_is_skipped_with_the_sentence(sysfs: str, said: str, expect: t.Any) -> None:
+    """NVML shows these links as down, and peer-to-peer is off: neither says anything about the hardware."""
+    parted = {index: {"current_mig": "Enabled"} for index in range(8)}
+    smi = ndv4(values=parted, links={(one, other): "SYS" for one in range(8) for other in range(one + 1, 8)})
+    smi.answers["nvlink"] = said
+    check = judged(smi, sysfs, FULL._replace(expect=expect))["checks"]["gpu_nvlink"]
+    assert (check["verdict"], check["class"]) == ("skipped", None)
+    assert said.strip().splitlines()[-1] in check["reason"]
+
+
+def test_one_gpu_in_mig_mode_is_not_asked_for_its_links(sysfs: str) -> None:
+    smi = ndv4(
+        values={3: {"current_mig": "Enabled"}}, links={(min(3, i), max(3, i)): "SYS" for i in range(8) if i != 3}
+    )
+    lines = machines.nvlink(A100_R470, 8, 12, down=[(3, link) for link in range(12)])
+    smi.answers["nvlink"] = lines
+    check = judged(smi, sysfs, FULL._replace(expect=[LINKS]))["checks"]["gpu_nvlink"]
+    assert (check["verdict"], check["scope"]) == ("pass", {})
+    assert sorted(metric["gpu"] for metric in check["metrics"]) == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_links_whose_state_could_not_be_read_are_not_down(sysfs: str) -> None:
+    smi = ndv4()
+    lines = machines.nvlink(A100_R470, 8, 12).splitlines()
+    lines[-1] = "NVML: Unable to retrieve NVLink speed for link 11: Unknown Error"
+    smi.answers["nvlink"] = "\n".join([*lines, ""])
+    check = judged(smi, sysfs, FULL._replace(expect=[LINKS]))["checks"]["gpu_nvlink"]
+    assert (check["verdict"], check["class"]) == ("error", "infra")
+    assert "GPU 7: link 11: Unknown Error" in check["reason"]
+
+
+def test_nvlink_that_says_something_else_is_an_error_with_its_words(sysfs: str) -> None:
+    smi = ndv4()
+    smi.answers["nvlink"] = "NVML: Unable to get architecture: Timeout\n"
+    check = judged(smi, sysfs, FULL._replace(expect=[LINKS]))["checks"]["gpu_nvlink"]
+    assert (check["verdict"], check["class"]) == ("error", "infra")
+    assert check["reason"] == "/usr/bin/nvidia-smi nvlink -s: NVML: Unable to get architecture: Timeout"
+
+
+NO_SUMMARY = {"summary": "N/A"}
+
+
+@pytest.mark.parametrize(
+    "change, verdict, kind, reason",
+    [
+        ({}, "unjudged", None, ""),
+        ({"health": "N/A"}, "unjudged", None, ""),
+        ({"partition_assigned": "True"}, "unjudged", None, ""),
+        ({"partition_assigned": "False"}, "unjudged", None, ""),
+        ({"summary": "Limited Capacity"}, "warn", "fabric", "the NVLink fabric of GPU 1 is Limited Capacity"),
+        (
+            {"summary": "Limited Capacity", "bandwidth": "Degraded"},
+            "warn",
+            "fabric",
+            "is Limited Capacity (bandwidth Degraded)",
+        ),
+        ({"bandwidth": "Degraded"}, "warn", "fabric", "is Healthy (bandwidth Degraded)"),
+        ({**NO_SUMMARY, "bandwidth": "Degraded"}, "warn", "fabric", "is limited (bandwidth Degraded)"),
+        ({**NO_SUMMARY, "access_timeout_recovery": "True"}, "warn", "fabric", "(access_timeout_recovery True)"),
+        ({**NO_SUMMARY, "route_unhealthy": "True"}, "fail", "hardware", "is unhealthy (route_unhealthy True)"),
+        (
+            {**NO_SUMMARY, "incorrect_configuration": "Incorrect SystemGuid"},
+            "fail",
+            "config",
+            "is unhealthy (incorrect_configuration Incorrect SystemGuid)",
+        ),
+        (
+            {"summary": "Unhealthy", "incorrect_configuration": "Insufficient Nvlinks"},
+            "fail",
+            "hardware",
+            "incorrect_configuration Insufficient Nvlinks",
+        ),
+        (
+            {"summary": "Unhealthy", "incorrect_configuration": "No Partition"},
+            "fail",
+            "config",
+            "incorrect_configuration No Partition",
+        ),
+        ({"summary": "Something New"}, "warn", "fabric", "is Something New"),
+        ({"status": "Unknown Error"}, "fail", "software", "state Completed, status Unknown Error"),
+    ],
+)
+def test_the_fabrics_health(sysfs: str, change: dict[str, str], verdict: str, kind: str | None, reason: str) -> None:
+    check = judged(ndv4(machines.GB200_R580, values={1: change}), sysfs, NOTHING)["checks"]["gpu_nvlink"]
+    assert (check["verdict"], check["class"]) == (verdict, kind)
+    assert reason in check["reason"] and check["scope"] == ({} if kind is None else {"gpu": [1]})
 
 
 @pytest.mark.parametrize(

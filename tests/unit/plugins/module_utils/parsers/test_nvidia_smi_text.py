@@ -17,7 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_s
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 
 FIXTURES = Path(machines.__file__).parent
-R470, R550 = (FIXTURES / f"query-{name}.txt" for name in ("r470", "r550"))
+R470, R550, R610 = (FIXTURES / f"query-{name}.txt" for name in ("r470", "r550", "r610"))
 CUBE = {(0, 1): "NV1", (0, 2): "NV1", (0, 3): "NV2", (1, 2): "NV2", (1, 3): "NV1", (2, 3): "NV1"}
 
 
@@ -29,6 +29,7 @@ CUBE = {(0, 1): "NV1", (0, 2): "NV1", (0, 3): "NV2", (1, 2): "NV2", (1, 3): "NV1
     [
         (R470, "470.82.01", ["00000001:00:00.0", "0000000B:00:00.0"], "Throttle"),
         (R550, "550.90.07", ["00000001:00:00.0", "00000002:00:00.0"], "Event"),
+        (R610, "610.57.04", ["00000001:00:00.0", "00000002:00:00.0"], "Event"),
     ],
 )
 def test_query_is_keyed_by_path(path: Path, driver: str, gpus: list[str], sections: str) -> None:
@@ -92,6 +93,81 @@ def test_two_queries_in_one_log() -> None:
     assert log.ok and [run.driver_version for run in log.runs] == ["470.82.01", "550.90.07"]
 
 
+# R610 as public outputs show it: values that go have a remark behind them, and a new name beside the old one.
+R610_HEAD = """
+==============NVSMI LOG==============
+
+Timestamp                                              : Sun Sep  6 08:21:38 2026
+Driver Version                                         : {driver}
+CUDA Version                                           : {cuda}
+KMD Version                                            : 610.57.04
+CUDA UMD Version                                       : 13.3
+
+Attached GPUs                                          : 1
+GPU 00000000:01:00.0
+    Temperature
+        GPU Current Temp                               : 79 C
+        Memory Current Temp                            : N/A
+"""
+DEPRECATED = " [Deprecated; will be removed in CUDA 14.0. Use {} Version instead]"
+
+
+@pytest.mark.parametrize(
+    "driver, cuda",
+    [
+        ("610.57.04" + DEPRECATED.format("KMD"), "13.3" + DEPRECATED.format("CUDA UMD")),
+        ("610.57.04 [Deprecated]", "13.3 [see CUDA UMD Version]"),
+        ("N/A", "[Deprecated]"),
+        ("610.57.04", "13.3"),
+    ],
+)
+def test_query_values_with_a_remark_behind_them(driver: str, cuda: str) -> None:
+    log = nvidia_smi.parse_query(R610_HEAD.format(driver=driver, cuda=cuda))
+    assert log.ok
+    assert (log.runs[0].driver_version, log.runs[0].cuda_version) == ("610.57.04", "13.3")
+
+
+def test_query_of_cuda_14_has_the_new_names_only() -> None:
+    text = R610_HEAD.format(driver="", cuda="")
+    text = "".join(line for line in text.splitlines(True) if not line.startswith(("Driver", "CUDA Version")))
+    run = nvidia_smi.parse_query(text).runs[0]
+    assert (run.driver_version, run.cuda_version) == ("610.57.04", "13.3")
+
+
+def test_query_remarks_hide_no_number() -> None:
+    text = R470.read_text().replace(": 1410 MHz", ": 1410 MHz [Deprecated; use something else]")
+    gpu = nvidia_smi.parse_query(text).runs[0].gpus[1]
+    assert gpu.measured("MHz", "Max Clocks/Graphics") == 1410
+    assert gpu.get("Max Clocks/Graphics") == "1410 MHz"
+
+
+@pytest.mark.parametrize(
+    "error, why",
+    [
+        ("GPU is lost", "GPU is lost"),
+        ("[GPU requires reset]", "GPU requires reset"),
+        ("Unknown Error", "nothing of it can be read: Unknown Error"),
+        ("ERR!", "nothing of it can be read: ERR!"),
+    ],
+)
+def test_query_of_a_gpu_that_does_not_answer_is_not_ok(error: str, why: str) -> None:
+    head, one, two = R550.read_text().rpartition("GPU 00000002:00:00.0")
+    lost = "".join(
+        f"{line.partition(' :')[0]} : {error}\n" if " : " in line and "Process" not in line else line
+        for line in two.splitlines(True)
+    )
+    log = nvidia_smi.parse_query(head + one + lost)
+    assert [gpu.error for gpu in log.runs[0].gpus] == [None, why]
+    assert not log.ok
+
+
+def test_query_with_one_value_that_cannot_be_read_answers() -> None:
+    """R375 in a container showed a GPU whose name alone was Unknown Error."""
+    text = R470.read_text().replace(": NVIDIA A100-SXM4-40GB", ": Unknown Error")
+    log = nvidia_smi.parse_query(text)
+    assert log.ok and log.runs[0].gpus[0].error is None and log.runs[0].gpus[0].get("Product Name") is None
+
+
 # --query-gpu
 
 CSV = """index, name, pci.bus_id, clocks.max.graphics [MHz], memory.total [MiB], temperature.gpu
@@ -112,12 +188,75 @@ def test_csv_with_and_without_units(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "cell", ["[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]", "ERR!", "", "[GPU is lost]"]
+    "cell",
+    [
+        "[N/A]",
+        "N/A",
+        "[Not Supported]",
+        "[Unknown Error]",
+        "[GPU requires reset]",
+        "ERR!",
+        "",
+        "[GPU is lost]",
+        "[Insufficient Permissions]",
+        "[Requested functionality has been deprecated]",
+        "[No data]",
+        "[Timeout]",
+        "[Resource not in correct state to perform requested operation]",
+        "[some error that a newer driver has]",
+    ],
 )
 def test_csv_words_for_no_value(cell: str) -> None:
     log = nvidia_smi.parse_csv(f"index, power.draw [W]\n0, {cell}\n")
     assert log.runs[0].rows[0].values == {"index": "0", "power.draw": None}
-    assert log.ok != cell.startswith("[GPU ")
+    assert log.ok != cell.startswith(("[GPU ", "[Insufficient"))
+
+
+FABRIC = "fabric.state, fabric.status, fabric.cliqueId, fabric.clusterUuid"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize(
+    "head, row",
+    [
+        (FABRIC, "Completed, Success, 32766, 1b968348-93db-416a-b5e5-3fa2bb9f0c5b"),
+        ("hostname, index", "gpu-0001, 0"),
+        ("index, pci.baseClass, encoder.stats.sessionCount", "0, 0x03, 0"),
+        ("timestamp, hostname, fabric.cliqueId", "2026/11/20 10:00:00.000, gpu-0001, [N/A]"),
+        ("hostname", "gpu-0001"),
+    ],
+)
+def test_a_header_is_never_a_gpu(head: str, row: str, asked: bool) -> None:
+    fields = head.split(", ")
+    log = nvidia_smi.parse_csv(f"{head}\n{row}\n{row}\n", fields if asked else ())
+    assert log.ok and log.runs[0].fields == fields
+    assert [list(line.values) for line in log.runs[0].rows] == [fields, fields]
+    assert log.runs[0].rows[0].values[fields[0]] == row.split(", ")[0]
+
+
+@pytest.mark.parametrize(
+    "asked, head",
+    [
+        ("gpu_name, gpu_uuid, gpu_bus_id", "name, uuid, pci.bus_id"),
+        ("index, clocks.sm, clocks.max.mem", "index, clocks.current.sm [MHz], clocks.max.memory [MHz]"),
+        ("index, clocks_throttle_reasons.active", "index, clocks_event_reasons.active"),
+        ("index, clocks_event_reasons.active", "index, clocks_throttle_reasons.active"),
+        ("Index, Hostname", "Index, Hostname"),
+    ],
+)
+def test_a_header_has_other_names_than_were_asked_for(asked: str, head: str) -> None:
+    fields = asked.lower().split(", ") if asked != head else asked.split(", ")
+    cells = ", ".join("5" for dummy in fields)
+    log = nvidia_smi.parse_csv(f"{head}\n{cells}\n", fields)
+    expected = 2 if asked == head else 1  # nvidia-smi knows no field with a capital in front
+    assert [len(run.rows) for run in log.runs] == [expected]
+    assert log.runs[0].rows[-1].number(fields[0]) == 5
+
+
+def test_a_header_again_begins_a_table_also_with_fields_that_were_asked_for() -> None:
+    text = f"{FABRIC}\nCompleted, Success, 1, a\n{FABRIC}\nCompleted, Success, 1, a\n"
+    log = nvidia_smi.parse_csv(text, FABRIC.split(", "))
+    assert log.ok and [len(run.rows) for run in log.runs] == [1, 1]
 
 
 def test_csv_without_header_needs_the_names() -> None:
@@ -301,6 +440,58 @@ def test_all_links_down_is_a_sentence(sentence: str) -> None:
     assert log.ok and [(gpu.all_inactive, gpu.active) for gpu in log.runs[0].gpus] == [(False, 18), (True, 0)]
 
 
+HEAD = "GPU {}: NVIDIA H100 80GB HBM3 (UUID: GPU-{})\n"
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "NVML: Unable to retrieve NVLink speed : Not Supported",
+        "NVLink information is not available while MIG is enabled",
+        "MIG mode is enabled: links cannot be shown",
+    ],
+)
+def test_a_sentence_in_place_of_links_is_kept(sentence: str) -> None:
+    """It tells neither how many links there are nor that they are down."""
+    text = machines.nvlink(machines.H100_R550, 1, 18) + HEAD.format(1, 1) + sentence + "\n"
+    log = nvidia_smi.parse_nvlink(text)
+    run = log.runs[0]
+    assert [(gpu.active, gpu.all_inactive, gpu.unread) for gpu in run.gpus] == [
+        (18, False, None),
+        (0, False, sentence),
+    ]
+    assert (log.ok, run.complete, run.gpus[1].sentence) == (False, True, sentence)
+
+
+def test_a_sentence_behind_links_is_another_programs() -> None:
+    log = nvidia_smi.parse_nvlink(machines.nvlink(machines.H100_R550, 2, 18) + "n1:7:7 NCCL INFO NVLink SHARP\n")
+    assert log.ok and log.runs[0].gpus[1].sentence is None
+
+
+@pytest.mark.parametrize(
+    "sentence, state, unread",
+    [
+        ("NVML: Unable to retrieve NVLink information for link 17 - inActive", "inactive", None),
+        (
+            "NVML: Unable to retrieve NVLink speed for link 17: Unknown Error",
+            "Unknown Error",
+            "link 17: Unknown Error",
+        ),
+        (
+            "NVML: Unable to get the NvLink link capability for link 17: GPU is lost",
+            "GPU is lost",
+            "link 17: GPU is lost",
+        ),
+    ],
+)
+def test_a_sentence_about_one_link(sentence: str, state: str, unread: str | None) -> None:
+    lines = machines.nvlink(machines.H100_R550, 1, 18).splitlines()
+    log = nvidia_smi.parse_nvlink("\n".join([*lines[:-1], sentence, ""]))
+    gpu = log.runs[0].gpus[0]
+    assert (len(gpu.links), gpu.active, gpu.links[17].state, gpu.unread) == (18, 17, state, unread)
+    assert log.ok == (unread is None)
+
+
 def test_links_that_are_cut_off_and_links_of_nobody() -> None:
     text = machines.nvlink(machines.H100_R550, 2, 18)
     assert not nvidia_smi.parse_nvlink(text[:-40]).ok
@@ -349,6 +540,47 @@ def test_links_that_are_cut_off_and_links_of_nobody() -> None:
             None,
         ),
         ("CUDA_ERROR_SYSTEM_NOT_READY: system not yet initialized", "software", None, None),
+        # Who says it does not decide: a handle that is denied is no broken GPU.
+        (
+            "Unable to determine the device handle for GPU1: 0000:0B:00.0: Insufficient Permissions",
+            "config",
+            "0000:0B:00.0",
+            1,
+        ),
+        (
+            "Unable to determine the device handle for GPU0000:0B:00.0: Driver/library version mismatch",
+            "software",
+            "0000:0B:00.0",
+            None,
+        ),
+        (
+            "Unable to determine the device handle for GPU0000:0B:00.0: A GPU reset must occur before this GPU can be "
+            "used again.",
+            "hardware",
+            "0000:0B:00.0",
+            None,
+        ),
+        (
+            "No devices were found. Please make sure /dev/nvidia* files are readable by current user.",
+            "config",
+            None,
+            None,
+        ),
+        ("No devices found.", "hardware", None, None),
+        ("Failed to initialize NVML: No supported GPUs were found", "software", None, None),
+        ("Unable to determine the number of available GPUs: Unknown Error", "software", None, None),
+        (
+            "Unable to determine the product name for gpu 00000000:0B:00.0: GPU is lost",
+            "hardware",
+            "00000000:0B:00.0",
+            None,
+        ),
+        ("Problem with GPU 00000000:0B:00.0: Interrupt Request Issue", "hardware", "00000000:0B:00.0", None),
+        ("Problem with GPU 00000000:0B:00.0: Insufficient Permissions", "config", "00000000:0B:00.0", None),
+        ("Unable to communicate with GPU because it is insufficiently powered.", "hardware", None, None),
+        ("The NVIDIA kernel module detected an issue with GPU interrupts.Consult the README", "hardware", None, None),
+        ("WARNING: infoROM is corrupted", "hardware", None, None),
+        ("Failed to initialize NVML: Argument version mismatch", "software", None, None),
     ],
 )
 def test_messages(text: str, kind: str, bus_id: str | None, index: int | None) -> None:
@@ -434,6 +666,19 @@ def test_faults_are_those_that_no_healthy_gpu_shows() -> None:
         (nvidia_smi_values.mask, "0xZZ", None),
         (nvidia_smi_values.mask, "0x" + "f" * 40, None),
         (nvidia_smi_values.value, "[Not Supported]", None),
+        (nvidia_smi_values.value, "GPU access blocked by the operating system", None),
+        (nvidia_smi_values.value, "a [b]", "a [b]"),
+        (nvidia_smi_values.plain, "a [b]", "a"),
+        (nvidia_smi_values.plain, "a[b]", "a[b]"),
+        (nvidia_smi_values.plain, "N/A [Deprecated]", None),
+        (nvidia_smi_values.plain, "[b]", None),
+        (nvidia_smi_values.plain, "]", "]"),
+        (nvidia_smi_values.count, "8 [Deprecated]", 8),
+        (nvidia_smi_values.failed, "[Unknown Error]", "Unknown Error"),
+        (nvidia_smi_values.failed, "ERR!", "ERR!"),
+        (nvidia_smi_values.failed, "[Not Supported]", None),
+        (nvidia_smi_values.failed, "Insufficient Permissions", None),
+        (nvidia_smi_values.failed, "31 C", None),
         (nvidia_smi_values.value, "[", "["),
         (nvidia_smi_values.value, None, None),
     ],

@@ -98,10 +98,36 @@ def test_every_version_gives_the_same_facts(card: Card) -> None:
         (GB200_R580, {"clusterUuid": "N/A"}, "fabric.cluster_uuid", None),
         (GB200_R580, {"summary": "Unhealthy"}, "fabric.health", "Unhealthy"),
         (H100_R550, {"state": "In Progress"}, "fabric.state", "In Progress"),
+        # The status of the registration is an error of NVML by nature, so it is a value here.
+        (H100_R550, {"status": "Unknown Error"}, "fabric.status", "Unknown Error"),
+        (H100_R550, {"status": "Timeout"}, "fabric.status", "Timeout"),
+        (H100_R550, {"status": "[Not Supported]"}, "fabric.status", None),
+        (GB200_R580, {}, "fabric.conditions", {}),
+        (GB200_R580, {"health": "N/A"}, "fabric.conditions", {}),
+        (GB200_R580, {"summary": "Limited Capacity"}, "fabric.health", "Limited Capacity"),
+        (GB200_R580, {"bandwidth": "Degraded"}, "fabric.conditions", {"bandwidth": "Degraded"}),
+        (GB200_R580, {"route_unhealthy": "True"}, "fabric.conditions", {"route_unhealthy": "True"}),
+        (GB200_R580, {"route_unhealthy": "N/A"}, "fabric.conditions", {}),
+        (GB200_R580, {"partition_assigned": "True"}, "fabric.conditions", {}),
+        (GB200_R580, {"partition_assigned": "False"}, "fabric.conditions", {}),
+        (
+            GB200_R580,
+            {"incorrect_configuration": "Insufficient Nvlinks"},
+            "fabric.conditions",
+            {"incorrect_configuration": "Insufficient Nvlinks"},
+        ),
+        (GB200_R580, {"uuid": "GPU-1 [Deprecated; use something else]"}, "uuid", "GPU-1"),
+        (A100_R470, {"gpu_temp": "31 C [Deprecated]"}, "temperature_c", 31),
+        (A100_R470, {}, "unread", {}),
+        (A100_R470, {"fan_speed": "ERR!"}, "unread", {"fan_speed": "ERR!"}),
+        (A100_R470, {"power_draw": "[Unknown Error]"}, "unread", {"power_readings/power_draw": "Unknown Error"}),
+        (A100_R470, {"power_draw": "Insufficient Permissions"}, "unread", {}),
+        (H100_R550, {"status": "Unknown Error"}, "unread", {}),
         (H100_R550, {"sram_threshold_exceeded": "Yes"}, "ecc.sram_threshold_exceeded", True),
         (H100_R550, {"clocks_event_reasons": "N/A"}, "throttle_mask", None),
         (A100_R470, {"product_name": "GPU is lost"}, "error", "GPU is lost"),
         (A100_R470, {"gpu_temp": "GPU requires reset"}, "error", "GPU requires reset"),
+        (GB200_R580, {"gpu_temp": "GPU is inaccessible"}, "error", "GPU is inaccessible"),
     ],
 )
 def test_values(card: Card, changes: dict[str, str], path: str, value: t.Any) -> None:
@@ -109,6 +135,22 @@ def test_values(card: Card, changes: dict[str, str], path: str, value: t.Any) ->
     for name in path.split("."):
         found = getattr(found, name)
     assert found == value
+
+
+@pytest.mark.parametrize("card", [A100_R470, H100_R550, GB200_R580])
+@pytest.mark.parametrize("error", ["Unknown Error", "ERR!", "[Timeout]"])
+def test_a_gpu_of_which_nothing_can_be_read_does_not_answer(card: Card, error: str) -> None:
+    vital = ("performance_state", "gpu_temp", "graphics_clock", "sm_clock", "mem_clock")
+    memory = f"<total>{error}</total><used>{error}</used>"
+    gpu = one(card, **dict.fromkeys(vital, error), fb_memory_usage=memory)
+    assert gpu.error == f"nothing of it can be read: {error.strip('[]')}"
+    assert one(card, **dict.fromkeys(vital, error)).error is None  # its memory still can
+
+
+def test_versions_of_r610_with_a_remark_behind_them() -> None:
+    card = GB200_R580._replace(driver="610.57.04 [Deprecated; use KMD Version]", cuda="13.3 [Deprecated]")
+    run = parse_xml(machines.document(card, IDS)).runs[0]
+    assert (run.driver_version, run.cuda_version) == ("610.57.04", "13.3")
 
 
 @pytest.mark.parametrize("card, word", [(A100_R470, "throttle"), (H100_R550, "event")])
