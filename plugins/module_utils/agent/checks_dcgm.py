@@ -1,0 +1,54 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The agent's checks by NVIDIA DCGM, where it is installed: what its health watches found, and its diagnostic.
+
+The health watches are asked by themselves. The diagnostic is run by choice and at no time beside a job: in the suite
+full, and at the level that the configuration gives.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
+
+_HEALTH, _DIAG = "dcgm_health", "dcgm_diag"
+# Of the time that the agent gives the check: dcgmi that hangs has to be ended by then.
+_PATIENCE = 6.0
+# Level 4 takes longer than a suite.
+LEVELS = (1, 2, 3)
+
+
+def health(context: Context) -> list[Json]:
+    """Ask the host engine what its watches found; only where it runs, for the agent starts none."""
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound, find
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_measure import params
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import dcgm
+
+    path = context.config.tools.get("dcgmi") or None
+    if not path:
+        try:
+            path = find("dcgmi", None, dcgm.PLACES, role=None)
+        except NotFound:
+            return [context.record(_HEALTH, verdict="skipped", reason="DCGM is not installed: there is no dcgmi")]
+    enable = bool(context.config.options(_HEALTH).get("enable_watches"))
+    options = params(context, dcgm.HEALTH_SPEC, path=path, enable_watches=enable, timeout=_PATIENCE)
+    return context.adopt(dcgm.health(options, False)["checks"])
+
+
+def diag(context: Context) -> list[Json]:
+    """Run the diagnostic at the level that the configuration gives; without one it is not run."""
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_measure import params
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import dcgm
+
+    chosen = context.config.options(_DIAG)
+    level = chosen.get("level") or 0
+    if not level:
+        return [context.record(_DIAG, verdict="skipped", reason="not chosen: checks.dcgm_diag.level is not set")]
+    if level not in LEVELS:
+        reason = f"checks.dcgm_diag.level is {level!r}; accepted are {', '.join(map(str, LEVELS))}"
+        return [context.record(_DIAG, verdict="error", reason=reason)]
+    known = {name: chosen[name] for name in ("parameters", "embedded", "timeout") if name in chosen}
+    path, gpus = context.config.tools.get("dcgmi") or None, context.config.gpus or None
+    options = params(context, dcgm.DIAG_SPEC, level=level, path=path, gpus=gpus, **known)
+    return context.adopt(dcgm.diag(options, False)["checks"])
