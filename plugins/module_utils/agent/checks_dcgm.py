@@ -15,8 +15,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check impo
 _HEALTH, _DIAG = "dcgm_health", "dcgm_diag"
 # Of the time that the agent gives the check: dcgmi that hangs has to be ended by then.
 _PATIENCE = 6.0
-# Level 4 takes longer than a suite.
-LEVELS = (1, 2, 3)
+# Seconds for the levels that fit a suite. dcgmi has to end by then: only it can have the host engine stop the tests.
+TIMEOUTS = {1: 120.0, 2: 900.0, 3: 1700.0}
 
 
 def health(context: Context) -> list[Json]:
@@ -45,10 +45,10 @@ def diag(context: Context) -> list[Json]:
     level = chosen.get("level") or 0
     if not level:
         return [context.record(_DIAG, verdict="skipped", reason="not chosen: checks.dcgm_diag.level is not set")]
-    if level not in LEVELS:
-        reason = f"checks.dcgm_diag.level is {level!r}; accepted are {', '.join(map(str, LEVELS))}"
+    if level not in TIMEOUTS:
+        reason = f"checks.dcgm_diag.level is {level!r}; accepted are {', '.join(map(str, TIMEOUTS))}"
         return [context.record(_DIAG, verdict="error", reason=reason)]
-    known = {name: chosen[name] for name in ("parameters", "embedded", "timeout") if name in chosen}
+    known = {name: chosen[name] for name in ("parameters", "embedded") if name in chosen}
     path, gpus = context.config.tools.get("dcgmi") or None, context.config.gpus or None
-    options = params(context, dcgm.DIAG_SPEC, level=level, path=path, gpus=gpus, **known)
+    options = params(context, dcgm.DIAG_SPEC, level=level, path=path, gpus=gpus, timeout=TIMEOUTS[level], **known)
     return context.adopt(dcgm.diag(options, False)["checks"])
