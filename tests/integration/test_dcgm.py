@@ -180,3 +180,10 @@ def test_the_agent_runs_the_diagnostic_by_choice(dcgm: Cluster) -> None:
     assert (record["verdict"], record["context"]["code"], record["scope"]) == ("fail", 52, {"gpu": [3]})
     record = agent(dcgm, "full", "dcgm_diag", checks={"dcgm_diag": {"level": 4}})
     assert record["verdict"] == "error" and "accepted are 1, 2, 3" in record["reason"]
+
+
+def test_a_suite_beside_jobs_runs_level_1_and_no_other(dcgm: Cluster) -> None:
+    for level, verdict in ((1, "pass"), (2, "error")):
+        record = agent(dcgm, "periodic", "dcgm_diag", checks={"dcgm_diag": {"level": level}})
+        assert record["verdict"] == verdict, record["reason"]
+    assert "suite periodic runs beside jobs" in record["reason"]

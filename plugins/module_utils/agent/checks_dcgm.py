@@ -17,6 +17,8 @@ _HEALTH, _DIAG = "dcgm_health", "dcgm_diag"
 _PATIENCE = 6.0
 # Seconds for the levels that fit a suite. dcgmi has to end by then: only it can have the host engine stop the tests.
 TIMEOUTS = {1: 120.0, 2: 900.0, 3: 1700.0}
+# A suite that runs beside jobs, and has to end in seconds, can list the check as well: at level 1, without computing.
+_SHORT, _SOON = 1, 15.0
 
 
 def health(context: Context) -> list[Json]:
@@ -48,7 +50,12 @@ def diag(context: Context) -> list[Json]:
     if level not in TIMEOUTS:
         reason = f"checks.dcgm_diag.level is {level!r}; accepted are {', '.join(map(str, TIMEOUTS))}"
         return [context.record(_DIAG, verdict="error", reason=reason)]
+    alone = context.suite == "full"
+    if level > _SHORT and not alone:
+        reason = f"level {level} computes on GPUs, and suite {context.suite} runs beside jobs: level 1, or suite full"
+        return [context.record(_DIAG, verdict="error", reason=reason)]
     known = {name: chosen[name] for name in ("parameters", "embedded") if name in chosen}
-    path, gpus = context.config.tools.get("dcgmi") or None, context.config.gpus or None
-    options = params(context, dcgm.DIAG_SPEC, level=level, path=path, gpus=gpus, timeout=TIMEOUTS[level], **known)
+    known.update(path=context.config.tools.get("dcgmi") or None, gpus=context.config.gpus or None)
+    known.update(level=level, timeout=TIMEOUTS[level] if alone else _SOON)
+    options = params(context, dcgm.DIAG_SPEC, **known)
     return context.adopt(dcgm.diag(options, False)["checks"])
