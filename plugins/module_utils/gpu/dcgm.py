@@ -151,7 +151,7 @@ def _finding(test: str, result: dcgm.DcgmResult, error: dcgm.DcgmError) -> DcgmF
     blame = error.kind(test)
     verdict = "warn" if result.status != "fail" else "error" if blame == "infra" else "fail"
     place = f" on {result.entity} {result.id}" if result.entity and result.id is not None else ""
-    action = _ACTIONS.get(error.severity or "", "") if verdict == "fail" else "monitor"
+    action = {"fail": _ACTIONS.get(error.severity or "", ""), "warn": "monitor"}.get(verdict, "")
     gpu = result.id if result.entity == "GPU" else None
     blame = "software" if verdict == "warn" and blame == "infra" else blame
     return DcgmFinding(verdict, blame, f"{test}{place}: {error.text}"[:_WIDEST], action, error.code, gpu)
@@ -167,14 +167,13 @@ def health_findings(incidents: t.Sequence[dcgm.DcgmIncident]) -> list[DcgmFindin
         gpu = incident.id if incident.entity == "GPU" else None
         text = f"{incident.system} of {incident.entity} {incident.id}: {incident.text or incident.health}"[:_WIDEST]
         blame = "infra" if verdict == "error" else dcgm.health_kind(incident)
-        findings.append(DcgmFinding(verdict, blame, text, _health_action(verdict, incident.text), None, gpu))
+        action = {"fail": _health_action(incident.text), "warn": "monitor"}.get(verdict, "")
+        findings.append(DcgmFinding(verdict, blame, text, action, None, gpu))
     return sorted(findings, key=lambda finding: finding.rank)
 
 
-def _health_action(verdict: str, text: str) -> str:
+def _health_action(text: str) -> str:
     """Return the action that the driver itself asks for, where the text has it (dcgm_errors.h, GPU_RECOVERY)."""
-    if verdict != "fail":
-        return "monitor"
     asked = re.search(r"\((?:GPU_(RESET)|NODE_(REBOOT)|DRAIN_AND_(RESET))\)", text)
     return "isolate" if asked is None else next(filter(None, asked.groups())).lower()
 
@@ -226,21 +225,16 @@ def judged_diag(outcome: Outcome, params: t.Mapping[str, t.Any], expected: int, 
         return record(DIAG, verdict="skipped" if _OCCUPIED.search(problem) else "error", reason=problem, **common)
     if outcome.rc is None or not diag.complete:
         return record(DIAG, verdict="error", reason=_unfinished(outcome, diag), **common)
-    if expected and len(diag.gpus) not in (0, expected):
-        reason = f"DCGM {diag.version or ''} saw {len(diag.gpus)} of {expected} GPUs (see gpu_count)"
-        return record(DIAG, verdict="error", reason=reason.replace("  ", " "), **common)
     findings = diag_findings(diag.tests)
+    # Without numbers of GPUs in the output nothing can be said; with named ones DCGM may list more than it tested.
+    seen, named = len(diag.gpus), "-i" in common["context"]["argv"]
+    if expected and seen and (seen < expected or (seen > expected and not named)):
+        text = f"DCGM {diag.version or '3'} saw {seen} of {expected} GPUs (see gpu_count)"
+        findings = sorted([*findings, DcgmFinding("error", "infra", text)], key=lambda finding: finding.rank)
     left = [test for test in diag.tests if test.status in ("skip", "not_run")]
     rest = f"not tested: {', '.join(dict.fromkeys(test.name for test in left))}" if left else ""
     if not findings and len(left) == len(diag.tests):
-        why = [
-            text
-            for test in left
-            for result in test.results
-            for text in (*(e.text for e in result.errors), *result.info)
-        ]
-        reason = "; ".join(list(dict.fromkeys([rest, *why]))[:_MOST])
-        return record(DIAG, verdict="skipped", reason=reason, **common)
+        return record(DIAG, verdict="skipped", reason="; ".join([rest, *_reasons(left)][:_MOST]), **common)
     counts = {"failed": sum(test.status == "fail" for test in diag.tests), "skipped": len(left)}
     common["samples"] = [{"test": test.name, "category": test.category, "status": test.status} for test in diag.tests]
     return _judged(DIAG, findings, counts, params, common, rest)
@@ -259,10 +253,8 @@ def _nothing(outcome: Outcome, said: str, expected: int, cause: Cause | None) ->
     if taken:
         return "skipped", taken
     if unconnected:
-        return (
-            "skipped",
-            f"nv-hostengine does not answer (start the service nvidia-dcgm): {unconnected.group().strip()}",
-        )
+        text = unconnected.group().strip()
+        return "skipped", f"nv-hostengine does not answer (start the service nvidia-dcgm): {text}"
     if _NO_GPU.search(outcome.err):
         return ("error" if expected else "skipped"), "DCGM found no GPU"
     problem = cause.text if cause and outcome.rc is not None else outcome.problem

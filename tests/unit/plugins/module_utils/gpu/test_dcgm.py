@@ -83,6 +83,12 @@ def test_a_gpu_that_dcgm_does_not_see_is_no_pass(expected: int, verdict: str) ->
     assert verdict == "pass" or found["reason"] == "DCGM 4.4.2 saw 8 of 4 GPUs (see gpu_count)"
 
 
+def test_a_gpu_that_is_missing_hides_no_fault_of_another() -> None:
+    found = diag(read("authored-4.6.0-diag-r3"), 9)
+    assert (found["verdict"], found["class"], found["context"]["code"]) == ("fail", "hardware", 115)
+    assert "saw 8 of 9 GPUs" in found["reason"]
+
+
 @pytest.mark.parametrize(("expected", "verdict"), [(8, "error"), (0, "skipped")])
 def test_no_gpu(expected: int, verdict: str) -> None:
     found = diag("", expected, rc=255, err="0 GPUs found.\n")
@@ -135,7 +141,7 @@ def test_severity_and_category_of_dcgm_become_action_and_class(
     result = DcgmResult("GPU", 2, status, [DcgmError("broken", 1, severity, category)])
     (found,) = dcgm.diag_findings([DcgmTest("memtest", "Stress", status, [result])])
     assert (found.verdict, found.blame, found.gpu) == (verdict, blame, 2)
-    assert (found.action if verdict != "error" else "") == action
+    assert found.action == action
     assert found.text == "memtest on GPU 2: broken"
 
 
