@@ -54,7 +54,7 @@ def diag(context: Context) -> list[Json]:
     if level > _SHORT and not alone:
         reason = f"level {level} computes on GPUs, and suite {context.suite} runs beside jobs: level 1, or suite full"
         return [context.record(_DIAG, verdict="error", reason=reason)]
-    known = {name: chosen[name] for name in ("parameters", "embedded") if name in chosen}
+    known: Json = {name: chosen[name] for name in ("parameters", "embedded") if name in chosen}
     known.update(path=context.config.tools.get("dcgmi") or None, gpus=context.config.gpus or None)
     known.update(level=level, timeout=TIMEOUTS[level] if alone else _SOON)
     options = params(context, dcgm.DIAG_SPEC, **known)
