@@ -20,6 +20,14 @@ _ECC: dict[str, Named] = {
 }
 
 AGENT: dict[str, dict[str, Named]] = {
+    "dcgm_health": {
+        "failures": ("incidents", "failures that DCGM's health watches report", ""),
+        "warnings": ("incidents", "warnings that DCGM's health watches report", ""),
+    },
+    "dcgm_diag": {
+        "failed": ("tests", "tests of dcgmi diag that failed", ""),
+        "skipped": ("tests", "tests of dcgmi diag that were skipped or not run", ""),
+    },
     "gpu_memory_errors": {
         **_ECC,
         "sram_threshold_exceeded": ("flags", "1 if the GPU counts too many errors of SRAM", "gpu"),

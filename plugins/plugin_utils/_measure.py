@@ -19,7 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import
     override,
 )
 
-# The checks that each measurement returns at least. Whoever asks for infiniband means both modules.
+# The checks that each measurement returns at least. Whoever asks for infiniband or dcgm means both modules of it.
 CHECKS: dict[str, tuple[str, ...]] = {
     "gpu_info": ("gpu_count",),
     "gpu_bandwidth": ("gpu_bandwidth",),
@@ -27,12 +27,16 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "infiniband": ("infiniband_ports", "infiniband_bandwidth"),
     "storage_bandwidth": ("storage_bandwidth",),
     "hpl": ("hpl",),
+    "dcgm": ("dcgm_health", "dcgm_diag"),
 }
 TESTS = tuple(CHECKS)
 # A module that finds no program ends its reason with where it looked; perftest is looked for by a program on the nodes.
 _MISSING = (" was not found in ", " is not installed (package perftest)")
 _TOOLS = "the role gpu_test_tools builds it (measure_build_tools: true), and measure_path names a directory that has it"
+_DCGM = "install DCGM, whose packages begin with datacenter-gpu-manager, and start the service nvidia-dcgm"
 _ADVICE = {
+    "dcgm_diag": _DCGM,
+    "dcgm_health": _DCGM,
     "gpu_bandwidth": _TOOLS,
     "nccl_tests": _TOOLS,
     "infiniband_bandwidth": "install the package perftest",
@@ -188,13 +192,13 @@ def _advised(one: Json) -> Json:
 
 
 def _why(check: str, launcher: str) -> str:
-    if launcher == "srun" and check in ("gpu_count", "infiniband_ports", "storage_bandwidth"):
+    if launcher == "srun" and check in ("dcgm_health", "gpu_count", "infiniband_ports", "storage_bandwidth"):
         return _ON_THE_NODE
     if check == "storage_bandwidth":
         return "no directory was named: set measure_paths, such as ['/mnt/scratch']"
     if launcher == "srun" and check == "hpl":
         return "its size and its place are not known: set measure_sku and measure_shared_dir, which all nodes see"
-    if check in ("gpu_bandwidth", "nccl_tests", "hpl"):
+    if check in ("dcgm_diag", "dcgm_health", "gpu_bandwidth", "nccl_tests", "hpl"):
         return "no GPU answers"
     return "it was not measured"
 

@@ -24,7 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
 
 PATH = "/etc/hpcai/agent.json"
 SCHEMA = 1
-TOOLS = ("nvidia_smi", "nvbandwidth", "nccl", "hpl", "fio", "perftest")
+TOOLS = ("nvidia_smi", "nvbandwidth", "nccl", "hpl", "fio", "perftest", "dcgmi")
 KERNEL_LOG = "/dev/kmsg"
 # A node's name becomes a file's name.
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")

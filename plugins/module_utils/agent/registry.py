@@ -31,6 +31,7 @@ _ROOT = ("boot", "epilog", "periodic")
 _JOB_ENDS = ("boot", "epilog", "periodic", "full")
 # The checks that healthagent makes, in place of our own.
 HEALTHAGENT = (
+    "dcgm_health",
     "gpu",
     "gpu_xid",
     "gpu_memory_errors",
@@ -84,12 +85,15 @@ CHECKS: dict[str, AgentCheck] = {
     "infiniband_bandwidth": AgentCheck("checks_measure:infiniband_bandwidth", 61, 300, _FULL),
     "storage_bandwidth": AgentCheck("checks_measure:storage_bandwidth", 62, 150, _FULL),
     "hpl": AgentCheck("checks_measure:hpl", 300, 960, _FULL),
+    # NVIDIA DCGM, where it is installed: what it has found already, and by choice its diagnostic.
+    "dcgm_health": AgentCheck("checks_dcgm:health", 0.2, 12, ("boot", "periodic", "full")),
+    "dcgm_diag": AgentCheck("checks_dcgm:diag", 0.2, 1790, _FULL),
     # Verdicts of other health checkers; only where the configuration lists them.
     "nhc": AgentCheck("checks_others:nhc", 0.001, 1, ()),
     "healthagent": AgentCheck("checks_others:healthagent", 0.2, 8, ()),
 }
 # Slurm kills a health check after 60 s, and users wait for prolog and epilog.
-BUDGETS: dict[str, float] = {"boot": 60, "prolog": 3, "epilog": 20, "periodic": 30, "full": 1800}
+BUDGETS: dict[str, float] = {"boot": 60, "prolog": 3, "epilog": 20, "periodic": 32, "full": 1800}
 
 
 class SuitePlan(t.NamedTuple):

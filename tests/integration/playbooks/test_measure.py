@@ -184,6 +184,24 @@ def test_gpus_in_use_are_left_alone(machines: Machines) -> None:
     assert str(os.getpid()) in ended.one("gpu-01", "gpu_bandwidth")["reason"]
 
 
+def test_dcgm_is_asked_by_choice_and_missing_on_most_machines(machines: Machines) -> None:
+    machines.emulated("gpu-01", "c1")
+    missing = machines.measure(measure_tests=["dcgm"])
+    assert missing.rc == 0, missing.text
+    assert missing.verdicts("gpu-01") == {"dcgm_health": "skipped", "dcgm_diag": "skipped"}
+    assert "install DCGM" in missing.one("gpu-01", "dcgm_diag")["reason"]
+
+
+def test_dcgm_at_a_level_of_its_own(machines: Machines) -> None:
+    machines.cluster.add("dcgmi")
+    machines.cluster.damage("c1", ecc={"3": 2})
+    machines.emulated("gpu-01", "c1")
+    ended = machines.measure(measure_tests=["dcgm"], measure_dcgm_level=2, measure_fail_on=["fail"])
+    assert ended.rc == 2, ended.text
+    assert ended.verdicts("gpu-01") == {"dcgm_health": "fail", "dcgm_diag": "fail"}
+    assert "dcgm_diag: fail" in ended.text and "memory on GPU 3: Found 2 faulty memory elements" in ended.text
+
+
 def test_a_named_directory_without_the_programs_is_an_error_and_can_fail_the_play(machines: Machines) -> None:
     machines.emulated("gpu-01", "c1")
     ended = machines.measure(measure_tests=["gpu_bandwidth"], measure_path="/nonexistent", measure_fail_on=["error"])

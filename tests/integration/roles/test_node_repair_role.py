@@ -67,6 +67,12 @@ STUB = [
             "content": "{{ certification_run }} {{ certification_reservation }} {{ certification_hosts }}",
         }
     },
+    {
+        "ansible.builtin.copy": {
+            "dest": "{{ folder }}/level",
+            "content": "{{ certification_dcgm_level | string }}",
+        }
+    },
     {"ansible.builtin.fail": {"msg": "certification broke down"}, "when": "found is not defined"},
     {"ansible.builtin.set_fact": {"__certification_done": {"certificate": {"nodes": "{{ found }}"}}}},
 ]
@@ -142,6 +148,13 @@ def test_what_is_proved_is_given_back_and_the_rest_is_drained_again(site: Site) 
     memory = site.read("state/latches.json")
     assert (memory["holds"], list(memory["releases"])) == ({"c4": "hpcai:slurm:Prolog error"}, ["c3"])
     assert (site.folder / "asked").read_text().split()[0].startswith("20261121T213235-hpcai-repair-")
+
+
+def test_dcgm_runs_at_the_level_of_the_repair(site: Site) -> None:
+    site.repair()
+    assert (site.folder / "level").read_text() == "0"
+    site.repair(None, "-e", "node_repair_dcgm_level=3")
+    assert (site.folder / "level").read_text() == "3"
 
 
 def test_a_certification_that_breaks_down_proves_nothing_and_the_next_repair_may(site: Site) -> None:

@@ -105,6 +105,8 @@ def missing(program: str, given: str | None = None) -> str:
         ("gpu_bandwidth", missing("nvbandwidth"), "skipped", "measure_build_tools"),
         ("nccl_tests", missing("all_reduce_perf"), "skipped", "measure_build_tools"),
         ("hpl", missing("xhpl"), "skipped", "hpc-benchmarks"),
+        ("dcgm_diag", missing("dcgmi"), "skipped", "nvidia-dcgm"),
+        ("dcgm_health", missing("dcgmi"), "skipped", "install DCGM"),
         ("storage_bandwidth", missing("fio"), "skipped", "package fio"),
         ("infiniband_bandwidth", "ib_write_bw is not installed (package perftest)", "skipped", "install"),
         ("gpu_bandwidth", missing("nvbandwidth", "/opt/none"), "error", "cannot be run"),
@@ -139,9 +141,19 @@ def test_what_was_asked_for_has_a_record_of_every_node(launcher: str, stopped: s
     assert all(words in one["reason"] for one in found)
 
 
-def test_infiniband_stands_for_two_checks() -> None:
-    found = _measure.records([], ["infiniband"], ["c1"])
-    assert [one["check"] for one in found] == ["infiniband_ports", "infiniband_bandwidth"]
+def test_infiniband_and_dcgm_stand_for_two_checks_each() -> None:
+    found = _measure.records([], ["infiniband", "dcgm"], ["c1"])
+    assert [one["check"] for one in found] == [
+        "infiniband_ports",
+        "infiniband_bandwidth",
+        "dcgm_health",
+        "dcgm_diag",
+    ]
+
+
+def test_the_health_watches_of_dcgm_are_asked_on_the_node_and_its_diagnostics_run_through_slurm() -> None:
+    reasons = {one["check"]: one["reason"] for one in _measure.records([], ["dcgm"], ["c1"], "srun")}
+    assert "SSH" in reasons["dcgm_health"] and "no GPU" in reasons["dcgm_diag"]
 
 
 @pytest.mark.parametrize(

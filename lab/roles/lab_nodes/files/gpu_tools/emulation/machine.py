@@ -17,6 +17,7 @@ DESCRIPTION = "/etc/lab/machine.json"
 FAULTS = "/etc/lab/faults.json"
 FAULT_NAMES = (
     "clipped_clocks",
+    "dcgm",
     "ecc",
     "failing",
     "hot",

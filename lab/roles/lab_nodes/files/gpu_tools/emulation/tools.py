@@ -11,6 +11,7 @@ TOOLS = {
     "nvidia-smi": "nvidia_smi",
     "nvbandwidth": "nvbandwidth",
     "bandwidthTest": "bandwidth_test",
+    "dcgmi": "dcgmi",
     "xhpl": "hpl",
     "ibstat": "infiniband",
     "ib_write_bw": "perftest",
@@ -23,7 +24,7 @@ TOOLS = {
     **{f"{name}_perf": "nccl" for name in NCCL},
 }
 
-# Newer releases of the CUDA samples do not have it.
-OPTIONAL = ("bandwidthTest",)
+# Newer releases of the CUDA samples do not have the one, and DCGM is not on every machine.
+OPTIONAL = ("bandwidthTest", "dcgmi")
 # On a shared directory these would be seen by every machine of a cluster, also by those without GPUs.
 ON_LOGIN = ("ldd", "nvbandwidth", "xhpl", *(f"{name}_perf" for name in NCCL))

@@ -1,0 +1,64 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role certification tells its nodes of DCGM, and the time that it gives them for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, checks_dcgm, registry
+
+ROOT = Path(__file__).resolve().parents[3]
+TOLD = {
+    "suites": "{{ __certification_node['suites'] }}",
+    "checks": "{{ __certification_node['checks'] }}",
+    "seconds": "{{ __certification_parameters['suite_timeout'] | int }}",
+}
+PLAY = [
+    {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars_files": [f"{ROOT}/roles/certification/{name}/main.yml" for name in ("defaults", "vars")],
+        "tasks": [{"ansible.builtin.copy": {"dest": "{{ folder }}/told.json", "content": "{{ told | to_json }}"}}],
+        "vars": {"told": TOLD, "cluster_sku": "ND96asr_v4", "cluster_name": "c", "cluster_shared_dir": "/shared"},
+    }
+]
+
+
+def told(folder: Path, **inputs: t.Any) -> dict[str, t.Any]:
+    (folder / "play.json").write_text(json.dumps(PLAY))
+    given = {"ansible_python_interpreter": sys.executable, "folder": str(folder), **inputs}
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    command = [program, "--connection=local", "-i", "localhost,", "-e", json.dumps(given), "play.json"]
+    own = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "HPCAI_REPORT_DIR": str(folder / "report")}
+    done = subprocess.run(command, cwd=folder, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return dict(json.loads((folder / "told.json").read_text()))
+
+
+def test_by_default_nothing_is_said_of_dcgm(tmp_path: Path) -> None:
+    assert told(tmp_path) == {"suites": {}, "checks": {}, "seconds": 1800}
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_a_level_extends_the_stage_by_what_the_agent_may_take(tmp_path: Path, level: int) -> None:
+    found = told(tmp_path, certification_dcgm_level=level, certification_check_options={"gpu_idle": {"x": 1}})
+    assert found["checks"] == {"dcgm_diag": {"level": level}, "gpu_idle": {"x": 1}}
+    assert found["seconds"] == 1800 + checks_dcgm.TIMEOUTS[level]
+    config = check.check({"schema": 1, "node": "n1", "suites": found["suites"], "checks": found["checks"]})
+    assert "dcgm_diag" in registry.plan(config, "full").checks
+
+
+def test_a_list_of_checks_gets_the_diagnostics_as_well(tmp_path: Path) -> None:
+    found = told(tmp_path, certification_dcgm_level=2, certification_checks=["gpu", "dcgm_diag"])
+    assert found["suites"] == {"full": {"checks": ["gpu", "dcgm_diag"]}}
+    found = told(tmp_path, certification_dcgm_level="2", certification_checks=["gpu"])
+    assert found["suites"] == {"full": {"checks": ["gpu", "dcgm_diag"]}}
