@@ -48,12 +48,13 @@ def test_a_group_of_somebody_else_is_left_alone(role: Role) -> None:
 
 
 def test_only_a_group_of_its_own_is_deleted_with_a_schedule(role: Role) -> None:
-    group(role, "c1-rg", **OURS)
-    group(role, "shared", owner="it")
+    group(role, "c1-rg", **OURS, **{"hpcai-resource": "resourceGroups/c1-rg"})
+    group(role, "shared", owner="it", **OURS)  # the tags of the subscription, copied by a policy
     before = role.there()
     play(role, "expire.yml")
     shared = {"azure_teardown_cluster": "c1", "azure_teardown_schedule_group": "shared"}
     role(azure_teardown_expiry="absent", **shared)
+    assert role.there() == before
     refused = role(fails=True, azure_teardown_days=2, azure_teardown_schedule=True, **shared)
     assert "shared was not made for the expiry of c1" in refused.told
     assert role.there() == before
@@ -63,7 +64,7 @@ def test_tags_that_a_policy_copied_do_not_make_it_ours(role: Role) -> None:
     """Else it would go with the group, on a list that has its name and nothing to make anyone look."""
     group(role, "c1-rg", **OURS, **{"hpcai-resource": "resourceGroups/c1-rg"})
     role.azure.control("settings", {"inherited_tags": [*OURS, "hpcai-resource"]})
-    ours = {**PLACE, "tags": {**OURS, "hpcai-resource": "networkSecurityGroups/c1-nsg"}}
+    ours = {**PLACE, "tags": {**OURS, "hpcai-resource": "c1-rg/networkSecurityGroups/c1-nsg"}}
     role.azure.done("PUT", f"{NSG}/c1-nsg", "2024-07-01", ours)
     theirs = role.azure.done("PUT", f"{NSG}/theirs", "2024-07-01", PLACE).body
     assert theirs["tags"] == {**OURS, "hpcai-resource": "resourceGroups/c1-rg"}

@@ -69,7 +69,7 @@ def test_what_is_made_and_what_is_looked_at() -> None:
     assert "address" not in made["ids"]
     assert "address" in infra.plan(inputs(public_address=True))["ids"]
     ours = {"team": "vision", "hpcai-cluster": "train", "created-by": "hpcai.gpu_cluster"}
-    assert made["tags"]["nat"] == {**ours, "hpcai-resource": "natGateways/train-nat"}
+    assert made["tags"]["nat"] == {**ours, "hpcai-resource": "train-rg/natGateways/train-nat"}
     assert made["group_tags"] == {**ours, "hpcai-resource": "resourceGroups/train-rg"}
     assert made["server_subnet"] == {"resource_group": "train-rg", "vnet": "train-vnet", "name": "server"}
 
