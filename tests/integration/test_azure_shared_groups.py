@@ -24,6 +24,9 @@ GROUP_PLAY = """
       loop: [look, group]
 """
 
+# The same with the network, without the machine.
+NETWORK_PLAY = GROUP_PLAY.replace("[look, group]", "[look, group, network]")
+
 GROUP_TASK = re.compile(r"Create the resource group\].*\n(\w+): \[localhost\]")
 
 
@@ -77,6 +80,28 @@ def test_tags_that_a_policy_copied_do_not_make_it_ours(role: Role) -> None:
     assert role.there() == before
     role(azure_teardown_also=[theirs["id"]], **asked)
     assert role.there() == set()
+
+
+def test_a_rule_that_an_administrator_added_stays(role: Role) -> None:
+    """It was removed by the next run; what the role itself does not want any more goes still."""
+
+    def rules() -> dict[str, int]:
+        shown = role.azure.arm("GET", f"{NSG}/c1-server-nsg", "2024-07-01").body["properties"]["securityRules"]
+        return {one["name"]: one["properties"]["priority"] for one in shown}
+
+    (role.directory / "play.yml").write_text(NETWORK_PLAY)
+    quick = {"azure_infra_preflight": False}
+    role(**quick)
+    assert rules() == {"cyclecloud-from-nodes": 100, "ssh": 110, "https": 120, "closed": 4096}
+    theirs = {"direction": "Inbound", "access": "Allow", "protocol": "Tcp", "priority": 105, "sourcePortRange": "*"}
+    theirs.update(destinationPortRange="443", sourceAddressPrefix="10.1.0.0/16", destinationAddressPrefix="*")
+    role.azure.done("PUT", f"{NSG}/c1-server-nsg/securityRules/vpn", "2024-07-01", {"properties": theirs})
+    again = role(**quick)
+    assert (again.changed, rules()["vpn"]) == (0, 105), again.output
+    assert "rule vpn of c1-server-nsg (priority 105) lets 10.1.0.0/16 in, port 443, Tcp" in again.told
+    closed = role(azure_infra_allowed_sources=[], **quick)
+    assert closed.changed and rules() == {"cyclecloud-from-nodes": 100, "vpn": 105, "closed": 4096}
+    assert role(azure_infra_allowed_sources=[], **quick).changed == 0
 
 
 def test_a_day_that_a_person_chose_is_not_undone(role: Role) -> None:
