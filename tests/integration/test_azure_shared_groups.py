@@ -27,6 +27,18 @@ GROUP_PLAY = """
 # The same with the network, without the machine.
 NETWORK_PLAY = GROUP_PLAY.replace("[look, group]", "[look, group, network]")
 
+RUNBOOK_PLAY = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - hpcai.gpu_cluster.azure_resource:
+        id: "{{ account }}"
+        api_version: "2023-11-01"
+        body: {location: southcentralus, properties: {sku: {name: Basic}}}
+    - hpcai.gpu_cluster.azure_runbook:
+        {account: "{{ account }}", name: expire, location: southcentralus, content: "Write-Output 1\\n", tags: {a: b}}
+"""
+
 GROUP_TASK = re.compile(r"Create the resource group\].*\n(\w+): \[localhost\]")
 
 
@@ -102,6 +114,24 @@ def test_a_rule_that_an_administrator_added_stays(role: Role) -> None:
     closed = role(azure_infra_allowed_sources=[], **quick)
     assert closed.changed and rules() == {"cyclecloud-from-nodes": 100, "vpn": 105, "closed": 4096}
     assert role(azure_infra_allowed_sources=[], **quick).changed == 0
+
+
+def test_a_runbook_that_somebody_replaced_is_published_again_and_a_draft_stays(role: Role) -> None:
+    """It deletes unattended, and its description, which was all that was compared, does not say what it does."""
+    (role.directory / "play.yml").write_text(RUNBOOK_PLAY)
+    account = f"{role.azure.subscription}/{RG}/providers/Microsoft.Automation/automationAccounts/a"
+    group(role, "c1-rg", **OURS)
+    assert (role(account=account).changed, role(account=account).changed) == (2, 0)
+    book, old = f"{account}/runbooks/expire", "2023-11-01"
+    text = {"Authorization": f"Bearer {role.azure.token}", "Content_Type": "text/powershell"}
+    assert role.azure.raw("PUT", f"{book}/draft/content?api-version={old}", b"Get-Date", **text).status == 202
+    kept = role(account=account)
+    assert kept.changed == 0 and "it has a draft that somebody did not publish" in kept.told
+    role.azure.done("POST", f"{book.removeprefix(role.azure.subscription).lstrip('/')}/publish", old)
+    assert role("--check", account=account).changed == 1
+    assert (role(account=account).changed, role(account=account).changed) == (1, 0)
+    shown = role.azure.arm("GET", f"{book.removeprefix(role.azure.subscription).lstrip('/')}/content", old)
+    assert shown.body == b"Write-Output 1\n"
 
 
 def test_a_day_that_a_person_chose_is_not_undone(role: Role) -> None:
