@@ -142,8 +142,8 @@ def main() -> None:
             publish(arm, place, body, params["content"], said)
     except client.AzureError as exc:
         module.fail_json(msg=f"Runbook {params['name']} is not published: {exc}")
-    for text in plan.warnings:
-        module.warn(f"Runbook {params['name']}: {text}")
+    for message in plan.warnings:
+        module.warn(f"Runbook {params['name']}: {message}")
     wanted = {
         "runbook": "present",
         "description": said,
