@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
+
+import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 IMAGE = "bookworm-0123456789ab"
@@ -66,3 +71,32 @@ def test_a_directory_of_nothing_but_images_goes(tmp_path: Path) -> None:
     purge(tmp_path)
     assert not place.exists()
     assert "changed=0" in purge(tmp_path)
+
+
+@pytest.mark.skipif(not shutil.which("podman"), reason="podman is not installed")
+def test_an_image_that_somebody_built_from_a_node_s_is_kept(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """It inherits the label of the image that it was built from."""
+    tmp_path = tmp_path_factory.mktemp("p")  # podman wants a run directory of at most 50 characters
+
+    def podman(*words: str) -> str:
+        storage = [f"--root={tmp_path}/root", f"--runroot={tmp_path}/run", "--storage-driver=vfs"]
+        done = subprocess.run(["podman", *storage, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    with tarfile.open(tmp_path / "root.tar", "w") as archive:
+        archive.add(__file__, "file")
+    (tmp_path / "Containerfile").write_text(f"FROM localhost/hpcai-lab-node:{IMAGE}\nLABEL owner=anna\n")
+    label = "--change=LABEL hpcai.lab.image=x"
+    ours = podman("import", "-q", label, str(tmp_path / "root.tar"), f"localhost/hpcai-lab-node:{IMAGE}")
+    podman("build", "-q", "-t", "localhost/annas:1", "-f", str(tmp_path / "Containerfile"), str(tmp_path))
+    tasks = yaml.safe_load((ROOT / "roles/lab_nodes/tasks/absent.yml").read_text())
+    purging = next(task for task in tasks if task["name"].endswith("images of the nodes"))["block"]
+    dummy, *words = purging[0]["ansible.builtin.command"]["argv"]
+    values = {
+        "{{ __lab_nodes_image_label }}": "hpcai.lab.image",
+        "{{ __lab_nodes_image | regex_replace(':[^:]*$', '') }}": "localhost/hpcai-lab-node",
+    }
+    for template, value in values.items():
+        words = [word.replace(template, value) for word in words]
+    assert podman(*words).split() == [ours if ours.startswith("sha256:") else f"sha256:{ours}"]
