@@ -26,6 +26,11 @@ def azure_infra_roles(inputs: t.Any, principal: t.Any, locker: t.Any) -> list[di
     return infra.roles(_checked(inputs), str(principal or ""), str(locker or ""))
 
 
+def azure_infra_rules(inputs: t.Any, observed: t.Any) -> dict[str, list[str]]:
+    """Return which rules of the security groups are stale, which of others open something, which stand in the way."""
+    return infra.rule_review(_checked(inputs), _checked(observed))
+
+
 def azure_infra_expiry(tags: t.Any, wanted: t.Any, again: t.Any = False) -> dict[str, t.Any]:
     """Return the tags that set a group's expiry, and a message where another day stays."""
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -52,4 +57,5 @@ class FilterModule:
             "azure_infra_expiry": azure_infra_expiry,
             "azure_infra_plan": azure_infra_plan,
             "azure_infra_roles": azure_infra_roles,
+            "azure_infra_rules": azure_infra_rules,
         }

@@ -98,7 +98,7 @@ import datetime
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, teardown
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import ours
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import OWN_TAG, ours
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import RESOURCES, TeardownError, groups
 
 
@@ -123,7 +123,10 @@ def main() -> None:
         arm = client.connect(params)
         known = [group for group in groups(arm) if ours(group, params["cluster"])]
         if not known and params["state"] == "present":
-            raise TeardownError("there is no resource group with its tags, so nothing that could expire")
+            raise TeardownError(
+                f"there is no resource group with its tags and its own name in {OWN_TAG}, so nothing that could expire;"
+                " provision.yml makes one, and writes that tag on one that an earlier version made"
+            )
         before = {group.id: group.tags.get(teardown.TAG, "") for group in known}
         after = ""
         if params["state"] == "present":

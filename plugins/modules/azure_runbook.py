@@ -14,9 +14,11 @@ author:
 description:
   - Creates or updates a runbook with the text of a script, and publishes it. The modules of C(azure.azcollection) take
     no text.
-  - The SHA-256 digest of the script is kept in the description of the runbook and is written last. While it is the
-    same, nothing is sent, so a change of O(location) or O(tags) alone has no effect, and a publication that was
-    interrupted is repeated.
+  - It compares the published script itself, description, tags and region, and whether the runbook is published. The
+    SHA-256 digest of the script is the description and is written last, so a publication that was interrupted is
+    repeated.
+  - A draft that somebody did not publish stays, with a warning, as long as everything else is as requested. A runbook
+    of another type is refused.
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.azure
@@ -25,7 +27,7 @@ attributes:
     support: full
   diff_mode:
     support: full
-    details: Shows the digest, not the script.
+    details: Shows what differs; of the script the digest.
   idempotent:
     support: full
 options:
@@ -95,18 +97,16 @@ digest:
   sample: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 """
 
-import hashlib
-
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, runbook
 
 VERSION = "2023-11-01"
 
 
 def publish(arm: client.Arm, place: str, body: client.Json, content: str, said: str) -> None:
     """Upload and publish. The digest is written last, so what is cut short is done again."""
-    properties = {"runbookType": "PowerShell", "logVerbose": False, "logProgress": False, "draft": {}}
+    properties = {"runbookType": runbook.KIND, "logVerbose": False, "logProgress": False, "draft": {}}
     arm.put(place, VERSION, {**body, "properties": properties})
     arm.upload(f"{place}/draft/content", VERSION, content.encode(), "text/powershell")
     arm.post(f"{place}/publish", VERSION)
@@ -130,18 +130,29 @@ def main() -> None:
         module.fail_json(msg=missing_required_lib("azure-identity and azure-mgmt-core"), exception=client.MISSING)
     params = module.params
     place = f"{params['account']}/runbooks/{params['name']}"
-    digest = hashlib.sha256(params["content"].encode()).hexdigest()
-    said = f"hpcai.gpu_cluster sha256:{digest}"
+    said = runbook.mark(params["content"])
+    digest = runbook.digest(params["content"])
     body = {"name": params["name"], "location": params["location"], "tags": params["tags"]}
     try:
         arm = client.connect(params)
-        before = ((arm.get(place, VERSION) or {}).get("properties") or {}).get("description") or ""
-        if before != said and not module.check_mode:
+        observed = arm.get(place, VERSION)
+        published = arm.text(f"{place}/content", VERSION) if observed else None
+        plan = runbook.plan(body, params["content"], observed, published)
+        if plan.differences and not module.check_mode:
             publish(arm, place, body, params["content"], said)
     except client.AzureError as exc:
         module.fail_json(msg=f"Runbook {params['name']} is not published: {exc}")
-    diff = {"before": f"{before}\n", "after": f"{said}\n"}
-    module.exit_json(changed=before != said, id=place, digest=digest, diff=diff)
+    for message in plan.warnings:
+        module.warn(f"Runbook {params['name']}: {message}")
+    wanted = {
+        "runbook": "present",
+        "description": said,
+        "script": f"sha256:{digest}",
+        "state": runbook.PUBLISHED,
+        **body,
+    }
+    diff = {"before": plan.differences, "after": {name: wanted[name] for name in plan.differences}}
+    module.exit_json(changed=bool(plan.differences), id=place, digest=digest, diff=diff)
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ options:
     description:
       - Resource IDs of resources in the groups of the cluster that others made and that may be deleted with the groups.
         Any other resource of others refuses the teardown.
+      - Or the ID of a resource group that has the cluster's tags but lacks its own name in C(hpcai-resource).
     type: list
     elements: str
     default: []

@@ -14,10 +14,13 @@ author:
 description:
   - Reads what M(hpcai.gpu_cluster.azure_teardown) would delete and what forbids it. Changes nothing.
   - A resource group or resource belongs to a cluster when its tag C(created-by) is C(hpcai.gpu_cluster) and its tag
-    C(hpcai-cluster) is the name of the cluster. Its tag C(hpcai-resource) also has to hold its own type and name, or
-    the mark of CycleCloud, because a policy may have copied the other tags. Groups and resources from before that tag
-    existed belong to the cluster without it.
-  - Everything else stays, and refuses the teardown when it is in a resource group of the cluster.
+    C(hpcai-cluster) is the name of the cluster, and its tag C(hpcai-resource) holds its own name, because a policy may
+    have copied the other tags. That is C(resourceGroups/<group>) or C(<group>/<type>/<name>). What CycleCloud makes has
+    C(cyclecloud/<cluster>) there, which counts unless its resource group has the same value.
+  - In a resource group of the cluster, what has C(ClusterName) of CycleCloud, is managed by something of the cluster or
+    is a part of it belongs to the cluster as well.
+  - Everything else stays. It refuses the teardown when it is in a resource group of the cluster; a resource group that
+    has the first two tags and no C(hpcai-resource) refuses it, too.
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.azure
@@ -41,7 +44,11 @@ options:
     type: str
   also:
     description:
-      - Resource IDs of resources in the groups of the cluster that others made and that may be deleted with the groups.
+      - Resource IDs of resources in the groups of the cluster that others made, or that do not prove the opposite, and
+        that may be deleted with the groups.
+      - The ID of a resource group counts where the group has the tags C(created-by) and C(hpcai-cluster) of the
+        cluster and lacks its own name in C(hpcai-resource), as an earlier version made it. No other group is deleted
+        whole.
     type: list
     elements: str
     default: []

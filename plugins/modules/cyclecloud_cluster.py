@@ -66,6 +66,15 @@ options:
         made for its nodes.
     type: str
     default: ssh
+  scheduler_host_keys:
+    description:
+      - Public SSH host keys of the scheduler, as C(/etc/ssh/ssh_host_*_key.pub) has them, from a trusted source, for
+        example C(az vm run-command invoke). With them no other key is accepted.
+      - Without them the key of the first contact is kept for each node, with a warning that shows it, and the run that
+        saw it first runs nothing as root there.
+    type: list
+    elements: str
+    default: []
   wait:
     description:
       - Limits in seconds. C(ready), 2400 by default, for nodes to become Ready and for a removed cluster to go.

@@ -14,7 +14,9 @@ author:
   - hpcai.gpu_cluster authors (@hpcai)
 description:
   - Calls C(gcloud) on the host on which it runs, with the account that is logged in there.
-  - Every instance gets the label C(hpcai-cluster). Instances without the label of the cluster are never touched.
+  - Every instance gets the label C(hpcai-cluster), and metadata C(hpcai-instances) with the names of all instances of
+    the request. Instances without the label of the cluster are never touched. One with the label whose metadata does
+    not name it, such as somebody's copy of an instance, is never deleted.
   - An instance that exists is left as it is, in whatever state, and is not compared with O(machine). Delete it first to
     have another one.
   - Instances are created in bulk. When Google has room for some of them only, those stay and the module fails for the
@@ -49,7 +51,7 @@ options:
   names:
     description:
       - Names of the instances. Required by O(state=present). With O(state=absent) an empty list means all instances of
-        the cluster in the zone.
+        the cluster in the zone; those that may be copies of them are left, with a warning.
     type: list
     elements: str
     default: []
@@ -196,7 +198,13 @@ def bring(given: t.Mapping[str, t.Any], compute: google.Instances, check: bool) 
     if wrong:
         raise GcloudError("; ".join(wrong))
     before = compute.listed()
-    wanted = given["names"] if present else given["names"] or sorted(before)
+    copies = {name: why for name, item in before.items() for why in [google.unproven(item, compute.zone)] if why}
+    wanted = given["names"] if present else given["names"] or sorted(set(before) - set(copies))
+    kept = [f"{name} has the label of {compute.cluster}, and {why}" for name, why in copies.items()]
+    warnings = [] if present or given["names"] else sorted(kept)
+    refused = [f"{name}: {copies[name]}" for name in wanted if name in copies and not present]
+    if refused:
+        raise GcloudError("; ".join(refused))
     todo = [name for name in wanted if (name in before) != present]
     script = given["startup_script"] or ""
     if todo and not check:
@@ -207,7 +215,7 @@ def bring(given: t.Mapping[str, t.Any], compute: google.Instances, check: bool) 
     after = compute.listed() if todo and not check else before
     found = [google.described(name, item) for name, item in after.items() if name in wanted]
     key, other = ("created", "deleted") if present else ("deleted", "created")
-    return {"changed": bool(todo), key: todo, other: [], "instances": found}
+    return {"changed": bool(todo), key: todo, other: [], "instances": found, "warnings": warnings}
 
 
 def main() -> None:
@@ -230,6 +238,8 @@ def main() -> None:
         result = bring(given, google.Instances(gcloud, given["cluster"], given["zone"]), module.check_mode)
     except GcloudError as exc:
         module.fail_json(msg=f"Instances of {given['cluster']} cannot be {given['state']}: {exc}")
+    for text in result.pop("warnings"):
+        module.warn(f"Left alone: {text}")
     module.exit_json(**result)
 
 

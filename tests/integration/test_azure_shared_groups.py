@@ -24,6 +24,21 @@ GROUP_PLAY = """
       loop: [look, group]
 """
 
+# The same with the network, without the machine.
+NETWORK_PLAY = GROUP_PLAY.replace("[look, group]", "[look, group, network]")
+
+RUNBOOK_PLAY = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - hpcai.gpu_cluster.azure_resource:
+        id: "{{ account }}"
+        api_version: "2023-11-01"
+        body: {location: southcentralus, properties: {sku: {name: Basic}}}
+    - hpcai.gpu_cluster.azure_runbook:
+        {account: "{{ account }}", name: expire, location: southcentralus, content: "Write-Output 1\\n", tags: {a: b}}
+"""
+
 GROUP_TASK = re.compile(r"Create the resource group\].*\n(\w+): \[localhost\]")
 
 
@@ -48,12 +63,13 @@ def test_a_group_of_somebody_else_is_left_alone(role: Role) -> None:
 
 
 def test_only_a_group_of_its_own_is_deleted_with_a_schedule(role: Role) -> None:
-    group(role, "c1-rg", **OURS)
-    group(role, "shared", owner="it")
+    group(role, "c1-rg", **OURS, **{"hpcai-resource": "resourceGroups/c1-rg"})
+    group(role, "shared", owner="it", **OURS)  # the tags of the subscription, copied by a policy
     before = role.there()
     play(role, "expire.yml")
     shared = {"azure_teardown_cluster": "c1", "azure_teardown_schedule_group": "shared"}
     role(azure_teardown_expiry="absent", **shared)
+    assert role.there() == before
     refused = role(fails=True, azure_teardown_days=2, azure_teardown_schedule=True, **shared)
     assert "shared was not made for the expiry of c1" in refused.told
     assert role.there() == before
@@ -63,7 +79,7 @@ def test_tags_that_a_policy_copied_do_not_make_it_ours(role: Role) -> None:
     """Else it would go with the group, on a list that has its name and nothing to make anyone look."""
     group(role, "c1-rg", **OURS, **{"hpcai-resource": "resourceGroups/c1-rg"})
     role.azure.control("settings", {"inherited_tags": [*OURS, "hpcai-resource"]})
-    ours = {**PLACE, "tags": {**OURS, "hpcai-resource": "networkSecurityGroups/c1-nsg"}}
+    ours = {**PLACE, "tags": {**OURS, "hpcai-resource": "c1-rg/networkSecurityGroups/c1-nsg"}}
     role.azure.done("PUT", f"{NSG}/c1-nsg", "2024-07-01", ours)
     theirs = role.azure.done("PUT", f"{NSG}/theirs", "2024-07-01", PLACE).body
     assert theirs["tags"] == {**OURS, "hpcai-resource": "resourceGroups/c1-rg"}
@@ -76,6 +92,46 @@ def test_tags_that_a_policy_copied_do_not_make_it_ours(role: Role) -> None:
     assert role.there() == before
     role(azure_teardown_also=[theirs["id"]], **asked)
     assert role.there() == set()
+
+
+def test_a_rule_that_an_administrator_added_stays(role: Role) -> None:
+    """It was removed by the next run; what the role itself does not want any more goes still."""
+
+    def rules() -> dict[str, int]:
+        shown = role.azure.arm("GET", f"{NSG}/c1-server-nsg", "2024-07-01").body["properties"]["securityRules"]
+        return {one["name"]: one["properties"]["priority"] for one in shown}
+
+    (role.directory / "play.yml").write_text(NETWORK_PLAY)
+    quick = {"azure_infra_preflight": False}
+    role(**quick)
+    assert rules() == {"cyclecloud-from-nodes": 100, "ssh": 110, "https": 120, "closed": 4096}
+    theirs = {"direction": "Inbound", "access": "Allow", "protocol": "Tcp", "priority": 105, "sourcePortRange": "*"}
+    theirs.update(destinationPortRange="443", sourceAddressPrefix="10.1.0.0/16", destinationAddressPrefix="*")
+    role.azure.done("PUT", f"{NSG}/c1-server-nsg/securityRules/vpn", "2024-07-01", {"properties": theirs})
+    again = role(**quick)
+    assert (again.changed, rules()["vpn"]) == (0, 105), again.output
+    assert "rule vpn of c1-server-nsg (priority 105) lets 10.1.0.0/16 in, port 443, Tcp" in again.told
+    closed = role(azure_infra_allowed_sources=[], **quick)
+    assert closed.changed and rules() == {"cyclecloud-from-nodes": 100, "vpn": 105, "closed": 4096}
+    assert role(azure_infra_allowed_sources=[], **quick).changed == 0
+
+
+def test_a_runbook_that_somebody_replaced_is_published_again_and_a_draft_stays(role: Role) -> None:
+    """It deletes unattended, and its description, which was all that was compared, does not say what it does."""
+    (role.directory / "play.yml").write_text(RUNBOOK_PLAY)
+    account = f"{role.azure.subscription}/{RG}/providers/Microsoft.Automation/automationAccounts/a"
+    group(role, "c1-rg", **OURS)
+    assert (role(account=account).changed, role(account=account).changed) == (2, 0)
+    book, old = f"{account}/runbooks/expire", "2023-11-01"
+    text = {"Authorization": f"Bearer {role.azure.token}", "Content_Type": "text/powershell"}
+    assert role.azure.raw("PUT", f"{book}/draft/content?api-version={old}", b"Get-Date", **text).status == 202
+    kept = role(account=account)
+    assert kept.changed == 0 and "it has a draft that somebody did not publish" in kept.told
+    role.azure.done("POST", f"{book.removeprefix(role.azure.subscription).lstrip('/')}/publish", old)
+    assert role("--check", account=account).changed == 1
+    assert (role(account=account).changed, role(account=account).changed) == (1, 0)
+    shown = role.azure.arm("GET", f"{book.removeprefix(role.azure.subscription).lstrip('/')}/content", old)
+    assert shown.body == b"Write-Output 1\n"
 
 
 def test_a_day_that_a_person_chose_is_not_undone(role: Role) -> None:

@@ -92,6 +92,17 @@ def nodes(*names: str, **more: t.Any) -> list[CloudNode]:
     return [CloudNode(name, {**MACHINE, **more}, "/etc/hpcai/power/user-data-1") for name in names]
 
 
+def states(cloud: Google) -> dict[str, str]:
+    return {name: instance.state for name, instance in cloud.instances().items()}
+
+
+def copy_of(world: World, name: str, copy: str) -> None:
+    """What Compute Engine's "Create similar" and machine images do: labels and metadata come along."""
+    state = world.state
+    state["instances"][copy] = {**state["instances"][name], "name": copy, "id": "5000000000000000000"}
+    (world.directory / "state.json").write_text(json.dumps(state))
+
+
 def test_flags_are_spelt_as_gcloud_wants_them() -> None:
     given = {"a": True, "b": False, "c": "", "d": ["x", "y"], "e": {"k": 1, "l": "m"}, "f": 3, "g": None}
     assert spelt(given) == ["--a", "--d=x,y", "--e=k=1,l=m", "--f=3"]
@@ -120,7 +131,9 @@ def test_a_machine_that_makes_no_sense_is_refused(machine: dict[str, t.Any], wro
 def test_nodes_are_created_in_bulk_listed_and_deleted(network: World) -> None:
     cloud = google()
     assert cloud.create(nodes("train-1", "train-2")) == {"train-1": "", "train-2": ""}
-    assert cloud.instances() == {"train-1": "running", "train-2": "running"}
+    assert states(cloud) == {"train-1": "running", "train-2": "running"}
+    metadata = [{"key": "hpcai-instances", "value": "train-1 train-2"}]
+    assert [network.state["instances"][name]["metadata"]["items"] for name in ("train-1", "train-2")] == 2 * [metadata]
     bulk = [words for words in network.log() if "bulk" in words]
     assert len(bulk) == 1
     assert {"--predefined-names=train-1,train-2", "--provisioning-model=SPOT", "--no-address"} <= set(bulk[0])
@@ -140,6 +153,21 @@ def test_controller_and_login_nodes_are_none_of_the_power_programs(network: Worl
     google().delete(["train-controller"])
     assert sorted(all_of_it.listed()) == ["train-1", "train-controller"]
     assert "train-controller" in network.state["instances"]
+
+
+def test_somebody_s_copy_of_a_node_is_never_deleted(network: World) -> None:
+    """It has the labels of the node, and was deleted by the next sweep."""
+    cloud = google()
+    cloud.create(nodes("train-1"))
+    copy_of(network, "train-1", "annas-debugging")
+    copies = {name: instance.unproven for name, instance in cloud.instances().items()}
+    assert copies["train-1"] == ""
+    assert "its metadata hpcai-instances names train-1, so it may be somebody's copy" in copies["annas-debugging"]
+    answer = cloud.delete(["train-1", "annas-debugging"])
+    assert answer["train-1"] == "" and "somebody's copy" in answer["annas-debugging"]
+    assert sorted(network.state["instances"]) == ["annas-debugging"]
+    copy_of(network, "annas-debugging", "train-2")
+    assert "an instance of this name exists, and its metadata" in cloud.create(nodes("train-2"))["train-2"]
 
 
 def test_what_google_has_no_room_for_does_not_keep_the_others_from_coming(network: World) -> None:
@@ -169,7 +197,7 @@ def test_a_node_whose_old_instance_stands_still_is_tried_again_later(network: Wo
     state = network.state
     state["instances"]["train-1"]["status"] = "TERMINATED"
     (network.directory / "state.json").write_text(json.dumps(state))
-    assert google().instances() == {"train-1": "stopped"}
+    assert states(google()) == {"train-1": "stopped"}
     assert google().create(nodes("train-1")) == {"train-1": "its old instance is stopped"}
 
 
@@ -229,6 +257,12 @@ def test_a_cluster_is_made_once_and_removed_with_all_that_slurm_created(world: W
 
     cloud = Google({"project": PROJECT, "zone": "us-central1-b", "gcloud": GCLOUD}, "slurm-job")
     assert cloud.create(nodes("slurm-job-gpu-0", subnet="slurm-job-subnet")) == {"slurm-job-gpu-0": ""}
+    copy_of(world, "slurm-job-gpu-0", "annas-debugging")
+    copied = play(world, "destroy_google.yml", "-e", "confirm=slurm-job")
+    assert "Left alone: annas-debugging has the label of slurm-job, and its metadata" in copied.stdout + copied.stderr
+    assert copied.returncode != 0 and "is already being used by 'instances/annas-debugging'" in copied.stdout
+    assert sorted(world.state["instances"]) == ["annas-debugging"]
+    Gcloud(PROJECT, GCLOUD).ask(["compute", "instances", "delete", "annas-debugging"], {"zone": "us-central1-b"})
     refused = play(world, "destroy_google.yml")
     assert refused.returncode != 0 and "-e confirm=slurm-job" in refused.stdout
     assert changes(play(world, "destroy_google.yml", "-e", "confirm=slurm-job")) >= 2

@@ -350,6 +350,15 @@ class Arm:
             return None
         return self._good("GET", path, status, document)
 
+    def text(self, path: str, version: str) -> str | None:
+        """Return content that is not JSON, such as a published runbook, or None where there is none."""
+        response = self._raw("GET", path, version, None).http_response
+        if response.status_code == 404:
+            return None
+        if response.status_code >= 400:
+            self._good("GET", path, response.status_code, _document(response))
+        return str(response.text())
+
     def items(self, path: str, version: str, **query: str) -> list[Json]:
         """Return the entries of all pages of a listing; none where the listed resource does not exist."""
         records: list[Json] = []

@@ -150,7 +150,7 @@ def subnet(identifier: str) -> Json:
 
 def rules(inputs: t.Mapping[str, t.Any]) -> Json:
     """Return the inbound rules of both security groups; the last denies all, as Azure's own admit the whole network."""
-    sources = list(inputs["allowed_sources"])
+    sources, cluster = list(inputs["allowed_sources"]), str(inputs["cluster"])
     clusters = sorted(str(prefix) for name, prefix in (inputs["subnets"] or {}).items() if name != "server")
     server = [_rule("cyclecloud-from-nodes", 100, clusters, [CLUSTER_PORT])]
     compute = [_rule("ssh-from-cyclecloud", 100, [str((inputs["subnets"] or {}).get("server", ""))], [SSH])]
@@ -159,7 +159,15 @@ def rules(inputs: t.Mapping[str, t.Any]) -> Json:
         compute.append(_rule("ssh", 110, sources, [SSH]))
     compute.append(_rule("cluster", 200, clusters, ["*"], "*"))
     closed = _rule("closed", 4096, ["*"], ["*"], "*", "Deny")
-    return {"server": [*server, closed], "compute": [*compute, closed]}
+    return {
+        side: [{**rule, "description": rule_mark(cluster, rule["name"])} for rule in [*opened, closed]]
+        for side, opened in (("server", server), ("compute", compute))
+    }
+
+
+def rule_mark(cluster: str, name: str) -> str:
+    """Return the description by which a rule is known as made by the role; it holds the rule's own name."""
+    return f"{ownership.CREATOR} {cluster} rule {name}"
 
 
 def _rule(
@@ -180,6 +188,55 @@ def _rule(
         "source_address_prefix": sources[0] if len(sources) == 1 else list(sources),
         "destination_port_range": listed[0] if len(listed) == 1 else listed,
     }
+
+
+def rule_review(inputs: t.Mapping[str, t.Any], observed: t.Mapping[str, t.Any]) -> dict[str, list[str]]:
+    """Compare the rules of both security groups with ours; `observed` are the resources that were read, by name.
+
+    Returns `stale`, ids of rules that an earlier run of the role made and that are not wanted any more; `opened`, what
+    rules of others let in that ours keep out; and `conflicts`, rules of others in the place of one of ours.
+    """
+    review: dict[str, list[str]] = {"stale": [], "opened": [], "conflicts": []}
+    for side, requested in rules(inputs).items():
+        document = observed.get(f"{side}_nsg") or {}
+        names = {rule["name"].lower() for rule in requested}
+        places = {rule["priority"]: rule["name"] for rule in requested}
+        for rule in (document.get("properties") or {}).get("securityRules") or []:
+            name, properties = str(rule["name"]), rule.get("properties") or {}
+            inbound = properties.get("direction") == "Inbound"
+            if name.lower() in names:
+                continue
+            if properties.get("description") == rule_mark(str(inputs["cluster"]), name):
+                review["stale"].append(str(rule["id"]))
+                continue
+            if inbound and properties.get("priority") in places:
+                place = places[properties["priority"]]
+                review["conflicts"].append(
+                    f"rule {name} of {document.get('name')} has priority {properties['priority']}, which rule {place}"
+                    " of role azure_infra needs: give it another one"
+                )
+            elif inbound and properties.get("access") == "Allow":
+                review["opened"].append(_opening(str(document.get("name")), name, properties))
+    return review
+
+
+def _opening(group: str, name: str, properties: t.Mapping[str, t.Any]) -> str:
+    """Say what a rule lets in that the role keeps out."""
+    sources = _both(properties, "sourceAddressPrefix")
+    sources += [str(entry.get("id")) for entry in properties.get("sourceApplicationSecurityGroups") or []]
+    anybody = {"*", "internet", "0.0.0.0/0", "::/0"} & {source.lower() for source in sources}
+    protocol = "any protocol" if properties.get("protocol") == "*" else str(properties.get("protocol"))
+    return (
+        f"rule {name} of {group} (priority {properties.get('priority')}) lets {', '.join(sources) or 'nobody'} in, port"
+        f" {', '.join(_both(properties, 'destinationPortRange'))}, {protocol}"
+        f"{': that is the whole Internet' if anybody else ''}. Role azure_infra did not make it and leaves it"
+    )
+
+
+def _both(properties: t.Mapping[str, t.Any], name: str) -> list[str]:
+    """Return a property that Azure has in two forms, for one value and for several."""
+    one, several = properties.get(name), properties.get(f"{name}es" if name.endswith("Prefix") else f"{name}s")
+    return [str(value) for value in [*([one] if one else []), *(several or [])]]
 
 
 def roles(inputs: t.Mapping[str, t.Any], principal: str, locker: str) -> list[Json]:

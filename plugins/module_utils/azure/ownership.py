@@ -39,8 +39,13 @@ def read_resource(entry: t.Mapping[str, t.Any]) -> AzureResource:
 
 
 def own_name(identifier: str) -> str:
-    """Return the value of the tag that differs from resource to resource: type and name."""
-    return "/".join(identifier.rstrip("/").split("/")[-2:])
+    """Return the value of the tag that differs from resource to resource: resource group, type and name.
+
+    The group is in it because a template that is exported from one group and deployed to another copies names and tags.
+    """
+    parts = identifier.strip("/").split("/")
+    group = parts[3:4] if len(parts) > 4 and parts[2].lower() == "resourcegroups" else []
+    return "/".join([*group, *parts[-2:]])
 
 
 def tagged(resource: AzureResource, cluster: str) -> bool:
@@ -48,24 +53,31 @@ def tagged(resource: AzureResource, cluster: str) -> bool:
     return resource.tags.get(CREATOR_TAG) == CREATOR and resource.tags.get(CLUSTER_TAG) == cluster
 
 
-def ours(group: AzureResource, cluster: str) -> bool:
-    """Say whether the collection, or CycleCloud for it, made this resource group for this cluster."""
-    tag = _own_tag(group)
-    return tagged(group, cluster) and (tag in ("", own_name(group.id).lower()) or tag.startswith(_CYCLECLOUD))
+def ours(resource: AzureResource, cluster: str) -> bool:
+    """Say whether the collection made this resource or resource group for this cluster: its own name is the proof."""
+    return tagged(resource, cluster) and _own_tag(resource) == own_name(resource.id).lower()
 
 
 def made_for(resource: AzureResource, cluster: str, nodes_cluster: str, groups: t.Sequence[AzureResource]) -> bool:
-    """Say whether we or CycleCloud made this resource for the cluster; `groups` are the cluster's resource groups.
+    """Say whether we or CycleCloud made this resource for the cluster; `groups` are those of the subscription.
 
-    CycleCloud sets one value of our own tag on all of its nodes, and no group of ours has that value.
+    CycleCloud sets one value of our own tag on all of its nodes. It proves nothing where the group has it, too.
     """
-    if not tagged(resource, cluster):
-        return False
-    if _own_tag(resource):
-        return _own_tag(resource) in (own_name(resource.id).lower(), f"{_CYCLECLOUD}{nodes_cluster}".lower())
-    home = [group for group in groups if below(resource.id, group.id)]
-    before = not any(OWN_TAG in group.tags for group in home or groups)  # made when there was no such tag
-    return before or resource.tags.get(CYCLECLOUD_TAG) == nodes_cluster
+    if ours(resource, cluster):
+        return True
+    value = f"{_CYCLECLOUD}{nodes_cluster}".lower()
+    return tagged(resource, cluster) and _own_tag(resource) == value and not _copied(resource, OWN_TAG, groups)
+
+
+def made_by_cyclecloud(resource: AzureResource, nodes_cluster: str, groups: t.Sequence[AzureResource]) -> bool:
+    """Say whether a resource has CycleCloud's own tag of the cluster, and not from its group."""
+    return resource.tags.get(CYCLECLOUD_TAG) == nodes_cluster and not _copied(resource, CYCLECLOUD_TAG, groups)
+
+
+def _copied(resource: AzureResource, tag: str, groups: t.Sequence[AzureResource]) -> bool:
+    """Say whether the resource group has the same value, from which a policy may have copied it."""
+    value = resource.tags.get(tag, "").lower()
+    return any(below(resource.id, group.id) and group.tags.get(tag, "").lower() == value for group in groups)
 
 
 def _own_tag(resource: AzureResource) -> str:

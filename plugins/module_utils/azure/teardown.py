@@ -14,13 +14,16 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import own
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import AzureError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import (
     CLUSTER_TAG,
+    CREATOR_TAG,
     CYCLECLOUD_TAG,
     OWN_TAG,
     AzureResource,
     below,
+    made_by_cyclecloud,
     made_for,
     marked,
     ours,
+    own_name,
     read_resource,
     tagged,
 )
@@ -50,7 +53,7 @@ class TeardownError(ValueError):
 
 
 class ObservedSubscription(t.NamedTuple):
-    """What was read of a subscription: locks and role assignments as Azure writes them."""
+    """What was read of a subscription: all its groups, and locks and role assignments as Azure writes them."""
 
     subscription: str
     groups: t.Sequence[AzureResource]
@@ -83,14 +86,16 @@ class TeardownPlan(t.NamedTuple):
 
 def plan(observed: ObservedSubscription, request: TeardownRequest) -> TeardownPlan:
     """Plan the teardown: groups and resources with our tags, and locks and role assignments that would outlive them."""
-    groups = [group for group in observed.groups if ours(group, request.cluster)]
+    groups = going_groups(observed.groups, request)
     inside = [resource for resource in observed.resources if any(below(resource.id, group.id) for group in groups)]
     loose = [
-        resource for resource in observed.resources if resource not in inside and of_cluster(resource, request, groups)
+        resource
+        for resource in observed.resources
+        if resource not in inside and of_cluster(resource, request, observed.groups)
     ]
     going = [resource.id for resource in [*groups, *loose]]
     locks, refusals = _locks(observed, going, request.cluster)
-    refusals += _strangers(inside, request, groups)
+    refusals += _unnamed_groups(observed.groups, request) + _strangers(inside, request, observed.groups)
     contents = {
         group.name: sorted(resource.label for resource in inside if below(resource.id, group.id)) for group in groups
     }
@@ -103,6 +108,28 @@ def plan(observed: ObservedSubscription, request: TeardownRequest) -> TeardownPl
         refusals=refusals,
         notes=_notes(observed, request, going),
     )
+
+
+def going_groups(groups: t.Iterable[AzureResource], request: TeardownRequest) -> list[AzureResource]:
+    """Return the groups that go with everything in them: ours, and those with the cluster's tags that were allowed."""
+    allowed = {identifier.lower() for identifier in request.also}
+    return [
+        group
+        for group in groups
+        if ours(group, request.cluster) or (tagged(group, request.cluster) and group.id.lower() in allowed)
+    ]
+
+
+def _unnamed_groups(groups: t.Iterable[AzureResource], request: TeardownRequest) -> list[str]:
+    """Refuse groups that have the cluster's tags and no own name, as an earlier version made them: or a policy did."""
+    allowed = {identifier.lower() for identifier in request.also}
+    return [
+        f"{group.id} has the tags of {request.cluster}, but not its own name in {OWN_TAG}, so it does not prove that we"
+        f" made it: run provision.yml again, which writes {OWN_TAG}, or add its id to azure_teardown_also to have it"
+        f" deleted; if it is somebody else's, take off its tags {CREATOR_TAG} and {CLUSTER_TAG}"
+        for group in sorted(groups, key=lambda entry: entry.id)
+        if tagged(group, request.cluster) and not group.tags.get(OWN_TAG) and group.id.lower() not in allowed
+    ]
 
 
 def of_cluster(resource: AzureResource, request: TeardownRequest, groups: t.Sequence[AzureResource]) -> bool:
@@ -146,12 +173,14 @@ def _stranger(resource: AzureResource, cluster: str) -> str:
     advice = "move it elsewhere, or add its id to azure_teardown_also to have it deleted, too"
     if tagged(resource, cluster):
         why = f"of our tags it has all but its own name in {OWN_TAG}, as if a policy had copied them"
-        advice += "; what provision.yml made in an earlier version gets that tag from its next run"
+        advice += (
+            f"; where an earlier version made it, the next run of provision.yml writes {own_name(resource.id)} there"
+        )
     return f"{resource.id} ({resource.type}) is in a group that would be deleted, but {why}: {advice}"
 
 
 def _belongs(resource: AzureResource, request: TeardownRequest, groups: t.Sequence[AzureResource]) -> bool:
-    return resource.tags.get(CYCLECLOUD_TAG) == request.nodes_cluster or of_cluster(resource, request, groups)
+    return made_by_cyclecloud(resource, request.nodes_cluster, groups) or of_cluster(resource, request, groups)
 
 
 def _owner(resource: AzureResource) -> set[str]:
@@ -182,8 +211,13 @@ def _ordered(loose: t.Iterable[AzureResource]) -> list[str]:
 
 
 def _notes(observed: ObservedSubscription, request: TeardownRequest, going: t.Sequence[str]) -> list[str]:
-    """Say which resources elsewhere have tags of the cluster; what CycleCloud leaves there goes on costing money."""
-    notes = []
+    """Say what has tags of the cluster and stays; what CycleCloud leaves elsewhere goes on costing money."""
+    notes = [
+        f"{group.id} has the tags of {request.cluster}, but in {OWN_TAG} not its own name ({group.tags[OWN_TAG]}): it"
+        " is left, as somebody else's"
+        for group in sorted(observed.groups, key=lambda entry: entry.id)
+        if tagged(group, request.cluster) and group.tags.get(OWN_TAG) and group.id not in going
+    ]
     for resource in sorted(observed.resources, key=lambda entry: entry.id):
         if any(below(resource.id, entry) for entry in going):
             continue
@@ -243,12 +277,13 @@ def groups(arm: ArmReader) -> list[AzureResource]:
 def read_subscription(arm: ArmReader, request: TeardownRequest) -> tuple[ObservedSubscription, TeardownRequest]:
     """Return what the subscription has of the cluster, and the request completed by the cluster's principals."""
     base = f"/subscriptions/{arm.subscription}"
-    own_groups = [group for group in groups(arm) if ours(group, request.cluster)]
+    all_groups = groups(arm)
+    own_groups = going_groups(all_groups, request)
     resources = _resources(arm, own_groups, request)
-    principals = _principals(arm, resources, own_groups, request)
+    principals = _principals(arm, resources, own_groups, all_groups, request)
     locks = arm.items(f"{base}/providers/Microsoft.Authorization/locks", LOCKS)
     observed = ObservedSubscription(
-        arm.subscription, own_groups, resources, locks, _listed_assignments(arm, base, principals)
+        arm.subscription, all_groups, resources, locks, _listed_assignments(arm, base, principals)
     )
     return observed, request._replace(principals=frozenset(principals))
 
@@ -276,12 +311,13 @@ def _principals(
     arm: ArmReader,
     resources: t.Iterable[AzureResource],
     own_groups: t.Sequence[AzureResource],
+    all_groups: t.Sequence[AzureResource],
     request: TeardownRequest,
 ) -> set[str]:
     """Return the identities that go with the cluster: a group of ours takes all in it along."""
     principals = set()
     for resource in resources:
-        going = any(below(resource.id, group.id) for group in own_groups) or of_cluster(resource, request, own_groups)
+        going = any(below(resource.id, group.id) for group in own_groups) or of_cluster(resource, request, all_groups)
         version = _PRINCIPALS.get(resource.type.lower())
         if not (going and version):
             continue
@@ -496,11 +532,18 @@ def new_expiry(before: str, now: datetime.datetime, expires_on: str, days: float
 def clusters(groups: t.Iterable[ownership.AzureResource], now: datetime.datetime) -> list[Due]:
     """Return every cluster of ours that has an expiry; the earliest of its groups counts."""
     expiries: dict[str, list[str]] = {}
+    unnamed: dict[str, str] = {}
     for group in groups:
-        name = group.tags.get(ownership.CLUSTER_TAG, "")
-        if name and ownership.ours(group, name) and TAG in group.tags:
+        name = group.tags.get(CLUSTER_TAG, "")
+        if not name or TAG not in group.tags:
+            continue
+        if ours(group, name):
             expiries.setdefault(name, []).append(group.tags[TAG])
-    return [_due(name, texts, now) for name, texts in sorted(expiries.items())]
+        elif tagged(group, name) and not group.tags.get(OWN_TAG):
+            unnamed[name] = f"{TAG} of {name}: {group.id} does not have its own name in {OWN_TAG}; nothing is deleted"
+    due = [_due(name, texts, now) for name, texts in expiries.items()]
+    due += [Due(name, "", False, problem) for name, problem in unnamed.items() if name not in expiries]
+    return sorted(due)
 
 
 def _due(name: str, texts: t.Iterable[str], now: datetime.datetime) -> Due:

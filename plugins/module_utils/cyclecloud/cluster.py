@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import time
 import typing as t
 from pathlib import Path
@@ -220,9 +221,11 @@ SPEC: Json = {
     "locker": {"type": "str", "default": ""},
     "drift": {"type": "str", "choices": ["correct", "report"], "default": "correct"},
     "ssh": {"type": "str", "default": "ssh"},
+    "scheduler_host_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
     "wait": _MAP,
     **CLI_SPEC,
 }
+_HOST_KEY = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)) [A-Za-z0-9+/]+=*( [^\r\n]*)?")
 # What a cluster needs beyond its defaults, by option.
 _MEMBERS = {"scheduler": ("machine_type",), "shared": ("size_gb", "sched_size_gb"), "slurm": ("version", "node_prefix")}
 
@@ -235,6 +238,11 @@ def missing(request: Json) -> list[str]:
         for name, members in _MEMBERS.items()
         for member in members
         if request[name].get(member) in (None, "")
+    ]
+    faults += [
+        f"scheduler_host_keys has {key[:40]!r}, which is no public key of a host (type and key in base64)"
+        for key in request.get("scheduler_host_keys") or []
+        if not _HOST_KEY.fullmatch(key)
     ]
     if not request["template"] and not request["builtin"]:
         faults.append("either template or builtin is needed")
@@ -313,6 +321,7 @@ def finish(
     heads = waiter.nodes(int(request["login"].get("count", 0)), grace)
     scheduler = Scheduler(cli, request, heads.scheduler)
     scheduler.await_slurm(waiter.limits["slurm"], waiter.limits["poll"])
+    warnings += [text for text in [scheduler.first_key()] if text]
     if "scale" in cluster.noted.get("pending", []):
         scheduler.scale()
         scheduler.await_slurm(waiter.limits["slurm"], waiter.limits["poll"])

@@ -18,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.serve
     LocalServer,
     failure_text,
     folder,
+    write,
 )
 
 # Nodes and limits in CycleCloud's status.
@@ -312,28 +313,62 @@ class Waiter:
             time.sleep(self.limits["poll"])
 
 
+# The name of the scheduler in its known_hosts file, which is its alone: its address may become another machine's.
+_ALIAS = "scheduler"
+
+
 class Scheduler:
-    """The scheduler by SSH from the CycleCloud VM, with the key that CycleCloud made for its nodes."""
+    """The scheduler by SSH from the CycleCloud VM, with the key that CycleCloud made for its nodes.
+
+    CycleCloud hands out no host keys. One that the caller names is the only one that counts; else the key of the first
+    contact is kept, and nothing runs as root in the run that saw it first.
+    """
 
     def __init__(self, cli: Cli, request: Json, node: Json) -> None:
         self.node, self.request = node, request
         self.known = Path(request["state_dir"]) / "known_hosts"
+        self.keys: list[str] = list(request.get("scheduler_host_keys") or [])
         key = Path(cli.params["home"]) / ".ssh" / "cyclecloud.pem"
         # One file per node: an address that is used again belongs to another machine.
-        hosts = self.known / str(node["id"] or node["name"])
+        name = str(node["id"] or node["name"])
+        self.hosts = self.known / (f"{name}.given" if self.keys else name)
+        self.trusted = bool(self.keys) or bool(self._kept())
         options = {
             "BatchMode": "yes",
             "ConnectTimeout": "15",
+            "GlobalKnownHostsFile": "/dev/null",
+            "HashKnownHosts": "no",
+            "HostKeyAlias": _ALIAS,
             "IdentitiesOnly": "yes",
-            "StrictHostKeyChecking": "accept-new",
-            "UserKnownHostsFile": str(hosts),
+            "StrictHostKeyChecking": "yes" if self.keys else "accept-new",
+            "UserKnownHostsFile": str(self.hosts),
         }
         flags = [argument for name, value in options.items() for argument in ("-o", f"{name}={value}")]
         self.argv = [request["ssh"], "-i", str(key), *flags, f"cyclecloud@{address(node)}", "--"]
 
     def run(self, *argv: str, timeout: float = 300) -> _process.Outcome:
         folder(self.known)
+        if self.keys:
+            write(self.hosts, "".join(f"{_ALIAS} {key}\n" for key in self.keys))
         return _process.run([*self.argv, *argv], timeout)
+
+    def first_key(self) -> str:
+        """Return what to say of a key that was taken at the first contact, empty where none was."""
+        if self.trusted:
+            return ""
+        return (
+            f"the host key of {self.node['name']} ({address(self.node)}) was taken at the first contact:"
+            f" {', '.join(self._kept()) or 'none'}. Compare it with what Azure's agent reads on the machine (az vm"
+            " run-command invoke --command-id RunShellScript --scripts 'cat /etc/ssh/ssh_host_*_key.pub'), and give it"
+            " as scheduler_host_keys"
+        )
+
+    def _kept(self) -> list[str]:
+        try:
+            lines = self.hosts.read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return []
+        return [line[len(_ALIAS) + 1 :] for line in lines if line.startswith(f"{_ALIAS} ")]
 
     def await_slurm(self, limit: float, poll: float) -> None:
         """Wait until slurmctld answers; it starts after the node is Ready."""
@@ -352,6 +387,12 @@ class Scheduler:
 
     def scale(self) -> None:
         """Make changed node arrays known to Slurm: azslurm writes azure.conf and gres.conf and restarts slurmctld."""
+        untrusted = self.first_key()
+        if untrusted:
+            raise CliError(
+                f"'azslurm scale' was not run as root on the scheduler: {untrusted}. Slurm does not know the changed"
+                " node arrays yet; the next run takes the key that was kept, and goes on here"
+            )
         done = self.run("sudo", "-i", "azslurm", "scale", timeout=600)
         if done.problem:
             raise CliError(

@@ -83,6 +83,9 @@ def said(text: str) -> str:
 Record = t.Mapping[str, t.Any]
 LABEL = "hpcai-cluster"
 KIND = "hpcai-kind"
+# Metadata with the names of all instances that one request made. A copy of an instance keeps labels and metadata, but
+# has a name of its own. A bulk request gives all instances the same labels, so no label can hold the name.
+NAMES = "hpcai-instances"
 # What a machine may say, each with whether it has to.
 MACHINE = {
     "machine_type": True,
@@ -125,8 +128,10 @@ def instance_faults(machine: Record) -> list[str]:
     return found
 
 
-def flags(machine: Record, cluster: str, zone: str, script: str = "", kind: str = "") -> dict[str, t.Any]:
-    """Return the flags of ``gcloud compute instances bulk create`` but the names."""
+def flags(
+    machine: Record, cluster: str, zone: str, script: str = "", kind: str = "", names: t.Sequence[str] = ()
+) -> dict[str, t.Any]:
+    """Return the flags of ``gcloud compute instances bulk create`` but the names; these are in the metadata as well."""
     spot = bool(machine.get("spot"))
     return {
         "zone": zone,
@@ -142,7 +147,7 @@ def flags(machine: Record, cluster: str, zone: str, script: str = "", kind: str 
         "scopes": machine.get("scopes"),
         "tags": machine.get("tags"),
         "labels": {**(machine.get("labels") or {}), LABEL: cluster, **({KIND: kind} if kind else {})},
-        "metadata": machine.get("metadata"),
+        "metadata": {**(machine.get("metadata") or {}), NAMES: " ".join(names)},
         "metadata-from-file": {"startup-script": script} if script else {},
         "accelerator": machine.get("accelerator"),
         # A machine with GPUs cannot be moved while it runs.
@@ -171,7 +176,7 @@ class Instances:
             raise GcloudError("; ".join(wrong))
         for start in range(0, len(names), _AT_ONCE):
             some = names[start : start + _AT_ONCE]
-            wanted = flags(machine, self.cluster, self.zone, script, self.kind)
+            wanted = flags(machine, self.cluster, self.zone, script, self.kind, some)
             bulk = {"predefined-names": some, "min-count": "1", **wanted}
             try:
                 self.gcloud.ask([*_WORDS, "bulk", "create"], bulk)
@@ -182,16 +187,31 @@ class Instances:
         return {name: "" if name in there else why or "Google made fewer instances than asked" for name in names}
 
     def delete(self, names: t.Sequence[str]) -> dict[str, str]:
-        """Delete instances that carry the cluster's label; one that does not is as good as gone."""
+        """Delete instances made for the cluster; one without its label is as good as gone, a copy is refused."""
         there, why = self.listed(), ""
-        mine = [name for name in names if name in there]
+        refused = {name: unproven(there[name], self.zone) for name in names if name in there}
+        mine = [name for name in names if name in there and not refused[name]]
         for start in range(0, len(mine), _AT_ONCE):
             try:
                 self.gcloud.ask([*_WORDS, "delete", *mine[start : start + _AT_ONCE]], {"zone": self.zone})
             except GcloudError as exc:
                 why = str(exc)
         left = self.listed() if why else {}
-        return {name: why if name in left else "" for name in names}
+        return {name: refused.get(name) or (why if name in left else "") for name in names}
+
+
+def unproven(item: Record, zone: str) -> str:
+    """Return why an instance with our labels does not prove that we made it, empty where it does."""
+    entries = (item.get("metadata") or {}).get("items") or []
+    names = " ".join(str(entry.get("value") or "") for entry in entries if entry.get("key") == NAMES).split()
+    if item["name"] in names:
+        return ""
+    what = f"its metadata {NAMES} names {' '.join(names[:3])}" if names else f"it has no metadata {NAMES}"
+    return (
+        f"{what}, so it may be somebody's copy of an instance of the cluster: delete it yourself, or, if it is the"
+        f" cluster's, run gcloud compute instances add-metadata {item['name']} --zone={zone}"
+        f" --metadata={NAMES}={item['name']}"
+    )
 
 
 def _kind(item: Record) -> str:

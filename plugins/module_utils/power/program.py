@@ -17,6 +17,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import (
     STOPPED,
     STOPPING,
+    CloudInstance,
     CloudNode,
     PowerError,
     PowerSlurm,
@@ -40,15 +41,17 @@ Record = t.Mapping[str, t.Any]
 
 
 class PowerDecision(t.NamedTuple):
-    """``stray``: instances to delete. ``gone``: nodes whose instance is no more, with what the cloud says of it.
+    """``stray``: instances that nobody wants. ``gone``: nodes whose instance is no more, with what the cloud says.
 
     ``off``: nodes that failed and that Slurm still counts as switched on. ``back``: nodes to be tried again.
+    ``copies``: instances that nobody wants and that do not prove that they are this cluster's, each with why.
     """
 
     stray: list[str]
     gone: dict[str, str]
     off: list[str]
     back: list[str]
+    copies: dict[str, str]
 
 
 def reason_for(cause: str) -> str:
@@ -69,22 +72,32 @@ def _worth_a_try(node: Record, now: float) -> bool:
 
 
 def decide(
-    nodes: t.Sequence[Record], instances: t.Mapping[str, str], mine: t.Container[str], now: float
+    nodes: t.Sequence[Record], instances: t.Mapping[str, CloudInstance], mine: t.Container[str], now: float
 ) -> PowerDecision:
     """Return what to do; ``mine`` are the nodes that we may create, ``retry`` of a node is when to try it again."""
     every = {node["name"]: node for node in nodes}
     known = {name: node for name, node in every.items() if name in mine}
     # A node that left the configuration may have a job still.
-    stray = [name for name, state in instances.items() if state != STOPPING and _unwanted(every.get(name), now)]
+    unwanted = {
+        name: instance
+        for name, instance in instances.items()
+        if instance.state != STOPPING and _unwanted(every.get(name), now)
+    }
+    stray = [name for name, instance in unwanted.items() if not instance.unproven]
     gone = {
-        name: f"its instance is {instances.get(name, 'gone')}"
+        name: f"its instance is {_state(instances, name)}"
         for name, node in known.items()
-        if _counted_on(node) and instances.get(name, STOPPED) in (STOPPED, STOPPING)
+        if _counted_on(node) and _state(instances, name) in ("gone", STOPPED, STOPPING)
     }
     down = [node for node in known.values() if node["state"] == "DOWN"]
     off = [node["name"] for node in down if ours(node) and not _flags(node) & _OFF]
     back = [node["name"] for node in down if _worth_a_try(node, now)]
-    return PowerDecision(sorted(stray), gone, off, back)
+    copies = {name: instance.unproven for name, instance in unwanted.items() if instance.unproven}
+    return PowerDecision(sorted(stray), gone, off, back, copies)
+
+
+def _state(instances: t.Mapping[str, CloudInstance], name: str) -> str:
+    return instances[name].state if name in instances else "gone"
 
 
 def _flags(node: Record) -> set[str]:
@@ -108,7 +121,15 @@ def _counted_on(node: Record) -> bool:
 # The settings of the power programs, read from a file and checked as a whole.
 
 
-_KEYS = {"cluster": str, "settings": dict, "groups": list, "state_dir": str, "retry_after": int, "log": str}
+_KEYS = {
+    "cluster": str,
+    "settings": dict,
+    "groups": list,
+    "state_dir": str,
+    "retry_after": int,
+    "stray_after": int,
+    "log": str,
+}
 _GROUP = {"nodes", "machine", "user_data"}
 
 
@@ -120,6 +141,7 @@ class PowerConfig(t.NamedTuple):
     nodes: dict[str, CloudNode]
     state_dir: str
     retry_after: int
+    stray_after: int
     log: str
 
 
@@ -221,18 +243,18 @@ class Actions:
             self.say(f"removed {' '.join(done)}")
         for name, error in answer.items():
             if error:
-                self.say(f"{name} not removed (the next sweep tries again): {error}")
+                self.say(f"{name} not removed (the next sweep looks at it again): {error}")
         return len(done) == len(mine)
 
     def resume_fail(self, names: t.Sequence[str]) -> bool:
         """Set why nodes were not ready in time, and remove their instances; their jobs are in the queue again."""
         try:
-            seen = self.provider.instances()
+            instances = self.provider.instances()
         except PowerError as exc:
-            seen = dict.fromkeys(names, f"unknown ({exc})")
+            instances = dict.fromkeys(names, CloudInstance(f"unknown ({exc})"))
         nodes = {node["name"]: node for node in self.slurm.nodes()}
         for name in names:
-            cause = f"not ready within ResumeTimeout, its instance was {seen.get(name, 'gone')}"
+            cause = f"not ready within ResumeTimeout, its instance was {_state(instances, name)}"
             self.say(f"{name} {cause}")
             if name in nodes and not nodes[name]["drained"] and (nodes[name]["reason"] or LATE) == LATE:
                 self.slurm.update([name], f"reason={reason_for(cause)}")
@@ -243,9 +265,10 @@ class Actions:
         instances = self.provider.instances()  # before Slurm, which may want one by then
         nodes = [{**node, "retry": self._retry(node)} for node in self.slurm.nodes()]
         decision = decide(nodes, instances, self.config.nodes, now)
-        if decision.stray:
-            self.say(f"nobody wants {' '.join(decision.stray)}")
-            self._delete(decision.stray)
+        stray = self._long_stray(decision, instances, now)
+        if stray:
+            self.say(f"nobody wants {' '.join(stray)}")
+            self._delete(stray)
         for name in self._twice(decision.gone):
             self.fail([name], decision.gone[name])
         self.slurm.power_down(decision.off)
@@ -257,6 +280,21 @@ class Actions:
     def _delete(self, names: t.Sequence[str]) -> None:
         for name, error in self.provider.delete(names).items():
             self.say(f"{name} {f'not removed: {error}' if error else 'removed'}")
+
+    def _long_stray(self, decision: PowerDecision, instances: t.Mapping[str, CloudInstance], now: float) -> list[str]:
+        """Return the instances that an earlier sweep found stray as well, long enough ago; tell of each copy once."""
+        path = Path(self.config.state_dir) / "stray.json"
+        noted = _noted(path)
+        since = {
+            name: min(noted.get(name, {}).get(instances[name].identity, now), now)
+            for name in [*decision.stray, *decision.copies]
+        }
+        document = {name: {instances[name].identity: first} for name, first in since.items()}
+        path.write_text(json.dumps(document), encoding="utf-8")
+        known = {name for name in since if instances[name].identity in noted.get(name, {})}
+        for name in sorted(set(decision.copies) - known):
+            self.say(f"nobody wants {name}, and it is left: {decision.copies[name]}")
+        return [name for name in decision.stray if name in known and now - since[name] >= self.config.stray_after]
 
     def _twice(self, gone: t.Mapping[str, str]) -> list[str]:
         """Return the nodes that the last sweep missed as well: one wrong answer of a cloud must cost no job."""
@@ -275,6 +313,18 @@ class Actions:
         except ValueError:
             return 0.0
         return failed + self.config.retry_after
+
+
+def _noted(path: Path) -> dict[str, dict[str, float]]:
+    """Return since when instances are known as stray, by name and identity; what cannot be read starts anew."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            str(name): {str(identity): float(first) for identity, first in entry.items()}
+            for name, entry in document.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 # The program that Slurm calls to create and remove nodes (ResumeProgram, SuspendProgram, ResumeFailProgram).
@@ -311,8 +361,9 @@ def _run(actions: Actions, verb: str, names: list[str]) -> bool:
     if verb == "sweep":
         return actions.sweep(time.time())
     if verb == "status":
-        for name, state in sorted(actions.provider.instances().items()):
-            sys.stdout.write(f"{name} {state}\n")
+        for name, instance in sorted(actions.provider.instances().items()):
+            copy = f" (never deleted: {instance.unproven})" if instance.unproven else ""
+            sys.stdout.write(f"{name} {instance.state}{copy}\n")
         return True
     act: dict[str, t.Callable[[t.Sequence[str]], bool]] = {
         "resume": actions.resume,

@@ -35,6 +35,17 @@ class CloudNode(t.NamedTuple):
     user_data: str
 
 
+class CloudInstance(t.NamedTuple):
+    """An instance with the cluster's mark: its state, what tells it from a later one of its name, if the cloud says.
+
+    ``unproven`` says why the mark may be somebody's copy. Such an instance is counted as its node's, and never deleted.
+    """
+
+    state: str
+    identity: str = ""
+    unproven: str = ""
+
+
 class Provider(abc.ABC):
     """One cloud. Every call is safe to repeat: what is there already, or gone already, is no error.
 
@@ -60,8 +71,8 @@ class Provider(abc.ABC):
         """Remove instances of this cluster; one that is not this cluster's is refused."""
 
     @abc.abstractmethod
-    def instances(self) -> dict[str, str]:
-        """Return the state of each instance of this cluster."""
+    def instances(self) -> dict[str, CloudInstance]:
+        """Return each instance with the mark of this cluster."""
 
 
 # The commands of Slurm that the power programs run.

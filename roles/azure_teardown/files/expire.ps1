@@ -14,14 +14,24 @@ function Test-Mine($Tags) {
     return $Tags -and $Tags['created-by'] -ceq 'hpcai.gpu_cluster' -and $Tags['hpcai-cluster'] -ceq $Cluster
 }
 
-# Policies copy tags of a group to what is made in it; hpcai-resource of a resource of ours is its own type and name.
-function Test-Own($Found, $Group) {
-    $said = if ($Found.Tags) { $Found.Tags['hpcai-resource'] }
-    if (-not $said) { return -not $Group.Tags['hpcai-resource'] }
-    return $said -in @("$(($Found.ResourceType -split '/')[-1])/$($Found.Name)", "cyclecloud/$Cluster")
+# What proves that the collection made something is its own name in hpcai-resource: policies, and templates that somebody
+# exported and deployed elsewhere, copy tags. The rule is that of plugins/module_utils/azure/ownership.py.
+function Test-Name($Tags, [string] $Name) {
+    return (Test-Mine $Tags) -and $Tags['hpcai-resource'] -eq $Name
 }
 
-$groups = @(Get-AzResourceGroup | Where-Object { Test-Mine $_.Tags })
+# CycleCloud's marks are the same on all that it makes, so they prove nothing where the group has them, too.
+function Test-CycleCloud($Tags, $Group) {
+    $node = "cyclecloud/$Cluster"
+    if ((Test-Name $Tags $node) -and -not ($Group.Tags['hpcai-resource'] -eq $node)) { return $true }
+    return $Tags -and $Tags['ClusterName'] -ceq $Cluster -and -not ($Group.Tags['ClusterName'] -eq $Cluster)
+}
+
+$tagged = @(Get-AzResourceGroup | Where-Object { Test-Mine $_.Tags })
+$groups = @($tagged | Where-Object { Test-Name $_.Tags "resourceGroups/$($_.ResourceGroupName)" })
+foreach ($group in $tagged | Where-Object { $_ -notin $groups }) {
+    Write-Warning "$($group.ResourceGroupName) has the tags of $Cluster, but not its own name in hpcai-resource: it is left"
+}
 if ($groups.Count -eq 0) { Write-Output "Nothing of $Cluster is there."; return }
 
 foreach ($group in $groups) {
@@ -31,10 +41,20 @@ foreach ($group in $groups) {
     if ($due -gt [DateTimeOffset]::UtcNow) { Write-Output "$Cluster stays until $said."; return }
     $locks = @(Get-AzResourceLock -ResourceGroupName $group.ResourceGroupName)
     if ($locks.Count -gt 0) { throw "$($group.ResourceGroupName) is locked by $($locks[0].Name): remove the lock, or run destroy.yml" }
-    foreach ($found in Get-AzResource -ResourceGroupName $group.ResourceGroupName) {
-        $mine = (Test-Mine $found.Tags) -and (Test-Own $found $group)
-        $known = $mine -or $found.ManagedBy -or ($found.Tags -and $found.Tags['ClusterName'] -ceq $Cluster)
-        if (-not $known -and $found.ResourceType -notmatch '/.*/') { throw "$($found.ResourceId) is not of $Cluster" }
+    $all = @(Get-AzResource -ResourceGroupName $group.ResourceGroupName)
+    $known = @($all | Where-Object {
+        $own = "$($group.ResourceGroupName)/$(($_.ResourceType -split '/')[-1])/$(($_.ResourceId -split '/')[-1])"
+        (Test-Name $_.Tags $own) -or (Test-CycleCloud $_.Tags $group)
+    } | ForEach-Object { $_.ResourceId })
+    # What something known manages goes with it, and so do its parts: three rounds, for a disk of a machine of a scale set.
+    foreach ($round in 1..3) {
+        $known += @($all | Where-Object {
+            $id = $_.ResourceId
+            $_.ManagedBy -in $known -or @($known | Where-Object { $id.StartsWith("$_/", "OrdinalIgnoreCase") }).Count -gt 0
+        } | ForEach-Object { $_.ResourceId })
+    }
+    foreach ($found in $all | Where-Object { $_.ResourceId -notin $known }) {
+        throw "$($found.ResourceId) does not prove that it is of $Cluster. Nothing was deleted: move it elsewhere, or run destroy.yml with its id in azure_teardown_also"
     }
 }
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import typing as t
 
 State = t.Dict[str, t.Any]
@@ -174,14 +175,20 @@ def _bulk(state: State, arguments: list[str], flags: Flags, faults: State) -> t.
         quota = f"Quota 'CPUS' exceeded.  Limit: {faults.get('quota')}.0 in region {zone[:-2]}."
         raise Refused(quota if room <= 0 else f"ZONE_RESOURCE_POOL_EXHAUSTED: The zone '{zone}' has no room")
     labels = dict(pair.split("=", 1) for pair in flags.get("labels", "").split(",") if pair)
+    metadata = [pair.split("=", 1) for pair in flags.get("metadata", "").split(",") if pair]
     for name in new:
         address = f"10.0.0.{len(there) + 2}"
         interface: State = {"networkIP": address}
         if "no-address" not in flags:
             interface["accessConfigs"] = [{"natIP": f"203.0.113.{len(there) + 2}"}]
         there[name] = {
+            "id": str(secrets.randbits(63)),
             "name": name,
             "status": "RUNNING",
+            "metadata": {
+                "items": [{"key": key, "value": value} for key, value in metadata],
+                "kind": "compute#metadata",
+            },
             "zone": zone,
             "labels": labels,
             "subnet": flags["subnet"],

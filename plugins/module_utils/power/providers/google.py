@@ -14,6 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power import pro
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import (
     STOPPED,
     STOPPING,
+    CloudInstance,
     CloudNode,
     PowerError,
     Provider,
@@ -35,7 +36,7 @@ class Google(Provider):
 
     def create(self, nodes: t.Sequence[CloudNode]) -> dict[str, str]:
         existing = self.instances()
-        errors = {node.name: _unfit(existing.get(node.name, "")) for node in nodes}
+        errors = {node.name: _unfit(existing.get(node.name)) for node in nodes}
         kinds: dict[str, list[CloudNode]] = {}
         for node in nodes:
             if node.name not in existing:
@@ -57,16 +58,24 @@ class Google(Provider):
         except GcloudError as exc:
             raise PowerError(str(exc)) from exc
 
-    def instances(self) -> dict[str, str]:
+    def instances(self) -> dict[str, CloudInstance]:
+        zone = self._compute.zone
         try:
-            return {name: compute.state(item) for name, item in self._compute.listed().items()}
+            return {
+                name: CloudInstance(compute.state(item), str(item.get("id") or ""), compute.unproven(item, zone))
+                for name, item in self._compute.listed().items()
+            }
         except GcloudError as exc:
             raise PowerError(str(exc)) from exc
 
 
-def _unfit(state: str) -> str:
-    """Return why an existing instance cannot be the new node; the sweep removes it, and the node is tried again."""
-    return f"its old instance is {state}" if state in (STOPPED, STOPPING) else ""
+def _unfit(instance: CloudInstance | None) -> str:
+    """Return why an existing instance cannot be the new node; sweeps remove an old one, and the node is tried again."""
+    if instance is None:
+        return ""
+    if instance.unproven:
+        return f"an instance of this name exists, and {instance.unproven}"
+    return f"its old instance is {instance.state}" if instance.state in (STOPPED, STOPPING) else ""
 
 
 def main(argv: t.Sequence[str]) -> int:

@@ -12,7 +12,12 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power import program
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import CloudNode, PowerError, Provider
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import (
+    CloudInstance,
+    CloudNode,
+    PowerError,
+    Provider,
+)
 
 _TIMEOUT = 60.0
 
@@ -29,10 +34,10 @@ class Lab(Provider):
     def delete(self, names: t.Sequence[str]) -> dict[str, str]:
         return {name: self._each("DELETE", name) for name in names}
 
-    def instances(self) -> dict[str, str]:
+    def instances(self) -> dict[str, CloudInstance]:
         instances = json.loads(self._request("GET", "/instances"))
         return {
-            str(name): str(instance["state"])
+            str(name): CloudInstance(str(instance["state"]))
             for name, instance in instances.items()
             if instance["cluster"] == self.cluster
         }

@@ -6,16 +6,22 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from .control import administer
 from .store import UserError
 
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEmuLatedHostKey"
 ANSWERS = {"scontrol ping": "Slurmctld(primary) at {} is UP", "azslurm scale": ""}
 
 
 def main() -> int:
     place = next((one.rpartition("@")[2] for one in sys.argv[1:] if "@" in one and not one.startswith("-")), "")
     text = " ".join(sys.argv[1:])
+    options = dict(one.split("=", 1) for one in sys.argv[1:] if "=" in one)
+    known = Path(options.get("UserKnownHostsFile", "/dev/null"))
+    if options.get("StrictHostKeyChecking") == "accept-new" and not (known.exists() and known.read_text()):
+        known.write_text(f"{options['HostKeyAlias']} {HOST_KEY}\n")
     command = next((one for one in ANSWERS if one in text), "")
     try:
         name = administer(command="ssh", address=place, what=command or text)

@@ -55,7 +55,8 @@ def test_a_time_that_is_past_is_refused() -> None:
 
 
 def group(name: str, cluster: str | None, expires: str | None, creator: str = "hpcai.gpu_cluster") -> AzureResource:
-    tags = {"created-by": creator, "hpcai-cluster": cluster, "expires-on": expires}
+    own = {"hpcai-resource": f"resourceGroups/{name}"}
+    tags = {"created-by": creator, "hpcai-cluster": cluster, "expires-on": expires, **own}
     return AzureResource(
         f"/subscriptions/s/resourceGroups/{name}", "", {key: value for key, value in tags.items() if value}
     )
@@ -75,6 +76,17 @@ def test_clusters_that_are_due() -> None:
     found = {due.cluster: due for due in teardown.clusters(groups, NOW)}
     assert {name: due.due for name, due in found.items()} == {"a": True, "b": False, "e": False, "f": True}
     assert "expires-on of e: 'soon' is no time" in found["e"].problem
+
+
+def test_a_group_that_does_not_prove_that_it_is_ours_is_never_due() -> None:
+    """All three tags may be copied from the subscription: unattended it would go with everything in it."""
+    copied = group("theirs-rg", "a", "2026-06-01")
+    copied = copied._replace(tags={name: value for name, value in copied.tags.items() if name != "hpcai-resource"})
+    due = teardown.clusters([copied], NOW)
+    assert [(entry.cluster, entry.due) for entry in due] == [("a", False)]
+    assert "theirs-rg does not have its own name in hpcai-resource; nothing is deleted" in due[0].problem
+    moved = copied._replace(tags={**copied.tags, "hpcai-resource": "resourceGroups/a-rg"})
+    assert teardown.clusters([moved], NOW) == []
 
 
 OURS = {"Expires-On": "2026-07-01", "Expires-On-By": "provision.yml 2026-07-01"}

@@ -69,7 +69,7 @@ def test_what_is_made_and_what_is_looked_at() -> None:
     assert "address" not in made["ids"]
     assert "address" in infra.plan(inputs(public_address=True))["ids"]
     ours = {"team": "vision", "hpcai-cluster": "train", "created-by": "hpcai.gpu_cluster"}
-    assert made["tags"]["nat"] == {**ours, "hpcai-resource": "natGateways/train-nat"}
+    assert made["tags"]["nat"] == {**ours, "hpcai-resource": "train-rg/natGateways/train-nat"}
     assert made["group_tags"] == {**ours, "hpcai-resource": "resourceGroups/train-rg"}
     assert made["server_subnet"] == {"resource_group": "train-rg", "vnet": "train-vnet", "name": "server"}
 
@@ -402,3 +402,95 @@ def test_clouds() -> None:
     assert client.endpoints(old, "https://arm.local/metadata/endpoints") == ("https://login", "https://arm.local")
     with pytest.raises(client.AzureError):
         client.endpoints({"error": 1}, "https://x")
+
+
+NSG = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/train-rg/providers/Microsoft.Network/networkSecurityGroups"
+
+
+def security_group(side: str, *others: dict[str, t.Any]) -> dict[str, t.Any]:
+    """A group as Azure shows it, with the rules of the role and those of others."""
+    own = [
+        {
+            "name": rule["name"],
+            "priority": rule["priority"],
+            "direction": rule["direction"],
+            "access": rule["access"],
+            "description": rule["description"],
+        }
+        for rule in infra.rules(INPUTS)[side]
+    ]
+    place = f"{NSG}/train-{side}-nsg"
+    listed = [
+        {"id": f"{place}/securityRules/{rule['name']}", "name": rule["name"], "properties": rule}
+        for rule in [*own, *others]
+    ]
+    return {"id": place, "name": f"train-{side}-nsg", "properties": {"securityRules": listed}}
+
+
+def rule(name: str, priority: int, **properties: t.Any) -> dict[str, t.Any]:
+    defaults = {"direction": "Inbound", "access": "Allow", "protocol": "Tcp", "destinationPortRange": "443"}
+    return {"name": name, "priority": priority, "sourceAddressPrefix": "10.1.0.0/16", **defaults, **properties}
+
+
+def reviewed(*others: dict[str, t.Any], **changes: t.Any) -> dict[str, list[str]]:
+    observed = {"server_nsg": security_group("server", *others), "compute_nsg": security_group("compute")}
+    return infra.rule_review(inputs(**changes), observed)
+
+
+def test_a_rule_of_an_administrator_is_told_and_never_deleted() -> None:
+    review = reviewed(rule("vpn", 105))
+    assert (review["stale"], review["conflicts"]) == ([], [])
+    assert review["opened"] == [
+        "rule vpn of train-server-nsg (priority 105) lets 10.1.0.0/16 in, port 443, Tcp. Role azure_infra did not make"
+        " it and leaves it"
+    ]
+
+
+@pytest.mark.parametrize(
+    "other, told",
+    [
+        (rule("deny", 105, access="Deny"), ""),
+        (rule("out", 105, direction="Outbound"), ""),
+        (rule("out", 100, direction="Outbound"), ""),
+        (rule("any", 105, sourceAddressPrefix="*", protocol="*"), "any protocol: that is the whole Internet."),
+        (rule("tag", 105, sourceAddressPrefix="Internet"), "that is the whole Internet."),
+        (
+            rule("many", 105, sourceAddressPrefix=None, sourceAddressPrefixes=["192.0.2.1", "192.0.2.2"]),
+            "lets 192.0.2.1, 192.0.2.2 in",
+        ),
+        (
+            rule("ports", 105, destinationPortRange="", destinationPortRanges=["22", "80-90"]),
+            "port 22, 80-90, Tcp.",
+        ),
+    ],
+)
+def test_only_what_opens_is_told(other: dict[str, t.Any], told: str) -> None:
+    review = reviewed(other)
+    assert (review["stale"], review["conflicts"]) == ([], [])
+    assert len(review["opened"]) == bool(told)
+    assert told in "".join(review["opened"])
+
+
+def test_a_rule_of_ours_that_is_not_wanted_any_more_is_stale() -> None:
+    review = reviewed(allowed_sources=[])
+    assert [entry.rsplit("/", 3)[-3:] for entry in review["stale"]] == [
+        ["train-server-nsg", "securityRules", "ssh"],
+        ["train-server-nsg", "securityRules", "https"],
+        ["train-compute-nsg", "securityRules", "ssh"],
+    ]
+
+
+def test_our_description_under_another_name_makes_no_rule_ours() -> None:
+    """As when somebody copies a rule and changes its name and sources."""
+    review = reviewed(rule("vpn", 105, description=infra.rule_mark("train", "ssh")))
+    assert (review["stale"], len(review["opened"])) == ([], 1)
+
+
+def test_a_rule_in_the_place_of_ours_is_a_conflict() -> None:
+    review = reviewed(rule("vpn", 110))
+    assert "rule vpn of train-server-nsg has priority 110, which rule ssh" in review["conflicts"][0]
+    assert (review["stale"], review["opened"]) == ([], [])
+
+
+def test_groups_that_do_not_exist_have_no_rules() -> None:
+    assert infra.rule_review(INPUTS, {"server_nsg": None}) == {"stale": [], "opened": [], "conflicts": []}

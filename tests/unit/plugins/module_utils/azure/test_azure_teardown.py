@@ -20,14 +20,17 @@ SUB = "/subscriptions/s"
 RG = f"{SUB}/resourceGroups/gpu-rg"
 THEIRS = f"{SUB}/resourceGroups/network-rg"
 TAGS = {"created-by": "hpcai.gpu_cluster", "hpcai-cluster": "gpu"}
-GROUP = AzureResource(RG, "Microsoft.Resources/resourceGroups", TAGS)
+GROUP = AzureResource(RG, "Microsoft.Resources/resourceGroups", {**TAGS, "hpcai-resource": "resourceGroups/gpu-rg"})
 ASKED = TeardownRequest("gpu", "gpu")
 
 
 def resource(
     kind: str, name: str, tags: t.Mapping[str, str] | None = None, group: str = RG, managed_by: str = ""
 ) -> AzureResource:
-    return AzureResource(f"{group}/providers/{kind}/{name}", kind, TAGS if tags is None else tags, managed_by)
+    """With no tags it is one that the collection made."""
+    identifier = f"{group}/providers/{kind}/{name}"
+    own = {**TAGS, "hpcai-resource": ownership.own_name(identifier)}
+    return AzureResource(identifier, kind, own if tags is None else tags, managed_by)
 
 
 def lock(scope: str, notes: str | None = None, level: str = "CanNotDelete") -> dict[str, t.Any]:
@@ -50,18 +53,21 @@ def seen(**more: t.Any) -> ObservedSubscription:
 @pytest.mark.parametrize(
     "tags, answer",
     [
-        (TAGS, True),
-        ({"Created-By": "hpcai.gpu_cluster", "HPCAI-Cluster": "gpu"}, True),  # names of tags have no case
+        (TAGS, False),  # an earlier version set no more, and a policy may have copied these
+        (
+            {"Created-By": "hpcai.gpu_cluster", "HPCAI-Cluster": "gpu", "HPCAI-Resource": "resourceGroups/gpu-rg"},
+            True,  # names of tags have no case
+        ),
         ({"created-by": "hpcai.gpu_cluster", "hpcai-cluster": "gpu-2"}, False),
         ({"created-by": "hpcai.gpu_cluster"}, False),
         ({"created-by": "me", "hpcai-cluster": "gpu"}, False),
         ({**TAGS, "hpcai-resource": "resourceGroups/gpu-rg"}, True),
-        ({**TAGS, "hpcai-resource": "cyclecloud/gpu"}, True),  # a group that CycleCloud made for its nodes
+        ({**TAGS, "hpcai-resource": "cyclecloud/gpu"}, False),  # the same on all that CycleCloud makes
         ({**TAGS, "hpcai-resource": "resourcegroups/other-rg"}, False),  # copied from another group, or with it
         (None, False),
     ],
 )
-def test_both_tags_make_it_ours(tags: dict[str, str] | None, answer: bool) -> None:
+def test_its_own_name_makes_it_ours(tags: dict[str, str] | None, answer: bool) -> None:
     assert ownership.ours(ownership.read_resource({"id": RG, "tags": tags}), "gpu") is answer
 
 
@@ -132,34 +138,85 @@ def test_what_others_made_in_our_group_stops_it(stranger: AzureResource, also: l
     assert all(stranger.id in text and "azure_teardown_also" in text for text in plan.refusals)
 
 
-MARKED = GROUP._replace(tags={**TAGS, "hpcai-resource": "resourceGroups/gpu-rg"})
+OLD = GROUP._replace(tags=TAGS)
+CYCLE = GROUP._replace(tags={**GROUP.tags, "clustername": "gpu"})
 NSG = "Microsoft.Network/networkSecurityGroups"
 
 
 @pytest.mark.parametrize(
     "group, tags, refused",
     [
-        (MARKED, {**TAGS, "hpcai-resource": "networksecuritygroups/N"}, False),  # of these Azure changes the case
-        (MARKED, {**TAGS, "hpcai-resource": "resourceGroups/gpu-rg"}, True),
-        (MARKED, TAGS, True),
-        (MARKED, {**TAGS, "hpcai-resource": "cyclecloud/gpu"}, False),
-        (MARKED, {**TAGS, "hpcai-resource": "cyclecloud/gpu-2"}, True),
-        (MARKED, {**TAGS, "clustername": "gpu"}, False),
-        (GROUP, TAGS, False),  # an earlier version made both
+        (GROUP, {**TAGS, "hpcai-resource": "GPU-rg/networksecuritygroups/N"}, False),  # Azure changes the case
         (GROUP, {**TAGS, "hpcai-resource": "resourceGroups/gpu-rg"}, True),
+        (GROUP, TAGS, True),
+        (GROUP, {**TAGS, "hpcai-resource": "networkSecurityGroups/n"}, True),  # an earlier version wrote that
+        (GROUP, {**TAGS, "hpcai-resource": "other-rg/networkSecurityGroups/n"}, True),  # deployed from a template
+        (GROUP, {**TAGS, "hpcai-resource": "cyclecloud/gpu"}, False),
+        (GROUP, {**TAGS, "hpcai-resource": "cyclecloud/gpu-2"}, True),
+        (GROUP, {**TAGS, "clustername": "gpu"}, False),
+        (CYCLE, {**TAGS, "clustername": "gpu"}, True),  # from the group
+        (OLD, TAGS, True),
+        (OLD, {**TAGS, "hpcai-resource": "resourceGroups/gpu-rg"}, True),
     ],
 )
 def test_tags_that_a_policy_copied_make_nothing_ours(group: AzureResource, tags: dict[str, str], refused: bool) -> None:
     stranger = resource(NSG, "n", tags)
-    plan = teardown.plan(seen(groups=[group], resources=[stranger]), ASKED)
+    plan = teardown.plan(seen(groups=[group], resources=[stranger]), ASKED._replace(also=[RG]))
     assert bool(plan.refusals) is refused
-    assert all("as if a policy had copied them" in text and "next run" in text for text in plan.refusals)
+    assert all(
+        "as if a policy had copied them" in text and "gpu-rg/networkSecurityGroups/n" in text for text in plan.refusals
+    )
+    assert all(f"{stranger.id} (" in text and "azure_teardown_also" in text for text in plan.refusals)
 
 
-@pytest.mark.parametrize("said, goes", [({"hpcai-resource": f"{NSG.split('/')[1]}/n"}, True), ({}, False)])
+def test_a_group_with_tags_that_a_policy_copied_is_refused_and_named() -> None:
+    """A subscription's tags are copied to all groups: two of ours made any of them go with everything in it."""
+    theirs = AzureResource(THEIRS, "Microsoft.Resources/resourceGroups", TAGS)
+    inherited = resource("Microsoft.Sql/servers", "payroll", TAGS, group=THEIRS)
+    observed = seen(groups=[GROUP, theirs], resources=[VM, inherited])
+    plan = teardown.plan(observed, ASKED)
+    assert (plan.groups, plan.resources) == ([RG], [])
+    assert len(plan.refusals) == 1 and THEIRS in plan.refusals[0] and "azure_teardown_also" in plan.refusals[0]
+    allowed = teardown.plan(observed, ASKED._replace(also=[THEIRS.upper()]))
+    assert allowed.groups == [RG, THEIRS]
+    assert len(allowed.refusals) == 1 and inherited.id in allowed.refusals[0]
+
+
+def test_a_group_of_somebody_else_is_not_taken_for_being_named() -> None:
+    theirs = AzureResource(THEIRS, "Microsoft.Resources/resourceGroups", {})
+    assert teardown.plan(seen(groups=[GROUP, theirs]), ASKED._replace(also=[THEIRS])).groups == [RG]
+
+
+def test_what_was_deployed_from_our_exported_template_stays() -> None:
+    """It has the same names and tags, in another group."""
+    copies = [VM._replace(id=VM.id.replace(RG, THEIRS))]
+    group = GROUP._replace(id=THEIRS)
+    plan = teardown.plan(seen(groups=[GROUP, group], resources=[VM, *copies]), ASKED)
+    assert (plan.groups, plan.resources, plan.refusals) == ([RG], [], [])
+    assert [THEIRS in note for note in plan.notes] == [True, True]
+
+
+def test_in_a_group_with_cyclecloud_s_mark_the_mark_proves_nothing() -> None:
+    group = AzureResource(THEIRS, "Microsoft.Resources/resourceGroups", {**TAGS, "hpcai-resource": "cyclecloud/gpu"})
+    inherited = resource("Microsoft.Sql/servers", "payroll", group.tags, group=THEIRS)
+    plan = teardown.plan(seen(groups=[group], resources=[inherited]), ASKED)
+    assert (plan.groups, plan.resources) == ([], [])
+    assert [THEIRS in note for note in plan.notes] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "said, goes",
+    [
+        ({"hpcai-resource": "network-rg/networkSecurityGroups/n"}, True),
+        ({"hpcai-resource": "networkSecurityGroups/n"}, False),
+        ({"hpcai-resource": "cyclecloud/gpu"}, True),
+        ({"clustername": "gpu"}, False),
+        ({}, False),
+    ],
+)
 def test_outside_our_groups_only_what_says_its_own_name_goes(said: dict[str, str], goes: bool) -> None:
     found = resource(NSG, "n", {**TAGS, **said}, group=THEIRS)
-    plan = teardown.plan(seen(groups=[MARKED], resources=[found]), ASKED)
+    plan = teardown.plan(seen(resources=[found]), ASKED)
     assert plan.resources == ([found.id] if goes else [])
     assert [found.id in note for note in plan.notes] == ([] if goes else [True])
 

@@ -19,7 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown i
 
 SUB = "/subscriptions/s"
 RG = f"{SUB}/resourceGroups/gpu-rg"
-TAGS = {"created-by": "hpcai.gpu_cluster", "hpcai-cluster": "gpu"}
+TAGS = {"created-by": "hpcai.gpu_cluster", "hpcai-cluster": "gpu", "hpcai-resource": "resourceGroups/gpu-rg"}
 VM = f"{RG}/providers/Microsoft.Compute/virtualMachines/gpu-cyclecloud"
 NIC = f"{RG}/providers/Microsoft.Network/networkInterfaces/nic"
 IP = f"{RG}/providers/Microsoft.Network/publicIPAddresses/ip"
@@ -60,7 +60,8 @@ def test_read_finds_identities_and_their_assignments_above_the_subscription() ->
         "id": "/providers/Microsoft.Management/managementGroups/m/providers/Microsoft.Authorization/roleAssignments/a"
     }
     above["properties"] = {"principalId": "p1"}  # type: ignore[assignment]
-    machine = {"id": VM, "type": "Microsoft.Compute/virtualMachines", "tags": TAGS}
+    tags = {**TAGS, "hpcai-resource": "gpu-rg/virtualMachines/gpu-cyclecloud"}
+    machine = {"id": VM, "type": "Microsoft.Compute/virtualMachines", "tags": tags}
     lists = {
         f"{SUB}/resourcegroups": [{"id": RG, "tags": TAGS}, {"id": f"{SUB}/resourceGroups/theirs"}],
         f"{RG}/resources": [machine],

@@ -18,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power import program
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.program import Actions
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import (
+    CloudInstance,
     CloudNode,
     PowerError,
     PowerSlurm,
@@ -39,6 +40,8 @@ class Cloud(Provider):
     def __init__(self, settings: t.Mapping[str, t.Any], cluster: str) -> None:
         super().__init__(settings, cluster)
         self.there: dict[str, str] = {}
+        self.copies: dict[str, str] = {}
+        self.number = 1
         self.refused: dict[str, str] = {}
         self.broken = ""
 
@@ -53,10 +56,13 @@ class Cloud(Provider):
             self.there.pop(name, None)
         return dict.fromkeys(names, "")
 
-    def instances(self) -> dict[str, str]:
+    def instances(self) -> dict[str, CloudInstance]:
         if self.broken:
             raise PowerError(self.broken)
-        return dict(self.there)
+        return {
+            name: CloudInstance(state, str(self.number), self.copies.get(name, ""))
+            for name, state in self.there.items()
+        }
 
 
 class Ctld:
@@ -77,6 +83,7 @@ class Ctld:
 def document(**more: t.Any) -> dict[str, t.Any]:
     groups = [{"nodes": "e[1-4]", "machine": {}, "user_data": "/u"}]
     known = {"cluster": "lab", "settings": {"zone": "a"}, "groups": groups, "state_dir": "/x", "retry_after": 60}
+    known["stray_after"] = 300
     return {**known, "log": "/l", **more}
 
 
@@ -164,7 +171,7 @@ CASES = [
 @pytest.mark.parametrize(("slurm", "instance", "wanted"), CASES)
 def test_what_differs_is_put_right(slurm: str, instance: str, wanted: str) -> None:
     nodes = [{**node, "retry": _retry(node)} for node in nodes_from_text(f"NodeName=e1 State={slurm}")]
-    found = program.decide(nodes, {"e1": instance} if instance else {}, {"e1"}, NOW)
+    found = program.decide(nodes, {"e1": CloudInstance(instance)} if instance else {}, {"e1"}, NOW)
     assert {key for key, names in found._asdict().items() if "e1" in names} == ({wanted} if wanted else set())
 
 
@@ -179,12 +186,23 @@ def test_a_static_node_is_never_touched() -> None:
 
 
 def test_an_instance_that_no_node_stands_for_is_a_stray() -> None:
-    assert program.decide([], {"e9": "running"}, {"e1"}, NOW).stray == ["e9"]
+    assert program.decide([], {"e9": CloudInstance("running")}, {"e1"}, NOW).stray == ["e9"]
+
+
+def test_an_instance_that_may_be_a_copy_is_no_stray() -> None:
+    decision = program.decide([], {"e9": CloudInstance("running", "", "no metadata")}, {"e1"}, NOW)
+    assert (decision.stray, decision.copies) == ([], {"e9": "no metadata"})
+
+
+def test_a_node_whose_instance_does_not_prove_itself_keeps_its_job() -> None:
+    """An earlier version made it, and Slurm counts on it."""
+    nodes = nodes_from_text("NodeName=e1 State=ALLOCATED+CLOUD")
+    assert not any(program.decide(nodes, {"e1": CloudInstance("running", "", "no metadata")}, {"e1"}, NOW))
 
 
 def test_a_node_that_left_the_configuration_keeps_its_job() -> None:
     nodes = nodes_from_text("NodeName=e9 State=ALLOCATED+CLOUD")
-    assert program.decide(nodes, {"e9": "running"}, {"e1"}, NOW).stray == []
+    assert program.decide(nodes, {"e9": CloudInstance("running")}, {"e1"}, NOW).stray == []
 
 
 def test_one_wrong_answer_of_a_cloud_costs_no_job(cloud: Cloud, tmp_path: Path) -> None:
@@ -201,7 +219,57 @@ def test_a_sweep_tries_again_and_removes_strays(cloud: Cloud, tmp_path: Path) ->
     ctld = Ctld(e1=f"DOWN+CLOUD+POWERED_DOWN {FAILED.format(10)}", e2="IDLE+CLOUD+POWERED_DOWN")
     act, dummy = actions(cloud, ctld, tmp_path)
     act.sweep(NOW)
-    assert (ctld.told, cloud.there) == ([["nodename=e1", "state=RESUME"]], {})
+    assert (ctld.told, cloud.there) == ([["nodename=e1", "state=RESUME"]], {"e2": "running"})
+    act.sweep(NOW + 299)
+    assert cloud.there == {"e2": "running"}
+    act.sweep(NOW + 300)
+    assert cloud.there == {}
+
+
+def test_a_stray_of_yesterday_does_not_count_for_another_instance_of_its_name(cloud: Cloud, tmp_path: Path) -> None:
+    ctld = Ctld(e2="IDLE+CLOUD+POWERED_DOWN")
+    act, dummy = actions(cloud, ctld, tmp_path)
+    cloud.there = {"e2": "running"}
+    act.sweep(NOW)
+    cloud.number = 2
+    act.sweep(NOW + 86400)
+    assert cloud.there == {"e2": "running"}
+    cloud.there = {}
+    act.sweep(NOW + 86460)
+    cloud.there = {"e2": "running"}
+    act.sweep(NOW + 86900)
+    assert cloud.there == {"e2": "running"}
+
+
+def test_one_sweep_deletes_nothing_even_without_a_time_of_grace(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.there = {"e2": "running"}
+    act, dummy = actions(cloud, Ctld(e2="IDLE+CLOUD+POWERED_DOWN"), tmp_path)
+    act.config = act.config._replace(stray_after=0)
+    act.sweep(NOW)
+    assert cloud.there == {"e2": "running"}
+    act.sweep(NOW)
+    assert cloud.there == {}
+
+
+def test_a_clock_that_was_set_back_or_a_broken_note_starts_the_grace_anew(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.there = {"e2": "running"}
+    act, dummy = actions(cloud, Ctld(e2="IDLE+CLOUD+POWERED_DOWN"), tmp_path)
+    act.sweep(NOW + 9000)
+    act.sweep(NOW)
+    act.sweep(NOW + 299)
+    (tmp_path / "stray.json").write_text('["e2"]')
+    act.sweep(NOW + 9000)
+    assert cloud.there == {"e2": "running"}
+
+
+def test_a_copy_is_told_once_and_stays(cloud: Cloud, tmp_path: Path) -> None:
+    """Somebody cloned a node: the clone has its labels, and no node of Slurm's stands for it."""
+    cloud.there, cloud.copies = {"annas": "running"}, {"annas": "its metadata names e1"}
+    act, said = actions(cloud, Ctld(e1="IDLE+CLOUD+POWERED_DOWN"), tmp_path)
+    for later in (0, 60, 600, 90000):
+        act.sweep(NOW + later)
+    assert cloud.there == {"annas": "running"}
+    assert said == ["nobody wants annas, and it is left: its metadata names e1"]
 
 
 def test_a_cloud_that_does_not_answer_changes_nothing_in_a_sweep(cloud: Cloud, tmp_path: Path) -> None:

@@ -1,0 +1,106 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which host key of the scheduler counts, and what runs as root there."""
+
+from __future__ import annotations
+
+import stat
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cluster_state import Scheduler
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import CliError
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHOST"
+# Keeps the key of whoever answers, as OpenSSH does with accept-new, and writes what it was asked to run.
+SSH = """#!/bin/sh
+for word in "$@"; do
+  case "$word" in
+    UserKnownHostsFile=*) known="${word#*=}" ;;
+    StrictHostKeyChecking=*) strict="${word#*=}" ;;
+  esac
+done
+if [ "$strict" = accept-new ]; then [ -s "$known" ] || echo "scheduler ssh-ed25519 IMPOSTOR" >"$known"; fi
+grep -q "$ANSWERS_WITH" "$known" || { echo "Host key verification failed." >&2; exit 255; }
+echo "$*" >>"${0%/*}/log"
+echo "Slurmctld(primary) at scheduler is UP"
+"""
+
+
+class Cli:
+    """What Scheduler reads of the command line."""
+
+    params: t.ClassVar[dict[str, str]] = {"home": "/opt/cycle_server"}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    program = tmp_path / "ssh"
+    program.write_text(SSH)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("ANSWERS_WITH", "IMPOSTOR")
+    return tmp_path
+
+
+def scheduler(place: Path, *keys: str, node: str = "n-1") -> Scheduler:
+    request = {"state_dir": str(place / "state"), "ssh": str(place / "ssh"), "scheduler_host_keys": list(keys)}
+    return Scheduler(Cli(), request, {"id": node, "name": "scheduler", "address": "10.0.0.4"})  # type: ignore[arg-type]
+
+
+def asked(place: Path) -> str:
+    log = place / "log"
+    return log.read_text() if log.exists() else ""
+
+
+def test_nothing_runs_as_root_on_a_machine_whose_key_was_just_taken(place: Path) -> None:
+    """Whoever answered at the scheduler's address first got `sudo azslurm` to run, and was believed."""
+    (place / "state").mkdir()
+    first = scheduler(place)
+    first.await_slurm(1, 0)
+    with pytest.raises(CliError, match=r"was not run as root.*first contact: ssh-ed25519 IMPOSTOR.*run-command"):
+        first.scale()
+    assert "azslurm" not in asked(place)
+    later = scheduler(place)
+    assert later.first_key() == ""
+    later.scale()
+    assert "sudo -i azslurm scale" in asked(place)
+
+
+def test_a_key_of_another_node_does_not_count(place: Path) -> None:
+    (place / "state").mkdir()
+    scheduler(place).await_slurm(1, 0)
+    again = scheduler(place, node="n-2")
+    again.await_slurm(1, 0)
+    with pytest.raises(CliError, match="was not run as root"):
+        again.scale()
+
+
+def test_with_given_keys_no_other_is_accepted_not_even_one_that_was_kept(place: Path) -> None:
+    (place / "state").mkdir()
+    scheduler(place).await_slurm(1, 0)
+    strict = scheduler(place, KEY)
+    with pytest.raises(CliError, match="Host key verification failed"):
+        strict.await_slurm(0, 0)
+
+
+def test_with_the_right_key_root_may_run_at_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSWERS_WITH", KEY)
+    (place / "state").mkdir()
+    strict = scheduler(place, KEY)
+    strict.await_slurm(1, 0)
+    assert strict.first_key() == ""
+    strict.scale()
+    assert "sudo -i azslurm scale" in asked(place) and "StrictHostKeyChecking=yes" in asked(place)
+
+
+@pytest.mark.parametrize("key", ["", "SHA256:abc", f"{KEY}\nscheduler {KEY}", "@cert-authority * ssh-ed25519 AAAA"])
+def test_what_is_no_key_is_refused(key: str) -> None:
+    request = {"scheduler_host_keys": [key], "region": "r", "subnet_id": "s", "template": "t", "builtin": ""}
+    request.update(scheduler={"machine_type": "m"}, shared={"size_gb": 1, "sched_size_gb": 1})
+    request.update(slurm={"version": "v", "node_prefix": "n"})
+    assert "scheduler_host_keys has" in "".join(cluster.missing(request))
+    assert cluster.missing({**request, "scheduler_host_keys": [KEY, f"{KEY} root@scheduler"]}) == []
