@@ -14,6 +14,7 @@ import typing as t
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _secrets
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import say
 
 _KINDS = {
@@ -25,9 +26,9 @@ _KINDS = {
     "path": "a path",
     "str": "text",
 }
+_SECRET = re.compile(r"(?i)pass|secret|token|key")
 _OF_HOSTS = ("slurm_node",)  # looked at by the checks of nodes
 _HIDDEN = "(hidden)"
-_SECRET = re.compile(r"(?i)pass|secret|token|key")
 _ALIKE = 0.9  # slurm_partition is a slip of slurm_partitions, slurm_site_notes is somebody's own variable
 
 
@@ -74,6 +75,8 @@ def _shown(value: object, spec: t.Mapping[str, t.Any]) -> object:
 def _masked(value: object) -> object:
     if isinstance(value, dict):
         return {key: _HIDDEN if _SECRET.search(str(key)) else _masked(item) for key, item in value.items()}
+    if isinstance(value, str):
+        return _HIDDEN if _secrets.value_kind(value) else value
     return [_masked(item) for item in value] if isinstance(value, list) else value
 
 
