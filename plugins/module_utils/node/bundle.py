@@ -245,8 +245,8 @@ def secret_problems(request: BundleRequest, variables: t.Mapping[str, t.Any]) ->
         path: kind for path, kind in _secrets.secrets(dict(variables)).items() if path not in set(request.not_secret)
     }
     return [
-        f"{path} looks like a secret ({kind}), and whoever has the bundle can read it. Let the node read it from a file "
-        "instead, or name the path in node_bundle_not_secret if it is none"
+        f"{path} looks like a secret ({kind}), and whoever has the bundle can read it. Let the node read it from a "
+        "file instead, or name the path in node_bundle_not_secret if it is none"
         for path, kind in sorted(seen.items())
     ]
 

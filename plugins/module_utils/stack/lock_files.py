@@ -83,8 +83,8 @@ def pins(name: str, text: str) -> list[Pin]:
         raise EnvironmentRefused(f"lock file {name} names no package")
     if bare_names:
         raise EnvironmentRefused(
-            f"lock file {name} has no hashes for {', '.join(bare_names)}: whatever an index offers under these names would "
-            "be installed. Write it with hashes: uv pip compile --generate-hashes, or pip-compile --generate-hashes"
+            f"lock file {name} has no hashes for {', '.join(bare_names)}: whatever an index offers under these names "
+            "would be installed. Write it with: uv pip compile --generate-hashes, or pip-compile --generate-hashes"
         )
     weak = sorted({pin.name for pin in known if not all(map(_DIGEST.fullmatch, pin.hashes))})
     if weak:
