@@ -56,7 +56,7 @@ def node(host: str, facts: t.Mapping[str, t.Any], override: t.Mapping[str, t.Any
     )
     for key in ("name", "address"):
         if key in description and not _HOSTNAME.fullmatch(str(description[key])):
-            raise NodeError(f"{key} of {host} is {description[key]!r}, no name or address of a host; accepted: letters, digits, dots and hyphens")
+            raise NodeError(f"{key} of {host} is {description[key]!r}, no name or address of a host")
     missing = [field for field in (*_FACTS, "real_memory") if field not in description]
     if missing:
         raise NodeError(
