@@ -10,6 +10,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lines import LineError, one_line
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import node_lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
@@ -27,10 +28,15 @@ def _dict(value: object, name: str) -> t.Mapping[str, t.Any]:
     return value
 
 
+def _lines(name: str, work: t.Callable[[], list[str]]) -> list[str]:
+    """Return lines, each of which is one line in Slurm's eyes as well."""
+    return t.cast("list[str]", _guard(name, lambda: one_line(work(), "line ")))
+
+
 def _guard(name: str, work: t.Callable[[], t.Any]) -> t.Any:
     try:
         return work()
-    except (node_lines.NodeError, HostlistError, SlurmError) as exc:
+    except (node_lines.NodeError, HostlistError, LineError, SlurmError) as exc:
         raise AnsibleFilterError(f"{name}: {exc}") from exc
     except KeyError as exc:
         raise AnsibleFilterError(f"{name}: an entry lacks {exc}") from exc
@@ -62,24 +68,24 @@ def slurm_power_settings(nodes: object, power: object, version: str = "", base: 
 
 def slurm_node_lines(nodes: object) -> list[str]:
     """Return the node lines of slurm.conf."""
-    return _guard("slurm_node_lines", lambda: node_lines.node_lines(_list(nodes, "slurm_node_lines")))
+    return _lines("slurm_node_lines", lambda: node_lines.node_lines(_list(nodes, "slurm_node_lines")))
 
 
 def slurm_partition_lines(partitions: object, nodes: object) -> list[str]:
     """Return the partition lines of slurm.conf."""
     name = "slurm_partition_lines"
-    return _guard(name, lambda: node_lines.partition_lines(_list(partitions, name), _list(nodes, name)))
+    return _lines(name, lambda: node_lines.partition_lines(_list(partitions, name), _list(nodes, name)))
 
 
 def slurm_setting_lines(base: object, extra: object = None) -> list[str]:
     """Return settings as lines, the extra ones last."""
     name = "slurm_setting_lines"
-    return node_lines.setting_lines(_dict(base, name), _dict(extra or {}, name))
+    return _lines(name, lambda: node_lines.setting_lines(_dict(base, name), _dict(extra or {}, name)))
 
 
 def slurm_gres_lines(entries: object) -> list[str]:
     """Return the lines of gres.conf."""
-    return _guard("slurm_gres_lines", lambda: node_lines.gres_lines(_list(entries, "slurm_gres_lines")))
+    return _lines("slurm_gres_lines", lambda: node_lines.gres_lines(_list(entries, "slurm_gres_lines")))
 
 
 def slurm_gres_names(nodes: object) -> list[str]:

@@ -73,7 +73,8 @@ options:
       - >-
         Another value of any key, or another file in O(programs), makes another training. An identical one that has
         completed is not run again.
-      - Needed for O(state=prepared) and ignored otherwise.
+      - Needed for O(state=prepared) and ignored otherwise. C(nodes), C(addresses), C(endpoint), C(processes),
+        C(python), C(script) and C(timeout) are required there.
     type: dict
     default: {}
   programs:

@@ -15,7 +15,7 @@ description:
   - Creates a munge key on a host if it has none, and returns the key. An existing key is never replaced. A file of less
     than 32 bytes, which munged refuses, is no key.
   - Owner and mode of the file are corrected. Its content is never part of a diff.
-  - In check mode on a host without a key a random one is returned that is not kept.
+  - In check mode on a host without a key none is made, and the returned key is empty.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
   check_mode:
@@ -70,7 +70,7 @@ EXAMPLES = r"""
 """
 RETURN = r"""
 key:
-  description: The key in base64.
+  description: The key in base64. Empty in check mode where one would be created.
   type: str
   returned: success
   sample: VGhpcyBpcyBub3QgYSBtdW5nZSBrZXksIG9ubHkgYSBzYW1wbGU=
@@ -99,8 +99,8 @@ def main() -> None:
     )
     path, owner = Path(module.params["path"]), module.params["owner"]
     now = path.read_bytes() if path.exists() else b""
-    key = now if len(now) >= SIZE_LEAST else os.urandom(SIZE_MADE)
-    changed = key != now
+    key = now if len(now) >= SIZE_LEAST else b"" if module.check_mode else os.urandom(SIZE_MADE)
+    changed = len(now) < SIZE_LEAST
     if changed and not module.check_mode:
         try:
             replace_owned(path, key, owner, 0o400)

@@ -28,7 +28,7 @@ attributes:
 options:
   dest:
     description:
-      - Directory for the archive. It is created if it is absent.
+      - Directory for the archive, which is written with mode 0600. It is created if it is absent.
     type: path
     required: true
   collection:
@@ -58,10 +58,24 @@ options:
     description:
       - Variables of the node. C(cluster_sku) is needed, and unless C(cluster_slurm) is V(cyclecloud) also
         C(cluster_name) and C(slurm_controller_hosts).
-      - A variable whose name ends like that of a secret, such as C(password), C(token) or C(key), is refused, since
-        everybody on the node can read the archive.
+      - What looks like a secret is refused, since everybody who has the archive can read it, by its name, such as
+        C(JobCompPass) or C(api_tokens), or by itself, such as C(password=) among mount options, a password in a URL, a
+        shared access signature or a private key.
     type: dict
     required: true
+  inventory:
+    description:
+      - Variables of the inventory. Of these only those go in that a role or playbook in the archive reads;
+        O(variables) take precedence, and all of them go in.
+    type: dict
+    default: {}
+  not_secret:
+    description:
+      - Paths of variables that look like secrets and are none, as the module's message names them, such as
+        V(slurm_node_features[0].key).
+    type: list
+    elements: str
+    default: []
   collections:
     description:
       - Names of other collections to pack.
@@ -152,6 +166,12 @@ version:
   type: str
   returned: success
   sample: 1.0.1058820768
+left_out:
+  description: Names of variables in O(inventory) that nothing in the archive reads, and that are not in it.
+  type: list
+  elements: str
+  returned: success
+  sample: [cluster_budget_owner, slurm_accounts]
 manifest:
   description: What the archive holds.
   type: dict
@@ -203,6 +223,8 @@ def main() -> None:
             "scripts": {"type": "dict", "required": True},
             "groups": {"type": "list", "elements": "str", "required": True},
             "variables": {"type": "dict", "required": True},
+            "inventory": {"type": "dict", "default": {}},
+            "not_secret": {"type": "list", "elements": "str", "default": []},
             "collections": {"type": "list", "elements": "str", "default": []},
             "collections_paths": {"type": "list", "elements": "path", "default": []},
             "budget": {"type": "int", "default": 900},

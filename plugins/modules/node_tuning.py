@@ -41,7 +41,7 @@ options:
         numbers or V(unlimited). Others are refused.
       - They are set for logins by PAM, and for jobs by a drop-in of slurmd, which takes effect when slurmd is started
         the next time.
-      - A number for C(memlock) or C(stack) is written to both as it is, and is KiB for PAM and bytes for slurmd.
+      - A number for C(memlock) or C(stack) is in KiB, for PAM and for slurmd alike.
     type: dict
     default: {}
   sysctl:

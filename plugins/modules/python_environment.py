@@ -79,7 +79,8 @@ options:
     default: []
   extra_locks:
     description:
-      - Further lock files, installed in their order after the one of the build. Each has C(name) and C(text).
+      - Further lock files, installed in their order after the one of the build. Each has C(name) and C(text). A
+        requirements file has hashes for every package.
     type: list
     elements: dict
     default: []

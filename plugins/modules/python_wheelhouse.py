@@ -40,7 +40,7 @@ options:
     required: true
   lock:
     description:
-      - Text of the lock file, in which every package is pinned.
+      - Text of the lock file, in which every package is pinned and has hashes.
     type: str
     required: true
   interpreter:

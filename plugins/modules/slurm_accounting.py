@@ -33,14 +33,14 @@ attributes:
 options:
   cluster:
     description:
-      - Name of the cluster (C(ClusterName)), in lower case as Slurm stores it.
+      - Name of the cluster (C(ClusterName)). Slurm stores it in lower case.
     type: str
     required: true
   qos:
     description:
       - >-
-        Quality-of-service classes, each with C(name), and optionally C(description) and C(settings). Names are in lower
-        case.
+        Quality-of-service classes, each with C(name), and optionally C(description) and C(settings). Slurm stores
+        names in lower case.
       - >-
         C(settings) are fields of C(sacctmgr), such as C(MaxWall) or C(Priority), that C(sacctmgr show qos) prints by
         the same name. A list is joined by commas, and V(-1) removes a limit.
@@ -50,8 +50,8 @@ options:
   accounts:
     description:
       - >-
-        Accounts, each with C(name), and optionally C(description), C(organization), C(parent) and C(settings). Names
-        are in lower case.
+        Accounts, each with C(name), and optionally C(description), C(organization), C(parent) and C(settings). Slurm
+        stores names in lower case.
       - C(parent) is another account, listed here or in the database. Without it a new account is below C(root), and an
         account that is there stays where it is.
       - >-
@@ -180,11 +180,14 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    wanted = acct.AccountingRequest(*(module.params[key] for key in ("cluster", "qos", "accounts", "users")))
+    try:
+        wanted = acct.accounting_request(module.params)
+    except acct.AccountingError as exc:
+        module.fail_json(msg=f"Cannot plan the accounting database: {exc}")
     sacctmgr = module.get_bin_path("sacctmgr", required=not module.check_mode) or "sacctmgr"
     with tempfile.TemporaryDirectory(dir=module.tmpdir) as place:
         conf = Path(place) / "slurm.conf"
-        conf.write_text(CONF.format(**module.params), encoding="utf-8")
+        conf.write_text(CONF.format(cluster=wanted.cluster, port=module.params["port"]), encoding="utf-8")
         env = {"SLURM_CONF": str(conf)}
         try:
             now = read(sacctmgr, env, wanted, module.params["timeout"], forgiving=module.check_mode)

@@ -172,15 +172,18 @@ dump:
       sample: 2.1
 way_back:
   description:
-    - Commands that bring the old packages and database back, in one line. Empty when there is no dump.
+    - Commands that bring the old packages and database back, in one line, joined by C(&&) so that nothing runs after a
+      failure, and a second line that says what is lost. Empty when there is no dump.
   returned: success
   type: str
   sample: >-
-    To go back: systemctl stop slurmdbd; apt-get install --allow-downgrades slurmdbd=24.11.5-4; mariadb -e 'DROP
-    DATABASE slurm_acct_db'; mariadb <
-    /var/backups/slurm/slurm_acct_db-24.11.5-4-before-26.05.5-1-20260105T100000Z.sql; cp -p
+    To go back: systemctl stop slurmdbd && apt-get install --allow-downgrades slurmdbd=24.11.5-4 && echo
+    '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+    /var/backups/slurm/slurm_acct_db-24.11.5-4-before-26.05.5-1-20260105T100000Z.sql' | sha256sum --check && mariadb -e
+    'DROP DATABASE `slurm_acct_db`' && mariadb <
+    /var/backups/slurm/slurm_acct_db-24.11.5-4-before-26.05.5-1-20260105T100000Z.sql && cp -p
     /var/backups/slurm/slurm_acct_db-24.11.5-4-before-26.05.5-1-20260105T100000Z.slurmdbd.conf
-    /etc/slurm/slurmdbd.conf; systemctl start slurmdbd. What happened since the copy is lost then
+    /etc/slurm/slurmdbd.conf && systemctl start slurmdbd
 """
 
 import typing as t

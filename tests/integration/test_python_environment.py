@@ -20,6 +20,7 @@ from environments import PATH, Site, conda_lock, wheel
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import cuda_driver as driving
 
+NO_HASH = f"--hash=sha256:{'0' * 64}"
 uv = pytest.mark.skipif(not shutil.which("uv", path=PATH), reason="needs uv on PATH (pip install uv==0.13.9)")
 INSTALLERS = [pytest.param("uv", marks=uv), "pip"]
 
@@ -102,15 +103,22 @@ def test_a_package_with_another_checksum_is_not_installed(site: Site, installer:
 @pytest.mark.parametrize("installer", INSTALLERS)
 def test_a_build_that_fails_in_the_middle_leaves_nothing(site: Site, installer: str) -> None:
     base = site.run()["environment"]["name"]
-    lock = [{"name": "more", "text": "nowhere==1.0"}]
+    lock = [{"name": "more", "text": f"nowhere==1.0 {NO_HASH}"}]
     assert "nowhere" in site.run(installer=installer, extra_locks=lock, fails=True)["msg"]
     assert [one.name for one in site.envs.iterdir() if not one.name.startswith(".")] == [base]
     assert site.current() == base
 
 
+@pytest.mark.parametrize("text", ["helper==1.0", "helper==1.0 --hash=md5:0"])
+def test_a_lock_file_without_digests_makes_no_environment(site: Site, text: str) -> None:
+    """The wheel is there, and somebody else could have put it there."""
+    assert "hashes" in site.run(extra_locks=[{"name": "more", "text": text}], fails=True)["msg"]
+    assert not site.complete()
+
+
 def test_packages_that_do_not_fit_together_are_refused(site: Site) -> None:
-    wheel(site.wheels, "picky", "1.0", "", requires="torch<1")
-    lock = [{"name": "more", "text": "picky==1.0"}]
+    picky = wheel(site.wheels, "picky", "1.0", "", requires="torch<1")
+    lock = [{"name": "more", "text": f"picky==1.0 --hash=sha256:{picky['sha256']}"}]
     assert "picky 1.0 has requirement torch<1" in site.run(installer="pip", extra_locks=lock, fails=True)["msg"]
     assert not site.complete()
 
@@ -167,8 +175,9 @@ def small(tmp_path: Path) -> t.Iterator[t.Callable[[str], Site]]:
 
 def test_a_full_disk_is_refused_before_anything_is_written(small: t.Callable[[str], Site]) -> None:
     site = small("size=64k")
-    wheel(site.wheels, "big", "1.0", "x = 1\n" * 100000)
-    msg = site.run(extra_locks=[{"name": "more", "text": "big==1.0"}], fails=True)["msg"]
+    big = wheel(site.wheels, "big", "1.0", "x = 1\n" * 100000)
+    lock = [{"name": "more", "text": f"big==1.0 --hash=sha256:{big['sha256']}"}]
+    msg = site.run(extra_locks=lock, fails=True)["msg"]
     assert "has 0.0 GB free, the environment takes 0.0 GB. Nothing was changed" in msg
     assert list(site.envs.glob("cpu-*")) == []
 
@@ -290,7 +299,8 @@ def test_a_proof_that_fails_says_what_the_launcher_said(site: Site) -> None:
 def test_the_wheelhouse_reads_markers_for_the_other_machine(site: Site, tmp_path: Path) -> None:
     markers = site.run(check_mode=True)["environment"]["python"]["markers"]
     other = {**markers, "python_version": "3.10", "python_full_version": "3.10.4"}
-    lock = "helper==1.0 ; python_full_version < '3.11'\nnowhere==1.0 ; python_full_version >= '3.11'\n"
+    older, newer = "python_full_version < '3.11'", "python_full_version >= '3.11'"
+    lock = f"helper==1.0 ; {older} --hash=sha256:{site.helper['sha256']}\nnowhere==1.0 ; {newer} {NO_HASH}\n"
     given: Json = {
         "path": str(tmp_path / "house"),
         "name": "mine",
@@ -304,7 +314,7 @@ def test_the_wheelhouse_reads_markers_for_the_other_machine(site: Site, tmp_path
     assert changed == [True, True, False, False]
     (house,) = (tmp_path / "house").glob("mine-py3.10-*")
     assert [one.name for one in house.iterdir()] == ["helper-1.0-py3-none-any.whl"]
-    given["lock"] = "nowhere==1.0\n"
+    given["lock"] = f"nowhere==1.0 {NO_HASH}\n"
     msg = site.run("python_wheelhouse", **given, fails=True)["msg"]
     assert "brought no packages for CPython 3.10" in msg
     assert "nowhere==1.0" in msg

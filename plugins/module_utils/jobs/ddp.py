@@ -75,16 +75,29 @@ def _differ(values: t.Mapping[str, t.Any], what: str) -> list[str]:
     ]
 
 
+# Zero of these makes no run, so that it is missing as well.
+_NEEDED = ("addresses", "endpoint", "nodes", "processes", "python", "script", "timeout")
+
+
 def validate(spec: Json) -> None:
     """Raise DdpError for what cannot become a unit, a file name or a command line."""
+    missing = sorted(name for name in _NEEDED if not spec.get(name))
+    if missing:
+        raise DdpError(f"spec has no {', '.join(missing)}; needed are {', '.join(_NEEDED)}")
+    wrong = sorted(name for name in ("processes", "timeout") if not str(spec[name]).isdigit())
+    wrong += sorted(name for name in ("addresses", "environment") if not isinstance(spec.get(name, {}), t.Mapping))
+    if wrong:
+        raise DdpError(
+            f"{', '.join(f'{name} is {spec[name]!r}' for name in wrong)}: numbers and dictionaries are needed"
+        )
     for name in [*spec["nodes"], *spec["addresses"].values()]:
         if not _NAME.fullmatch(name):
             raise DdpError(f"{name!r} is no name of a node")
     if set(spec["nodes"]) != set(spec["addresses"]):
         raise DdpError("every node needs an address")
-    if spec["processes"] < 1 or spec["timeout"] < 1:
+    if int(spec["processes"]) < 1 or int(spec["timeout"]) < 1:
         raise DdpError(f"processes {spec['processes']} and timeout {spec['timeout']} must be at least 1")
-    bad = [str(name) for name in spec["environment"] if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name))]
+    bad = [str(name) for name in spec.get("environment", {}) if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name))]
     if bad:
         raise DdpError(f"{', '.join(bad)} is no name of an environment variable")
 
@@ -174,10 +187,10 @@ _LINES, _BYTES = 30, 16384
 
 def prepare(folder: Path, spec: Json, programs: t.Mapping[str, str], again: bool, dry: bool) -> tuple[bool, str]:
     """Return whether nodes have to start or go on, and the run: a new one, the running one, or the completed one."""
+    validate(spec)
     # ansible-core before 2.19 makes texts of the numbers in a template.
     spec = {**spec, "processes": int(spec["processes"]), "timeout": int(spec["timeout"])}
-    validate(spec)
-    spec = {**spec, "environment": {name: str(value) for name, value in spec["environment"].items()}}
+    spec = {**spec, "environment": {name: str(value) for name, value in spec.get("environment", {}).items()}}
     fingerprint = digest(spec, programs)
     if dry and not folder.is_dir():
         return True, "run-1"

@@ -17,7 +17,7 @@ import typing as t
 import zipfile
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files, _secrets
 
 # What of this collection a node needs to configure itself: the roles of node.yml and what they call.
 
@@ -151,7 +151,7 @@ def read(path: Path) -> BundleFile:
 NAME = "hpcai-node"
 SUMS = "SHA256SUMS"
 SHORT = 12
-_SECRET = re.compile(r"(^|_)(password|passwd|passphrase|secret|token|sas|credentials?|(?<!public_)key)$", re.IGNORECASE)
+MODE = 0o600
 
 
 def sums(files: t.Mapping[str, BundleFile]) -> str:
@@ -204,9 +204,9 @@ def intact(path: Path, name: str, expected: str) -> bool:
 
 
 def put(data: bytes, path: Path) -> None:
-    """Write a file in one step."""
+    """Write a file in one step, for its owner alone; who hands it to nodes says who else may read it there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _owned_files.replace_owned(path, data, "", 0o644)
+    _owned_files.replace_owned(path, data, "", MODE)
 
 
 def document(value: t.Any) -> BundleFile:
@@ -214,21 +214,41 @@ def document(value: t.Any) -> BundleFile:
     return BundleFile((json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
 
 
-def secrets(value: t.Any, path: str = "") -> list[str]:
-    """Return the paths of values whose names say that they are secret; everybody on the node may read a bundle."""
-    if isinstance(value, dict):
-        return [
-            secret for key, inner in value.items() for secret in _secret(str(key), inner, f"{path}.{key}".lstrip("."))
-        ]
-    if isinstance(value, list):
-        return [secret for number, inner in enumerate(value) for secret in secrets(inner, f"{path}[{number}]")]
-    return []
+# Which variables go in: those of the inventory that something in the bundle reads, and none that looks like a secret.
 
 
-def _secret(key: str, inner: t.Any, path: str) -> list[str]:
-    if isinstance(inner, str) and inner and _SECRET.search(key):
-        return [path]
-    return secrets(inner, path)
+_READ = re.compile(r"[A-Za-z_]\w*")
+_TEXTS = (".j2", ".yaml", ".yml")
+
+
+def read_names(files: t.Mapping[str, BundleFile]) -> set[str]:
+    """Return the words of roles and playbooks in a bundle: a variable that is none of them is read by nothing there."""
+    names: set[str] = set()
+    for path, file in files.items():
+        parts = path.split("/")
+        # A specification only mentions other roles' variables.
+        if path.endswith(_TEXTS) and {"roles", "playbooks"} & set(parts) and "argument_specs.yml" not in parts:
+            names.update(_READ.findall(file.data.decode(errors="replace")))
+    return names
+
+
+def chosen(request: BundleRequest, names: t.Collection[str]) -> tuple[dict[str, t.Any], list[str]]:
+    """Return the variables of a bundle, and the names of those of the inventory that stay out of it."""
+    left_out = sorted(set(request.inventory) - set(names) - set(request.variables))
+    inventory = {name: value for name, value in request.inventory.items() if name not in left_out}
+    return {**inventory, **request.variables}, left_out
+
+
+def secret_problems(request: BundleRequest, variables: t.Mapping[str, t.Any]) -> list[str]:
+    """Return what looks like a secret in variables and scripts; everybody who has the bundle reads it."""
+    seen = {
+        path: kind for path, kind in _secrets.secrets(dict(variables)).items() if path not in set(request.not_secret)
+    }
+    return [
+        f"{path} looks like a secret ({kind}), and whoever has the bundle can read it. Let the node read it from a "
+        "file instead, or name the path in node_bundle_not_secret if it is none"
+        for path, kind in sorted(seen.items())
+    ]
 
 
 # Other collections, and the content of wheels, in a bundle.
@@ -288,22 +308,23 @@ class BundleRequest(t.NamedTuple):
     collections: t.Sequence[str]
     places: t.Sequence[str]
     budget: int
+    inventory: t.Mapping[str, t.Any] = {}
+    not_secret: t.Sequence[str] = ()
 
 
 class Bundle(t.NamedTuple):
     files: dict[str, BundleFile]
     digest: str
     manifest: dict[str, t.Any]
+    left_out: list[str]
 
 
-def refuse(request: BundleRequest) -> None:
+def refuse(request: BundleRequest, variables: t.Mapping[str, t.Any]) -> None:
     """Raise BundleError with everything that is wrong with the inputs."""
-    wrong = [
-        f"{path} looks like a secret, and whoever has the bundle reads it" for path in secrets(dict(request.variables))
-    ]
+    wrong = secret_problems(request, variables)
     if "slurm_compute" not in request.groups:
         wrong.append("node_bundle_groups lacks slurm_compute, and node.yml is for that group")
-    slurm = request.variables.get("cluster_slurm", "ours")
+    slurm = variables.get("cluster_slurm", "ours")
     if slurm not in ("ours", "cyclecloud"):
         wrong.append(f"cluster_slurm is {slurm!r}; accepted: ours, cyclecloud")
     if slurm == "ours":
@@ -311,9 +332,9 @@ def refuse(request: BundleRequest) -> None:
         wrong += [
             f"{name} is missing, and slurmd needs it (cluster_slurm is ours)"
             for name in needed
-            if not request.variables.get(name)
+            if not variables.get(name)
         ]
-    if not request.variables.get("cluster_sku"):
+    if not variables.get("cluster_sku"):
         wrong.append("cluster_sku is missing: tuning, scratch and health check follow the machine type")
     if request.budget < 1:
         wrong.append(f"the budget is {request.budget} seconds")
@@ -323,12 +344,13 @@ def refuse(request: BundleRequest) -> None:
 
 def build(request: BundleRequest, check: bool = False) -> Bundle:
     """Return the bundle of a request; in check mode the wheels need not be there yet."""
-    refuse(request)
     ours, roles = collection(Path(request.collection))
     files = {f"collections/ansible_collections/hpcai/gpu_cluster/{path}": file for path, file in ours.items()}
     for name in request.collections:
         below = "/".join(["collections/ansible_collections", *name.split(".")])
         files.update({f"{below}/{path}": file for path, file in whole(name, request.places).items()})
+    variables, left_out = chosen(request, read_names(files))
+    refuse(request, variables)
     wheels = [Path(folder).expanduser() for folder in request.wheels]
     packages = {} if check and not all(folder.is_dir() for folder in wheels) else site(wheels)
     files.update({f"site/{path}": file for path, file in packages.items()})
@@ -336,7 +358,7 @@ def build(request: BundleRequest, check: bool = False) -> Bundle:
         files[name] = BundleFile(text.encode(), 0o755 if name in _PROGRAMS else 0o644)
     inventory: dict[str, t.Any] = {group: {"hosts": {"node": {}}} for group in request.groups}
     files["inventory.yml"] = document({"all": {"children": inventory}})
-    files["vars.yml"] = document(request.variables)
+    files["vars.yml"] = document(variables)
     manifest = {
         "schema": SCHEMA,
         "packages": sorted({path.split(".dist-info/")[0] for path in packages if ".dist-info/" in path}),
@@ -346,7 +368,7 @@ def build(request: BundleRequest, check: bool = False) -> Bundle:
         "budget": request.budget,
     }
     files["manifest.json"] = document(manifest)
-    return Bundle(files, digest(sums(files)), manifest)
+    return Bundle(files, digest(sums(files)), manifest, left_out)
 
 
 def keep(request: BundleRequest, check: bool) -> tuple[bool, dict[str, t.Any]]:
@@ -361,12 +383,17 @@ def keep(request: BundleRequest, check: bool) -> tuple[bool, dict[str, t.Any]]:
             put(data, path)
     else:
         data = path.read_bytes()
+        # An earlier version let everybody read it.
+        changed = bool(path.stat().st_mode & 0o777 & ~MODE)
+        if changed and not check:
+            path.chmod(MODE)
     facts = {"path": str(path), "name": path.name, "folder": name, "sha256": sha256(data), "size": len(data)}
     return changed, {
         **facts,
         "digest": bundle.digest,
         "version": version(bundle.digest),
         "manifest": bundle.manifest,
+        "left_out": bundle.left_out,
     }
 
 

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import json
 import os
+import random
 import re
 import shutil
 import struct
@@ -243,22 +244,57 @@ def _sum(block: bytes) -> int:
 
 
 MIB = 1 << 20
+GIB = 1 << 30
+# The beginning holds all first superblocks and labels; VMFS begins at 2 MiB, and LUKS2 looks for its second header up
+# to 4 MiB (LUKS2_HDR2_OFFSETS).
+_BEGINNING = 5 * MIB
+# The end holds the copy of GPT, md's superblocks 0.90 and 1.0, two labels of ZFS, and what RAID firmware writes; the
+# farthest that libblkid looks is 3087 sectors before the end (Promise).
+_END = 2 * MIB
 # Where mdadm lets data begin on members of all sizes (128 MiB or less of headroom, and one). After ``mdadm
-# --zero-superblock`` the first and the last MiB may be zero while a whole filesystem still lies there.
-_DATA = tuple((1 << power) + 1 for power in range(8))
+# --zero-superblock`` the beginning and the end may be zero while a whole filesystem still lies there.
+_DATA = tuple(((1 << power) + 1) * MIB for power in range(8))
+_COPIES = (
+    # btrfs keeps copies of its superblock at 64 MiB and 256 GiB.
+    *(64 * MIB, 256 * GIB),
+    # Ceph's BlueStore keeps copies of its label at these (bdev_label_positions).
+    *(GIB, 10 * GIB, 100 * GIB, 1000 * GIB),
+    # ext4 keeps copies of its superblock in groups of 128 MiB whose numbers are powers of 3, 5 and 7 (sparse_super).
+    *(group * 128 * MIB for group in (1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343, 625, 729, 2187, 2401, 3125)),
+)
+# XFS keeps one in each allocation group: four of them, on disks below 4 TiB without a stripe.
+_QUARTERS = 4
 _SAMPLE = 64 << 10
+# Of as many equal stretches of a disk one block is read, at a place that follows from the size alone, since what `zero`
+# has cleared must be found blank again. Data of more than two stretches in a row (0.2 % of the disk) cannot be missed;
+# of data that is scattered over a share of 1 % of the disk 34 in a million cases are, over 0.5 % six in a thousand.
+# With the places above that is 13 MiB and about 1060 reads for a disk of 1.9 TB, and only before it is first used.
+_STRETCHES = 1024
+_SECTION = 4096
 
 
 def spots(size: int) -> list[tuple[int, int]]:
-    """Return offset and length of each region that is zero on a blank disk."""
-    edge = min(MIB, size)
-    middle = [(mib * MIB, _SAMPLE) for mib in (1, *_DATA) if mib * MIB + _SAMPLE <= size - edge]
-    return [(0, edge), *middle, (size - edge, edge)]
+    """Return offset and length of each region that is zero on a blank disk: where superblocks lie, and all over it."""
+    head, tail = min(_BEGINNING, size), min(_END, size)
+    quarters = [size * part // _QUARTERS // _SECTION * _SECTION - _SAMPLE // 2 for part in range(1, _QUARTERS)]
+    known = [(offset, _SAMPLE) for offset in (*_DATA, *_COPIES, *quarters)]
+    inside = {(offset, length) for offset, length in known + _scattered(size) if head <= offset <= size - tail - length}
+    return [(0, head), (size - tail, tail), *sorted(inside)]
+
+
+def _scattered(size: int) -> list[tuple[int, int]]:
+    places = random.Random(size)  # noqa: S311 - no secret: the same places for the same size
+    stretch = size // _STRETCHES // _SECTION * _SECTION
+    if not stretch:
+        return []
+    return [(number * stretch + places.randrange(0, stretch, _SECTION), _SECTION) for number in range(_STRETCHES)]
 
 
 def is_blank(root: MachineRoot, path: str, regions: t.Iterable[tuple[int, int]]) -> bool:
     """Return whether these regions of a device are all zero."""
     with _opened(root, path) as handle:
+        with contextlib.suppress(OSError, AttributeError):
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead
         return all(_read(handle, path, offset, length) == bytes(length) for offset, length in regions)
 
 

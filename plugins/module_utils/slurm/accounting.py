@@ -29,6 +29,45 @@ class AccountingRequest(t.NamedTuple):
     users: list[dict[str, t.Any]]
 
 
+# In slurm.conf and among the arguments of sacctmgr: no blank, no quote, no line of its own.
+_PLAIN = re.compile(r"[\w.@+-]+")
+_NEEDED = {"qos": ("name",), "accounts": ("name",), "users": ("name", "account")}
+_NAMES = ("name", "account", "parent")
+
+
+def accounting_request(params: t.Mapping[str, t.Any]) -> AccountingRequest:
+    """Return what the options ask for, names in lower case; raises AccountingError where an entry lacks a name.
+
+    Slurm keeps clusters, QOS and accounts in lower case. Users too, unless PreserveCaseUser is set in slurmdbd.conf, so
+    that theirs stay as they are here, and are looked up in both forms.
+    """
+    problems = [f"cluster {params['cluster']!r} is no name"] if not _PLAIN.fullmatch(params["cluster"]) else []
+    for kind, needed in _NEEDED.items():
+        for number, entry in enumerate(params[kind], 1):
+            label = f"entry {number} of {kind}"
+            lacking = [key for key in needed if entry.get(key) in (None, "")]
+            problems += [f"{label} lacks {', '.join(lacking)}"] if lacking else []
+            problems += [
+                f"{label}: {key} {entry[key]!r} is no name"
+                for key in _NAMES
+                if entry.get(key) not in (None, "") and not _PLAIN.fullmatch(str(entry[key]))
+            ]
+            if not isinstance(entry.get("settings") or {}, dict):
+                problems.append(f"{label}: settings are no dictionary")
+    if problems:
+        raise AccountingError("; ".join(problems))
+    return AccountingRequest(
+        params["cluster"].lower(),
+        [_lower(entry, "name") for entry in params["qos"]],
+        [_lower(entry, "name", "parent") for entry in params["accounts"]],
+        [_lower({**entry, "name": str(entry["name"])}, "account") for entry in params["users"]],
+    )
+
+
+def _lower(entry: dict[str, t.Any], *keys: str) -> dict[str, t.Any]:
+    return {key: str(value).lower() if key in keys and value is not None else value for key, value in entry.items()}
+
+
 class AccountingStep(t.NamedTuple):
     """One call of sacctmgr and what it does, in words."""
 
@@ -107,7 +146,9 @@ def _account(
 def _user(
     cluster: str, user: dict[str, t.Any], users: dict[str, t.Any], assocs: dict[t.Any, t.Any]
 ) -> list[AccountingStep]:
-    name, account, known = user["name"], user["account"], users.get(user["name"])
+    name = user["name"] if user["name"] in users else user["name"].lower()
+    account, known = user["account"], users.get(name)
+    name = name if known else user["name"]
     steps = []
     where = [f"account={account}", f"cluster={cluster}"]
     own = _fields(user, "adminlevel", settings=False)

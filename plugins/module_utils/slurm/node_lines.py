@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, compress, expand
@@ -25,6 +26,9 @@ _FACTS = {
     "cores_per_socket": "processor_cores",
     "threads_per_core": "processor_threads_per_core",
 }
+_NUMBERS = (*_FACTS, "real_memory")
+# Names, IPv4 and IPv6.
+_HOSTNAME = re.compile(r"[A-Za-z0-9_:\[][A-Za-z0-9_.:\[\]-]*")
 _NODE_KEYS = {"address", "name", "options", *(field for field, dummy in _FIELDS)}
 
 
@@ -37,18 +41,36 @@ def node(host: str, facts: t.Mapping[str, t.Any], override: t.Mapping[str, t.Any
     unknown = sorted(set(override) - _NODE_KEYS)
     if unknown:
         raise NodeError(f"slurm_node of {host} has {', '.join(unknown)}; accepted: {', '.join(sorted(_NODE_KEYS))}")
-    description: dict[str, t.Any] = {"host": host, "name": facts.get("hostname", host.split(".")[0])}
+    description: dict[str, t.Any] = {"host": host, "name": str(facts.get("hostname", host.split(".")[0]))}
     if "memtotal_mb" in facts:
-        usable = int(facts["memtotal_mb"] * (1 - headroom))
+        usable = int(_number(host, "memtotal_mb", facts["memtotal_mb"]) * (1 - headroom))
         description["real_memory"] = max(usable // _MEMORY_STEP * _MEMORY_STEP, 1)
     description.update({field: facts[fact] for field, fact in _FACTS.items() if fact in facts})
     description.update(override)
+    description.update(
+        {
+            key: _number(host, f"slurm_node.{key}" if key in override else key, description[key])
+            for key in _NUMBERS
+            if key in description
+        }
+    )
+    for key in ("name", "address"):
+        if key in description and not _HOSTNAME.fullmatch(str(description[key])):
+            raise NodeError(f"{key} of {host} is {description[key]!r}, no name or address of a host")
     missing = [field for field in (*_FACTS, "real_memory") if field not in description]
     if missing:
         raise NodeError(
             f"{host} has no facts for {', '.join(missing)}: gather facts on it in this run, or set slurm_node for it"
         )
     return description
+
+
+def _number(host: str, what: str, value: object) -> int:
+    """Return a number that a machine told of itself, or an inventory of it: a text could be more than a number."""
+    text = str(value).strip()
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+        raise NodeError(f"{what} of {host} is {value!r}; accepted: a whole number above 0")
+    return int(text)
 
 
 def node_lines(nodes: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
@@ -78,9 +100,9 @@ def partition_lines(
         hostlists = partition["nodes"]
         texts = [hostlists] if isinstance(hostlists, str) else list(hostlists)
         members = [names.get(name, name) for text in texts for name in expand(text)]
-        line = f"PartitionName={partition['name']} Nodes={compress(members, unique=True)}"
+        line = f"PartitionName={value(partition['name'])} Nodes={compress(members, unique=True)}"
         line += f" Default={value(bool(partition.get('default', False)))}"
-        line += f" MaxTime={partition['max_time']}" if partition.get("max_time") else ""
+        line += f" MaxTime={value(partition['max_time'])}" if partition.get("max_time") else ""
         options = {"State": "UP", **partition.get("options", {})}
         lines.append(" ".join([line, *(f"{key}={value(text)}" for key, text in options.items())]))
     return lines
@@ -143,7 +165,6 @@ def value(setting: object) -> str:
 
 Record = t.Mapping[str, t.Any]
 
-_NUMBERS = ("sockets", "cores_per_socket", "threads_per_core", "real_memory")
 _ELASTIC_KEYS = {"names", "gres", "features", "options", *_NUMBERS}
 _PROGRAMS = {
     "resume_program": "ResumeProgram",

@@ -26,6 +26,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer 
 _PINNED = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*===?\s*(?P<version>[^\s;*]+)\s*(?:;(?P<marker>.*))?"
 )
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128}")
 _EXPLICIT = "@EXPLICIT"
 _PACKAGE = re.compile(
     r"(?P<url>\S+/(?P<file>[^/#]+\.(?:conda|tar\.bz2)))(?:#(?:(?P<kind>sha256|md5):)?(?P<digest>[0-9a-f]+))?"
@@ -62,7 +63,10 @@ def lines(text: str) -> list[str]:
 
 
 def pins(name: str, text: str) -> list[Pin]:
-    """Read a requirements file; refuses whatever is not pinned, and hashes for a part of it."""
+    """Read a requirements file; refuses whatever is not pinned, and every package without a digest.
+
+    A version alone is a name that an index, a mirror or a directory can give to any file.
+    """
     known = []
     for line in lines(text):
         bare, *hashes = line.split(" --hash=")
@@ -77,20 +81,22 @@ def pins(name: str, text: str) -> list[Pin]:
     bare_names = sorted({pin.name for pin in known if not pin.hashes})
     if not known:
         raise EnvironmentRefused(f"lock file {name} names no package")
-    if bare_names and len(bare_names) != len({pin.name for pin in known}):
+    if bare_names:
         raise EnvironmentRefused(
-            f"lock file {name} has hashes for a part of its packages only, which pip refuses; "
-            f"without: {', '.join(bare_names)}"
+            f"lock file {name} has no hashes for {', '.join(bare_names)}: whatever an index offers under these names "
+            "would be installed. Write it with: uv pip compile --generate-hashes, or pip-compile --generate-hashes"
+        )
+    weak = sorted({pin.name for pin in known if not all(map(_DIGEST.fullmatch, pin.hashes))})
+    if weak:
+        raise EnvironmentRefused(
+            f"lock file {name}: the hashes of {', '.join(weak)} are none that count; accepted: sha256:, sha384: or "
+            "sha512: and the hexadecimal digest"
         )
     return known
 
 
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def hashed(pins: t.Iterable[Pin]) -> bool:
-    return all(pin.hashes for pin in pins)
 
 
 def applicable(pins: t.Iterable[Pin], applies: t.Callable[[str], bool]) -> list[Pin]:

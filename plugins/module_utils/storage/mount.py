@@ -12,6 +12,7 @@ import socket
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lines import LineError, one_line
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import replace_owned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 
@@ -133,6 +134,10 @@ def plan(request: MountRequest, observed: ObservedMount) -> MountPlan:
     if not request.present:
         gone = ["detach" if observed.trouble else "unmount"] if observed.mounted else []
         return MountPlan(_edited(observed.fstab, request.path, ""), "", gone)
+    try:
+        one_line(request._asdict(), "the mount's")
+    except LineError as exc:
+        raise SharedMountError(f"Nothing was mounted. {exc}") from exc
     if not request.source:
         return MountPlan(observed.fstab, observed.drop_in, _refuse_unmounted(request, observed))
     line = _line_of(request, fstab_line(observed.fstab, request.path))

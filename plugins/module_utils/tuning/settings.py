@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lines import LineError, one_line
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import MARK
 
 LIMITS = "/etc/security/limits.d/90-hpcai.conf"
@@ -23,6 +25,10 @@ RDMA = "/etc/udev/rules.d/60-rdma-persistent-naming.rules"
 # Not in containers: systemd reads these when a container boots, too, and a privileged one would set its host by them.
 KERNEL = (SYSCTL, HUGEPAGES, READAHEAD, SUNRPC, MODULES, RDMA)
 _SYSTEMD = {"memlock": "LimitMEMLOCK", "stack": "LimitSTACK", "nofile": "LimitNOFILE", "nproc": "LimitNPROC"}
+# limits.conf(5) counts these two in KiB, systemd.exec(5) in bytes unless a suffix says otherwise (K is 1024).
+_UNITS = {"memlock": "K", "stack": "K"}
+_UNLIMITED = ("unlimited", "infinity", "-1")
+_LIMIT = re.compile(r"unlimited|[0-9]+")
 _HEAD = f"# {MARK}, role node_tuning. Changes made here are lost.\n"
 
 
@@ -44,6 +50,11 @@ class TuningSettings(t.NamedTuple):
 
 def files(settings: TuningSettings) -> dict[str, str | None]:
     """Return the content of every file, None for those that shall not exist."""
+    try:
+        for name, value in settings._asdict().items():
+            one_line(value, name)
+    except LineError as exc:
+        raise SettingError(str(exc)) from exc
     texts = {
         LIMITS: _limits(settings.limits),
         SLURMD: _slurmd(settings.limits),
@@ -57,20 +68,31 @@ def files(settings: TuningSettings) -> dict[str, str | None]:
     return {path: f"{_HEAD}{text}" if text else None for path, text in texts.items()}
 
 
+def _read(limits: t.Mapping[str, str]) -> dict[str, str]:
+    """Return the limits as PAM writes them; refuses what is neither a number nor unlimited."""
+    unknown = sorted(set(limits) - set(_SYSTEMD))
+    if unknown:
+        raise SettingError(f"limits has {', '.join(unknown)}; known are {', '.join(sorted(_SYSTEMD))}")
+    read = {name: "unlimited" if str(value) in _UNLIMITED else str(value) for name, value in limits.items()}
+    wrong = [f"{name} is {value!r}" for name, value in sorted(read.items()) if not _LIMIT.fullmatch(value)]
+    if wrong:
+        raise SettingError(
+            f"limits: {', '.join(wrong)}; accepted: unlimited or a whole number, of KiB for memlock and stack"
+        )
+    return read
+
+
 def _limits(limits: t.Mapping[str, str]) -> str:
     """Return the limits of PAM, for logins, SSH sessions and cron."""
-    lines = [(kind, name, value) for name, value in sorted(limits.items()) for kind in ("soft", "hard")]
+    lines = [(kind, name, value) for name, value in sorted(_read(limits).items()) for kind in ("soft", "hard")]
     return "".join(f"*  {kind}  {name:8}  {value}\n" for kind, name, value in lines)
 
 
 def _slurmd(limits: t.Mapping[str, str]) -> str:
     """Return the limits of slurmd, for jobs: they are its children, and PAM's limits do not apply to them."""
-    unknown = sorted(set(limits) - set(_SYSTEMD))
-    if unknown:
-        raise SettingError(f"limits has {', '.join(unknown)}; known are {', '.join(sorted(_SYSTEMD))}")
     lines = [
-        f"{_SYSTEMD[name]}={'infinity' if str(value) == 'unlimited' else value}\n"
-        for name, value in sorted(limits.items())
+        f"{_SYSTEMD[name]}={'infinity' if value == 'unlimited' else value + _UNITS.get(name, '')}\n"
+        for name, value in sorted(_read(limits).items())
     ]
     return "".join(["[Service]\n", *lines]) if lines else ""
 

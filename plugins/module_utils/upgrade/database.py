@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import tempfile
 import time
@@ -120,12 +121,23 @@ def usable(records: t.Sequence[Record], have: str, target: str, since: float | N
 
 
 def way_back(record: Record, packages: t.Sequence[str]) -> str:
-    """Return the commands that bring the old database back."""
-    return (
-        f"To go back: systemctl stop slurmdbd; apt-get install --allow-downgrades {' '.join(packages)};"
-        f" mariadb -e 'DROP DATABASE {record['database']}'; mariadb < {record['path']}; cp -p {record['conf']}"
-        " /etc/slurm/slurmdbd.conf; systemctl start slurmdbd. What happened since the copy is lost then"
-    )
+    """Return the commands that bring the old database back, as one line for a shell that ends at the first failure.
+
+    The new database is dropped only where the old packages are installed and the copy is the one that was made.
+    """
+    copy, conf = shlex.quote(record["path"]), shlex.quote(record["conf"])
+    checked = shlex.quote(f"{record['sha256']}  {record['path']}")
+    dropped = shlex.quote(f"DROP DATABASE `{record['database']}`")
+    commands = [
+        "systemctl stop slurmdbd",
+        f"apt-get install --allow-downgrades {' '.join(map(shlex.quote, packages))}",
+        f"echo {checked} | sha256sum --check",
+        f"mariadb -e {dropped}",
+        f"mariadb < {copy}",
+        f"cp -p {conf} /etc/slurm/slurmdbd.conf",
+        "systemctl start slurmdbd",
+    ]
+    return f"To go back: {' && '.join(commands)}\nWhat happened since the copy is lost then"
 
 
 # The module slurm_database_dump: copy the database while this host's slurmdbd is stopped.

@@ -14,6 +14,7 @@ import typing as t
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _lines, _secrets
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import say
 
 _KINDS = {
@@ -25,9 +26,11 @@ _KINDS = {
     "path": "a path",
     "str": "text",
 }
-_OF_HOSTS = ("slurm_node",)  # looked at by the checks of nodes
-_HIDDEN = "(hidden)"
 _SECRET = re.compile(r"(?i)pass|secret|token|key")
+_OF_HOSTS = ("slurm_node",)  # looked at by the checks of nodes
+# Texts of several lines: a script, and shell lines of one.
+_TEXTS = ("node_bundle_before", "slurm_power_groups", "slurm_power_user_data")
+_HIDDEN = "(hidden)"
 _ALIKE = 0.9  # slurm_partition is a slip of slurm_partitions, slurm_site_notes is somebody's own variable
 
 
@@ -45,7 +48,17 @@ def check_shapes(inputs: t.Mapping[str, t.Any], specs: t.Mapping[str, t.Any]) ->
             sound.setdefault("unsound", []).append(name)
         else:
             sound[name] = sound_value
+            found += _broken_lines(name, value)
     return found + _misspelt(inputs, specs), sound
+
+
+def _broken_lines(name: str, value: object) -> list[str]:
+    """Refuse control characters before anything is changed: most inputs become a part of a line somewhere."""
+    paths = [] if name in _TEXTS else _lines.controls(value, name)
+    return [
+        say(path, _HIDDEN, "a newline or another control character in it", "one line; in YAML >- instead of > or |")
+        for path in paths
+    ]
 
 
 def _check(name: str, value: object, spec: t.Mapping[str, t.Any]) -> tuple[str, object]:
@@ -74,6 +87,8 @@ def _shown(value: object, spec: t.Mapping[str, t.Any]) -> object:
 def _masked(value: object) -> object:
     if isinstance(value, dict):
         return {key: _HIDDEN if _SECRET.search(str(key)) else _masked(item) for key, item in value.items()}
+    if isinstance(value, str):
+        return _HIDDEN if _secrets.value_kind(value) else value
     return [_masked(item) for item in value] if isinstance(value, list) else value
 
 

@@ -39,8 +39,8 @@ def pair(label: str, key: object, value: object, owned: t.Mapping[str, str]) -> 
         return [say(label, key, "no name of a setting", "names such as slurm.conf has them")]
     if str(key).lower() in owned:
         return [say(f"{label}.{key}", value, "contradicts what the roles write", owned[str(key).lower()])]
-    if isinstance(value, dict) or "\n" in str(value):
-        return [say(f"{label}.{key}", value, "does not fit on one line", "text, a number, true, false or a list")]
+    if isinstance(value, dict):
+        return [say(f"{label}.{key}", value, "is no value of a setting", "text, a number, true, false or a list")]
     return []
 
 

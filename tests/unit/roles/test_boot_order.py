@@ -17,6 +17,7 @@ import pytest
 import yaml
 from patience import patience
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lines import one_line
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import Service, ServiceError
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
@@ -46,6 +47,7 @@ def render(template: str) -> str:
     programs = {key: "/bin/true" for key in variables if key.endswith("_program")}
     environment = jinja2.Environment(autoescape=False, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
     environment.filters["comment"] = "# {}".format
+    environment.filters["hpcai.gpu_cluster.one_line"] = one_line
     given = {**variables, **programs, "ansible_managed": "managed", "__nvme_scratch_budget": 630}
     return environment.from_string((ROLES / template).read_text()).render(given)
 

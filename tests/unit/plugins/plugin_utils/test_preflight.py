@@ -222,6 +222,33 @@ def specs() -> dict[str, t.Any]:
     return _specs()
 
 
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"slurm_extra_settings": {"MaxJobCount": "1\nSlurmUser=mallory"}}, "slurm_extra_settings.MaxJobCount"),
+        ({"slurm_plugstack": ["required a.so\nrequired evil.so"]}, "slurm_plugstack[0]"),
+        ({"boot_order_gates": ["a.service\nExecStart=/tmp/x"]}, "boot_order_gates[0]"),
+        ({"node_tuning_sysctl": {"vm.x": "1\x1b"}}, "node_tuning_sysctl.vm.x"),
+    ],
+)
+def test_a_newline_is_refused_before_anything_is_changed(
+    change: dict[str, t.Any], path: str, specs: dict[str, t.Any]
+) -> None:
+    (text,) = findings({**GOOD, **change}, specs)
+    assert text.startswith(f"{path} is '(hidden)': a newline or another control character")
+    assert "mallory" not in text
+
+
+def test_a_script_may_have_lines(specs: dict[str, t.Any]) -> None:
+    assert findings({**GOOD, "node_bundle_before": ["a\nb"], "slurm_power_user_data": "#!/bin/sh\ntrue\n"}, specs) == []
+
+
+def test_a_refusal_does_not_repeat_a_password_in_a_value(specs: dict[str, t.Any]) -> None:
+    text = " ".join(findings({**GOOD, "slurm_partitions": "https://me:geheim@example.com/x"}, specs))
+    assert "slurm_partitions" in text
+    assert "geheim" not in text
+
+
 def test_a_sound_inventory_passes(specs: dict[str, t.Any]) -> None:
     assert findings(GOOD, specs) == []
 

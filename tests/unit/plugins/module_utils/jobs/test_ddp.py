@@ -195,3 +195,15 @@ def test_a_rank_that_failed_for_a_lost_node_is_not_all_that_is_told(tmp_path: Pa
     times = iter([0.0, 1.0, 2.0, 1000.0, 1001.0])
     found = ddp.wait(tmp_path, "run-1", 5, poll=0, clock=lambda: next(times))
     assert ddp.report(found, "").endswith("ended with 1. c2 never told how it ended and may be what was lost.")
+
+
+@pytest.mark.parametrize("spec", [{}, *({**SPEC, name: None} for name in ("nodes", "processes", "timeout"))])
+def test_a_run_without_what_it_needs_is_refused_by_name(tmp_path: Path, spec: dict[str, t.Any]) -> None:
+    with pytest.raises(ddp.DdpError, match=r"spec has no .*; needed are addresses, endpoint, nodes"):
+        ddp.prepare(tmp_path, spec, {}, False, False)
+
+
+@pytest.mark.parametrize("change", [{"processes": "many"}, {"timeout": "1m"}, {"environment": ["A=1"]}])
+def test_a_run_with_values_of_another_kind_is_refused(tmp_path: Path, change: dict[str, t.Any]) -> None:
+    with pytest.raises(ddp.DdpError, match=next(iter(change))):
+        ddp.prepare(tmp_path, {**SPEC, **change}, {}, False, False)

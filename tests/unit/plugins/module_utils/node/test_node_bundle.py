@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import bundle as node_bundle
 
@@ -195,16 +196,67 @@ def test_cyclecloud_s_slurm_needs_no_controller(tmp_path: Path, wheels: list[str
     node_bundle.keep(request(tmp_path, wheels, variables={"cluster_slurm": "cyclecloud", "cluster_sku": "lab"}), False)
 
 
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        ({"munge_key_host": "ctl", "munge_key_file": "/k", "ssh_public_key": "ssh-ed25519 A"}, []),
-        ({"a_token": "x", "b": [{"sas": "y"}], "c": {"Password": "z"}}, ["a_token", "b[0].sas", "c.Password"]),
-        ({"a_secret": "", "gpu_key": 3, "credentials_dir": "/x"}, []),
-    ],
-)
-def test_secrets_are_known_by_their_names(value: t.Any, found: list[str]) -> None:
-    assert node_bundle.secrets(value) == found
+ATTACKS: dict[str, t.Any] = {
+    "slurm_settings.JobCompPass": {"slurm_settings": {"JobCompPass": "hunter2"}},
+    "shared_storage_mounts[0].options": {
+        "shared_storage_mounts": [{"options": "vers=3.1.1,username=a,password=hunter2"}]
+    },
+    "cluster_proxy": {"cluster_proxy": "http://me:hunter2@proxy.example.com:3128"},
+    "cluster_image": {"cluster_image": "https://a.blob.core.windows.net/i/x.sqsh?sv=2022-11-02&sig=hunter2hunter2"},
+    "cluster_tls_private_key_pem": {"cluster_tls_private_key_pem": "hunter2"},
+    "cluster_api_tokens[0]": {"cluster_api_tokens": ["hunter2"]},
+    "cluster_passwords.alice": {"cluster_passwords": {"alice": "hunter2"}},
+}
+
+
+@pytest.mark.parametrize("path", ATTACKS)
+def test_a_secret_gets_into_no_bundle(tmp_path: Path, wheels: list[str], path: str) -> None:
+    with pytest.raises(node_bundle.BundleError) as caught:
+        node_bundle.keep(request(tmp_path, wheels, variables={**GIVEN, **ATTACKS[path]}), False)
+    assert f"{path} looks like a secret" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert not list(tmp_path.glob("*.tar.gz"))
+
+
+def test_what_only_looks_like_a_secret_can_be_named(tmp_path: Path, wheels: list[str]) -> None:
+    given = {**GIVEN, "cluster_key": "the key of C major"}
+    assert node_bundle.keep(request(tmp_path, wheels, variables=given, not_secret=["cluster_key"]), False)[0]
+
+
+def test_what_nothing_in_the_bundle_reads_stays_out(tmp_path: Path, wheels: list[str]) -> None:
+    inventory = {
+        "cluster_storage_hunter": "hunter2",  # looks like nothing, and nothing reads it
+        "slurm_partitions_note": "hunter2",
+        "nvme_scratch_chunk": "512K",
+        "cluster_health_check": True,
+        "cluster_name": "another",
+    }
+    bundle = node_bundle.build(request(tmp_path, wheels, inventory=inventory))
+    assert bundle.left_out == ["cluster_storage_hunter", "slurm_partitions_note"]
+    assert "hunter2" not in b"".join(file.data for file in bundle.files.values()).decode(errors="replace")
+    held = json.loads(bundle.files["vars.yml"].data)
+    assert held == {**GIVEN, "nvme_scratch_chunk": "512K", "cluster_health_check": True}
+
+
+def test_every_input_of_a_role_in_the_bundle_may_go_in() -> None:
+    ours, roles = node_bundle.collection(ROOT)
+    names = node_bundle.read_names(ours)
+    for role in roles:
+        path = ROOT / "roles" / role / "meta/argument_specs.yml"
+        specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
+        inputs = {name for spec in specs.values() for name in spec.get("options", {})}
+        assert inputs <= names, role
+
+
+def test_only_its_owner_reads_the_bundle_on_the_control_host(tmp_path: Path, wheels: list[str]) -> None:
+    path = Path(node_bundle.keep(request(tmp_path, wheels), False)[1]["path"])
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)  # as earlier versions left it
+    assert node_bundle.keep(request(tmp_path, wheels), True)[0]
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert node_bundle.keep(request(tmp_path, wheels), False)[0]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert not node_bundle.keep(request(tmp_path, wheels), False)[0]
 
 
 def test_names_that_sha256sum_would_escape_are_refused() -> None:

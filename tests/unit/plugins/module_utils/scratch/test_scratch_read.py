@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import errno
 import json
+import os
 import sys
 import typing as t
 from pathlib import Path
@@ -18,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from scratch_captured import FIXTURES, Captured, blank
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import block_device as superblock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.apply import zero
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.block_device import (
     MIB,
     MachineRoot,
@@ -184,9 +186,70 @@ def test_native_multipath_puts_a_subsystem_in_between(tmp_path: Path) -> None:
 
 
 def test_spots_of_a_small_disk_stay_inside_it() -> None:
-    for size in (512, MIB, MIB + 512, 3 * MIB, 1 << 40):
-        assert all(offset >= 0 and offset + length <= size for offset, length in spots(size))
-    assert (0, MIB) in spots(1 << 40) and ((1 << 40) - MIB, MIB) in spots(1 << 40)
+    for size in (512, MIB, MIB + 512, 3 * MIB, 6 * MIB, 1 << 40, 1_920_383_410_176):
+        assert all(offset >= 0 and length > 0 and offset + length <= size for offset, length in spots(size))
+        assert spots(size) == spots(size)
+
+
+class Leftover(t.NamedTuple):
+    what: str
+    offset: int  # from the end, if negative
+    length: int = 4096
+
+
+SIZE = 1_920_383_410_176  # of an NVMe disk of ND96asr_v4
+QUARTER = SIZE // 4 // 4096 * 4096
+LEFT_BEHIND = [
+    Leftover("the second header of LUKS2 at 4 MiB", 4 * MIB),
+    Leftover("VMFS", 2 * MIB),
+    Leftover("the second superblock of btrfs", 64 * MIB),
+    Leftover("the third superblock of btrfs", 256 << 30),
+    Leftover("the second label of BlueStore", 1 << 30),
+    Leftover("the third label of BlueStore", 10 << 30),
+    Leftover("the fourth label of BlueStore", 100 << 30),
+    Leftover("the fifth label of BlueStore", 1000 << 30),
+    Leftover("the superblock of group 49 of ext4", 49 * 128 * MIB),
+    Leftover("the superblock of the second group of XFS", QUARTER, 512),
+    Leftover("the superblock of the last group of XFS", 3 * QUARTER, 512),
+    Leftover("the copy of GPT", -512, 512),
+    Leftover("the superblock of md 0.90", SIZE // 65536 * 65536 - 65536 - SIZE),
+    Leftover("the superblock of md 1.0", -8192),
+    Leftover("the third label of ZFS", SIZE // 262144 * 262144 - 2 * 262144 - SIZE, 262144),
+    Leftover("the metadata of Promise", -3087 * 512, 512),
+]
+
+
+@pytest.mark.parametrize("left", LEFT_BEHIND, ids=lambda left: left.what)
+def test_a_disk_that_only_looks_blank_at_its_ends_is_not(tmp_path: Path, left: Leftover) -> None:
+    """A sparse file: with the first and the last MiB wiped, as wipefs, sgdisk --zap-all and mdadm leave disks."""
+    place = blank(tmp_path, 1)
+    disk = place.at("/dev/nvme0n1")
+    with disk.open("wb") as handle:
+        handle.truncate(SIZE)
+    assert is_blank(place, "/dev/nvme0n1", spots(SIZE))
+    with disk.open("r+b") as handle:
+        os.pwrite(handle.fileno(), b"x" * left.length, left.offset % SIZE)
+    assert not is_blank(place, "/dev/nvme0n1", spots(SIZE))
+
+
+def test_what_fills_two_stretches_cannot_be_missed() -> None:
+    for size in (1 << 30, 960_197_124_096, SIZE, 15 << 40):
+        places = sorted(spots(size))
+        gaps = [after[0] - (before[0] + before[1]) for before, after in zip(places, places[1:])]
+        assert max(gaps) < 2 * size / 1024
+
+
+def test_looking_at_a_disk_costs_little() -> None:
+    assert len(spots(SIZE)) < 1100
+    assert sum(length for dummy, length in spots(SIZE)) < 14 * MIB
+
+
+def test_a_disk_that_was_ours_is_blank_again(tmp_path: Path) -> None:
+    place = blank(tmp_path, 1)
+    size = 64 * MIB
+    place.at("/dev/nvme0n1").write_bytes(b"x" * size)
+    zero(place, "/dev/nvme0n1", size)
+    assert is_blank(place, "/dev/nvme0n1", spots(size))
 
 
 def test_blankness_is_about_every_spot(tmp_path: Path) -> None:

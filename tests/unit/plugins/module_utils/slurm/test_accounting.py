@@ -11,6 +11,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.accounting
     AccountingError,
     AccountingRequest,
     Rows,
+    accounting_request,
     normal,
     plan,
     rows,
@@ -127,3 +128,49 @@ def test_spellings_of_one_value_are_equal(one: str, other: str) -> None:
 @pytest.mark.parametrize(("one", "other"), [("1", "2"), ("1:00", "1:00:00"), ("a=1", "a=2"), ("", "0")])
 def test_values_that_differ_stay_different(one: t.Any, other: t.Any) -> None:
     assert normal(one) != normal(other)
+
+
+def test_names_in_upper_case_are_there_in_lower_case() -> None:
+    """Slurm stores them so; the second run found nothing of what the first had added."""
+    asked = accounting_request(
+        {
+            "cluster": "LAB",
+            "qos": [{**WANTED.qos[0], "name": "Long"}],
+            "accounts": [
+                {"name": "Vision", "parent": "Research"},
+                {**WANTED.accounts[1], "name": "RESEARCH"},
+            ],
+            "users": [{**WANTED.users[0], "name": "Trainer", "account": "Research"}],
+        }
+    )
+    assert plan(asked, state(DONE)) == []
+    assert [step.text for step in plan(asked, state(NOTHING))] == [
+        "add cluster lab",
+        "add qos long",
+        "add account research",
+        "add account vision",
+        "add user Trainer to account research",
+    ]
+
+
+def test_a_user_whose_case_is_preserved_is_found_as_well() -> None:
+    kept = {key: text.replace("trainer", "Trainer") for key, text in DONE.items()}
+    asked = accounting_request({**WANTED._asdict(), "users": [{**WANTED.users[0], "name": "Trainer"}]})
+    assert plan(asked, state(kept)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"qos": [{"description": "x"}]}, "entry 1 of qos lacks name"),
+        ({"accounts": [{"name": "a"}, {"parent": "a"}]}, "entry 2 of accounts lacks name"),
+        ({"users": [{"name": "u"}]}, "entry 1 of users lacks account"),
+        ({"users": [{"account": ""}]}, "lacks name, account"),
+        ({"cluster": "lab\nSlurmUser=mallory"}, "is no name"),
+        ({"accounts": [{"name": "a b"}]}, "name 'a b' is no name"),
+        ({"qos": [{"name": "a", "settings": "x"}]}, "settings are no dictionary"),
+    ],
+)
+def test_an_entry_that_lacks_something_is_named(change: dict[str, t.Any], said: str) -> None:
+    with pytest.raises(AccountingError, match=said):
+        accounting_request({**WANTED._asdict(), **change})

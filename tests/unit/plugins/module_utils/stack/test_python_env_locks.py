@@ -24,7 +24,7 @@ def held(name: str, python: str, machine: str = "x86_64") -> dict[str, str]:
     text = (FILES / f"{name}.txt").read_text()
     known = {**MARKERS, "platform_machine": machine, "python_full_version": f"{python}.4", "python_version": python}
     found = locks.applicable(locks.pins(name, text), lambda marker: Marker(marker).evaluate(dict(known)))
-    assert locks.hashed(found)
+    assert all(pin.hashes for pin in found)
     names = [pin.name for pin in found]
     assert len(names) == len(set(names)), f"{name} holds packages twice for Python {python}"
     return {pin.name: pin.version for pin in found}
@@ -58,6 +58,15 @@ def test_builds_for_cuda_13_are_for_arm_as_well() -> None:
     assert "nvidia-cuda-runtime-cu12" not in held("cu128", "3.12", "aarch64")
 
 
+@pytest.mark.parametrize(
+    "file", sorted(FILES.parents[1].glob("*/files/*.txt")), ids=lambda file: f"{file.parts[-3]}-{file.stem}"
+)
+def test_every_lock_file_of_a_role_is_accepted(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    if "==" in text:
+        assert locks.pins(file.name, text)
+
+
 def test_comments_and_layout_do_not_count() -> None:
     assert locks.lines(f"# why\na==1 \\\n    --hash=sha256:{HASH}  # via b\n\n") == [f"a==1 --hash=sha256:{HASH}"]
 
@@ -72,7 +81,11 @@ def test_comments_and_layout_do_not_count() -> None:
         ("-r other.txt\n", "no name==version"),
         ("git+https://example.org/x\n", "no name==version"),
         ("# nothing\n", "names no package"),
-        (f"a==1 --hash=sha256:{HASH}\nb==2\n", "for a part of its packages only, which pip refuses; without: b"),
+        (f"a==1 --hash=sha256:{HASH}\nb==2\n", "mine has no hashes for b: whatever an index offers"),
+        ("b==2\nA_a==1\n", "mine has no hashes for a-a, b: .* --generate-hashes"),
+        (f"a==1 --hash=md5:{HASH[:32]}\n", "the hashes of a are none that count"),
+        (f"a==1 --hash=sha256:{HASH[:63]}\n", "the hashes of a are none that count"),
+        ("a==1 --hash=\n", "(no name==version|none that count)"),
         ("a==1 --no-binary a\n", "no name==version"),
     ],
 )
@@ -82,9 +95,9 @@ def test_what_is_not_pinned_is_refused(text: str, said: str) -> None:
 
 
 def test_extras_and_markers_are_read() -> None:
-    (pin,) = locks.pins("mine", "Cuda_Toolkit[cublas,cudart]==13.0.2 ; sys_platform == 'linux'\n")
-    assert pin == locks.Pin("cuda-toolkit", "13.0.2", "sys_platform == 'linux'", [])
-    assert locks.flat([pin._replace(hashes=[f"sha256:{HASH}"])]) == f"cuda-toolkit==13.0.2 --hash=sha256:{HASH}\n"
+    (pin,) = locks.pins("mine", f"Cuda_Toolkit[cublas,cudart]==13.0.2 ; sys_platform == 'linux' --hash=sha256:{HASH}\n")
+    assert pin == locks.Pin("cuda-toolkit", "13.0.2", "sys_platform == 'linux'", [f"sha256:{HASH}"])
+    assert locks.flat([pin]) == f"cuda-toolkit==13.0.2 --hash=sha256:{HASH}\n"
 
 
 EXPLICIT = (

@@ -27,7 +27,8 @@ MARKERS = {
     "sys_platform": "linux",
 }
 PYTHON = Interpreter("/usr/bin/python3", "/usr/bin/python3.11", "2.36", True, MARKERS)
-CPU = CudaBuild("cpu", "torch==2.13.0+cpu\n", "")
+HASH = f"--hash=sha256:{'a' * 64}"
+CPU = CudaBuild("cpu", f"torch==2.13.0+cpu {HASH}\n", "")
 DIGEST = "b" * 64
 
 
@@ -41,12 +42,12 @@ def named(build: CudaBuild = CPU, python: Interpreter = PYTHON, installer: str =
 def test_what_decides_is_in_the_name() -> None:
     names = [
         named(),
-        named(CudaBuild("cpu", "torch==2.14.0+cpu\n", "")),
+        named(CudaBuild("cpu", f"torch==2.14.0+cpu {HASH}\n", "")),
         named(python=PYTHON._replace(path="/opt/python/bin/python3.11")),
         named(python=PYTHON._replace(markers={**MARKERS, "platform_machine": "aarch64"})),
         named(installer="pip"),
         named(indexes=["https://example.org/simple"]),
-        named(extra=[{"name": "more", "text": "einops==0.8.1"}]),
+        named(extra=[{"name": "more", "text": f"einops==0.8.1 {HASH}"}]),
         named(wheels=[{"path": "/x/apex-0.1-py3-none-any.whl", "sha256": DIGEST}]),
         named(wheels=[{"path": "/x/apex-0.1-py3-none-any.whl", "sha256": "c" * 64}]),
     ]
@@ -55,7 +56,7 @@ def test_what_decides_is_in_the_name() -> None:
 
 
 def test_what_does_not_decide_is_not() -> None:
-    assert named(CudaBuild("cpu", "# a word\ntorch==2.13.0+cpu\n\n", "")) == named()
+    assert named(CudaBuild("cpu", f"# a word\ntorch==2.13.0+cpu {HASH}\n\n", "")) == named()
     assert named(python=PYTHON._replace(markers={**MARKERS, "python_full_version": "3.11.9"})) == named()
     wheel = "apex-0.1-py3-none-any.whl"
     here, there = ([{"path": f"{folder}/{wheel}", "sha256": DIGEST}] for folder in ("/a", "/b"))

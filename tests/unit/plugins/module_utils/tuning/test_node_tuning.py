@@ -56,6 +56,36 @@ def test_the_rule_for_nfs_comes_after_that_of_nfs_utils_and_keeps_awk_s_dollar()
     assert re.findall(r"\$\w+", rule.replace("$$", "")) == ["$kernel"]
 
 
+def test_a_number_of_memory_is_as_much_for_jobs_as_for_logins() -> None:
+    made = settings.files(TuningSettings(limits={"memlock": "65536", "stack": 8192, "nofile": 4096, "nproc": -1}))  # type: ignore[dict-item]
+    assert "*  hard  memlock   65536\n" in str(made[settings.LIMITS])
+    assert "*  hard  nproc     unlimited\n" in str(made[settings.LIMITS])
+    jobs = "LimitMEMLOCK=65536K\nLimitNOFILE=4096\nLimitNPROC=infinity\nLimitSTACK=8192K\n"
+    assert jobs in str(made[settings.SLURMD])
+
+
+@pytest.mark.parametrize("value", ["64M", "soft", "", "8192 # x", "1.5"])
+def test_a_limit_is_a_number_or_unlimited(value: str) -> None:
+    with pytest.raises(settings.SettingError, match="accepted: unlimited or a whole number, of KiB"):
+        settings.files(TuningSettings(limits={"memlock": value}))
+
+
+@pytest.mark.parametrize(
+    "requested",
+    [
+        {"limits": {"memlock": "1\nroot - nproc 0"}},
+        {"sysctl": {"vm.x": "1\nkernel.core_pattern = |/tmp/x"}},
+        {"sysctl": {"vm.x = 1\nkernel.core_pattern": "|/tmp/x"}},
+        {"kernel_modules": ["a\nevil"]},
+        {"transparent_hugepages": "never\nL+ /etc/shadow - - - - /tmp/x"},
+        {"rdma_names": {"0101": 'a"\nRUN+="/tmp/x'}},
+    ],
+)
+def test_a_newline_is_no_line_of_a_drop_in(requested: dict[str, t.Any]) -> None:
+    with pytest.raises(settings.SettingError, match="newline or another control character"):
+        settings.files(TuningSettings(**requested))
+
+
 @pytest.mark.parametrize("limits", [{"cores": "1"}, {"memlock": "unlimited", "rss": "1"}])
 def test_an_unknown_limit_is_refused(limits: dict[str, str]) -> None:
     with pytest.raises(settings.SettingError, match="known are memlock, nofile, nproc, stack"):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import types
 import typing as t
 from pathlib import Path
@@ -86,10 +87,50 @@ def test_which_copy_is_good(have: str, since: float | None, found: t.Mapping[str
     assert database.usable([EARLY, LATE, OTHER], have, "26.05.5-1", since) == found
 
 
-def test_how_to_go_back() -> None:
-    record = {"database": "slurm_acct_db", "path": "/b/d.sql", "conf": "/b/d.conf"}
+def gone_back(tmp_path: Path, fails: str, copied: bytes = b"CREATE DATABASE") -> list[str]:
+    """Return the commands that a shell ran of the way back, where the one with these words failed."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("apt-get", "cp", "mariadb", "systemctl"):
+        program = programs / name
+        program.write_text(
+            f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/ran\ncase "{name} $*" in *"$FAILS"*) exit 1;; esac\n'
+        )
+        program.chmod(0o755)
+    copy = tmp_path / "the copy.sql"
+    copy.write_bytes(b"CREATE DATABASE")
+    record = {"database": "slurm_acct-db", "path": str(copy), "conf": "/b/d.conf", "sha256": database.digest(copy)}
+    copy.write_bytes(copied)
     text = database.way_back(record, ["slurmdbd=24.11.5-4"])
-    assert "apt-get install --allow-downgrades slurmdbd=24.11.5-4" in text and "mariadb < /b/d.sql" in text
+    (line,) = [line.partition(": ")[2] for line in text.splitlines() if line.startswith("To go back: ")]
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", "FAILS": fails}
+    subprocess.run(["sh", "-c", line], env=environment, cwd=tmp_path, capture_output=True, check=False)
+    return (tmp_path / "ran").read_text().splitlines()
+
+
+ALL = [
+    "systemctl stop slurmdbd",
+    "apt-get install --allow-downgrades slurmdbd=24.11.5-4",
+    "mariadb -e DROP DATABASE `slurm_acct-db`",
+    "mariadb ",
+    "cp -p /b/d.conf /etc/slurm/slurmdbd.conf",
+    "systemctl start slurmdbd",
+]
+
+
+def test_the_way_back_is_a_line_for_a_shell(tmp_path: Path) -> None:
+    assert gone_back(tmp_path, "nothing") == ALL
+
+
+@pytest.mark.parametrize("failing", range(len(ALL)))
+def test_nothing_runs_after_a_step_of_the_way_back_that_failed(tmp_path: Path, failing: int) -> None:
+    words = ALL[failing] if ALL[failing] != "mariadb " else "mariadb"
+    done = ALL[: (2 if words == "mariadb" else failing) + 1]
+    assert gone_back(tmp_path, words) == done
+
+
+def test_a_copy_that_is_damaged_costs_no_database(tmp_path: Path) -> None:
+    assert gone_back(tmp_path, "nothing", b"") == ALL[:2]
 
 
 def test_a_copy_has_a_name_of_its_own_and_a_digest(tmp_path: Path) -> None:
