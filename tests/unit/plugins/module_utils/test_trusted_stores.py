@@ -1,0 +1,97 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A user who makes a directory before its owner does, and prepares in it what others would run or believe."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import typing as t
+from pathlib import Path
+
+import pytest
+import test_trusted
+from test_trusted import as_mallory
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import environment
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import EnvironmentRefused
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment_store import EnvironmentStore
+
+pytestmark = test_trusted.pytestmark
+shared = test_trusted.shared
+Json = t.Dict[str, t.Any]
+
+# python_environment
+
+LOCK = f"torch==2.14.1 --hash=sha256:{'0' * 64}\n"
+FACTS = {"torch": "2.14.1", "cuda": None, "imports": [], "archs": [], "sum": 8.0, "gpus": 0}
+
+
+def worker(path: Path, check: bool = False) -> environment.EnvironmentWorker:
+    options = {name: option.get("default") for name, option in environment.SPEC.items()}
+    options.update(path=str(path), builds={"cpu": {"lock": LOCK, "cuda": ""}})
+    return environment.EnvironmentWorker(options, check)
+
+
+def prepare(path: Path, name: str) -> None:
+    """Make a directory that looks like a complete, proved environment in use."""
+    target = path / "envs" / name
+    (target / "bin").mkdir(parents=True)
+    (target / "bin/python").write_text("#!/bin/sh\nid >/tmp/owned\n")
+    (target / "manifest.json").write_text(json.dumps({"inputs": {}, "facts": FACTS, "made": 1.0}))
+    (path / f"envs/.{name}.json").write_text(json.dumps({"proofs": {"local": FACTS, "slurm": FACTS}}))
+    (path / "current").symlink_to(f"envs/{name}")
+
+
+def name_of(path: Path) -> str:
+    """Return the name that the environment would have, which anybody can compute."""
+    return worker(path).name
+
+
+def test_a_prepared_environment_is_not_used(shared: Path) -> None:
+    name = name_of(shared / "nowhere")
+    as_mallory(lambda: prepare(shared / "pytorch", name))
+    for check in (True, False):
+        with pytest.raises(EnvironmentRefused, match=rf"{shared}/pytorch belongs to \w+ \(uid 65534\)"):
+            worker(shared / "pytorch", check).run()
+    # An administrator takes the directory, but not what is below it.
+    for taken in (shared / "pytorch", shared / "pytorch/envs"):
+        os.chown(taken, 0, 0)
+    with pytest.raises(EnvironmentRefused, match=rf"envs/{name} belongs to \w+ \(uid 65534\)"):
+        worker(shared / "pytorch").run()
+
+
+def test_a_users_link_to_an_environment_is_no_link_of_ours(shared: Path) -> None:
+    (shared / "pytorch/envs").mkdir(parents=True)
+    (shared / "pytorch").chmod(0o1777)
+    as_mallory(lambda: (shared / "pytorch/current").symlink_to("envs/cpu-1"))
+    (shared / "pytorch/other").symlink_to("/tmp/envs/cpu-1")
+    (shared / "pytorch/ours").symlink_to("envs/cpu-1")
+    store = EnvironmentStore(str(shared / "pytorch"))
+    assert [store.goal(link) for link in ("current", "other", "ours", "none")] == ["", "", "cpu-1", ""]
+
+
+def test_the_directory_of_environments_is_nobody_elses(shared: Path) -> None:
+    (shared / "pytorch/envs").mkdir(parents=True)
+    (shared / "pytorch/envs").chmod(0o1777)
+    with pytest.raises(EnvironmentRefused, match="envs can be written by everybody"):
+        worker(shared / "pytorch").run()
+
+
+def test_a_user_makes_environments_in_the_own_home(shared: Path) -> None:
+    home = shared / "home"
+    home.mkdir()
+    shutil.chown(home, test_trusted.MALLORY, test_trusted.MALLORY)
+
+    def make() -> None:
+        os.umask(0o077)
+        store = EnvironmentStore(str(home / "work/pytorch"))
+        store.refuse_others()
+        store.make()
+        store.refuse_others()
+        assert store.manifest("cpu-1") == {}
+
+    as_mallory(make)
+    assert (home / "work/pytorch/envs").stat().st_mode & 0o777 == 0o755
