@@ -10,8 +10,8 @@ sshd's StrictModes does it for authorized_keys, but through handles: what was lo
 - belongs to a trusted user: root, and those whom the caller names;
 - is writable by nobody else, unless it is sticky (as ``/tmp`` is): there only the owner of an entry can exchange it,
   and the next component's owner is looked at as well. Write permission of root's group counts as root's, and that of
-  the private group of the user who runs this as the user's: Ubuntu and RHEL give users a umask of 0002. An ACL that
-  lets others write shows up in the group's bits (acl(5)); NFSv4 ACLs do not, and are the file server's to keep.
+  the group that has its owner's name and no other member counts as the owner's. An ACL that lets others write shows up
+  in the group's bits (acl(5)); NFSv4 ACLs do not, and are the file server's to keep.
 
 A symbolic link is followed when it belongs to a trusted user and stands in such a directory: nobody else could have
 made it. Any other link ends the walk.
@@ -287,6 +287,11 @@ def _refuse_unlike(where: str, status: os.stat_result, trusted: t.AbstractSet[in
         )
 
 
+def foreign(status: os.stat_result, trusted: t.AbstractSet[int]) -> str:
+    """Say why what has this status may be somebody else's, its owner or who else may write; nothing when it may not."""
+    return _unlike(status, trusted)
+
+
 def _unlike(status: os.stat_result, trusted: t.AbstractSet[int]) -> str:
     if status.st_uid not in trusted:
         return f"belongs to {_user(status.st_uid)}"
@@ -304,14 +309,12 @@ def _others(status: os.stat_result) -> str:
 
 
 def _is_private(status: os.stat_result) -> bool:
-    """Say whether a group is that of the user who runs this alone: the primary one, with the user's name."""
-    if status.st_uid != os.geteuid():
-        return False
+    """Say whether the group has no member but the owner, as those that useradd makes with a user of the same name."""
     try:
         user, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
     except KeyError:
         return False
-    return user.pw_gid == group.gr_gid and user.pw_name == group.gr_name and set(group.gr_mem) <= {user.pw_name}
+    return group.gr_name == user.pw_name and group.gr_gid == user.pw_gid and set(group.gr_mem) <= {user.pw_name}
 
 
 def _user(uid: int) -> str:

@@ -7,21 +7,92 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import typing as t
 from pathlib import Path
 
 import pytest
-import test_trusted
-from test_trusted import as_mallory
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import (
+    TrustError,
+    check,
+    distrust,
+    make,
+    trusted_users,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import environment
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import EnvironmentRefused
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment_store import EnvironmentStore
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils import test_trusted
+from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.test_trusted import (
+    ROOT,
+    as_mallory,
+    owner_and_mode,
+)
 
 pytestmark = test_trusted.pytestmark
 shared = test_trusted.shared
 Json = t.Dict[str, t.Any]
+
+
+@pytest.mark.skipif("daemon" not in {entry.pw_name for entry in pwd.getpwall()}, reason="no user with a private group")
+def test_a_user_with_a_private_group_keeps_a_store_in_the_own_home(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ubuntu and RHEL give users a umask of 0002 and a group of their own."""
+    daemon = pwd.getpwnam("daemon")
+    monkeypatch.setattr(test_trusted, "MALLORY", daemon.pw_uid)
+    (shared / "home/work").mkdir(parents=True)
+    for path in (shared / "home", shared / "home/work"):
+        shutil.chown(path, daemon.pw_uid, daemon.pw_gid)
+        path.chmod(0o775)
+
+    def work() -> None:
+        make(f"{shared}/home/work/store", trusted_users())
+        check(f"{shared}/home/work", trusted_users())
+
+    as_mallory(work)
+    check(f"{shared}/home/work", trusted_users(daemon.pw_uid))
+    os.chown(shared / "home", daemon.pw_uid, 100)
+    with pytest.raises(AssertionError):
+        as_mallory(work)
+
+
+def test_a_store_is_made_with_its_parents_and_no_other_is_taken(shared: Path) -> None:
+    store = shared / "a/store"
+    check(str(store), ROOT)
+    umask = os.umask(0o077)
+    try:
+        make(str(store), ROOT)
+    finally:
+        os.umask(umask)
+    assert owner_and_mode(shared / "a") == owner_and_mode(store) == (0, 0, "755")
+    store.chmod(0o2750)
+    make(str(store), ROOT)
+    assert owner_and_mode(store) == (0, 0, "2750")
+    for mode, says in ((0o777, "everybody"), (0o1777, "everybody"), (0o770, "group 100")):
+        os.chown(store, 0, 100)
+        store.chmod(mode)
+        for act in (make, check):
+            with pytest.raises(TrustError, match=f"store can be written by {says}"):
+                act(str(store), ROOT)
+    as_mallory((shared / "theirs").mkdir)
+    for act in (make, check):
+        with pytest.raises(TrustError, match="theirs belongs to"):
+            act(str(shared / "theirs"), ROOT)
+
+
+def test_a_link_to_a_file_counts_as_the_file_when_a_trusted_user_made_it(shared: Path) -> None:
+    (shared / "program").write_text("")
+    (shared / "ours").symlink_to("program")
+    assert distrust(f"{shared}/ours", ROOT) == ""
+    as_mallory(lambda: (shared / "theirs").symlink_to("program"))
+    assert "is a symbolic link of" in distrust(f"{shared}/theirs", ROOT)
+    as_mallory((shared / "forged").touch)
+    (shared / "to_forged").symlink_to("forged")
+    assert "forged belongs to" in distrust(f"{shared}/to_forged", ROOT)
+
 
 # python_environment
 
@@ -29,10 +100,10 @@ LOCK = f"torch==2.14.1 --hash=sha256:{'0' * 64}\n"
 FACTS = {"torch": "2.14.1", "cuda": None, "imports": [], "archs": [], "sum": 8.0, "gpus": 0}
 
 
-def worker(path: Path, check: bool = False) -> environment.EnvironmentWorker:
+def worker(path: Path, check_mode: bool = False) -> environment.EnvironmentWorker:
     options = {name: option.get("default") for name, option in environment.SPEC.items()}
     options.update(path=str(path), builds={"cpu": {"lock": LOCK, "cuda": ""}})
-    return environment.EnvironmentWorker(options, check)
+    return environment.EnvironmentWorker(options, check_mode)
 
 
 def prepare(path: Path, name: str) -> None:
@@ -53,9 +124,9 @@ def name_of(path: Path) -> str:
 def test_a_prepared_environment_is_not_used(shared: Path) -> None:
     name = name_of(shared / "nowhere")
     as_mallory(lambda: prepare(shared / "pytorch", name))
-    for check in (True, False):
+    for check_mode in (True, False):
         with pytest.raises(EnvironmentRefused, match=rf"{shared}/pytorch belongs to \w+ \(uid 65534\)"):
-            worker(shared / "pytorch", check).run()
+            worker(shared / "pytorch", check_mode).run()
     # An administrator takes the directory, but not what is below it.
     for taken in (shared / "pytorch", shared / "pytorch/envs"):
         os.chown(taken, 0, 0)
