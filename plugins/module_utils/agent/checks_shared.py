@@ -171,9 +171,7 @@ def _share(context: Context) -> Share:
             raise BrokenError(f"{folder} is not there: is {config.shared_dir or 'the shared directory'} mounted?")
         # Others could have every node fail, with a letter of another key or another time.
         if foreign := _trusted.distrust(str(folder), _trusted.trusted_users()):
-            raise BrokenError(
-                f"{folder} is not believed, as not only the controller could write there: {foreign}"
-            )
+            raise BrokenError(f"{folder} is not believed, as not only the controller could write there: {foreign}")
         done = node_access.probe(folder, _PROBE)
         try:
             return Share(done, _read_letter(folder / NAME, context.now() if done.served is None else done.served), "")

@@ -21,6 +21,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import 
     make,
     trusted_users,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import azcopy, program, site
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import environment
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import EnvironmentRefused
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment_store import EnvironmentStore
@@ -36,13 +38,19 @@ shared = test_trusted.shared
 Json = t.Dict[str, t.Any]
 
 
+def as_user(uid: int, act: t.Callable[[], object]) -> None:
+    """Do something with the rights of a user; what it raises fails the test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(test_trusted, "MALLORY", uid)
+        as_mallory(act)
+
+
 @pytest.mark.skipif("daemon" not in {entry.pw_name for entry in pwd.getpwall()}, reason="no user with a private group")
 def test_a_user_with_a_private_group_keeps_a_store_in_the_own_home(
-    shared: Path, monkeypatch: pytest.MonkeyPatch
+    shared: Path,
 ) -> None:
     """Ubuntu and RHEL give users a umask of 0002 and a group of their own."""
     daemon = pwd.getpwnam("daemon")
-    monkeypatch.setattr(test_trusted, "MALLORY", daemon.pw_uid)
     (shared / "home/work").mkdir(parents=True)
     for path in (shared / "home", shared / "home/work"):
         shutil.chown(path, daemon.pw_uid, daemon.pw_gid)
@@ -52,11 +60,11 @@ def test_a_user_with_a_private_group_keeps_a_store_in_the_own_home(
         make(f"{shared}/home/work/store", trusted_users())
         check(f"{shared}/home/work", trusted_users())
 
-    as_mallory(work)
+    as_user(daemon.pw_uid, work)
     check(f"{shared}/home/work", trusted_users(daemon.pw_uid))
     os.chown(shared / "home", daemon.pw_uid, 100)
     with pytest.raises(AssertionError):
-        as_mallory(work)
+        as_user(daemon.pw_uid, work)
 
 
 def test_a_store_is_made_with_its_parents_and_no_other_is_taken(shared: Path) -> None:
@@ -166,3 +174,78 @@ def test_a_user_makes_environments_in_the_own_home(shared: Path) -> None:
 
     as_mallory(make)
     assert (home / "work/pytorch/envs").stat().st_mode & 0o777 == 0o755
+
+
+# checkpoint_upload
+
+
+@pytest.mark.parametrize("squat", ["directory", "file", "link"])
+def test_a_user_blocks_nobodys_uploads(shared: Path, squat: str) -> None:
+    base, alice = shared / "state", 4711
+    base.mkdir()
+    base.chmod(0o1777)
+    usual = base / f"user-{alice}"
+    as_mallory(
+        {"directory": usual.mkdir, "file": usual.touch, "link": lambda: usual.symlink_to(shared)}[squat],
+    )
+    as_mallory((base / f"user-{alice}-0").mkdir)
+    result = shared / "result"
+
+    def upload() -> None:
+        home, warning = site.private(base, alice, trusted_users())
+        assert site.private(base, alice, trusted_users()) == (home, warning)
+        assert site.own(home, base, alice) == home
+        with pytest.raises(CheckpointError, match="not a directory of uid 4711 alone"):
+            site.own(usual, base, alice)
+        os.write(handle, f"{home}\n{warning}".encode())
+
+    handle = os.open(result, os.O_WRONLY | os.O_CREAT)
+    as_user(alice, upload)
+    os.close(handle)
+    home, warning = result.read_text().split("\n")
+    assert Path(home).stat().st_uid == alice and Path(home).stat().st_mode & 0o777 == 0o700
+    assert warning.startswith(f"{usual} belongs to uid 65534, so {home} is used instead")
+
+
+def test_states_are_kept_nowhere_where_others_could_exchange_them(shared: Path) -> None:
+    as_mallory((shared / "state").mkdir)
+    with pytest.raises(CheckpointError, match=r"state belongs to \w+ \(uid 65534\)"):
+        site.private(shared / "state", 0, trusted_users())
+    assert not list((shared / "state").iterdir())
+
+
+def test_settings_that_a_user_put_there_are_not_read(shared: Path) -> None:
+    settings = {"azcopy": "/bin/true", "destination": "https://a.blob.core.windows.net/c", "ingress_gbps": 1}
+    text = json.dumps({**settings, "state_dir": str(shared / "state")})
+    as_mallory(lambda: (shared / "config.json").write_text(text))
+    with pytest.raises(CheckpointError, match=r"config.json belongs to \w+ \(uid 65534\)"):
+        program.read_settings(str(shared / "config.json"))
+    as_mallory((shared / "azcopy").touch)
+    (shared / "own.json").write_text(text.replace("/bin/true", str(shared / "azcopy")))
+    arguments = ["part", str(shared), "x", f"--config={shared}/own.json", "--index=0", "--count=1"]
+    with pytest.raises(CheckpointError, match=r"cannot be started: .*azcopy belongs to \w+ \(uid 65534\)"):
+        program.request(program.arguments(arguments))
+    (shared / "own.json").write_text(text)
+    as_user(4711, lambda: program.read_settings(str(shared / "own.json")))
+
+
+def test_an_azcopy_that_a_user_put_there_is_not_installed(shared: Path) -> None:
+    pin = azcopy.AzcopyPin(shared / "tools", "10.1.0", "0" * 64)
+
+    def prepare_azcopy() -> None:
+        pin.home.mkdir(parents=True)
+        (pin.home / "azcopy").write_text("#!/bin/sh\n")
+        pin.link.parent.mkdir()
+        pin.link.symlink_to(pin.target)
+
+    as_mallory(prepare_azcopy)
+    with pytest.raises(CheckpointError, match=r"tools belongs to \w+ \(uid 65534\)"):
+        azcopy.state(pin)
+    for taken in (pin.directory, pin.home.parent, pin.link.parent):
+        os.chown(taken, 0, 0)
+    with pytest.raises(CheckpointError, match=rf"{pin.home} belongs to \w+ \(uid 65534\)"):
+        azcopy.state(pin)
+    shutil.rmtree(pin.home)
+    pin.home.mkdir()
+    (pin.home / "azcopy").touch()
+    assert azcopy.state(pin) == (True, False), "the link is the user's"
