@@ -31,8 +31,8 @@ options:
   directory:
     description:
       - Directory of the tools, on a file system that the nodes share. It is made when missing.
-      - All users run what is in it. So it, and each directory above it, has to belong to root or the user of the task, and
-        nobody else may write to it; above it a directory may be sticky, as C(/tmp) is. The same is asked of the
+      - All users run what is in it. So it, and each directory above it, has to belong to root or the user of the task,
+        and nobody else may write to it; above it a directory may be sticky, as C(/tmp) is. The same is asked of the
         directories of O(files), whose owners are trusted as well. What somebody else made is refused.
     type: path
     required: true

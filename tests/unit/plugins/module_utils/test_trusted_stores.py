@@ -21,9 +21,16 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import 
     make,
     trusted_users,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import azcopy, program, site
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import environment
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import test_tools, test_tools_recipe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.test_tools_recipe import ToolError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import job
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import apex, environment, extras
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recipe import ApexError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import EnvironmentRefused
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment_store import EnvironmentStore
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils import test_trusted
@@ -249,3 +256,142 @@ def test_an_azcopy_that_a_user_put_there_is_not_installed(shared: Path) -> None:
     pin.home.mkdir()
     (pin.home / "azcopy").touch()
     assert azcopy.state(pin) == (True, False), "the link is the user's"
+
+
+# apex_wheel, source_wheel, gpu_test_tools
+
+
+def test_a_prepared_wheel_of_apex_is_not_used(shared: Path) -> None:
+    inputs = {"torch": "2.14.1"}
+    target = apex.folder(str(shared / "wheels"), inputs)
+
+    def prepare_wheel(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / "apex.whl").write_text("theirs")
+        (folder / "manifest.json").write_text(json.dumps({"inputs": inputs, "wheel": "apex.whl"}))
+
+    as_mallory(lambda: prepare_wheel(target))
+    for act in (lambda: apex.find(str(target.parent), inputs), lambda: apex.prepare(str(target.parent))):
+        with pytest.raises(ApexError, match=r"wheels belongs to \w+ \(uid 65534\)"):
+            act()
+    os.chown(target.parent, 0, 0)
+    with pytest.raises(ApexError, match=rf"{target} belongs to \w+ \(uid 65534\)"):
+        apex.find(str(target.parent), inputs)
+    target.rename(target.with_name("apex-000000000000"))
+    assert apex.find(str(target.parent), inputs) == {}
+    prepare_wheel(target)
+    assert apex.find(str(target.parent), inputs)["path"] == str(target / "apex.whl")
+
+
+def test_a_prepared_wheel_of_a_source_is_not_used(shared: Path) -> None:
+    folder = shared / "extras/deepspeed-000000000000"
+
+    def prepare_wheel() -> None:
+        folder.mkdir(parents=True)
+        (folder / "x.whl").write_text("theirs")
+        (folder / "manifest.json").write_text(json.dumps({"file": "x.whl", "sha256": ""}))
+
+    as_mallory(prepare_wheel)
+    with pytest.raises(extras.ExtrasError, match=r"extras belongs to \w+ \(uid 65534\)"):
+        extras.stored_manifest(folder)
+    os.chown(folder.parent, 0, 0)
+    with pytest.raises(extras.ExtrasError, match=rf"{folder} belongs to \w+ \(uid 65534\)"):
+        extras.stored_manifest(folder)
+    for path in (folder, folder / "manifest.json"):
+        os.chown(path, 0, 0)
+    with pytest.raises(extras.ExtrasError, match=r"x.whl belongs to \w+ \(uid 65534\)"):
+        extras.stored_manifest(folder)
+    os.chown(folder / "x.whl", 0, 0)
+    assert extras.stored_manifest(folder)
+
+
+def test_a_prepared_test_tool_is_not_run(shared: Path) -> None:
+    prefix, inputs = str(shared / "tools"), {"tool": "nvbandwidth", "source": "commit:1"}
+    target = Path(test_tools.folder(prefix, inputs))
+
+    def prepare_tool() -> None:
+        target.mkdir(parents=True)
+        (target / "manifest.json").write_text(json.dumps({"inputs": inputs}))
+
+    as_mallory(prepare_tool)
+    with pytest.raises(ToolError, match=r"tools belongs to \w+ \(uid 65534\)"):
+        test_tools.refuse_others(prefix)
+    for taken in (shared / "tools", shared / "tools/versions"):
+        os.chown(taken, 0, 0)
+    test_tools.refuse_others(prefix)
+    assert test_tools.built(prefix, inputs) == ""
+    with pytest.raises(ToolError, match=rf"{target} is in the way .* belongs to \w+ \(uid 65534\)"):
+        test_tools.stage(test_tools_recipe.TOOLS["nvbandwidth"], str(shared), str(target))
+    for taken in (target, target / "manifest.json"):
+        os.chown(taken, 0, 0)
+    assert test_tools.built(prefix, inputs) == str(target)
+
+
+# slurm_job, ddp_run, certification
+
+
+def test_a_forged_record_of_a_job_is_not_believed(shared: Path) -> None:
+    fields: Json = dict.fromkeys(job.JobSpec._fields)
+    fields.update(record=str(shared / "training/job.json"), args=(), options={}, environment={})
+    spec = job.JobSpec(**fields)
+    assert job._read(spec) == ("", None)
+    done = job.JobState(7, "train", "COMPLETED")
+    forged = json.dumps({"schema": 1, "digest": "x", "job": done.as_dict()})
+    as_mallory((shared / "training").mkdir)
+    with pytest.raises(SlurmError, match=r"nothing was submitted: .*training belongs to \w+ \(uid 65534\)"):
+        job._read(spec)
+    as_mallory(lambda: (shared / "training/job.json").write_text(forged))
+    os.chown(shared / "training", 0, 0)
+    with pytest.raises(SlurmError, match=r"job.json belongs to \w+ \(uid 65534\)"):
+        job._read(spec)
+
+
+def test_root_starts_no_training_that_another_than_its_user_wrote(shared: Path) -> None:
+    run = shared / "training/run-1"
+    as_mallory(lambda: run.mkdir(parents=True))
+    as_mallory(lambda: (run / "spec.json").write_text(json.dumps({"python": "/bin/sh", "timeout": 60})))
+    started: list[t.Any] = []
+
+    class Module:
+        params: t.ClassVar = {"path": str(run.parent), "run": "run-1", "node": "n1", "user": "daemon"}
+        check_mode = False
+
+        def get_bin_path(self, name: str, required: bool) -> str:
+            return name
+
+        def run_command(self, argv: list[str], check_rc: bool = False) -> tuple[int, str, str]:
+            started.append(argv)
+            return 3, "", ""
+
+    with pytest.raises(ddp.DdpError, match=r"training belongs to \w+ \(uid 65534\)"):
+        ddp.start_unit(Module(), "unit")
+    assert [argv[0] for argv in started] == ["systemctl"]
+    for path in (run.parent, run, run / "spec.json"):
+        os.chown(path, pwd.getpwnam("daemon").pw_uid, 0)
+    assert ddp.start_unit(Module(), "unit")
+    with pytest.raises(ddp.DdpError, match="training belongs to daemon"):
+        ddp.refuse_others(run.parent)
+
+
+def test_runs_and_an_agent_that_a_user_put_there_certify_nothing(shared: Path) -> None:
+    base, agent = shared / "certification", shared / "agent.pyz"
+    agent.write_text("ours")
+    as_mallory(base.mkdir)
+    with pytest.raises(journal.JournalError, match=r"certification belongs to \w+ \(uid 65534\)"):
+        journal.refuse_others(base, agent)
+    request = json.dumps({"schema": 1, "run": "r1", "fingerprint": "f"})
+    as_mallory((base / "r1").mkdir)
+    as_mallory(lambda: (base / "r1/request.json").write_text(request))
+    as_mallory(lambda: (base / "r1/certificate.json").write_text("{}"))
+    os.chown(base, 0, 0)
+    journal.refuse_others(base, agent)
+    (base / "r1/certificate.json").unlink()
+    assert journal.unfinished(base, "f") is None
+    with pytest.raises(journal.JournalError, match=r"r1 belongs to \w+ \(uid 65534\)"):
+        journal.Journal(base / "r1").create()
+    as_mallory(lambda: (base / "r1/certificate.json").write_text("{}"))
+    assert journal.earlier(base) == [] and not journal._ours(base / "r1")
+    agent.unlink()
+    as_mallory(lambda: agent.write_text("theirs"))
+    with pytest.raises(journal.JournalError, match=r"agent.pyz belongs to \w+ \(uid 65534\)"):
+        journal.refuse_others(base, agent)
