@@ -135,8 +135,8 @@ def state(pin: AzcopyPin) -> tuple[bool, bool]:
     present = program.is_file()
     if present and (foreign := _trusted.distrust(str(program), trusted)):
         raise CheckpointError(f"{program} is not used: {foreign}. Move {pin.home} away to have it installed again")
-    known = pin.link.lstat() if pin.link.is_symlink() else None
-    return present, present and bool(known) and known.st_uid in trusted and os.readlink(pin.link) == pin.target
+    ours = pin.link.is_symlink() and pin.link.lstat().st_uid in trusted
+    return present, present and ours and os.readlink(pin.link) == pin.target
 
 
 def _nobody_elses(act: t.Callable[[str, t.AbstractSet[int]], None], pin: AzcopyPin) -> None:
