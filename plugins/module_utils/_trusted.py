@@ -9,8 +9,9 @@ sshd's StrictModes does it for authorized_keys, but through handles: what was lo
 
 - belongs to a trusted user: root, and those whom the caller names;
 - is writable by nobody else, unless it is sticky (as ``/tmp`` is): there only the owner of an entry can exchange it,
-  and the next component's owner is looked at as well. Write permission of root's group counts as root's. An ACL that
-  lets others write shows up in the group's bits (acl(5)); NFSv4 ACLs do not, and are the file server's to keep.
+  and the next component's owner is looked at as well. Write permission of root's group counts as root's, and that of
+  the group that has its owner's name and no other member counts as the owner's. An ACL that lets others write shows up
+  in the group's bits (acl(5)); NFSv4 ACLs do not, and are the file server's to keep.
 
 A symbolic link is followed when it belongs to a trusted user and stands in such a directory: nobody else could have
 made it. Any other link ends the walk.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import grp
 import os
 import pwd
 import stat
@@ -62,17 +64,46 @@ def opened(path: str, trusted: t.AbstractSet[int], for_entries: bool = False) ->
         yield handle
 
 
+def check(path: str, trusted: t.AbstractSet[int]) -> None:
+    """Raise TrustError for a directory into which others could put something, or an OSError; a missing one is nobody's.
+
+    What was in it before may still be somebody else's.
+    """
+    with contextlib.suppress(FileNotFoundError), opened(path, trusted) as handle:
+        _refuse_unlike(path, os.fstat(handle), trusted)
+
+
+def make(path: str, trusted: t.AbstractSet[int]) -> None:
+    """Make a directory with mode 0755, and those above it that are missing; one that is there stays as it is.
+
+    Raises TrustError for one into which others could put something, or an OSError.
+    """
+    with contextlib.ExitStack() as handles:
+        made: list[str] = []
+        walked = _walk(handles, path, trusted, made)
+        if made:
+            handle = os.open(".", _LIST, dir_fd=walked)
+            handles.callback(os.close, handle)
+            os.fchmod(handle, 0o755)  # whatever the umask says
+        _refuse_unlike(path, os.fstat(walked), trusted)
+
+
 def distrust(path: str, trusted: t.AbstractSet[int]) -> str:
-    """Say why a file or directory cannot be trusted, or that it is not there; nothing when it can be."""
-    above, name = os.path.split(_absolute(path))
+    """Say why a file or directory cannot be trusted, or that it is not there; nothing when it can be.
+
+    A symbolic link counts as what it leads to, when a trusted user made it.
+    """
     try:
-        with opened(above, trusted, for_entries=True) as folder:
-            status = os.stat(name or ".", dir_fd=folder, follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode):
-                return _unlike(status, trusted) and f"{path} {_unlike(status, trusted)}"
-        with opened(path, trusted) as handle:
-            unlike = _unlike(os.fstat(handle), trusted)
-            return unlike and f"{path} {unlike}"
+        where, links = path, 0
+        while True:
+            above, name = os.path.split(_absolute(where))
+            with opened(above, trusted, for_entries=True) as folder:
+                status = os.stat(name or ".", dir_fd=folder, follow_symlinks=False)
+                if not stat.S_ISLNK(status.st_mode):
+                    unlike = _unlike(status, trusted)
+                    return unlike and f"{where} {unlike}"
+                links += 1
+                where = os.path.join(above, _target(name, folder, where, trusted, links))  # noqa: PTH118 - as text
     except TrustError as exc:
         return str(exc)
     except OSError as exc:
@@ -243,15 +274,22 @@ def _target(name: str, above: int, where: str, trusted: t.AbstractSet[int], link
 
 def _check(where: str, status: os.stat_result, trusted: t.AbstractSet[int], last: bool = False) -> None:
     """Raise TrustError for a directory in which somebody else could exchange the next component."""
-    unlike = _unlike(status, trusted)
     # Whether the last one may be writable is for the caller to say, who knows what it is for.
-    if unlike and status.st_uid in trusted and (last or status.st_mode & stat.S_ISVTX):
-        return
-    if unlike:
+    if status.st_uid not in trusted or not (last or status.st_mode & stat.S_ISVTX):
+        _refuse_unlike(where, status, trusted)
+
+
+def _refuse_unlike(where: str, status: os.stat_result, trusted: t.AbstractSet[int]) -> None:
+    if unlike := _unlike(status, trusted):
         raise TrustError(
             f"{where} {unlike}, who could put anything in the place of what is below it. Give it to root and take the "
             "permission to write from others (chown root, chmod go-w), or use another directory"
         )
+
+
+def foreign(status: os.stat_result, trusted: t.AbstractSet[int]) -> str:
+    """Say why what has this status may be somebody else's, its owner or who else may write; nothing when it may not."""
+    return _unlike(status, trusted)
 
 
 def _unlike(status: os.stat_result, trusted: t.AbstractSet[int]) -> str:
@@ -265,9 +303,18 @@ def _others(status: os.stat_result) -> str:
     """Name who may write besides the owner."""
     if status.st_mode & stat.S_IWOTH:
         return "everybody"
-    if status.st_mode & stat.S_IWGRP and status.st_gid != 0:
+    if status.st_mode & stat.S_IWGRP and status.st_gid != 0 and not _is_private(status):
         return f"group {status.st_gid}"
     return ""
+
+
+def _is_private(status: os.stat_result) -> bool:
+    """Say whether the group has no member but the owner, as those that useradd makes with a user of the same name."""
+    try:
+        user, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and group.gr_gid == user.pw_gid and set(group.gr_mem) <= {user.pw_name}
 
 
 def _user(uid: int) -> str:

@@ -34,6 +34,8 @@ options:
   directory:
     description:
       - Directory in which wheels are kept. It may be shared by nodes, and has to be with V(slurm).
+      - It, and each directory above it, has to belong to root or the user of the task, and nobody else may write to it;
+        a directory above it may be sticky, as C(/tmp) is. A wheel that somebody else put there is refused.
     type: path
     required: true
   python:

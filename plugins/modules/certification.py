@@ -37,6 +37,9 @@ options:
     description:
       - Directory for all runs, each in a directory of its own. It must be the same file system under the same path on
         this host and on the nodes, and writable for the user who runs the task.
+      - It, O(agent) and each directory above them have to belong to root or the user of the task, and nobody else may
+        write to them; above them a directory may be sticky, as C(/tmp) is. Runs in it that somebody else made do not
+        count.
     type: path
     required: true
   run:

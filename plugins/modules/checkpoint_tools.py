@@ -31,6 +31,9 @@ options:
   directory:
     description:
       - Directory of the tools, on a file system that the nodes share. It is made when missing.
+      - All users run what is in it. So it, and each directory above it, has to belong to root or the user of the task,
+        and nobody else may write to it; above it a directory may be sticky, as C(/tmp) is. The same is asked of the
+        directories of O(files), whose owners are trusted as well. What somebody else made is refused.
     type: path
     required: true
   version:
@@ -153,13 +156,34 @@ needs_archive:
   sample: false
 """
 
+import contextlib
+import pwd
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import SPEC, FileError, keep_all
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import azcopy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
+
+
+def refuse_others(entries: t.Sequence[t.Mapping[str, t.Any]]) -> None:
+    """Raise CheckpointError for files in directories that others than root and the files' owner could change."""
+    for entry in entries:
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                owner = [pwd.getpwnam(entry["owner"]).pw_uid]
+            except KeyError:
+                owner = []
+            is_directory = not any(entry.get(key) is not None for key in ("content", "base64", "secret"))
+            folder = entry["path"] if is_directory else str(Path(entry["path"]).parent)
+            try:
+                with _trusted.opened(folder, _trusted.trusted_users(*owner), for_entries=not is_directory):
+                    pass
+            except _trusted.TrustError as exc:
+                raise CheckpointError(f"{entry['path']} is not written: {exc}") from exc
 
 
 def main() -> None:
@@ -177,6 +201,7 @@ def main() -> None:
     pin = azcopy.AzcopyPin(Path(params["directory"]), params["version"], params["sha256"])
     try:
         azcopy.check(pin)
+        refuse_others(params["files"])
         present, used = azcopy.state(pin)
         if not module.check_mode and not used:
             if not present and not params["archive"]:

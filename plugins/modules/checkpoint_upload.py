@@ -54,11 +54,15 @@ options:
   program:
     description:
       - The program C(checkpoint_upload), on a directory that the nodes share.
+      - It keeps what nodes tell each other in a directory of the user, C(user-UID) in the directory C(state_dir) of
+        O(config). Where somebody else has taken that name it uses another one, with a warning.
     type: path
     required: true
   config:
     description:
-      - Its settings, a JSON file that role P(hpcai.gpu_cluster.checkpoint_upload#role) writes.
+      - Its settings, a JSON file that role P(hpcai.gpu_cluster.checkpoint_upload#role) writes. It is refused unless it
+        belongs to root, to the owner of O(program) or to the user of the task, in directories that nobody else can
+        change; so is the azcopy that it names.
     type: path
     required: true
   nodes:
@@ -240,6 +244,8 @@ def main() -> None:
         failed, changed = answer.pop("failed"), answer.pop("changed", False)
     except (ValueError, IndexError, KeyError, AttributeError):
         module.fail_json(msg=f"{params['program']} gave no answer for {params['source']}: {done.problem}")
+    for warning in answer.pop("warnings", []):
+        module.warn(warning)
     if failed:
         module.fail_json(msg=f"Checkpoint {params['source']} is not uploaded as {params['name']}: {failed}")
     upload = {key: value for key, value in answer.items() if key not in ("step", "node", "index")}

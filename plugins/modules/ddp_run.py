@@ -33,6 +33,8 @@ options:
       - >-
         Directory of the training, on a file system that all nodes share. It must exist, and the user who trains must be
         able to write to it.
+      - It, and each directory above it, has to belong to root or the user who trains, and nobody else may write to it;
+        a directory above it may be sticky, as C(/tmp) is. Otherwise nothing in it is started.
     type: path
     required: true
   state:

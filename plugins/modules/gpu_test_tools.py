@@ -31,6 +31,8 @@ options:
     description:
       - Directory of the tools. Builds are in C(versions), the links to the programs in C(bin). It may be on a shared
         file system.
+      - It, and each directory above it, has to belong to root or the user of the task, and nobody else may write to it;
+        a directory above it may be sticky, as C(/tmp) is. A build that somebody else put there is refused.
     type: path
     default: /opt/gpu_test_tools
   tools:

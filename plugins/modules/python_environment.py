@@ -33,6 +33,9 @@ options:
   path:
     description:
       - Directory of the environments, at the same path on all nodes.
+      - All users run what is in it. So C(envs) in it, and each directory above that, has to belong to root or the user
+        of the task, and nobody else may write to it; a directory above it may be sticky, as C(/tmp) is. What somebody
+        else made there is refused, and the message names its path and owner.
     type: path
     required: true
   link:

@@ -30,7 +30,8 @@ attributes:
 options:
   path:
     description:
-      - Directory on this host in which the directories of packages are kept.
+      - Directory on this host in which the directories of packages are kept. It has to belong to root or the user of
+        the task, and nobody else may write to it.
     type: path
     required: true
   name:
@@ -122,6 +123,7 @@ path:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import lock_files as wheelhouse
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import public
 
@@ -149,7 +151,12 @@ def main() -> None:
             params["name"], params["lock"], markers, asked, params["python"], indexes, params["timeout"]
         )
         target = wheelhouse.folder(params["path"], wish)
+        trusted = _trusted.trusted_users()
+        _trusted.check(str(target.parent.absolute()), trusted)
         changed = not target.is_dir()
+        foreign = "" if changed else _trusted.distrust(str(target.absolute()), trusted)
+        if foreign:
+            raise _trusted.TrustError(f"{target} is not used: {foreign}")
         if changed and not module.check_mode:
             wheelhouse.fill(target, wish, open_url)
     except (ValueError, OSError) as exc:

@@ -104,6 +104,9 @@ options:
         path of the record. After a change of any of these a new job is submitted and replaces the record; the earlier
         job is not cancelled.
       - A file that is not such a record is an error. It is not overwritten.
+      - The file, its directory and each one above that have to belong to root or the user of the task, and nobody else
+        may write to them; above it a directory may be sticky, as C(/tmp) is. Otherwise nothing is submitted, as
+        somebody else could say that the job completed, or exchange what it runs.
     type: path
   timeout:
     description:

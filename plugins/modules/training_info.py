@@ -289,6 +289,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import training
 
 
@@ -306,7 +307,10 @@ def main() -> None:
     )
     params = module.params
     result, problem = None, ""
+    foreign = _trusted.distrust(str(Path(params["path"]).absolute()), _trusted.trusted_users())
     try:
+        if foreign and Path(params["path"]).exists():
+            raise ValueError(f"not believed, as others could have written it: {foreign}")
         result = training.parse(Path(params["path"]).read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
         problem = f"{params['path']}: {exc}"

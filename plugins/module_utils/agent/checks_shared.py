@@ -11,6 +11,7 @@ import re
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, finite, metric
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import node_access
@@ -168,6 +169,9 @@ def _share(context: Context) -> Share:
     with acting_as(config.mailbox_user):
         if not folder.is_dir():
             raise BrokenError(f"{folder} is not there: is {config.shared_dir or 'the shared directory'} mounted?")
+        # Others could have every node fail, with a letter of another key or another time.
+        if foreign := _trusted.distrust(str(folder), _trusted.trusted_users()):
+            raise BrokenError(f"{folder} is not believed, as not only the controller could write there: {foreign}")
         done = node_access.probe(folder, _PROBE)
         try:
             return Share(done, _read_letter(folder / NAME, context.now() if done.served is None else done.served), "")
@@ -177,8 +181,11 @@ def _share(context: Context) -> Share:
 
 def _read_letter(path: Path, now: float) -> Letter:
     with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if foreign := _trusted.foreign(status, _trusted.trusted_users()):
+            raise ValueError(f"{foreign}, and is not the controller's")
         raw = json.loads(file.read(65536).decode())
-    written = path.stat().st_mtime
+    written = status.st_mtime
     time, credential = (raw.get("time"), raw.get("credential")) if isinstance(raw, dict) else (None, None)
     moment = finite(time)
     if moment is None or not isinstance(credential, str) or not credential.startswith("MUNGE:"):

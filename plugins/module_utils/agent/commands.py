@@ -113,8 +113,11 @@ def _failed(problem: str) -> int:
 def publish(config: check.AgentConfig) -> None:
     """Read the state, become the mailbox's owner, and write the letter; runs in a child."""
     state, problem = agent_state.load(config.home, config.node, host(config.proc))
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
+
     letter = compose(state, time.time(), problem)
     become(config.mailbox_user)
+    _trusted.check(config.mailbox, _trusted.trusted_users())
     path = Path(config.mailbox, f"{config.node}.json")
     with contextlib.suppress(OSError, ValueError):
         if not due(json.loads(path.read_bytes()), letter):

@@ -15,6 +15,7 @@ import time
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace
 
@@ -38,10 +39,12 @@ class Journal:
         self.folder = Path(folder)
 
     def create(self) -> None:
-        """Make the directories; the user of the run alone may write."""
+        """Make the directories; the user of the run alone may write, and nobody else can have made them before."""
         for name in ("", *FOLDERS):
             try:
-                (self.folder / name).mkdir(mode=0o755, parents=True, exist_ok=True)
+                _trusted.make(str(self.folder / name), _trusted.trusted_users())
+            except _trusted.TrustError as exc:
+                raise JournalError(f"{self.folder} cannot be the directory of a run: {exc}") from exc
             except OSError as exc:
                 raise JournalError(f"{self.folder / name} cannot be made: {exc.strerror}") from exc
 
@@ -157,11 +160,27 @@ RESUMABLE = 6 * 3600.0  # seconds; older results prove nothing about today
 _EARLIER = 5  # earlier certificates that are read for suspects
 
 
+def refuse_others(base: Path, agent: Path) -> None:
+    """Raise JournalError where somebody else could exchange the agent that all nodes run, or what they answer."""
+    trusted = _trusted.trusted_users()
+    try:
+        _trusted.check(str(base), trusted)
+    except _trusted.TrustError as exc:
+        raise JournalError(f"runs cannot be kept in {base}: {exc}") from exc
+    if agent.exists() and (foreign := _trusted.distrust(str(agent), trusted)):
+        raise JournalError(f"the agent {agent} is not run: {foreign}")
+
+
+def _is_foreign(folder: Path) -> bool:
+    """Say whether a run may be somebody else's, from before its directory was ours."""
+    return bool(_trusted.distrust(str(folder), _trusted.trusted_users()))
+
+
 def unfinished(base: Path, fingerprint: str) -> Json | None:
     """Return the request of the newest recent run of this fingerprint that has no certificate."""
     folders = sorted(base.iterdir(), reverse=True) if base.is_dir() else []
     for folder in folders:
-        request = load(folder / REQUEST) if recent(folder) else None
+        request = load(folder / REQUEST) if recent(folder) and not _is_foreign(folder) else None
         if request and request.get("fingerprint") == fingerprint and not (folder / CERTIFICATE).exists():
             return dict(request)
     return None
@@ -176,7 +195,7 @@ def earlier(base: Path) -> list[t.Any]:
     """Return the last certificates, the newest last; a damaged one must not stand in the way of a new one."""
     certificates = []
     files = sorted(base.glob(f"*/{CERTIFICATE}"), key=lambda path: (path.stat().st_mtime, path))
-    for path in files[-_EARLIER:]:
+    for path in [path for path in files if not _is_foreign(path.parent)][-_EARLIER:]:
         with contextlib.suppress(JournalError):
             certificates.append(load(path))
     return certificates
@@ -201,7 +220,7 @@ def old(base: Path, keep: int, run: str, reasons: t.Callable[[], t.Sequence[str]
 
 def _ours(folder: Path) -> bool:
     """Say whether a folder is a run: the module certification wrote its request, with the folder's name."""
-    if folder.is_symlink() or not (folder / REQUEST).is_file():
+    if folder.is_symlink() or not (folder / REQUEST).is_file() or _is_foreign(folder):
         return False
     try:
         request = load(folder / REQUEST)

@@ -210,6 +210,9 @@ def perform(params: Json, slurm: CampaignSlurm, check_mode: bool) -> CampaignRes
     """Plan and, unless in check mode, certify; a run that was begun is finished, one that is done is returned."""
     validate(params)
     base = Path(params["dir"])
+    certify_journal.refuse_others(base, Path(params["agent"]))
+    if params["run"] and (base / params["run"]).exists():
+        certify_journal.refuse_others(base / params["run"], Path(params["agent"]))
     request = _request(params, slurm, base, check_mode)
     folder = base / request["run"]
     done = certify_journal.load(folder / CERTIFICATE)

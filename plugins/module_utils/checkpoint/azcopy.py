@@ -14,7 +14,7 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _process, _sources
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _process, _sources, _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
 
@@ -128,14 +128,29 @@ def check(pin: AzcopyPin) -> None:
 
 
 def state(pin: AzcopyPin) -> tuple[bool, bool]:
-    """Return whether that azcopy is installed, and whether it is the one in use."""
-    present = (pin.home / "azcopy").is_file()
-    return present, present and pin.link.is_symlink() and os.readlink(pin.link) == pin.target
+    """Return whether that azcopy is installed, and whether it is the one in use; refuses one that others put there."""
+    trusted = _trusted.trusted_users()
+    program = pin.home / "azcopy"
+    _nobody_elses(_trusted.check, pin)
+    present = program.is_file()
+    if present and (foreign := _trusted.distrust(str(program), trusted)):
+        raise CheckpointError(f"{program} is not used: {foreign}. Move {pin.home} away to have it installed again")
+    ours = pin.link.is_symlink() and pin.link.lstat().st_uid in trusted
+    return present, present and ours and os.readlink(pin.link) == pin.target
+
+
+def _nobody_elses(act: t.Callable[[str, t.AbstractSet[int]], None], pin: AzcopyPin) -> None:
+    """Check or make the directories whose programs all users run."""
+    for directory in (pin.home.parent, pin.link.parent):
+        try:
+            act(str(directory), _trusted.trusted_users())
+        except _trusted.TrustError as exc:
+            raise CheckpointError(f"no programs are kept in {directory}: {exc}") from exc
 
 
 def install(pin: AzcopyPin, archive: str) -> None:
     """Unpack azcopy aside, prove it, then rename it into place; a run that was cut off leaves nothing in use."""
-    pin.home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _nobody_elses(_trusted.make, pin)
     with _files.lock(pin.home.parent / _LOCK):
         if not state(pin)[0]:
             aside = Path(tempfile.mkdtemp(prefix="new-", dir=pin.home.parent))
@@ -178,7 +193,6 @@ def prove(program: Path, version: str) -> None:
 
 
 def _use(pin: AzcopyPin) -> None:
-    pin.link.parent.mkdir(mode=0o755, exist_ok=True)
     fresh = pin.link.with_name(".azcopy.new")
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(pin.target)

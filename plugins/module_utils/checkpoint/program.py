@@ -16,7 +16,7 @@ import sys
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process, _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import files, site, upload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
 
@@ -58,6 +58,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--srun", action="append", default=[], metavar="OPTION", help="run: an option of srun")
     parser.add_argument("--timeout", type=float, default=86400, help="run: seconds for one step of all nodes")
+    parser.add_argument("--state", default="", help="the user's directory of states, which run hands to its steps")
     parser.add_argument("--index", type=int, default=int(os.environ.get("SLURM_PROCID", "0")))
     parser.add_argument("--count", type=int, default=int(os.environ.get("SLURM_NTASKS", "1")))
     return parser.parse_args(argv)
@@ -70,18 +71,37 @@ def request(options: argparse.Namespace) -> upload.CheckpointUpload:
         raise CheckpointError(f"{source} on {socket.gethostname()} is no directory with an absolute path")
     if not 0 <= options.index < options.count:
         raise CheckpointError(f"there is no part {options.index} of {options.count}")
-    try:
-        settings = site.site(json.loads(Path(options.config).read_text(encoding="utf-8")))
-    except (OSError, ValueError) as exc:
-        raise CheckpointError(f"the settings {options.config} cannot be used: {exc}") from exc
+    settings = read_settings(options.config)
+    if foreign := _trusted.distrust(settings.azcopy, site.trusted_users()):
+        raise CheckpointError(f"azcopy cannot be started: {foreign}")
     target = files.target(settings.destination, options.name)
     return upload.CheckpointUpload(
-        settings, source, target, options.index, options.count, options.dry_run, options.replace
+        settings, source, target, options.index, options.count, options.dry_run, options.replace, options.state
     )
+
+
+def read_settings(config: str) -> site.Site:
+    """Return the settings in a file; refuses one that others could have put there."""
+    trusted = site.trusted_users()
+    try:
+        path = str(Path(config).absolute())
+        if foreign := _trusted.distrust(path, trusted):
+            raise CheckpointError(foreign)
+        settings = site.site(json.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as exc:
+        raise CheckpointError(f"the settings {config} cannot be used: {exc}") from exc
+    return settings
 
 
 def run(options: argparse.Namespace) -> Json:
     """Have all nodes send their parts, then one of them seal the checkpoint."""
+    base = Path(read_settings(options.config).state_dir)
+    home, warning = site.private(base, os.geteuid(), site.trusted_users())
+    options.state = str(home)
+    return {"warnings": [warning] if warning else [], **_run(options)}
+
+
+def _run(options: argparse.Namespace) -> Json:
     dry = _step(options, "part", max(options.nodes, 1), dry=True) if options.replace or options.dry_run else []
     changes = any(part["sent"] for part in dry)
     if options.dry_run:
@@ -103,7 +123,7 @@ def _summary(parts: t.Sequence[Json]) -> Json:
 
 def _step(options: argparse.Namespace, step: str, tasks: int, dry: bool = False) -> list[Json]:
     """Run a step on the nodes; return all answers, or raise CheckpointError that names a node that failed."""
-    command = [sys.argv[0], step, options.source, options.name, "--config", options.config]
+    command = [sys.argv[0], step, options.source, options.name, "--config", options.config, "--state", options.state]
     command += ["--dry-run"] * dry + ["--replace"] * options.replace
     if step != "part":
         command += ["--index", "0", "--count", str(max(options.nodes, 1))]

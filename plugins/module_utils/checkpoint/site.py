@@ -5,13 +5,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
 import stat
+import sys
+import tempfile
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import TrustError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
 
 # How fast files may be sent to one storage account, and by how many connections: no I/O, private.
@@ -168,8 +173,9 @@ def credentials(path: str, user: int) -> dict[str, str]:
     if not path:
         return {}
     try:
-        known = Path(path).stat()
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open(encoding="utf-8") as file:
+            known = os.fstat(file.fileno())  # of the very file that is read
+            text = file.read()
     except (OSError, ValueError) as exc:
         raise CheckpointError(
             f"the credentials {path} cannot be read: {getattr(exc, 'strerror', None) or exc}"
@@ -206,17 +212,50 @@ def variables(settings: Site, secrets: t.Mapping[str, str], scratch: str, concur
     }
 
 
-def private(base: Path, user: int) -> Path:
-    """Return the user's own directory below one that all users share; it is made when it is missing."""
-    path = base / f"user-{user}"
+def private(base: Path, user: int, trusted: t.AbstractSet[int]) -> tuple[Path, str]:
+    """Return the user's own directory below one that all users share, and what the user should know about it.
+
+    Anybody can take the name that it usually has. Then it is one with a name that nobody could guess, which is found
+    again by its owner.
+    """
+    usual = base / f"user-{user}"
     try:
-        path.mkdir(mode=0o700, parents=False, exist_ok=True)
-        known = path.lstat()
+        with _trusted.opened(str(base), trusted, for_entries=True):
+            pass
+        with contextlib.suppress(FileExistsError):
+            usual.mkdir(mode=0o700)
+        if usual.lstat().st_uid == user:
+            return own(usual, base, user), ""
+        others = sorted(path for path in base.glob(f"{usual.name}-*") if _is_own(path, user))
+        path = others[0] if others else Path(tempfile.mkdtemp(prefix=f"{usual.name}-", dir=base))
+    except TrustError as exc:
+        raise CheckpointError(f"no state of uploads can be kept in {base}: {exc}") from exc
     except OSError as exc:
-        raise CheckpointError(f"{path} cannot be made: {exc.strerror or exc}") from exc
-    if not stat.S_ISDIR(known.st_mode) or known.st_uid != user or stat.S_IMODE(known.st_mode) & 0o077:
+        raise CheckpointError(f"{usual} cannot be made: {exc.strerror or exc}") from exc
+    owner = usual.lstat().st_uid
+    return path, f"{usual} belongs to uid {owner}, so {path} is used instead. Uid {owner} or root can remove the former"
+
+
+def trusted_users() -> frozenset[int]:
+    """Return root, this user, and who installed this program, which could do all that this user can."""
+    program = Path(sys.argv[0])
+    return _trusted.trusted_users(*([program.stat().st_uid] if program.is_file() else []))
+
+
+def own(path: Path, base: Path, user: int) -> Path:
+    """Return a directory below one that all users share; raises CheckpointError when it is not this user's alone."""
+    named = path.parent == base and re.fullmatch(rf"user-{user}(-.+)?", path.name)
+    if not named or not _is_own(path, user):
         raise CheckpointError(f"{path} is not a directory of uid {user} alone; remove it or give it back")
     return path
+
+
+def _is_own(path: Path, user: int) -> bool:
+    try:
+        known = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(known.st_mode) and known.st_uid == user and not stat.S_IMODE(known.st_mode) & 0o077
 
 
 def usable_cores() -> int:

@@ -37,11 +37,15 @@ class CheckpointUpload(t.NamedTuple):
     nodes: int = 1
     dry: bool = False
     replace: bool = False
+    home: str = ""  # the user's directory of states, chosen once for all nodes; empty: the usual one
 
     def state(self) -> Path:
         """Return the shared directory in which nodes record what they sent."""
         name = hashlib.sha256(f"{self.directory}\n{self.target}".encode()).hexdigest()[:24]
-        path = site.private(Path(self.settings.state_dir), os.geteuid()) / name
+        base, user = Path(self.settings.state_dir), os.geteuid()
+        trusted = site.trusted_users()
+        home = site.own(Path(self.home), base, user) if self.home else site.private(base, user, trusted)[0]
+        path = home / name
         path.mkdir(mode=0o700, exist_ok=True)
         return path
 

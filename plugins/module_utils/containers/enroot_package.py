@@ -12,7 +12,7 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _sources
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _sources, _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep
@@ -188,6 +188,7 @@ def read(source: t.Mapping[str, t.Any], cache: str, root: str = "/") -> EnrootBu
 def look(task: EnrootBuild) -> Json:
     """Return which package is installed, which one is stored, and what a build lacks."""
     version = debian.installed("enroot")
+    _trusted.check(str(task.cache.absolute()), _trusted.trusted_users())  # root installs what is in it
     stored = debian.find(task.cache, "enroot", task.inputs)
     missing = [] if stored else [name for name in needs(task.platform) if not debian.installed(name)]
     current = debian.is_ours(version, task.inputs)

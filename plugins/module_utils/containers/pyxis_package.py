@@ -14,7 +14,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _sources
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _sources, _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep, run_steps
@@ -176,9 +176,10 @@ class PyxisBuilder:
 
     def _kept(self) -> Json:
         """Return the manifest of the requested package; empty when none is stored."""
+        _trusted.check(str(self.cache.absolute()), _trusted.trusted_users())  # root installs what is in it
         for path in sorted(self.cache.glob(f"{pyxis_fit.PACKAGE}_*.json")):
             try:
-                manifest = json.loads(path.read_text())
+                manifest = json.loads(_trusted.read(str(path.absolute()), _trusted.trusted_users()))
                 built = pyxis_fit.from_text(manifest["inputs"]["slurm"])
             except (OSError, ValueError, KeyError, TypeError):  # cut short by a full disk: it is built again
                 continue

@@ -14,7 +14,7 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch, _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import executable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import SourceError, identity, run_steps, unpack
@@ -39,7 +39,7 @@ def folder(prefix: str, inputs: t.Mapping[str, t.Any]) -> str:
 
 
 def built(prefix: str, inputs: t.Mapping[str, t.Any]) -> str:
-    """Return the directory of a build with these inputs; empty when there is none."""
+    """Return the directory of a build with these inputs; empty when there is none. Somebody else's is none."""
     for path in sorted(Path(prefix, "versions").glob(f"{inputs['tool']}-*/{MANIFEST}")):
         if same(inputs, manifest(str(path)).get("inputs", {})):
             return str(path.parent)
@@ -47,12 +47,21 @@ def built(prefix: str, inputs: t.Mapping[str, t.Any]) -> str:
 
 
 def manifest(path: str) -> dict[str, t.Any]:
-    """Read a manifest; one that was cut short by a full disk is none."""
+    """Read a manifest; one that was cut short by a full disk is none, and neither is somebody else's."""
     try:
-        content = json.loads(Path(path).read_text())
+        content = json.loads(_trusted.read(path, _trusted.trusted_users()))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def refuse_others(prefix: str) -> None:
+    """Raise ToolError where somebody else could exchange what all users run."""
+    for name in ("", "versions", "current", "bin"):
+        try:
+            _trusted.check(str(Path(prefix, name)), _trusted.trusted_users())
+        except _trusted.TrustError as exc:
+            raise ToolError(f"programs cannot be kept in {prefix}: {exc}") from exc
 
 
 def current(prefix: str, name: str) -> str:
@@ -83,6 +92,8 @@ def name(library: str, folder: str, short: str) -> None:
 
 def stage(tool: Tool, build: str, target: str) -> str:
     """Copy the programs of a build beside the place where they will be; return that directory."""
+    if os.path.lexists(target) and (foreign := _trusted.distrust(target, _trusted.trusted_users())):
+        raise ToolError(f"{target} is in the way of what is built, and not ours: {foreign}")
     partial = Path(f"{target}.{os.uname().nodename}.{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -425,6 +436,7 @@ class TestToolsBuilder:
 
     def __init__(self, params: t.Mapping[str, t.Any], check: bool) -> None:
         self.check = check
+        refuse_others(params["prefix"])
         self.params = {**params, "packages": params["packages"] if check else []}
         self.tools = [test_tools_recipe.TOOLS[name] for name in dict.fromkeys(params["tools"])]
         self.variables = _launch.environment(params["environment"])

@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import pwd
 import re
 import time
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
 
 # A training without a scheduler: whether nodes fit together, the command for each, the result. Pure, private.
@@ -192,6 +194,7 @@ def prepare(folder: Path, spec: Json, programs: t.Mapping[str, str], again: bool
     spec = {**spec, "processes": int(spec["processes"]), "timeout": int(spec["timeout"])}
     spec = {**spec, "environment": {name: str(value) for name, value in spec.get("environment", {}).items()}}
     fingerprint = digest(spec, programs)
+    refuse_others(folder)
     if dry and not folder.is_dir():
         return True, "run-1"
     with contextlib.nullcontext() if dry else lock(folder / LOCK):
@@ -208,6 +211,14 @@ def prepare(folder: Path, spec: Json, programs: t.Mapping[str, str], again: bool
             _make(folder / run, {**spec, "run": run}, programs)
             _write(folder / RECORD, {"run": run, "digest": fingerprint, "state": "running"})
         return True, run
+
+
+def refuse_others(folder: Path, *users: int) -> None:
+    """Raise DdpError where somebody besides root, who runs this and these users could exchange what nodes run."""
+    try:
+        _trusted.check(str(folder), _trusted.trusted_users(*users))
+    except _trusted.TrustError as exc:
+        raise DdpError(f"nothing in {folder} is run or believed: {exc}") from exc
 
 
 def _make(run: Path, spec: Json, programs: t.Mapping[str, str]) -> None:
@@ -321,7 +332,12 @@ def start_unit(module: t.Any, name: str) -> bool:
             raise DdpError(f"{run / 'spec.json'} is not there on {params['node']}; is the directory shared?")
         program = module.get_bin_path("systemd-run", required=True)
         try:
-            spec = json.loads((run / "spec.json").read_text(encoding="utf-8"))
+            owner = pwd.getpwnam(params["user"]).pw_uid
+        except KeyError as exc:
+            raise DdpError(f"there is no user {params['user']} on {params['node']}") from exc
+        refuse_others(run, owner)
+        try:
+            spec = json.loads(_trusted.read(str(run / "spec.json"), _trusted.trusted_users(owner)))
             argv = start_command(program, name, params["user"], spec, str(run), params["node"])
         except (ValueError, KeyError, TypeError) as exc:
             raise DdpError(f"{run / 'spec.json'} cannot be read on {params['node']}: {exc!r}") from exc

@@ -12,6 +12,7 @@ import time
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import (
     SEPARATOR,
@@ -432,9 +433,19 @@ def _seen(dummy: JobState) -> bool:
 
 
 def _read(spec: JobSpec) -> tuple[str, JobState | None]:
-    if not spec.record or not Path(spec.record).exists():
+    """Return what the record says; refuses one that others could have written, or could put there."""
+    if not spec.record:
         return "", None
-    return load_record(Path(spec.record).read_text(encoding="utf-8", errors="replace"), spec.record)
+    path = str(Path(spec.record).absolute())
+    trusted = _trusted.trusted_users()
+    try:
+        _trusted.check(str(Path(path).parent), trusted)
+        text = _trusted.read(path, trusted).decode(errors="replace")
+    except _trusted.TrustError as exc:
+        raise SlurmError(f"the record {path} of a job is not believed, and nothing was submitted: {exc}") from exc
+    except FileNotFoundError:
+        return "", None
+    return load_record(text, spec.record)
 
 
 def _keep(spec: JobSpec, job: JobState, write: Write) -> None:

@@ -15,6 +15,7 @@ import typing as t
 import zipfile
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import (
@@ -24,6 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import 
     trouble,
     unpack,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import TrustError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import (
     apex_probe,
     apex_proof,
@@ -52,19 +54,29 @@ def folder(directory: str, inputs: t.Mapping[str, t.Any]) -> Path:
 
 
 def find(directory: str, inputs: t.Mapping[str, t.Any]) -> Json:
-    """Return the manifest of the requested wheel, with its path; empty when none is stored."""
+    """Return the manifest of the requested wheel, with its path; empty when none is stored.
+
+    What somebody else made does not count, and is refused in the place of the requested wheel.
+    """
+    trusted, target = _trusted.trusted_users(), folder(directory, inputs)
+    try:
+        _trusted.check(directory, trusted)
+        if os.path.lexists(target) and (foreign := _trusted.distrust(str(target), trusted)):
+            raise TrustError(foreign)
+    except TrustError as exc:
+        raise ApexError(f"wheels in {directory} are not used: {exc}") from exc
     for path in sorted(Path(directory).glob(f"apex-*/{MANIFEST}")):
-        manifest = _manifest(path)
+        manifest = _manifest(path, trusted)
         wheel = path.parent / str(manifest.get("wheel"))
-        if same(inputs, manifest.get("inputs", {})) and wheel.is_file():
+        if same(inputs, manifest.get("inputs", {})) and wheel.is_file() and not _trusted.distrust(str(wheel), trusted):
             return {**manifest, "path": str(wheel)}
     return {}
 
 
-def _manifest(path: Path) -> Json:
-    """Read a manifest; an incomplete one, as a full disk leaves it, reads as empty."""
+def _manifest(path: Path, trusted: t.AbstractSet[int]) -> Json:
+    """Read a manifest; an incomplete one, as a full disk leaves it, reads as empty, as does somebody else's."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(_trusted.read(str(path), trusted))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -72,8 +84,10 @@ def _manifest(path: Path) -> Json:
 
 def prepare(directory: str) -> None:
     try:
-        Path(directory).mkdir(mode=0o755, parents=True, exist_ok=True)
+        _trusted.make(directory, _trusted.trusted_users())
         Path(directory, LOCK).touch()
+    except TrustError as exc:
+        raise ApexError(f"wheels cannot be kept in {directory}: {exc}") from exc
     except OSError as exc:
         raise ApexError(f"wheels cannot be kept in {directory}: {exc.strerror}") from exc
 

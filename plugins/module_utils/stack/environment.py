@@ -148,6 +148,7 @@ class EnvironmentWorker:
         if params["keep"] < 0:
             raise EnvironmentRefused(f"keep (pytorch_keep) is {params['keep']}, a number from 0 is needed")
         self.store = EnvironmentStore(params["path"])
+        self.store.refuse_others()
         self.python = installer.find_interpreter(params["python"])
         observed = cuda_driver.drivers(params["drivers"])
         known = cuda_driver.builds(params["builds"])
@@ -168,7 +169,7 @@ class EnvironmentWorker:
         before = self.store.goal(self.params["link"])
         changed, dropped = self._due(), self._removable() if self.params["state"] == "current" else ([], {})
         if (changed or dropped[0]) and not self.check:
-            Path(self.store.envs).mkdir(mode=0o755, parents=True, exist_ok=True)
+            self.store.make()
             with lock(self.store.lock):
                 changed = self._due()  # another run may have done it meanwhile
                 dropped = self._work()

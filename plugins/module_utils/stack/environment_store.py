@@ -15,7 +15,9 @@ import time
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import TrustError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import lock_files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import (
     CudaBuild,
@@ -150,7 +152,8 @@ def removable(
     return [name for name in newest if name not in kept], kept
 
 
-# The store of environments, in a directory that all nodes share.
+# The store of environments, in a directory that all nodes share. What is in it runs as its users: only what root or the
+# user who runs this can have put there counts.
 
 
 MANIFEST = "manifest.json"
@@ -163,15 +166,44 @@ class EnvironmentStore:
         self.root = Path(path)
         self.envs = self.root / "envs"
         self.lock = self.envs / ".lock"
+        self.trusted = _trusted.trusted_users()
+
+    def refuse_others(self) -> None:
+        """Raise EnvironmentRefused where somebody else could exchange an environment or the way to it."""
+        self._guarded(_trusted.check, self.envs)
+
+    def make(self) -> None:
+        """Make the directories that are missing, as the user who runs this."""
+        self._guarded(_trusted.make, self.envs)
+
+    def _guarded(self, act: t.Callable[[str, t.AbstractSet[int]], None], path: Path) -> None:
+        try:
+            act(str(path), self.trusted)
+        except TrustError as exc:
+            raise EnvironmentRefused(f"environments cannot be kept in {self.root}: {exc}") from exc
 
     def target(self, name: str) -> Path:
         return self.envs / name
 
     def manifest(self, name: str) -> dict[str, t.Any]:
-        return _read(self.envs / name / MANIFEST)
+        """Return the manifest, empty without one; an environment that somebody else made is refused."""
+        return self._read(self.envs / name / MANIFEST)
 
     def state(self, name: str) -> dict[str, t.Any]:
-        return _read(self.envs / f".{name}.json")
+        return self._read(self.envs / f".{name}.json")
+
+    def _read(self, path: Path) -> dict[str, t.Any]:
+        """Read a file of ours; an incomplete one reads as empty."""
+        try:
+            content = json.loads(_trusted.read(str(path), self.trusted))
+        except TrustError as exc:
+            raise EnvironmentRefused(f"{path} is not used: {exc}") from exc
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def _is_ours(self, name: str) -> bool:
+        return not _trusted.distrust(str(self.envs / name), self.trusted)
 
     def remember(self, name: str, **known: t.Any) -> None:
         _write(self.envs / f".{name}.json", {**self.state(name), **known})
@@ -179,7 +211,9 @@ class EnvironmentStore:
     def complete(self) -> list[Environment]:
         """Return the complete environments."""
         names = [
-            entry.name for entry in _entries(self.envs) if NAME.fullmatch(entry.name) and self.manifest(entry.name)
+            entry.name
+            for entry in _entries(self.envs)
+            if NAME.fullmatch(entry.name) and self._is_ours(entry.name) and self.manifest(entry.name)
         ]
         return [
             Environment(entry, float(self.manifest(entry).get("made", 0)), self.state(entry).get("retired"))
@@ -187,24 +221,34 @@ class EnvironmentStore:
         ]
 
     def goal(self, link: str) -> str:
-        """Return the name of the environment that a link points to; empty when there is none."""
+        """Return the name of the environment that a link of ours points to; empty when there is none."""
         with contextlib.suppress(OSError):
-            return os.path.basename(os.readlink(self.root / link))  # noqa: PTH119 - of what the link says
+            folder, dummy, name = os.readlink(self.root / link).rpartition("/")
+            if folder == self.envs.name and (self.root / link).lstat().st_uid in self.trusted:
+                return name
         return ""
 
     def linked(self) -> set[str]:
-        return {self.goal(entry.name) for entry in _entries(self.root) if entry.is_symlink()} - {""}
+        """Return the names that any link beside the environments ends with, whoever made it."""
+        return {os.readlink(entry).rpartition("/")[2] for entry in _entries(self.root) if entry.is_symlink()} - {""}
 
     def unfinished(self) -> list[str]:
         """Return environments that an interrupted run left half made or half removed."""
-        marks = [path.name[1 : -len(".building")] for path in self.envs.glob(".*.building")]
-        removed = [path.name for path in self.envs.glob(f"{_GONE}*")]
+        marks = [path.name[1 : -len(".building")] for path in self._entries_of_ours(".*.building")]
+        removed = [path.name for path in self._entries_of_ours(f"{_GONE}*")]
         return sorted([name for name in marks if not self.manifest(name)] + removed)
+
+    def _entries_of_ours(self, pattern: str) -> list[Path]:
+        ours = []
+        for path in self.envs.glob(pattern):
+            with contextlib.suppress(FileNotFoundError):  # another run removed it
+                ours += [path] if path.lstat().st_uid in self.trusted else []
+        return ours
 
     def clean(self) -> None:
         for name in self.unfinished():
             shutil.rmtree(self.envs / name, ignore_errors=True)
-        for mark in [*self.envs.glob(".*.building"), *self.envs.glob(".cache-*")]:
+        for mark in [*self._entries_of_ours(".*.building"), *self._entries_of_ours(".cache-*")]:
             shutil.rmtree(mark) if mark.is_dir() else mark.unlink()
 
     def begin(self, name: str) -> Path:
@@ -250,15 +294,6 @@ def _entries(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except OSError:
         return []
-
-
-def _read(path: Path) -> dict[str, t.Any]:
-    """Read a file of ours; an incomplete one reads as empty."""
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _write(path: Path, content: t.Mapping[str, t.Any]) -> None:

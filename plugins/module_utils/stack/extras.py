@@ -17,8 +17,9 @@ import typing as t
 import zipfile
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _process, _sources
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _process, _sources, _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildError, BuildStep, run_steps
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import TrustError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex import provide
 
 # Wheels of pinned sources, built for one environment and stored by a digest of what decides their content.
@@ -89,18 +90,28 @@ def _no(python: str, reason: str) -> Json:
 
 
 def stored_manifest(folder: Path) -> Json | None:
-    """Return the manifest of the wheel in a directory, None without a wheel."""
+    """Return the manifest of the wheel in a directory, None without a wheel; refuses what somebody else put there."""
+    trusted = _trusted.trusted_users()
     try:
-        known: Json = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        _trusted.check(str(folder.parent), trusted)
+        known: Json = json.loads(_trusted.read(str(folder / "manifest.json"), trusted))
+    except TrustError as exc:
+        raise ExtrasError(f"wheels in {folder} are not used: {exc}") from exc
     except (OSError, ValueError):
         return None
-    return known if (folder / str(known.get("file"))).is_file() else None
+    wheel = folder / str(known.get("file"))
+    if wheel.is_file() and (foreign := _trusted.distrust(str(wheel), trusted)):
+        raise ExtrasError(f"{wheel} is not used: {foreign}")
+    return known if wheel.is_file() else None
 
 
 def build(request: ExtraRequest, facts: Json, archive: str, wheels: str, timeout: float) -> Json:
     """Build the wheel in a temporary directory and store it once it is the requested one; return its manifest."""
     folder = wheel_dir(request, facts)
-    request.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    try:
+        _trusted.make(str(request.directory), _trusted.trusted_users())
+    except TrustError as exc:
+        raise ExtrasError(f"wheels cannot be kept in {request.directory}: {exc}") from exc
     with _files.lock(request.directory / f".{folder.name}.lock"):
         manifest = stored_manifest(folder)
         if manifest:

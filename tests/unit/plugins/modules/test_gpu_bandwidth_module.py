@@ -222,7 +222,7 @@ def test_gpus_in_use_are_not_measured(machine: Machine) -> None:
     got = machine(faults={**SLOW, **USED}, expect=PROFILE["expect"])
     (check,) = got["checks"]
     assert (check["verdict"], check["class"]) == ("skipped", None)
-    assert re.fullmatch(r"in use: GPU 3 of \S+ by train, v2 \(pid 4711\)", check["reason"])
+    assert re.fullmatch(r"in use: GPU 3 of \S+ by a \(pid 4711\)", check["reason"])
     assert {(gpu["h2d"], len(gpu["argv"])) for gpu in got["gpus"]} == {(None, 0)}
 
 

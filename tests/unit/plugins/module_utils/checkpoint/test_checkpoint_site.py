@@ -88,13 +88,18 @@ def test_credentials_that_are_refused(tmp_path: Path, text: str, mode: int, user
 
 
 def test_private_directory(tmp_path: Path) -> None:
-    path = site.private(tmp_path, os.geteuid())
-    assert path.stat().st_mode & 0o777 == 0o700 and site.private(tmp_path, os.geteuid()) == path
+    me, trusted = os.geteuid(), site.trusted_users()
+    path = site.private(tmp_path, me, trusted)[0]
+    assert path.stat().st_mode & 0o777 == 0o700 and site.private(tmp_path, me, trusted) == (path, "")
+    assert site.own(path, tmp_path, me) == path
+    for other in (tmp_path, tmp_path / "user-0-none", path / "user-0"):
+        with pytest.raises(CheckpointError, match="alone"):
+            site.own(other, tmp_path, me)
     path.chmod(0o755)
     with pytest.raises(CheckpointError, match="alone"):
-        site.private(tmp_path, os.geteuid())
+        site.private(tmp_path, me, trusted)
     with pytest.raises(CheckpointError, match="cannot be made"):
-        site.private(tmp_path / "nowhere", os.geteuid())
+        site.private(tmp_path / "nowhere", me, trusted)
 
 
 def archive(tmp_path: Path, said: str, names: tuple[str, ...] = ("azcopy_linux_amd64_1/azcopy",)) -> tuple[str, str]:
