@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The program that brings images to the scratch of the node that it runs on. Standard library only, also for modules.
 
-Its text is sent with that of the one file of the collection that it imports names of: ``python3 - task JSON`` behind it
-is one step of a Slurm job and answers in one line of JSON. Without ``task`` it does all of it on one node, for a person or for a node
-that joins.
+Its text is sent behind that of the one file of the collection that it imports: ``python3 - task JSON`` behind it is
+one step of a Slurm job and answers in one line of JSON. Without ``task`` it does all of it on one node, for a person or
+for a node that joins.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ImageError(ValueError):
 
 def suspect(directory: Path) -> str:
     """Say how other users could replace our files, by a link on the way as well; empty when they cannot."""
-    problem = distrust(os.path.abspath(directory), trusted_users())
+    problem = distrust(str(directory.absolute()), trusted_users())
     advice = f"give it to uid {os.geteuid()} or root, and take the right to write from others"
     return problem and f"{problem}, so that others could replace images; {advice}"
 
