@@ -188,3 +188,41 @@ def test_on_a_sound_share_check_mode_tells_what_is_made_and_the_second_run_chang
         assert (folder.owner(), folder.lstat().st_mode & 0o022) == (owner, 0), name
     assert (share.path / "certification/hpcai-agent.pyz").owner() == OWNER
     assert stat.S_IMODE((share.path / "examples/logs").stat().st_mode) == 0o1777
+
+
+def test_names_are_reserved_below_mounts_alone_and_a_directory_that_is_there_stays_as_it_is(share: Share) -> None:
+    files = [f"{ROOT}/roles/shared_storage/{name}/main.yml" for name in ("defaults", "vars")]
+    tasks: list[t.Any] = [{"include_vars": file} for file in files]
+    tasks.append({"hpcai.gpu_cluster.trusted_directory": {"directories": "{{ __shared_storage_reserved }}"}})
+    given = {
+        "ansible_python_interpreter": sys.executable,
+        "cluster_shared_dir": str(share.path),
+        "certification_user": OWNER,
+        "training_job_user": OWNER,
+        "shared_storage_mounts": [{"path": f"{share.path}/", "type": "existing"}],
+        "more": [{"path": str(share.victim / "new")}],
+        "shared_storage_directories": "{{ __shared_storage_own + more }}",
+    }
+    (share.path / "pytorch").mkdir()
+    share.of_mallory(share.path / "pytorch")
+    (share.home / "play.json").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    more = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".build/collections")}
+    done = subprocess.run(
+        [program, "--connection=local", "-i", "localhost,", "--extra-vars", json.dumps(given), "play.json"],
+        cwd=share.home,
+        env={**os.environ, **more, "HPCAI_REPORT_DIR": str(share.home / "report")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience(120),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    owners = {
+        str(path.relative_to(share.path)): path.owner() for path in share.path.rglob("*") if path.name != "staging"
+    }
+    assert owners.pop("pytorch") == "nobody"
+    assert {owners.pop(name) for name in ("certification", f"training/{OWNER}")} == {OWNER}
+    roots = (".hpcai", "checkpoint_upload", "examples", "hpcai", "images", "training", "training_extras", "wheels")
+    assert owners == dict.fromkeys(roots, "root")
+    assert share.untouched()
