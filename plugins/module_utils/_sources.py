@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 import tarfile
@@ -87,6 +88,20 @@ def text_of(module: t.Any) -> str:
     found = module.__spec__.loader.get_source(module.__name__)
     # ansible-core's own loader returns bytes.
     return found.decode("utf-8") if isinstance(found, bytes) else str(found)
+
+
+def joined(*modules: t.Any) -> str:
+    """Return one program of several modules; each imports names of those before it, and the standard library."""
+    program = ["from __future__ import annotations\n"]
+    for text in map(text_of, modules):
+        lines = text.splitlines(keepends=True)
+        for node in ast.parse(text).body:
+            own = isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ansible_collections.")
+            future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+            if own or future:
+                lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or node.lineno) - node.lineno + 1)
+        program += lines
+    return "".join(program)
 
 
 # Run the commands of a build, and say why one failed.

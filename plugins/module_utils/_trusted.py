@@ -14,7 +14,8 @@ sshd's StrictModes does it for authorized_keys, but through handles: what was lo
   in the group's bits (acl(5)); NFSv4 ACLs do not, and are the file server's to keep.
 
 A symbolic link is followed when it belongs to a trusted user and stands in such a directory: nobody else could have
-made it. Any other link ends the walk.
+made it. Root follows root's own alone: a user who is trusted with a directory, as its owner, is not trusted to say which
+of root's directories it is. Any other link ends the walk.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import grp
+import json
 import os
 import pwd
 import stat
@@ -37,6 +39,10 @@ class TrustError(ValueError):
     """Somebody who is not trusted could exchange what a path leads to; the text is fit for the user."""
 
 
+class NotAllowedError(TrustError):
+    """The path can be trusted, and this user may not change it; another one may."""
+
+
 class Directory(t.NamedTuple):
     """A directory as it shall be; ``uid`` and ``gid`` own it, ``mode`` is exact."""
 
@@ -44,6 +50,16 @@ class Directory(t.NamedTuple):
     uid: int = 0
     gid: int = 0
     mode: int = 0o755
+
+
+class File(t.NamedTuple):
+    """A file as it shall be; ``uid`` and ``gid`` own it, ``mode`` is exact."""
+
+    path: str
+    content: bytes
+    uid: int = 0
+    gid: int = 0
+    mode: int = 0o644
 
 
 def trusted_users(*more: int) -> frozenset[int]:
@@ -112,23 +128,128 @@ def distrust(path: str, trusted: t.AbstractSet[int]) -> str:
 
 def read(path: str, trusted: t.AbstractSet[int], at_most: int = 1 << 20) -> bytes:
     """Return what is in a regular file that nobody else can have written; raise TrustError or OSError."""
+    return read_with_status(path, trusted, at_most)[0]
+
+
+def read_with_status(path: str, trusted: t.AbstractSet[int], at_most: int = 1 << 20) -> tuple[bytes, os.stat_result]:
+    """Do as ``read``, and return whose the file is and its mode as well."""
     above, name = os.path.split(_absolute(path))
     with opened(above, trusted, for_entries=True) as folder:
-        try:
-            handle = os.open(name, _READ, dir_fd=folder)
-        except OSError as exc:
-            if exc.errno == errno.ELOOP:
-                raise TrustError(f"{path} is a symbolic link") from exc
-            raise
-        with os.fdopen(handle, "rb") as file:
+        return _read(folder, name, path, trusted, at_most)
+
+
+def _read(folder: int, name: str, path: str, trusted: t.AbstractSet[int], at_most: int) -> tuple[bytes, os.stat_result]:
+    try:
+        handle = os.open(name, _READ, dir_fd=folder)
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            raise TrustError(f"{path} is a symbolic link") from exc
+        raise
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise TrustError(f"{path} is no regular file")
+        if unlike := _unlike(status, trusted):
+            raise TrustError(f"{path} {unlike}")
+        if status.st_size > at_most:
+            raise TrustError(f"{path} has {status.st_size} bytes; more than {at_most} are not read")
+        return file.read(at_most + 1), status
+
+
+def look_file(wanted: File, trusted: t.AbstractSet[int]) -> list[str]:
+    """Say what would be changed to have this file; raise TrustError where what is there cannot be trusted."""
+    above, name = os.path.split(_absolute(wanted.path))
+    try:
+        with opened(above, trusted, for_entries=True) as folder:
+            return _file_differences(wanted, folder, name, trusted)
+    except FileNotFoundError:
+        return ["created"]
+
+
+def have_file(wanted: File, trusted: t.AbstractSet[int]) -> list[str]:
+    """Write this file, or correct owner and mode of the one there, and say what was changed.
+
+    It is written aside and renamed, in the directory that was looked at, so that no link is ever followed.
+    """
+    above, name = os.path.split(_absolute(wanted.path))
+    with opened(above, trusted, for_entries=True) as folder:
+        changes = _file_differences(wanted, folder, name, trusted)
+        if changes:
+            try:
+                _replace(wanted, folder, name)
+            except PermissionError as exc:
+                raise NotAllowedError(f"{wanted.path} cannot be written by uid {os.geteuid()}: {exc.strerror}") from exc
+        return changes
+
+
+def _file_differences(wanted: File, folder: int, name: str, trusted: t.AbstractSet[int]) -> list[str]:
+    try:
+        content, status = _read(folder, name, wanted.path, trusted, max(len(wanted.content), 1 << 26))
+    except FileNotFoundError:
+        return ["created"]
+    return (["content"] if content != wanted.content else []) + _differences(wanted, status)
+
+
+def _replace(wanted: File, folder: int, name: str) -> None:
+    aside = f".{name}.{os.getpid()}.partial"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(aside, dir_fd=folder)
+    handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(wanted.content)
+            file.flush()
             status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise TrustError(f"{path} is no regular file")
-            if unlike := _unlike(status, trusted):
-                raise TrustError(f"{path} {unlike}")
-            if status.st_size > at_most:
-                raise TrustError(f"{path} has {status.st_size} bytes; more than {at_most} are not read")
-            return file.read(at_most + 1)
+            if (status.st_uid, status.st_gid) != (wanted.uid, wanted.gid):
+                os.fchown(file.fileno(), wanted.uid, wanted.gid)
+            os.fchmod(file.fileno(), wanted.mode)
+            os.fsync(file.fileno())
+        os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(aside, dir_fd=folder)
+        raise
+
+
+def by_root_or_owner(act: t.Callable[[], list[str]], uid: int) -> list[str]:
+    """Do something as root; where root may not, since the file server turns it into nobody, as the user ``uid``."""
+    try:
+        return act()
+    except (PermissionError, NotAllowedError) as exc:
+        if os.geteuid() != 0 or uid == 0:
+            raise
+        refused = exc
+    try:
+        return _as_user(act, uid)
+    except TrustError as exc:
+        raise TrustError(f"{exc} (and as root: {refused})") from refused
+
+
+def _as_user(act: t.Callable[[], list[str]], uid: int) -> list[str]:
+    """Call a function in a process of a user with nobody else's rights, and return what it returned."""
+    user = pwd.getpwuid(uid)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        answer: dict[str, t.Any] = {"error": "it ended before it said anything"}
+        try:
+            os.setgroups(os.getgrouplist(user.pw_name, user.pw_gid))
+            os.setgid(user.pw_gid)
+            os.setuid(uid)
+            answer = {"changes": act()}
+        except (OSError, TrustError) as exc:
+            answer = {"error": str(exc)}
+        finally:
+            os.write(writer, json.dumps(answer).encode())
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        text = file.read()
+    os.waitpid(child, 0)
+    answer = json.loads(text or b'{"error": "its process was killed"}')
+    if "error" in answer:
+        raise TrustError(f"{_user(uid)}: {answer['error']}")
+    return t.cast(t.List[str], answer["changes"])
 
 
 def look(wanted: Directory, trusted: t.AbstractSet[int]) -> list[str]:
@@ -154,7 +275,7 @@ def have(wanted: Directory, trusted: t.AbstractSet[int]) -> list[str]:
         try:
             handle = os.open(".", _LIST, dir_fd=walked)
         except PermissionError as exc:
-            raise TrustError(f"{wanted.path} cannot be opened by uid {os.geteuid()}: {exc.strerror}") from exc
+            raise NotAllowedError(f"{wanted.path} cannot be opened by uid {os.geteuid()}: {exc.strerror}") from exc
         handles.callback(os.close, handle)
         status = os.fstat(handle)
         _refuse_open(wanted, status, handle)
@@ -163,7 +284,7 @@ def have(wanted: Directory, trusted: t.AbstractSet[int]) -> list[str]:
             try:
                 os.fchown(handle, wanted.uid, wanted.gid)
             except PermissionError as exc:
-                raise TrustError(
+                raise NotAllowedError(
                     f"{wanted.path} cannot be given to {_user(wanted.uid)} by uid {os.geteuid()}: {exc.strerror}. "
                     "Where the file server turns root into nobody (root_squash), its administrator makes this directory"
                 ) from exc
@@ -172,7 +293,7 @@ def have(wanted: Directory, trusted: t.AbstractSet[int]) -> list[str]:
         return ["created"] if made else changes
 
 
-def _differences(wanted: Directory, status: os.stat_result) -> list[str]:
+def _differences(wanted: Directory | File, status: os.stat_result) -> list[str]:
     """Name each attribute that differs, as it is and as it shall be."""
     mode = stat.S_IMODE(status.st_mode)
     pairs = [
@@ -185,7 +306,7 @@ def _differences(wanted: Directory, status: os.stat_result) -> list[str]:
 
 def _refuse_open(wanted: Directory, status: os.stat_result, handle: int) -> None:
     """Refuse a directory with entries that others could write to and shall not: what is in it may be theirs."""
-    if not _others(status) or wanted.mode & stat.S_ISVTX:
+    if not _others(status) or wanted.mode & stat.S_ISVTX or _shall_write(wanted, status):
         return
     with contextlib.ExitStack() as handles:
         listing = os.open(".", _LIST, dir_fd=handle)
@@ -195,6 +316,14 @@ def _refuse_open(wanted: Directory, status: os.stat_result, handle: int) -> None
                 f"{wanted.path} can be written by {_others(status)}, so what is in it may be anybody's. Look at it, "
                 f"take away what you do not know, and give it the mode {wanted.mode:04o}"
             )
+
+
+def _shall_write(wanted: Directory, status: os.stat_result) -> bool:
+    """Say whether all who could write to a directory so far are meant to."""
+    if wanted.mode & stat.S_IWOTH:
+        return True
+    group = wanted.gid == status.st_gid and wanted.mode & stat.S_IWGRP
+    return bool(group) and not status.st_mode & stat.S_IWOTH
 
 
 def _walk(handles: contextlib.ExitStack, path: str, trusted: t.AbstractSet[int], made: list[str] | None = None) -> int:
@@ -239,18 +368,23 @@ def _enter(handles: contextlib.ExitStack, name: str, above: int | None) -> int:
 
 def _make(handles: contextlib.ExitStack, name: str, above: int, where: str, last: bool) -> int:
     """Make a directory; the last one is nobody else's until it has its owner and mode."""
+    made = False
     try:
         os.mkdir(name, 0o700, dir_fd=above)
+        made = True
         if not last:
             os.chmod(name, 0o755, dir_fd=above)  # noqa: S103 - whatever the umask says
     except PermissionError as exc:
-        raise TrustError(f"{where} cannot be made by uid {os.geteuid()}: {exc.strerror}") from exc
+        raise NotAllowedError(f"{where} cannot be made by uid {os.geteuid()}: {exc.strerror}") from exc
     except FileExistsError:
         pass  # somebody made it a moment ago: the walk looks at whose it is
     handle = _enter(handles, name, above)
     if os.fstat(handle).st_uid != os.geteuid():
         status = os.fstat(handle)
-        raise TrustError(
+        if made:
+            with contextlib.suppress(OSError):  # what nobody owns would be in the way of who may make it
+                os.rmdir(name, dir_fd=above)
+        raise NotAllowedError(
             f"{where} was made and belongs to {_user(status.st_uid)}: somebody else made it at the same time, or the "
             "file server turns root into nobody (root_squash). Its administrator makes this directory"
         )
@@ -258,11 +392,11 @@ def _make(handles: contextlib.ExitStack, name: str, above: int, where: str, last
 
 
 def _target(name: str, above: int, where: str, trusted: t.AbstractSet[int], links: int) -> str:
-    """Return where a link leads that a trusted user made; raise TrustError for any other."""
+    """Return where a link leads that may be followed; raise TrustError for any other."""
     status = os.stat(name, dir_fd=above, follow_symlinks=False)
     if not stat.S_ISLNK(status.st_mode):
         raise TrustError(f"{where} is no directory")
-    if status.st_uid not in trusted:
+    if status.st_uid not in (trusted if os.geteuid() != 0 else {0}):
         raise TrustError(
             f"{where} is a symbolic link of {_user(status.st_uid)}, which is not followed. Take it away, or let root "
             "make it"

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The program that brings images to the scratch of the node that it runs on. Standard library only, also for modules.
 
-It imports nothing of the collection, since its text is sent as it is: ``python3 - task JSON`` behind it is one step of
-a Slurm job and answers in one line of JSON. Without ``task`` it does all of it on one node, for a person or for a node
-that joins.
+Its text is sent behind that of the one file of the collection that it imports: ``python3 - task JSON`` behind it is
+one step of a Slurm job and answers in one line of JSON. Without ``task`` it does all of it on one node, for a person or
+for a node that joins.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ import typing as t
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import distrust, trusted_users
+
 # Image files in a directory that nobody else may write to.
 
 
@@ -39,21 +41,14 @@ class ImageError(ValueError):
     """An image cannot be provided as requested; the text is fit for the user."""
 
 
-def distrust(directory: Path) -> str:
-    """Say how other users could replace our files; empty when they cannot."""
-    real = Path(os.path.realpath(directory))
-    for level in (real, *real.parents):
-        status = level.stat()
-        if status.st_uid not in (0, os.geteuid()):
-            return f"{level} belongs to uid {status.st_uid}, who could replace images; give it to uid {os.geteuid()}"
-        writable, sticky = status.st_mode & 0o022, status.st_mode & stat.S_ISVTX
-        if writable and (level == real or not sticky):
-            mode = f"{stat.S_IMODE(status.st_mode):04o}"
-            return f"{level} has mode {mode}, so that others could replace images; take their right to write away"
-    return ""
+def suspect(directory: Path) -> str:
+    """Say how other users could replace our files, by a link on the way as well; empty when they cannot."""
+    problem = distrust(str(directory.absolute()), trusted_users())
+    advice = f"give it to uid {os.geteuid()} or root, and take the right to write from others"
+    return problem and f"{problem}, so that others could replace images; {advice}"
 
 
-def have(directory: Path) -> None:
+def make(directory: Path) -> None:
     """Make the directory, or refuse it; its parent must exist, which it does not where scratch is not mounted."""
     try:
         if not directory.is_dir():
@@ -61,7 +56,7 @@ def have(directory: Path) -> None:
             directory.chmod(0o755)
     except OSError as exc:
         raise ImageError(f"{directory} cannot be made: {exc.strerror}") from exc
-    problem = distrust(directory)
+    problem = suspect(directory)
     if problem:
         raise ImageError(problem)
 
@@ -258,7 +253,7 @@ class StagedNode:
             if action == "look":
                 answer.update(self.look())
             else:
-                have(self.folder)
+                make(self.folder)
                 with (self.folder / ".lock").open("a") as file:
                     fcntl.lockf(file, fcntl.LOCK_EX)
                     sweep(self.folder)
@@ -270,7 +265,7 @@ class StagedNode:
     def look(self) -> Record:
         """Return the state of all images without a change; files that are unchanged since their hash are not read."""
         exists = self.folder.is_dir()
-        problem = (distrust(self.folder) if exists else "") or self.no_room([] if exists else self.images)
+        problem = (suspect(self.folder) if exists else "") or self.no_room([] if exists else self.images)
         images = {image["name"]: self.state(image) for image in self.images}
         removable = [name for name in self.task["absent"] if exists and self.has(name)]
         return {"images": images, "absent": removable, "problem": problem}

@@ -17,10 +17,10 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process, _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import flags
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import text_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import joined
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_node import (
     BROADCAST,
@@ -435,7 +435,7 @@ _BUSY = re.compile(r"nodes are busy|[Ii]mmediate execution impossible|Connection
 
 def program() -> str:
     """Return the text of the program for nodes, which needs nothing but Python."""
-    return _HEAD + text_of(image_node)
+    return _HEAD + joined(_trusted, image_node)
 
 
 def publish(directory: Path, dry: bool) -> bool:

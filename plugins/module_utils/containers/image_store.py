@@ -24,15 +24,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image
     adopt,
     create,
     damage,
-    distrust,
     drop,
-    have,
+    make,
     point,
     pointed,
     proof,
     read_json,
     sha256,
     squashfs_problem,
+    suspect,
     sweep,
     unlink,
     versions,
@@ -290,13 +290,13 @@ class ImageStore:
         validate(self.request)
         if dry:
             return self.decide(dry)
-        have(self.directory)
+        make(self.directory)
         with lock(self.directory / ".lock"):
             sweep(self.directory)
             return self.decide(dry)
 
     def decide(self, dry: bool) -> Record:
-        problem = distrust(self.directory) if self.directory.is_dir() else ""
+        problem = suspect(self.directory) if self.directory.is_dir() else ""
         if problem:
             raise ImageError(problem)
         stored = self.manifest(pointed(self.link))
@@ -375,7 +375,7 @@ class ImageStore:
         check_name(self.request.name)
         exists = self.directory.is_dir() and bool(pointed(self.link) or versions(self.directory, self.request.name))
         if exists and not dry:
-            have(self.directory)
+            make(self.directory)
             with lock(self.directory / ".lock"), contextlib.suppress(FileNotFoundError):
                 unlink(self.link)
                 drop(self.directory, self.request.name, "", 0)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import os
 import posixpath
 import shutil
 import socket
 import tempfile
 import time
 import typing as t
-from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
@@ -225,10 +225,27 @@ def _work(folder: str, problem: hpl_problem.Problem | None) -> t.Iterator[str]:
     except OSError as exc:
         raise hpl_problem.HplError(f"HPL.dat cannot be written in {folder}: {exc.strerror}") from exc
     try:
-        Path(work, "HPL.dat").write_text(problem.dat)
+        _write_in(work, "HPL.dat", problem.dat)
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _write_in(folder: str, name: str, text: str) -> None:
+    """Write a file in our own directory; what somebody put in its place in a directory of theirs is refused."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.ExitStack() as handles:
+        try:
+            directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            handles.callback(os.close, directory)
+            if os.fstat(directory).st_uid != os.geteuid():
+                raise hpl_problem.HplError(f"{folder} belongs to uid {os.fstat(directory).st_uid}, who put it there")
+            file = handles.enter_context(
+                os.fdopen(os.open(name, flags, 0o644, dir_fd=directory), "w", encoding="utf-8")
+            )
+            file.write(text)
+        except OSError as exc:
+            raise hpl_problem.HplError(f"{name} cannot be written in {folder}: {exc.strerror}") from exc
 
 
 def arguments(program: str, dat: str, more: t.Sequence[str]) -> list[str]:

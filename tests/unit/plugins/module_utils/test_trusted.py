@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import shutil
 import stat
 import tempfile
+import types
 import typing as t
 from pathlib import Path
 
@@ -16,10 +19,15 @@ import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import (
     Directory,
+    File,
+    NotAllowedError,
     TrustError,
+    by_root_or_owner,
     distrust,
     have,
+    have_file,
     look,
+    look_file,
     opened,
     read,
     trusted_users,
@@ -95,6 +103,26 @@ def test_a_users_link_is_not_followed(shared: Path) -> None:
         assert not list(victim.iterdir())
     finally:
         victim.rmdir()
+
+
+def test_the_owner_of_a_directory_cannot_point_root_to_another(shared: Path) -> None:
+    victim = shared / "victim"
+    victim.mkdir()
+    as_mallory(lambda: (shared / "job").symlink_to(victim))
+    users = trusted_users(MALLORY)
+    for act in (look, have):
+        for path in ("job", "job/below"):
+            with pytest.raises(TrustError, match=r"job is a symbolic link of \w+ \(uid 65534\)"):
+                act(Directory(f"{shared}/{path}", MALLORY, MALLORY, 0o755), users)
+    with pytest.raises(TrustError, match="symbolic link"):
+        have_file(File(f"{shared}/job/x", b"", MALLORY, MALLORY), users)
+    assert owner_and_mode(victim) == (0, 0, "755")
+    assert not list(victim.iterdir())
+    (shared / "mine").mkdir()
+    os.chown(shared / "mine", MALLORY, MALLORY)
+    as_mallory(lambda: (shared / "own").symlink_to(shared / "mine"))
+    as_mallory(lambda: have(Directory(f"{shared}/own/below", MALLORY, MALLORY), users))
+    assert (shared / "mine/below").is_dir(), "with no more rights than the link's owner has it is followed"
 
 
 def test_a_link_of_root_is_followed(shared: Path) -> None:
@@ -185,3 +213,98 @@ def test_a_handle_is_of_what_was_looked_at(shared: Path) -> None:
 def test_only_absolute_paths_are_walked(path: str) -> None:
     with pytest.raises(TrustError, match="no absolute path"):
         look(Directory(path), ROOT)
+
+
+def test_what_others_could_write_and_may_go_on_writing_needs_no_empty_directory(shared: Path) -> None:
+    folder = shared / "projects"
+    (folder / "one").mkdir(parents=True)
+    os.chown(folder, 0, 100)
+    folder.chmod(0o2775)
+    assert have(Directory(str(folder), 0, 100, 0o2775), ROOT) == []
+    with pytest.raises(TrustError, match="can be written by group 100"):
+        have(Directory(str(folder), 0, 101, 0o2775), ROOT)
+    with pytest.raises(TrustError, match="can be written by group 100"):
+        have(Directory(str(folder), 0, 100, 0o755), ROOT)
+
+
+def test_a_users_private_group_is_the_user(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_mallory(lambda: (shared / "home/job").mkdir(parents=True))
+    (shared / "home").chmod(0o775)
+    wanted = Directory(f"{shared}/home/job", MALLORY, MALLORY, 0o750)
+    group = types.SimpleNamespace(gr_name="mallory", gr_gid=MALLORY, gr_mem=[])
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: types.SimpleNamespace(pw_name="mallory", pw_gid=MALLORY))
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: group)
+    assert have(wanted, trusted_users(MALLORY)) == ["mode 0755 -> 0750"]
+    group.gr_mem = ["mallory", "eve"]
+    with pytest.raises(TrustError, match="home can be written by group 65534"):
+        have(wanted, trusted_users(MALLORY))
+
+
+def test_root_writes_into_a_users_directory_without_following_what_the_user_put_there(shared: Path) -> None:
+    folder, victim = shared / "certification", shared / "victim"
+    victim.write_bytes(b"root's")
+    as_mallory(folder.mkdir)
+    wanted = File(f"{folder}/agent.pyz", b"agent", MALLORY, MALLORY, 0o644)
+    users = trusted_users(MALLORY)
+    as_mallory(lambda: (folder / "agent.pyz").symlink_to(victim))
+    aside = folder / f".agent.pyz.{os.getpid()}.partial"
+    as_mallory(lambda: aside.symlink_to(victim))
+    for act in (look_file, have_file):
+        with pytest.raises(TrustError, match=r"agent\.pyz is a symbolic link"):
+            act(wanted, users)
+    (folder / "agent.pyz").unlink()
+    assert look_file(wanted, users) == have_file(wanted, users) == ["created"]
+    assert victim.read_bytes() == b"root's"
+    assert owner_and_mode(victim)[0] == 0
+    assert owner_and_mode(folder / "agent.pyz") == (MALLORY, MALLORY, "644")
+    assert look_file(wanted, users) == have_file(wanted, users) == []
+    assert have_file(wanted._replace(content=b"newer", mode=0o600), users) == ["content", "mode 0644 -> 0600"]
+    assert sorted(path.name for path in folder.iterdir()) == ["agent.pyz"]
+
+
+def test_a_file_of_somebody_else_is_not_taken_for_ours(shared: Path) -> None:
+    as_mallory(lambda: (shared / "stage.py").write_text("theirs"))
+    wanted = File(f"{shared}/stage.py", b"ours")
+    with pytest.raises(TrustError, match=r"stage.py belongs to \w+ \(uid 65534\)"):
+        have_file(wanted, ROOT)
+    assert look_file(File(f"{shared}/none/stage.py", b"ours"), ROOT) == ["created"]
+
+
+def test_what_root_may_not_do_is_done_by_the_owner(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with root_squash: what root makes belongs to nobody, and root cannot give anything away."""
+    wanted = Directory(f"{shared}/training/job", MALLORY, MALLORY, 0o750)
+    users, mkdir, root = trusted_users(MALLORY), os.mkdir, os.getpid()
+    squashed = 4711
+
+    def squash(name: str, mode: int, dir_fd: int) -> None:
+        mkdir(name, mode, dir_fd=dir_fd)
+        if os.getpid() == root:
+            os.chown(name, squashed, squashed, dir_fd=dir_fd, follow_symlinks=False)
+
+    monkeypatch.setattr(os, "mkdir", squash)
+    with pytest.raises(NotAllowedError, match="root_squash"):
+        have(wanted, users)
+    assert not (shared / "training").exists(), "nothing of nobody's is left in the way"
+    assert by_root_or_owner(lambda: have(wanted, users), MALLORY) == ["created"]
+    assert owner_and_mode(shared / "training") == (MALLORY, MALLORY, "755")
+    assert owner_and_mode(shared / "training/job") == (MALLORY, MALLORY, "750")
+    with pytest.raises(NotAllowedError):
+        by_root_or_owner(lambda: have(Directory(f"{shared}/ours"), ROOT), 0)
+    shared.chmod(0o755)
+    with pytest.raises(
+        TrustError, match=r"uid 65534\): .*other cannot be made by uid 65534.*and as root: .*root_squash"
+    ):
+        by_root_or_owner(lambda: have(wanted._replace(path=f"{shared}/other"), users), MALLORY)
+
+
+def test_another_refusal_is_not_tried_again_as_somebody_else(shared: Path) -> None:
+    as_mallory(lambda: (shared / "job").symlink_to(shared))
+    calls = []
+
+    def act() -> list[str]:
+        calls.append(os.getpid())
+        return have(Directory(f"{shared}/job"), ROOT)
+
+    with pytest.raises(TrustError, match="symbolic link"):
+        by_root_or_owner(act, MALLORY)
+    assert calls == [os.getpid()]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import time
@@ -176,6 +177,8 @@ def test_the_program_needs_nothing_but_python(home: Path) -> None:
     text = job.program()
     assert "ansible_collections" not in text
     assert text.count("from __future__") == 1
+    names = [node.name for node in ast.parse(text).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    assert len(names) == len(set(names)), "two of the joined files give the same name to different things"
     (home / "stage.py").write_text(text)
     done = subprocess.run([sys.executable, "-IS", str(home / "stage.py"), "--help"], capture_output=True, check=False)
     assert done.returncode == 0

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import os
+import tempfile
 import typing as t
 from pathlib import Path
 
@@ -269,3 +271,33 @@ def test_of_a_directory_the_same_program_is_taken_on_one_node_and_on_several(
         assert run._program(f"{tmp_path}/", launch) == f"{tmp_path}/{want}"
     if there:
         assert run._program(str(tmp_path), Launch("local")) == f"{tmp_path}/{want}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of two users need root")
+@pytest.mark.parametrize("exchange", ["link", "file", "directory"])
+def test_what_a_user_puts_into_the_place_of_the_run_s_directory_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "HPL.dat").write_text("root's")
+    real = tempfile.mkdtemp
+
+    def exchanged(prefix: str, dir: str) -> str:
+        work = Path(real(prefix=prefix, dir=dir))
+        if exchange == "file":
+            (work / "HPL.dat").symlink_to(victim / "HPL.dat")
+            return str(work)
+        work.rmdir()
+        if exchange == "link":
+            work.symlink_to(victim)
+        else:
+            work.mkdir()
+            os.chown(work, 65534, 65534)
+        return str(work)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", exchanged)
+    reasons = r"File exists|Not a directory|Too many levels|belongs to uid 65534"
+    with pytest.raises(asked.HplError, match=reasons), run._work(str(tmp_path), asked.Problem(1024, 64, 1, 1)):
+        pass
+    assert (victim / "HPL.dat").read_text() == "root's"
