@@ -14,8 +14,8 @@ sshd's StrictModes does it for authorized_keys, but through handles: what was lo
   in the group's bits (acl(5)); NFSv4 ACLs do not, and are the file server's to keep.
 
 A symbolic link is followed when it belongs to a trusted user and stands in such a directory: nobody else could have
-made it. Root follows root's own alone: a user who is trusted with a directory, as its owner, is not trusted to say which
-of root's directories it is. Any other link ends the walk.
+made it. Root follows root's own alone: a user who is trusted with a directory, as its owner, is not trusted to say
+which of root's directories it is. Any other link ends the walk.
 """
 
 from __future__ import annotations

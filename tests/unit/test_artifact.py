@@ -37,6 +37,6 @@ def test_the_tarball_holds_what_users_run_and_nothing_else(tmp_path: Path) -> No
         "roles/slurm",
     ):
         assert needed in names
-    kept_out = ("tests", "extensions", "benchmarks", "lab", ".build", ".git", ".ci")
+    kept_out = ("tests", "extensions", "benchmarks", "docs", "lab", ".build", ".git", ".ci")
     assert not [name for name in names if name.split("/")[0] in kept_out]
     assert tarball.stat().st_size <= LARGEST

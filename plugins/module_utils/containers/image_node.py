@@ -48,7 +48,7 @@ def suspect(directory: Path) -> str:
     return problem and f"{problem}, so that others could replace images; {advice}"
 
 
-def make(directory: Path) -> None:
+def make_folder(directory: Path) -> None:
     """Make the directory, or refuse it; its parent must exist, which it does not where scratch is not mounted."""
     try:
         if not directory.is_dir():
@@ -253,7 +253,7 @@ class StagedNode:
             if action == "look":
                 answer.update(self.look())
             else:
-                make(self.folder)
+                make_folder(self.folder)
                 with (self.folder / ".lock").open("a") as file:
                     fcntl.lockf(file, fcntl.LOCK_EX)
                     sweep(self.folder)

@@ -25,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image
     create,
     damage,
     drop,
-    make,
+    make_folder,
     point,
     pointed,
     proof,
@@ -290,7 +290,7 @@ class ImageStore:
         validate(self.request)
         if dry:
             return self.decide(dry)
-        make(self.directory)
+        make_folder(self.directory)
         with lock(self.directory / ".lock"):
             sweep(self.directory)
             return self.decide(dry)
@@ -375,7 +375,7 @@ class ImageStore:
         check_name(self.request.name)
         exists = self.directory.is_dir() and bool(pointed(self.link) or versions(self.directory, self.request.name))
         if exists and not dry:
-            make(self.directory)
+            make_folder(self.directory)
             with lock(self.directory / ".lock"), contextlib.suppress(FileNotFoundError):
                 unlink(self.link)
                 drop(self.directory, self.request.name, "", 0)

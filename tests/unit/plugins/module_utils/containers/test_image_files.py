@@ -63,24 +63,24 @@ def test_a_link_of_somebody_else_to_a_trusted_directory_is_not(home: Path) -> No
     os.chown(home / "images", 4321, 4321, follow_symlinks=False)
     assert "images is a symbolic link of uid 4321" in image_node.suspect(home / "images")
     with pytest.raises(image_node.ImageError, match="is a symbolic link of uid 4321"):
-        image_node.make(home / "images")
+        image_node.make_folder(home / "images")
     with pytest.raises(image_node.ImageError, match="is a symbolic link of uid 4321"):
-        image_node.make(home / "images/below")
+        image_node.make_folder(home / "images/below")
 
 
 def test_a_directory_is_made_but_not_what_is_above_it(home: Path) -> None:
     before = os.umask(0o077)
     try:
-        image_node.make(home / "images")
+        image_node.make_folder(home / "images")
     finally:
         os.umask(before)
     assert (home / "images").stat().st_mode & 0o777 == 0o755
-    image_node.make(home / "images")
+    image_node.make_folder(home / "images")
     with pytest.raises(image_node.ImageError, match="cannot be made: No such file"):
-        image_node.make(home / "scratch/images")
+        image_node.make_folder(home / "scratch/images")
     (home / "file").touch()
     with pytest.raises(image_node.ImageError, match="cannot be made"):
-        image_node.make(home / "file")
+        image_node.make_folder(home / "file")
 
 
 def test_what_is_read_in_pieces_is_hashed_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def test_a_mailbox_below_a_users_directory_is_no_mailbox(shared: Path) -> None:
     os.chown(shared, 65534, 65534)
     with pytest.raises(request.DrainError, match=rf"not only nodes could write there: {shared} belongs to .* \("):
         world.reconcile()
-    assert "not only the controller could write" in mailbox.sign(str(world.mailbox))
+    assert "not only the controller could write" in mailbox.sign(str(world.mailbox), 0, 0)
     assert not (world.mailbox / "controller.json").exists()
 
 
