@@ -92,8 +92,8 @@ findings:
       description:
         - V(common_cause) for more nodes than may be drained, V(own_drains) for nodes that Slurm drained for a prolog or
           epilog, after which no other node may drain itself for a while, V(infra) for checks that could not be made,
-          V(silent) for nodes that do not report, V(watch) for warnings, V(left_alone) for nodes with a reason of somebody
-          else, V(provable) for drained nodes that report no fault any more.
+          V(silent) for nodes that do not report, V(watch) for warnings, V(left_alone) for nodes with a reason of
+          somebody else, V(provable) for drained nodes that report no fault any more.
       type: str
     text:
       description: The finding as a sentence.
