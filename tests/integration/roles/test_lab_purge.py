@@ -28,7 +28,7 @@ def purge(directory: Path) -> str:
         "lab_machines_state_dir": str(directory / "lab"),
         "lab_machines_cache_dir": str(directory / "images"),
     }
-    tasks = [{"name": "Purge", "ansible.builtin.include_role": {"name": "hpcai.gpu_cluster.lab_machines"}}]
+    tasks = [{"name": "Purge", "ansible.builtin.include_role": {"name": "lab_machines"}}]
     play = {"hosts": "localhost", "gather_facts": False, "vars": variables, "tasks": tasks}
     (directory / "play.json").write_text(json.dumps([play]))
     done = subprocess.run(
@@ -38,6 +38,7 @@ def purge(directory: Path) -> str:
             **os.environ,
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
             "ANSIBLE_LOCALHOST_WARNING": "false",
+            "ANSIBLE_ROLES_PATH": str(ROOT / "lab/roles"),
             "HPCAI_REPORT_DIR": str(directory / "report"),
         },
         capture_output=True,
@@ -90,7 +91,7 @@ def test_an_image_that_somebody_built_from_a_node_s_is_kept(tmp_path_factory: py
     label = "--change=LABEL hpcai.lab.image=x"
     ours = podman("import", "-q", label, str(tmp_path / "root.tar"), f"localhost/hpcai-lab-node:{IMAGE}")
     podman("build", "-q", "-t", "localhost/annas:1", "-f", str(tmp_path / "Containerfile"), str(tmp_path))
-    tasks = yaml.safe_load((ROOT / "roles/lab_nodes/tasks/absent.yml").read_text())
+    tasks = yaml.safe_load((ROOT / "lab/roles/lab_nodes/tasks/absent.yml").read_text())
     purging = next(task for task in tasks if task["name"].endswith("images of the nodes"))["block"]
     dummy, *words = purging[0]["ansible.builtin.command"]["argv"]
     values = {

@@ -41,6 +41,7 @@ ROLES: dict[str, tuple[str, str, str, dict[str, t.Any]]] = {
         {
             "slurm_power_bundle": str(ROOT / "galaxy.yml"),
             "slurm_power_bundle_dir": "{{ cluster_shared_dir }}/bundles",
+            "slurm_power_bundle_mode": "0644",
             "slurm_power_munge_key_file": "",
         },
     ),
