@@ -243,6 +243,11 @@ def test_a_script_may_have_lines(specs: dict[str, t.Any]) -> None:
     assert findings({**GOOD, "node_bundle_before": ["a\nb"], "slurm_power_user_data": "#!/bin/sh\ntrue\n"}, specs) == []
 
 
+def test_a_certificate_may_have_lines(specs: dict[str, t.Any]) -> None:
+    files = [{"path": "/etc/cloud/ca.pem", "content": "-----BEGIN CERTIFICATE-----\nMIIB\n"}]
+    assert findings({**GOOD, "slurm_power_files": files}, specs) == []
+
+
 def test_a_refusal_does_not_repeat_a_password_in_a_value(specs: dict[str, t.Any]) -> None:
     text = " ".join(findings({**GOOD, "slurm_partitions": "https://me:geheim@example.com/x"}, specs))
     assert "slurm_partitions" in text
