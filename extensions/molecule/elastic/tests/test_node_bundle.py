@@ -52,7 +52,7 @@ def test_a_task_that_fails_is_named_and_no_job_is_taken(lab: ElasticLab, bundle:
         lab.root(f"chmod 0400 {KEY}")
     told = lab.result(NODE)
     assert told["status"] == "failed"
-    assert told["failed_task"].endswith("kept | Refuse a key file that others can read")
+    assert told["failed_task"].endswith("Refuse a munge_key_file that others can have read or written")
     assert "mode 0444" in told["message"]
     assert open_for_jobs(lab) == (False, False)
     assert lab.host(NODE).run("systemctl start slurmd").rc != 0
