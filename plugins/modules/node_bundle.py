@@ -224,7 +224,7 @@ def main() -> None:
             "groups": {"type": "list", "elements": "str", "required": True},
             "variables": {"type": "dict", "required": True},
             "inventory": {"type": "dict", "default": {}},
-            "not_secret": {"type": "list", "elements": "str", "default": []},
+            "not_secret": {"type": "list", "elements": "str", "default": [], "no_log": False},
             "collections": {"type": "list", "elements": "str", "default": []},
             "collections_paths": {"type": "list", "elements": "path", "default": []},
             "budget": {"type": "int", "default": 900},
