@@ -15,8 +15,9 @@ description:
     of its JSON. Level 1 looks at libraries, settings and counters and takes seconds, level 2 takes about 2 minutes,
     level 3 about 15 minutes, level 4 an hour or two.
   - A test that fails is V(fail). Its class comes from the category that DCGM gives the error, hardware, configuration
-    or software, and C(action) in RV(checks[].context) from its severity, V(isolate), V(reset) or V(monitor). An internal
-    error of DCGM is V(error), which says nothing about the node. An error beside a test that passed is V(warn).
+    or software, and C(action) in RV(checks[].context) from its severity, V(isolate), V(reset) or V(monitor). An
+    internal error of DCGM is V(error), which says nothing about the node. An error beside a test that passed is
+    V(warn).
   - Tests that DCGM skips or does not run are named in the reason and are no passes. If it skips all of them, the
     verdict is V(skipped).
   - From level 2 on, and for tests by name, the GPUs compute. While other programs compute on one of them nothing is run
