@@ -40,12 +40,11 @@ def _tool(context: Context, name: str) -> str | None:
 
 def gpu_bandwidth(context: Context) -> list[Json]:
     """Copy to and from every GPU, one after the other."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth as bandwidth_run
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth_command as bandwidth
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth
 
     given = {"gpus": context.config.gpus or None, "path": _tool(context, "nvbandwidth")}
     options = params(context, bandwidth.SPEC, tool="auto", **given)
-    return context.adopt(bandwidth_run.perform(options, False)["checks"])
+    return context.adopt(bandwidth.perform(options, False)["checks"])
 
 
 def nccl(context: Context) -> list[Json]:
@@ -167,7 +166,7 @@ def p2p(context: Context) -> list[Json]:
     """Copy from each GPU to each other one."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find as find
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_command import PLACES
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth import PLACES
 
     config = context.config
     if config.gpus == 1 or not (config.gpus or _expected(context)):

@@ -96,9 +96,9 @@ def program(name: str) -> str:
 class UserWatch:
     """Reads the processes on GPUs before and after a measurement; those that came in between count as well."""
 
-    def __init__(self, launch: Launch, params: t.Mapping[str, t.Any], chosen: t.Container[int | str] | None) -> None:
-        self._read_users = functools.partial(read_users, launch, params["timeout"], chosen)
-        self._share = params["share_gpus"]
+    def __init__(self, launch: Launch, timeout: float, share: bool, chosen: t.Container[int | str] | None) -> None:
+        self._read_users = functools.partial(read_users, launch, timeout, chosen)
+        self._share = share
         self._users = self._read_users()
 
     @property

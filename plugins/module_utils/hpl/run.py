@@ -189,7 +189,7 @@ def _looked(params: t.Mapping[str, t.Any], launch: Launch, problem: hpl_problem.
         program = _program(params["path"], launch)
     except _find.NotFound as exc:
         return _without(params, launch, "error", f"{exc}{_ADVICE}")
-    watch = users.UserWatch(launch, params, users.visible(launch))
+    watch = users.UserWatch(launch, params["timeout"], params["share_gpus"], users.visible(launch))
     if watch.refusal:
         return _without(params, launch, "skipped", watch.refusal)
     log = params["log"] or f"{folder}/hpl.log"

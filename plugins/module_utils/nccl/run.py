@@ -35,7 +35,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
     reason = _needless(request, params, check_mode)
     if reason:
         return _without(params, request, "skipped", reason)
-    watch = users.UserWatch(request.launch, params, users.visible(request.launch))
+    watch = users.UserWatch(request.launch, params["timeout"], params["share_gpus"], users.visible(request.launch))
     if watch.refusal:
         return _without(params, request, "skipped", watch.refusal)
     folder = params["log"] or folder
