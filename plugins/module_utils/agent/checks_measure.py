@@ -134,7 +134,6 @@ def scratch(context: Context) -> list[Json]:
 def hpl(context: Context) -> list[Json]:
     """Run HPL with one rank per GPU, bound to the CPUs and memory near it."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_gpu import read
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run as hpl_run
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import facts
 
@@ -149,7 +148,7 @@ def hpl(context: Context) -> list[Json]:
     given["gpu_memory_mib"] = (context.config.profile.get("gpu") or {}).get("memory_mib")
     with tempfile.TemporaryDirectory(prefix="hpcai-hpl-") as folder:
         given["directory"] = folder
-        result = hpl_run.perform(params(context, problem.SPEC, **given), False, folder)
+        result = hpl_run.perform(params(context, hpl_run.SPEC, **given), False, folder)
     return context.adopt(result["checks"])
 
 
