@@ -61,8 +61,7 @@ def nccl_loopback(context: Context) -> list[Json]:
 
 def _nccl(context: Context, check: str, variables: t.Mapping[str, str]) -> list[Json]:
     """Run nccl-tests in one process; limits for one check are never held against the other."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import command as request
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import run
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request, run
 
     profile = context.config.profile
     limits = [limit for limit in context.config.expect if limit["check"] == check and limit.get("min_nodes", 1) < 2]
