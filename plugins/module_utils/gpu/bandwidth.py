@@ -22,7 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     validate_units,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Command, Launch, LaunchError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, LaunchError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import ending, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_result import (
@@ -103,18 +103,13 @@ class BandwidthRequest(t.NamedTuple):
     placing: t.Sequence[str] = ()  # options of the launcher that say where ranks go
 
 
-_AS_GIVEN = ("run", "profile", "expect", "tool", "path", "directions", "topology", "mode", "size", "bind", "arguments")
-_AS_GIVEN += ("timeout", "share_gpus", "sysfs", "launcher")
-
-
 def read_request(params: t.Mapping[str, t.Any]) -> BandwidthRequest:
     """Make a request of the options of the module."""
-    return BandwidthRequest(
-        node=params["name"] or (params["hosts"][0] if params["hosts"] else socket.gethostname().partition(".")[0]),
-        indexes=parse_gpus(params["gpus"]),
-        placing=[name for name in ("cpu_masks", "visible_devices") if params[name]],
-        **{name: params[name] for name in _AS_GIVEN},
-    )
+    host = params["hosts"][0] if params["hosts"] else socket.gethostname().partition(".")[0]
+    placing = [name for name in ("cpu_masks", "visible_devices") if params[name]]
+    derived: Json = {"node": params["name"] or host, "indexes": parse_gpus(params["gpus"]), "placing": placing}
+    given = {name: params[name] for name in BandwidthRequest._fields if name not in derived}
+    return BandwidthRequest(**given, **derived)
 
 
 @dataclass(frozen=True)
@@ -272,30 +267,33 @@ def arguments(tool: str, directions: t.Sequence[str], size: int | None, more: t.
     return ["--device=0", "--memory=pinned", "--mode=range", *sizes, *(_FLAGS[name] for name in directions), *more]
 
 
+class BoundCommand(t.NamedTuple):
+    """What to run for one GPU, the variables to set, and what binds it to CPUs: numactl, taskset, srun or none."""
+
+    argv: t.Sequence[str]
+    environment: t.Mapping[str, str]
+    binding: str
+
+
 def command(
     launch: Launch, program: t.Sequence[str], gpu: MeasuredGpu, method: topology_binding.Method | None
-) -> Command:
+) -> BoundCommand:
     """Return the command that runs the program for one GPU, on the CPUs of its NUMA node unless ``method`` is None."""
     variables = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu.visible}
+    argv = list(program)
     if launch.kind == "local":
-        argv = topology_binding.bind(program, gpu.cpus, gpu.numa_node, method) if method else list(program)
-        return _launch.command(launch._replace(environment={**launch.environment, **variables}), argv)
-    # Slurm sets these variables itself in a step, after it has taken over those of the caller.
-    argv = ["env", *(f"{name}={value}" for name, value in variables.items()), *program]
+        launch = launch._replace(environment={**launch.environment, **variables})
+    else:
+        # Slurm sets these variables itself in a step, after it has taken over those of the caller.
+        argv = ["env", *(f"{name}={value}" for name, value in variables.items()), *argv]
+    binding = "none"
     if method and launch.kind == "srun" and gpu.cpus:
-        launch = launch._replace(cpu_masks=[mask(parse(gpu.cpus))])
+        launch, binding = launch._replace(cpu_masks=[mask(parse(gpu.cpus))]), "srun"
     elif method:
         argv = topology_binding.bind(argv, gpu.cpus, gpu.numa_node, method)
-    return _launch.command(launch, argv)
-
-
-def binding(launch: Launch, gpu: MeasuredGpu, method: topology_binding.Method | None) -> str:
-    """Return the name of what binds the program to CPUs: numactl, taskset, srun or none."""
-    if method is None or not (gpu.cpus or gpu.numa_node is not None):
-        return "none"
-    if launch.kind == "srun" and gpu.cpus:
-        return "srun"
-    return method.name if gpu.cpus or method.name == "numactl" else "none"
+        known = gpu.cpus or (gpu.numa_node is not None and method.name == "numactl")
+        binding = method.name if known else "none"
+    return BoundCommand(*_launch.command(launch, argv), binding)
 
 
 # Read the machine, run the program for each GPU, and collect the results.
@@ -373,11 +371,11 @@ def _measure(
     def one(gpu: MeasuredGpu) -> MeasuredBandwidth:
         if gpu.problem or refused:
             return MeasuredBandwidth(gpu, BandwidthReading({}, gpu.problem or refused[0]))
-        argv, environment = command(launch, words, gpu, method)
-        outcome = run(argv, request.timeout, None, environment)
+        bound = command(launch, words, gpu, method)
+        outcome = run(bound.argv, request.timeout, None, bound.environment)
         refused.extend(filter(None, [busy(outcome.err)]))
         reading = read(program.tool, outcome, gpu, request.directions)
-        return MeasuredBandwidth(gpu, reading, outcome, argv, environment, binding(launch, gpu, method))
+        return MeasuredBandwidth(gpu, reading, outcome, *bound)
 
     if request.mode == "sequential":
         return list(map(one, gpus))
@@ -426,7 +424,7 @@ def _topology(sysfs: str, listed: t.Sequence[Listed] | None, timeout: float) -> 
 
 def _about(request: BandwidthRequest) -> Json:
     """Return the parts of a record that are known before anything ran."""
-    context = {"tool": None, "version": None, "argv": [], "profile": request.profile}
+    context: Json = {"tool": None, "version": None, "argv": [], "profile": request.profile}
     context.update(mode=request.mode, launcher=request.launcher)
     return {"node": request.node, "time": time.time(), "run": request.run, "context": context}
 

@@ -422,7 +422,7 @@ def _watched(request: HplRequest, launch: Launch, problem: Problem | None, ranks
         program = _program(request.path, launch)
     except _find.NotFound as exc:
         return _without(request, launch, "error", f"{exc}{_ADVICE}")
-    watch = users.UserWatch(launch, request.timeout, request.share_gpus, users.visible(launch))
+    watch = users.UserWatch(launch, request.timeout, request.share_gpus)
     if watch.refusal:
         return _without(request, launch, "skipped", watch.refusal)
     log = request.log or f"{folder}/hpl.log"
@@ -537,7 +537,13 @@ def _about(request: HplRequest, launch: Launch | None) -> Json:
     """Return the parts of a record that are known before anything ran; several nodes are a group and have no name."""
     host = launch.hosts[0] if launch and launch.hosts else socket.gethostname().partition(".")[0]
     node = None if launch and launch.nodes > 1 else request.name or host
-    context = {"tool": "HPL", "version": None, "argv": [], "profile": request.profile, "launcher": request.launcher}
+    context: Json = {
+        "tool": "HPL",
+        "version": None,
+        "argv": [],
+        "profile": request.profile,
+        "launcher": request.launcher,
+    }
     return {"node": node, "time": time.time(), "run": request.run, "context": context}
 
 

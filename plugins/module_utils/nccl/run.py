@@ -45,7 +45,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
     reason = _needless(request, check_mode)
     if reason:
         return _without(request, node, "skipped", reason)
-    watch = users.UserWatch(request.launch, request.timeout, request.share_gpus, users.visible(request.launch))
+    watch = users.UserWatch(request.launch, request.timeout, request.share_gpus)
     if watch.refusal:
         return _without(request, node, "skipped", watch.refusal)
     measured, about, commands = {}, {}, {}
@@ -103,10 +103,10 @@ def _one(
     """Run one collective; return what came of it, the parts of its record that are known now, and its command line."""
     common = _about(request, node, collective)
     try:
-        words = program(request, collective, _find.find)
+        words = [*program(request, collective, _find.find), *arguments(request)]
     except _find.NotFound as exc:
         return MeasuredCollective(None, str(exc), nccl_tests.parse(""), Network()), common, []
-    argv, environment = command(request.launch, [*words, *arguments(request)])
+    argv, environment = command(request.launch, words)
     outcome = run_to_file(argv, request.timeout, log, environment)
     with text.opened(log) as lines:
         parsed = nccl_tests.parse(lines)
@@ -177,7 +177,7 @@ def _only_host(request: NcclTestsRequest, run: nccl_tests.NcclTestsRun | None) -
 
 def _about(request: NcclTestsRequest, node: str | None, collective: str) -> Json:
     """Return the parts of a record that are known before anything ran."""
-    context = {"tool": "nccl-tests", "version": None, "argv": [], "profile": request.profile}
+    context: Json = {"tool": "nccl-tests", "version": None, "argv": [], "profile": request.profile}
     context.update(collective=collective, launcher=request.launch.kind)
     return {"time": time.time(), "run": request.run, "context": context, "node": node}
 

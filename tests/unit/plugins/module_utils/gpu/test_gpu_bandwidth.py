@@ -257,7 +257,7 @@ def test_mpirun_starts_what_binds_itself() -> None:
     ],
 )
 def test_binding_is_told(launch: Launch, gpu: MeasuredGpu, how: Method | None, want: str) -> None:
-    assert bandwidth.binding(launch, gpu, how) == want
+    assert bandwidth.command(launch, ["/x"], gpu, how).binding == want
 
 
 def outcome(out: str = "", rc: int | None = 0, err: str = "") -> Outcome:
