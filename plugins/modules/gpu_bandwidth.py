@@ -333,11 +333,11 @@ tool:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth, bandwidth_command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={**_launch.SPEC, **bandwidth_command.SPEC}, supports_check_mode=True)
+    module = AnsibleModule(argument_spec={**_launch.SPEC, **bandwidth.SPEC}, supports_check_mode=True)
     try:
         result = bandwidth.perform(module.params, module.check_mode)
     except ValueError as exc:

@@ -338,11 +338,11 @@ environment:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={**_launch.SPEC, **problem.SPEC}, supports_check_mode=True)
+    module = AnsibleModule(argument_spec={**_launch.SPEC, **run.SPEC}, supports_check_mode=True)
     try:
         result = run.perform(module.params, module.check_mode, module.tmpdir)
     except ValueError as exc:

@@ -486,11 +486,11 @@ environment:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import command, run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request, run
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={**_launch.SPEC, **command.SPEC}, supports_check_mode=True)
+    module = AnsibleModule(argument_spec={**_launch.SPEC, **request.SPEC}, supports_check_mode=True)
     try:
         result = run.perform(module.params, module.check_mode, module.tmpdir)
     except ValueError as exc:

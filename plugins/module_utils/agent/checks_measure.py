@@ -40,12 +40,11 @@ def _tool(context: Context, name: str) -> str | None:
 
 def gpu_bandwidth(context: Context) -> list[Json]:
     """Copy to and from every GPU, one after the other."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth as bandwidth_run
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth_command as bandwidth
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth
 
     given = {"gpus": context.config.gpus or None, "path": _tool(context, "nvbandwidth")}
     options = params(context, bandwidth.SPEC, tool="auto", **given)
-    return context.adopt(bandwidth_run.perform(options, False)["checks"])
+    return context.adopt(bandwidth.perform(options, False)["checks"])
 
 
 def nccl(context: Context) -> list[Json]:
@@ -62,8 +61,7 @@ def nccl_loopback(context: Context) -> list[Json]:
 
 def _nccl(context: Context, check: str, variables: t.Mapping[str, str]) -> list[Json]:
     """Run nccl-tests in one process; limits for one check are never held against the other."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import command as request
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import run
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request, run
 
     profile = context.config.profile
     limits = [limit for limit in context.config.expect if limit["check"] == check and limit.get("min_nodes", 1) < 2]
@@ -135,7 +133,6 @@ def scratch(context: Context) -> list[Json]:
 def hpl(context: Context) -> list[Json]:
     """Run HPL with one rank per GPU, bound to the CPUs and memory near it."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_gpu import read
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run as hpl_run
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import facts
 
@@ -150,7 +147,7 @@ def hpl(context: Context) -> list[Json]:
     given["gpu_memory_mib"] = (context.config.profile.get("gpu") or {}).get("memory_mib")
     with tempfile.TemporaryDirectory(prefix="hpcai-hpl-") as folder:
         given["directory"] = folder
-        result = hpl_run.perform(params(context, problem.SPEC, **given), False, folder)
+        result = hpl_run.perform(params(context, hpl_run.SPEC, **given), False, folder)
     return context.adopt(result["checks"])
 
 
@@ -167,7 +164,7 @@ def p2p(context: Context) -> list[Json]:
     """Copy from each GPU to each other one."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find as find
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_command import PLACES
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth import PLACES
 
     config = context.config
     if config.gpus == 1 or not (config.gpus or _expected(context)):

@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_mea
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import marked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import run as collective_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request as nccl_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import run as nccl_run
 
 # One test between nodes, as a step of the job that has them. Private, stdlib only.
@@ -58,7 +58,7 @@ def paired(test: Json) -> bool:
 def _nccl(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
     alone, records = paired(test) and how["gpus"] > 1, []
     # The first value is the one by which pairs are compared.
-    for name in (PAIR, command.CHECK) if alone else (command.CHECK,):
+    for name in (PAIR, nccl_request.CHECK) if alone else (nccl_request.CHECK,):
         params = nccl_params(test, how, run_name, name, f"{folder}/{test['id']}.{name}")
         done = nccl_run.perform(params, False, folder)
         records += [{**row, "check": name} for row in done["checks"]]
@@ -77,7 +77,8 @@ def _rails(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
     params, records = nccl_params(test, how, run_name, PAIR, folder), []
     if params["container_image"]:
         return []
-    program = command.program(command.read(params), params["collectives"][0], _find.find)
+    request = nccl_request.read_request(params)._replace(launch=nccl_request.read_launch(params))
+    program = nccl_run.program(request, request.collectives[0], _find.find)
     for rail in range(how["gpus"]):
         path = Path(folder, f"{test['id']}.{rail}_perf")
         # Slurm sets the variable itself, and does not bind a step's only task of a node to one of its GPUs.
@@ -101,8 +102,8 @@ def nccl_params(test: Json, how: Json, run_name: str, name: str, log: str) -> Js
     """Return the options of the module nccl_tests for a test."""
     given = how["nccl"]
     variables = {**given.get("environment", {}), **how["environment"], **(FABRIC_ONLY if name == PAIR else {})}
-    blank = {key: option.get("default") for key, option in {**_launch.SPEC, **command.SPEC}.items()}
-    limits = [{**limit, "check": command.CHECK} for limit in how["expect"] if limit["check"] == name]
+    blank = {key: option.get("default") for key, option in {**_launch.SPEC, **nccl_request.SPEC}.items()}
+    limits = [{**limit, "check": nccl_request.CHECK} for limit in how["expect"] if limit["check"] == name]
     mine = {name: given[name] for name in ("path", "topology_file", "container_image") if given.get(name)}
     largest = given.get("max_size") or "8G"
     return {
@@ -115,7 +116,7 @@ def nccl_params(test: Json, how: Json, run_name: str, name: str, log: str) -> Js
         "ranks_per_node": how["gpus"],
         "cpu_masks": given.get("cpu_masks") or [],
         "collectives": [test["collective"] or "all_reduce"],
-        "min_size": str(max(8, command.to_bytes(str(largest)) // 8)) if paired(test) else "8",
+        "min_size": str(max(8, nccl_request.to_bytes(str(largest)) // 8)) if paired(test) else "8",
         "max_size": str(largest),
         "infiniband": bool(how["infiniband"]),
         "environment": variables,

@@ -110,7 +110,8 @@ def broken(changes: t.Sequence[ClockChange], problem: str) -> bool:
 
 def judged(changes: t.Sequence[ClockChange], expect: t.Sequence[Json], problem: str, about: Json) -> Json:
     """Return the check record; a change or reading that failed is an error, never a fault of the GPU."""
-    metrics = judge(CHECK, measured(changes), expectations(changes, expect))
+    limits = expectations(changes, expect)
+    metrics = judge(CHECK, measured(changes), limits)
     differences = [text for text in map(difference, changes) if text]
     hardware = any((change.gpu.reasons or 0) & values.THROTTLE_FAULTS for change in changes)
     affected = sorted({m["gpu"] for m in metrics if m["verdict"] in _FINDINGS and m.get("gpu") is not None})
@@ -165,35 +166,39 @@ def perform(options: ClocksOptions, dry: bool) -> Json:
     """Return the result of the module."""
     validate(options)
     program, begin = shutil.which(options.program), time.time()
+    kept = Record(options.record)
     smi = Smi(program or options.program, options.timeout)
     request = ClocksRequest(options.state, options.graphics, options.memory, options.persistence)
     only = None if options.devices is None else set(options.devices)
     changes: list[ClockChange] = []
     none = False
     try:
-        changes = apply(smi, Record(options.record), request, only, options.settle, dry)
+        changes = apply(smi, kept, request, only, options.settle, dry)
         problem = smi.problem
     except SmiError as exc:
         problem, none = str(exc), exc.no_gpu or not program
     absent = sorted((only or set()) - {change.gpu.index for change in changes})
     if changes and absent:
         problem = f"there is no GPU {', '.join(map(str, absent))}"
+    expected = any(limit["check"] == CHECK for limit in options.expect)
+    verdict, reason = ("skipped", "no GPU") if none and not expected else _unjudged(request, changes, problem, dry)
     about = _about(options, smi, changes, begin)
-    if none and not any(limit["check"] == CHECK for limit in options.expect):
-        check = record(CHECK, verdict="skipped", reason="no GPU", **about)
+    if verdict:
+        check = record(CHECK, verdict=verdict, reason=reason, metrics=measured(changes), **about)
     else:
-        check = _check(options, changes, problem, dry, about)
+        check = judged(changes, options.expect, problem, about)
     return _result(smi, changes, check, dry)
 
 
-def _check(options: ClocksOptions, changes: t.Sequence[ClockChange], problem: str, dry: bool, about: Json) -> Json:
-    """Return the check record; clocks that were given back or left by check mode meet no expectation."""
+def _unjudged(request: ClocksRequest, changes: t.Sequence[ClockChange], problem: str, dry: bool) -> tuple[str, str]:
+    """Return verdict and reason of clocks that no limit is for: given back, or left as they were by check mode."""
     if not changes:
-        return record(CHECK, verdict="error", reason=problem or "no GPU was chosen", **about)
-    if dry or (options.state == "reset" and not broken(changes, problem)):
-        reason = "check mode: nothing was set" if dry else "the clocks were given back to the driver"
-        return record(CHECK, verdict="skipped", reason=reason, metrics=measured(changes), **about)
-    return judged(changes, options.expect, problem, about)
+        return "error", problem or "no GPU was chosen"
+    if dry:
+        return "skipped", "check mode: nothing was set"
+    if request.state == "reset" and not broken(changes, problem):
+        return "skipped", "the clocks were given back to the driver"
+    return "", ""
 
 
 def _about(options: ClocksOptions, smi: Smi, changes: t.Sequence[ClockChange], begin: float) -> Json:

@@ -24,7 +24,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_command import parse_gpus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import dcgm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
@@ -306,6 +305,9 @@ def unwatched(outcome: Outcome) -> bool:
 
 def diag(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
     """Run the diagnostic and return the module's result; raises ValueError for options that make no sense."""
+    # Health, which runs every few minutes, starts without all that measures bandwidths.
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth import parse_gpus
+
     gpus = parse_gpus(params["gpus"])
     named = gpus if isinstance(params["gpus"], (list, tuple)) or "," in str(params["gpus"] or "") else None
     timeout = TIMEOUTS[4 if params["tests"] else params["level"]] if params["timeout"] is None else params["timeout"]

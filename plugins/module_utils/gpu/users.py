@@ -94,11 +94,16 @@ def program(name: str) -> str:
 
 
 class UserWatch:
-    """Reads the processes on GPUs before and after a measurement; those that came in between count as well."""
+    """Reads the processes on GPUs before and after a measurement; those that came in between count as well.
 
-    def __init__(self, launch: Launch, params: t.Mapping[str, t.Any], chosen: t.Container[int | str] | None) -> None:
-        self._read_users = functools.partial(read_users, launch, params["timeout"], chosen)
-        self._share = params["share_gpus"]
+    Of GPUs by their indexes or UUIDs, or else of those that the ranks see.
+    """
+
+    def __init__(
+        self, launch: Launch, timeout: float, share: bool, chosen: t.Container[int | str] | None = None
+    ) -> None:
+        self._read_users = functools.partial(read_users, launch, timeout, visible(launch) if chosen is None else chosen)
+        self._share = share
         self._users = self._read_users()
 
     @property

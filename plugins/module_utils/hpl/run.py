@@ -1,13 +1,14 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""hpl: find the program, run it, decide whether its output can be trusted, and judge that."""
+"""hpl: the request; find the program, run it, decide whether its output can be trusted, and judge that."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import itertools
+import math
 import os
 import posixpath
 import shutil
@@ -16,7 +17,7 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _find, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     Json,
     explain,
@@ -24,17 +25,247 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     metric,
     overall,
     record,
+    validate_expectation,
+    validate_seconds,
+    validate_units,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Command, Launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run, run_to_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem as hpl_problem
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl.problem import CHECK, UNITS, Problem, understands
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import hpl, text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.hpl import HplRow, HplRun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import parse_csv
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import machine
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import binding
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import Topology, from_facts
+
+# The size of the problem, and its input file. Pure.
+
+
+# netlib's HPL.dat, 31 lines of which only those with a name in braces matter to NVIDIA's builds.
+_DAT = """HPLinpack benchmark input file
+Written by hpcai.gpu_cluster
+HPL.out      output file name (if any)
+6            device out (6=stdout,7=stderr,file)
+1            # of problems sizes (N)
+{n:<12} Ns
+1            # of NBs
+{nb:<12} NBs
+0            PMAP process mapping (0=Row-,1=Column-major)
+1            # of process grids (P x Q)
+{p:<12} Ps
+{q:<12} Qs
+16.0         threshold
+1            # of panel fact
+2            PFACTs (0=left, 1=Crout, 2=Right)
+1            # of recursive stopping criterium
+4            NBMINs (>= 1)
+1            # of panels in recursion
+2            NDIVs
+1            # of recursive panel fact.
+1            RFACTs (0=left, 1=Crout, 2=Right)
+1            # of broadcast
+1            BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)
+1            # of lookahead depth
+1            DEPTHs (>=0)
+2            SWAP (0=bin-exch,1=long,2=mix)
+64           swapping threshold
+0            L1 in (0=transposed,1=no-transposed) form
+0            U  in (0=transposed,1=no-transposed) form
+1            Equilibration (0=no,1=yes)
+8            memory alignment in double (> 0)
+"""
+
+
+class HplError(ValueError):
+    """The request makes no sense; the text is fit for the user."""
+
+
+class Problem(t.NamedTuple):
+    """One system of equations of order ``n`` in blocks of ``nb`` on a grid of ``p`` times ``q`` ranks."""
+
+    n: int
+    nb: int
+    p: int
+    q: int
+
+    @property
+    def dat(self) -> str:
+        """Return the text of HPL.dat."""
+        return _DAT.format(**self._asdict())
+
+
+def order(memory: int, nb: int, fraction: float) -> int:
+    """Return the largest N for so many bytes of GPU memory: floor(sqrt(fraction * memory / 8) / NB) * NB.
+
+    The matrix has N * N numbers of 8 bytes; the rest of the memory is for panels and libraries.
+    """
+    return math.isqrt(int(memory * fraction / 8)) // nb * nb
+
+
+def grid(ranks: int, p: int | None = None, q: int | None = None) -> tuple[int, int]:
+    """Return the grid that is nearest to a square, with P >= Q as in NVIDIA's samples, or complete the given one."""
+    if p is None and q is None:
+        q = next(divisor for divisor in range(math.isqrt(ranks), 0, -1) if ranks % divisor == 0)
+    shape = (p or ranks // (q or 1), q or ranks // (p or 1))
+    if min(shape) < 1 or shape[0] * shape[1] != ranks:
+        raise HplError(f"a grid of p {shape[0]} and q {shape[1]} needs as many ranks, not {ranks}")
+    return shape
+
+
+# Which CPUs and memory each rank of HPL gets, as the arguments of NVIDIA's hpl.sh. Pure.
+
+
+OPTIONS = ("--gpu-affinity", "--cpu-affinity", "--mem-affinity")
+
+
+class Affinity(t.NamedTuple):
+    """GPU, CPUs and memory of each rank of a node; where they cannot be derived all are empty and ``reason`` is set."""
+
+    gpus: t.Sequence[int] = ()
+    cpus: t.Sequence[str] = ()
+    memory: t.Sequence[int] = ()
+    reason: str = ""
+
+    @property
+    def arguments(self) -> list[str]:
+        """Return the arguments of hpl.sh."""
+        columns: tuple[t.Sequence[t.Any], ...] = (self.gpus, self.cpus, self.memory)
+        texts = [":".join(str(value) for value in column) for column in columns]
+        return [part for name, text in zip(OPTIONS, texts) if text for part in (name, text)]
+
+
+def affinity(topology: Topology) -> Affinity:
+    """Give rank N the GPU with the Nth index, its own share of the CPUs of that GPU's NUMA node, and its memory."""
+    places = sorted(topology.gpus, key=lambda gpu: gpu.index)
+    homeless = [str(gpu.index) for gpu in places if gpu.numa_node is None]
+    bound = binding(topology, split=True)
+    if bound.masks and not homeless:
+        cpus = [_cpus(mask) for mask in bound.masks]
+        return Affinity([gpu.index for gpu in places], cpus, [gpu.numa_node or 0 for gpu in places])
+    reason = f"the NUMA node of GPU {', '.join(homeless)} is unknown" if homeless else bound.reason
+    return Affinity(reason=reason)
+
+
+def _cpus(mask: str) -> str:
+    number = int(mask, 16)
+    return machine.write(cpu for cpu in range(number.bit_length()) if number >> cpu & 1)
+
+
+def taken(arguments: t.Sequence[str]) -> list[str]:
+    """Return the affinity options among the arguments."""
+    return [argument for argument in arguments if argument.partition("=")[0] in OPTIONS]
+
+
+def understands(program: str) -> bool:
+    """Return whether a program has the affinity options: NVIDIA's script does, netlib's xhpl does not."""
+    return posixpath.basename(program).endswith(".sh")
+
+
+# The request, and what follows from it alone. Pure.
+
+
+CHECK = "hpl"
+MIB = 1 << 20
+UNITS = {"tflops": "TFLOP/s", "tflops_per_gpu": "TFLOP/s", "residual_failures": "tests"}
+SPEC: dict[str, Json] = {
+    "path": {"type": "str"},
+    "dat": {"type": "path"},
+    "n": {"type": "int"},
+    "nb": {"type": "int", "default": 1024},
+    "p": {"type": "int"},
+    "q": {"type": "int"},
+    "gpus": {"type": "int"},
+    "gpu_memory_mib": {"type": "int"},
+    "memory_fraction": {"type": "float", "default": 0.8},
+    "directory": {"type": "path"},
+    "log": {"type": "path"},
+    "arguments": {"type": "list", "elements": "str", "default": []},
+    "topology": {"type": "dict"},
+    "timeout": {"type": "float", "default": 1800},
+    **users.SPEC,
+    **_checks.SPEC,
+    **_checks.NODE,
+}
+
+
+class HplRequest(t.NamedTuple):
+    """What HPL is to solve and how, and what the record says of it; how this machine starts HPL is not part of it."""
+
+    name: str | None = None
+    run: str | None = None
+    profile: str | None = None
+    expect: t.Sequence[Json] = ()
+    path: str | None = None
+    dat: str | None = None
+    n: int | None = None
+    nb: int = 1024
+    p: int | None = None
+    q: int | None = None
+    gpus: int | None = None
+    gpu_memory_mib: int | None = None
+    memory_fraction: float = 0.8
+    directory: str | None = None
+    log: str | None = None
+    arguments: t.Sequence[str] = ()
+    topology: Json | None = None  # facts of gpu_info, as they were given
+    timeout: float = 1800
+    share_gpus: bool = False
+    launcher: str = "local"
+
+
+def read_request(params: t.Mapping[str, t.Any]) -> HplRequest:
+    """Make a request of the options of the module."""
+    return HplRequest(**{name: params[name] for name in HplRequest._fields})
+
+
+def validate(request: HplRequest, launch: Launch) -> None:
+    """Refuse what cannot be run or judged, before anything starts."""
+    for expectation in request.expect:
+        validate_expectation(expectation)
+    validate_units(request.expect, CHECK, UNITS)
+    for name in ("n", "nb", "p", "q", "gpus", "gpu_memory_mib"):
+        number = getattr(request, name)
+        if number is not None and number <= 0:
+            raise HplError(f"{name} is {number:g}, more than 0 is needed")
+    validate_seconds("timeout", request.timeout)
+    if not 0 < request.memory_fraction <= 1:
+        raise HplError(f"memory_fraction is {request.memory_fraction:g}, more than 0 and at most 1 is needed")
+    ineffective = [name for name in ("n", "p", "q", "gpu_memory_mib") if getattr(request, name) is not None]
+    if request.dat and ineffective:
+        raise HplError(f"dat {request.dat} says the problem; {', '.join(ineffective)} would have no effect")
+    if not request.dat:
+        grid(launch.ranks, request.p, request.q)
+        if launch.kind != "local" and not request.directory:
+            raise HplError(f"launcher {launch.kind} needs directory, which all nodes see, for HPL.dat; or dat")
+
+
+def rank_affinity(request: HplRequest, launch: Launch) -> Affinity:
+    """Return the affinity of a node's ranks, or why it is unknown; refuse a topology beside options for the same."""
+    if not request.topology:
+        return Affinity(reason="no topology was given")
+    ranks = affinity(from_facts(request.topology))
+    twice = taken(request.arguments) or (["cpu_masks"] if launch.cpu_masks else [])
+    if twice:
+        raise HplError(f"topology says where ranks belong; {', '.join(twice)} would say it again")
+    if ranks.gpus and len(ranks.gpus) != launch.ranks_per_node:
+        raise HplError(f"the topology has {len(ranks.gpus)} GPUs, for {launch.ranks_per_node} ranks per node")
+    return ranks
+
+
+def plan(request: HplRequest, ranks: int, memory_mib: int | None) -> Problem | None:
+    """Return the problem to solve; None when the file ``dat`` has it, or the memory is unknown."""
+    memory_mib = request.gpu_memory_mib or memory_mib
+    if request.dat or not (request.n or memory_mib):
+        return None
+    gpus = request.gpus or ranks
+    n = request.n or order(gpus * (memory_mib or 0) * MIB, request.nb, request.memory_fraction)
+    if n < request.nb:
+        raise HplError(f"n is {n}, less than one block of {request.nb}")
+    return Problem(n, request.nb, *grid(ranks, request.p, request.q))
+
 
 # From the output of HPL to a check record. Pure.
 
@@ -166,37 +397,63 @@ _TAIL = 2000
 
 def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Json:
     """Run and return the module's result; raises ValueError for options that make no sense."""
+    request = read_request(params)
     try:
-        launch = _launch.here(_launch.with_mpi(params), job_name="hpl", timeout=params["timeout"])
+        launch = _launch.here(_launch.with_mpi(params), job_name=CHECK, timeout=request.timeout)
     except _find.NotFound as exc:
-        return _without(params, None, "error", str(exc))
-    hpl_problem.validate(params, launch)
+        return _without(request, None, "error", str(exc))
+    validate(request, launch)
+    ranks = rank_affinity(request, launch)
     if check_mode:
-        return _without(params, launch, "skipped", "check mode")
-    memory = None if params["dat"] or params["n"] or launch.kind != "local" else _memory(params["timeout"])
-    problem = hpl_problem.problem(params, launch, memory)
-    if problem is None and not params["dat"]:
-        expected = any(limit["check"] == CHECK for limit in params["expect"])
+        return _without(request, launch, "skipped", "check mode")
+    memory = None if request.dat or request.n or launch.kind != "local" else _memory(request.timeout)
+    problem = plan(request, launch.ranks, memory)
+    if problem is None and not request.dat:
+        expected = any(limit["check"] == CHECK for limit in request.expect)
         if launch.kind != "local":
-            raise hpl_problem.HplError(f"launcher {launch.kind} needs n, gpu_memory_mib or dat")
-        return _without(params, launch, "error" if expected else "skipped", "no GPU, and neither n nor dat is given")
-    return _looked(params, launch, problem, folder)
+            raise HplError(f"launcher {launch.kind} needs n, gpu_memory_mib or dat")
+        return _without(request, launch, "error" if expected else "skipped", "no GPU, and neither n nor dat is given")
+    return _watched(request, launch, problem, ranks, folder)
 
 
-def _looked(params: t.Mapping[str, t.Any], launch: Launch, problem: hpl_problem.Problem | None, folder: str) -> Json:
+def _watched(request: HplRequest, launch: Launch, problem: Problem | None, ranks: Affinity, folder: str) -> Json:
     """Run, and read before and after it which other processes use the GPUs."""
     try:
-        program = _program(params["path"], launch)
+        program = _program(request.path, launch)
     except _find.NotFound as exc:
-        return _without(params, launch, "error", f"{exc}{_ADVICE}")
-    watch = users.UserWatch(launch, params, users.visible(launch))
+        return _without(request, launch, "error", f"{exc}{_ADVICE}")
+    watch = users.UserWatch(launch, request.timeout, request.share_gpus)
     if watch.refusal:
-        return _without(params, launch, "skipped", watch.refusal)
-    log = params["log"] or f"{folder}/hpl.log"
-    with _work(params["directory"] or folder, problem) as work:
-        dat = params["dat"] or f"{work}/HPL.dat"
-        result = _solve(params, launch, program, problem, dat, log, watch)
-    return {**result, "checks": [watch.noted(entry) for entry in result["checks"]]}
+        return _without(request, launch, "skipped", watch.refusal)
+    log = request.log or f"{folder}/hpl.log"
+    bound = ranks.arguments if understands(program) else []
+    with _work(request.directory or folder, problem) as work:
+        argv = arguments(program, request.dat or f"{work}/HPL.dat", [*bound, *request.arguments])
+        command = _launch.command(_mounted(launch, posixpath.dirname(request.dat) if request.dat else work), argv)
+        outcome = run_to_file(command.argv, request.timeout, log, command.environment)
+    with text.opened(log) as lines:
+        parsed = hpl.parse(itertools.chain(lines, [outcome.err]))
+    common = _about(request, launch)
+    refusal = busy(outcome.out)
+    if refusal and not parsed.runs:
+        check = record(CHECK, verdict="skipped", reason=refusal, **common)
+    else:
+        finding = read(parsed, outcome, problem)
+        evidence = outcome.out[-_TAIL:] if finding.problem or finding.failures else ""
+        common["context"].update(argv=command.argv, log=request.log)
+        common["context"]["version"] = parsed.runs[0].version if parsed.runs else None
+        common["context"]["affinity"] = " ".join(bound) or ranks.reason or f"{program} takes none"
+        common.update(seconds=outcome.seconds, evidence=evidence)
+        gpus = request.gpus or (launch.ranks if problem and not request.n else None)
+        check = judged(finding, gpus, launch.nodes, watch.limits(request.expect), common)
+    return {"checks": [watch.noted(check)], **_facts(parsed, command, problem)}
+
+
+def _mounted(launch: Launch, directory: str) -> Launch:
+    """Return the launch with the directory of HPL.dat in its container, where it has one."""
+    if not launch.container_image:
+        return launch
+    return launch._replace(container_mounts=[*launch.container_mounts, f"{directory}:{directory}"])
 
 
 def _program(path: str | None, launch: Launch) -> str:
@@ -215,7 +472,7 @@ def _program(path: str | None, launch: Launch) -> str:
 
 
 @contextlib.contextmanager
-def _work(folder: str, problem: hpl_problem.Problem | None) -> t.Iterator[str]:
+def _work(folder: str, problem: Problem | None) -> t.Iterator[str]:
     """Make a directory with HPL.dat for the run; without a problem (``dat`` is given) use the folder as it is."""
     if problem is None:
         yield folder
@@ -223,7 +480,7 @@ def _work(folder: str, problem: hpl_problem.Problem | None) -> t.Iterator[str]:
     try:
         work = tempfile.mkdtemp(prefix="hpcai-hpl-", dir=folder)
     except OSError as exc:
-        raise hpl_problem.HplError(f"HPL.dat cannot be written in {folder}: {exc.strerror}") from exc
+        raise HplError(f"HPL.dat cannot be written in {folder}: {exc.strerror}") from exc
     try:
         _write_in(work, "HPL.dat", problem.dat)
         yield work
@@ -239,13 +496,13 @@ def _write_in(folder: str, name: str, text: str) -> None:
             directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             handles.callback(os.close, directory)
             if os.fstat(directory).st_uid != os.geteuid():
-                raise hpl_problem.HplError(f"{folder} belongs to uid {os.fstat(directory).st_uid}, who put it there")
+                raise HplError(f"{folder} belongs to uid {os.fstat(directory).st_uid}, who put it there")
             file = handles.enter_context(
                 os.fdopen(os.open(name, flags, 0o644, dir_fd=directory), "w", encoding="utf-8")
             )
             file.write(text)
         except OSError as exc:
-            raise hpl_problem.HplError(f"{name} cannot be written in {folder}: {exc.strerror}") from exc
+            raise HplError(f"{name} cannot be written in {folder}: {exc.strerror}") from exc
 
 
 def arguments(program: str, dat: str, more: t.Sequence[str]) -> list[str]:
@@ -253,43 +510,11 @@ def arguments(program: str, dat: str, more: t.Sequence[str]) -> list[str]:
     if posixpath.basename(program).endswith(".sh"):
         return [program, "--dat", dat, *more]
     if posixpath.basename(dat) != "HPL.dat":
-        raise hpl_problem.HplError(f"{program} reads a file of the name HPL.dat, not {dat}")
+        raise HplError(f"{program} reads a file of the name HPL.dat, not {dat}")
     return ["sh", "-c", 'cd "$0" && exec "$@"', posixpath.dirname(dat), program, *more]
 
 
-def _solve(
-    params: t.Mapping[str, t.Any],
-    launch: Launch,
-    program: str,
-    problem: hpl_problem.Problem | None,
-    dat: str,
-    log: str,
-    watch: users.UserWatch,
-) -> Json:
-    if launch.container_image:
-        directory = posixpath.dirname(dat)
-        launch = launch._replace(container_mounts=[*launch.container_mounts, f"{directory}:{directory}"])
-    ranks = hpl_problem.rank_affinity(params, launch)
-    bound = ranks.arguments if understands(program) else []
-    command = _launch.command(launch, arguments(program, dat, [*bound, *params["arguments"]]))
-    outcome = run_to_file(command.argv, params["timeout"], log, command.environment)
-    with text.opened(log) as lines:
-        parsed = hpl.parse(itertools.chain(lines, [outcome.err]))
-    facts = _facts(parsed, command, problem)
-    taken = busy(outcome.out)
-    if taken and not parsed.runs:
-        return {**_without(params, launch, "skipped", taken), **facts}
-    finding = read(parsed, outcome, problem)
-    gpus = params["gpus"] or (launch.ranks if problem and not params["n"] else None)
-    common = _about(params, launch)
-    common.update(seconds=outcome.seconds, evidence=outcome.out[-_TAIL:] if finding.problem or finding.failures else "")
-    version = parsed.runs[0].version if parsed.runs else None
-    common["context"].update(argv=command.argv, version=version, log=params["log"])
-    common["context"]["affinity"] = " ".join(bound) or ranks.reason or f"{program} takes none"
-    return {"checks": [judged(finding, gpus, launch.nodes, watch.limits(params["expect"]), common)], **facts}
-
-
-def _facts(log: Log[hpl.HplRun], command: Command, problem: hpl_problem.Problem | None) -> Json:
+def _facts(log: Log[hpl.HplRun], command: Command, problem: Problem | None) -> Json:
     rows = [dataclasses.asdict(row) for hpl_run in log.runs for row in hpl_run.rows]
     residuals = [dataclasses.asdict(residual) for hpl_run in log.runs for residual in hpl_run.residuals]
     input_file = {"problem": problem and problem._asdict(), "dat": problem and problem.dat}
@@ -308,14 +533,22 @@ def _memory(timeout: float) -> int | None:
     return int(min(size for size in sizes if size)) if any(sizes) else None
 
 
-def _about(params: t.Mapping[str, t.Any], launch: Launch | None) -> Json:
+def _about(request: HplRequest, launch: Launch | None) -> Json:
+    """Return the parts of a record that are known before anything ran; several nodes are a group and have no name."""
     host = launch.hosts[0] if launch and launch.hosts else socket.gethostname().partition(".")[0]
-    node = None if launch and launch.nodes > 1 else params["name"] or host
-    context = {"tool": "HPL", "version": None, "argv": [], "profile": params["profile"], "launcher": params["launcher"]}
-    return {"node": node, "time": time.time(), "run": params["run"], "context": context}
+    node = None if launch and launch.nodes > 1 else request.name or host
+    context: Json = {
+        "tool": "HPL",
+        "version": None,
+        "argv": [],
+        "profile": request.profile,
+        "launcher": request.launcher,
+    }
+    return {"node": node, "time": time.time(), "run": request.run, "context": context}
 
 
-def _without(params: t.Mapping[str, t.Any], launch: Launch | None, verdict: str, reason: str) -> Json:
-    check = record(CHECK, verdict=verdict, reason=reason, **_about(params, launch))
+def _without(request: HplRequest, launch: Launch | None, verdict: str, reason: str) -> Json:
+    """Return the result where nothing was measured."""
+    check = record(CHECK, verdict=verdict, reason=reason, **_about(request, launch))
     command = Command([], dict(launch.environment) if launch else {})
     return {**_facts(hpl.parse(""), command, None), "checks": [check]}

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, judge, metric, overall, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import ROLE
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.command import CHECK, UNITS, NcclTestsRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.request import CHECK, UNITS, NcclTestsRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests_table import (
     NcclTestsDevice,

@@ -17,7 +17,7 @@ import pytest
 from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth_command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import gpu_bandwidth
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import (
     Emulated,
@@ -39,7 +39,7 @@ NODES = [1, 1, 0, 0, 3, 3, 2, 2]
 class Machine(Emulated):
     module = "gpu_bandwidth"
     prepare = (  # this machine may have the real ones
-        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth_command as argv;"
+        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth as argv;"
         " argv.PLACES = dict.fromkeys(argv.PLACES, ('/nowhere/bin',))"
     )
 
@@ -288,4 +288,4 @@ def test_options_that_make_no_sense_fail(machine: Machine, params: dict[str, t.A
 
 
 def test_documentation_and_options_agree() -> None:
-    assert documented(gpu_bandwidth) == {**_launch.SPEC, **bandwidth_command.SPEC}
+    assert documented(gpu_bandwidth) == {**_launch.SPEC, **bandwidth.SPEC}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import hpl
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import (
     Emulated,
@@ -79,7 +79,7 @@ def test_slow_and_wrong(machine: Machine) -> None:
 
 def test_a_given_file_and_a_log(machine: Machine) -> None:
     dat, log = machine.shared / "HPL.dat", machine.shared / "out.log"
-    dat.write_text(problem.Problem(50176, 256, 1, 1).dat)
+    dat.write_text(run.Problem(50176, 256, 1, 1).dat)
     got = machine(dat=str(dat), log=str(log))
     assert (got["rows"][0]["n"], got["problem"], got["dat"]) == (50176, None, None)
     assert "End of Tests." in log.read_text()
@@ -179,4 +179,4 @@ def test_options_that_make_no_sense_fail(machine: Machine, params: dict[str, t.A
 
 
 def test_documentation_and_options_agree() -> None:
-    assert documented(hpl) == {**_launch.SPEC, **problem.SPEC}
+    assert documented(hpl) == {**_launch.SPEC, **run.SPEC}

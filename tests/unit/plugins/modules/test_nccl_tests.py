@@ -13,7 +13,7 @@ import pytest
 from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nccl_tests
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules import module_process
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import Result, documented
@@ -31,8 +31,8 @@ class Machine(module_process.Machine):
 
     module = "nccl_tests"
     prepare = (  # this machine may have the real ones
-        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import command as request;"
-        " request.PLACES = ('/nowhere/build',)"
+        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import run;"
+        " run.PLACES = ('/nowhere/build',)"
     )
 
     def __init__(self, folder: Path) -> None:
@@ -223,4 +223,4 @@ def test_options_that_make_no_sense(machine: Machine, params: Result, said: str)
 
 
 def test_documentation_is_the_spec() -> None:
-    assert documented(nccl_tests) == {**_launch.SPEC, **command.SPEC}
+    assert documented(nccl_tests) == {**_launch.SPEC, **request.SPEC}

@@ -11,12 +11,19 @@ from pathlib import Path
 import pytest
 from patience import patience
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth, bandwidth_command
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth import BandwidthReading, read
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_command import Listed, MeasuredGpu
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth import BandwidthRequest, Listed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_result import (
+    BandwidthReading,
+    MeasuredBandwidth,
+    MeasuredGpu,
+    judged,
+    read,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import Method
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import from_facts
@@ -54,17 +61,17 @@ def fixture(tool: str, name: str) -> str:
     ],
 )
 def test_gpus_is_a_count_or_a_list(value: t.Any, want: list[int] | None) -> None:
-    assert bandwidth_command.parse_gpus(value) == want
+    assert bandwidth.parse_gpus(value) == want
 
 
 @pytest.mark.parametrize("value", [True, "all", [1, 1], [-1], {"a": 1}, "1,x", 5000, [None]])
 def test_other_gpus_are_refused(value: t.Any) -> None:
-    with pytest.raises(bandwidth_command.GpuBandwidthError):
-        bandwidth_command.parse_gpus(value)
+    with pytest.raises(bandwidth.GpuBandwidthError):
+        bandwidth.parse_gpus(value)
 
 
 def test_plan_joins_topology_and_nvidia_smi() -> None:
-    got = bandwidth_command.plan(None, from_facts(FACTS), LISTED)
+    got = bandwidth.plan(None, from_facts(FACTS), LISTED)
     assert [(gpu.index, gpu.uuid, gpu.numa_node, gpu.cpus, gpu.problem) for gpu in got] == [
         (0, "GPU-0", 1, "24-47", ""),
         (1, "GPU-1", 1, "24-47", ""),
@@ -74,16 +81,16 @@ def test_plan_joins_topology_and_nvidia_smi() -> None:
 
 
 def test_plan_without_nvidia_smi_or_topology() -> None:
-    assert bandwidth_command.plan([0, 5], None, None) == [MeasuredGpu(0), MeasuredGpu(5)]
+    assert bandwidth.plan([0, 5], None, None) == [MeasuredGpu(0), MeasuredGpu(5)]
     assert MeasuredGpu(5).visible == "5"
-    assert [gpu.uuid for gpu in bandwidth_command.plan(None, None, LISTED)] == ["GPU-0", "GPU-1", "GPU-2"]
-    assert bandwidth_command.plan(None, None, None) == []
+    assert [gpu.uuid for gpu in bandwidth.plan(None, None, LISTED)] == ["GPU-0", "GPU-1", "GPU-2"]
+    assert bandwidth.plan(None, None, None) == []
 
 
 def test_a_planned_gpu_that_is_not_there_is_named_and_no_other_takes_its_place() -> None:
     # The second of three is lost: nvidia-smi then gives its index to the third.
     left = [LISTED[0], Listed(1, "GPU-2", "00000003:00:00.0")]
-    got = bandwidth_command.plan([0, 1, 2], from_facts(FACTS), left)
+    got = bandwidth.plan([0, 1, 2], from_facts(FACTS), left)
     assert [(gpu.uuid, gpu.problem) for gpu in got] == [
         ("GPU-0", ""),
         (None, "nvidia-smi does not list GPU 1 at 00000002:00:00.0; it lists 2"),
@@ -91,14 +98,14 @@ def test_a_planned_gpu_that_is_not_there_is_named_and_no_other_takes_its_place()
     ]
     gone = "; which one is gone says gpu_count of gpu_info"
     told = f"nvidia-smi does not list GPU 7; it lists 2{gone}"
-    assert [gpu.problem for gpu in bandwidth_command.plan([0, 7], None, left)] == ["", told]
-    assert [gpu.surplus for gpu in bandwidth_command.plan([0, 7], None, left)] == [False, True]
+    assert [gpu.problem for gpu in bandwidth.plan([0, 7], None, left)] == ["", told]
+    assert [gpu.surplus for gpu in bandwidth.plan([0, 7], None, left)] == [False, True]
     gap = [LISTED[0], Listed(2, "GPU-2", "00000003:00:00.0")]
-    assert [(gpu.problem, gpu.surplus) for gpu in bandwidth_command.plan([1], None, gap)] == [
+    assert [(gpu.problem, gpu.surplus) for gpu in bandwidth.plan([1], None, gap)] == [
         ("nvidia-smi does not list GPU 1; it lists 2", False)
     ]
     told = f"the topology has 3 GPUs and no GPU 7{gone}"
-    assert [gpu.problem for gpu in bandwidth_command.plan([0, 7], from_facts(FACTS), None)] == ["", told]
+    assert [gpu.problem for gpu in bandwidth.plan([0, 7], from_facts(FACTS), None)] == ["", told]
 
 
 @pytest.mark.parametrize(
@@ -121,12 +128,12 @@ def test_a_planned_gpu_that_is_not_there_is_named_and_no_other_takes_its_place()
     ],
 )
 def test_nonsense_is_refused(change: dict[str, t.Any]) -> None:
-    params = {"directions": ALL, "size": None, "timeout": 9, "cpu_masks": [], "visible_devices": [], "expect": []}
-    bandwidth_command.validate(params, Launch())
+    blank = {name: option.get("default") for name, option in {**_launch.SPEC, **bandwidth.SPEC}.items()}
+    bandwidth.validate(bandwidth.read_request(blank), Launch())
     with pytest.raises(ValueError):
-        bandwidth_command.validate({**params, **change}, Launch())
+        bandwidth.validate(bandwidth.read_request({**blank, **change}), Launch())
     with pytest.raises(ValueError, match="8 ranks"):
-        bandwidth_command.validate(params, Launch(kind="srun", ranks_per_node=8))
+        bandwidth.validate(bandwidth.read_request(blank), Launch(kind="srun", ranks_per_node=8))
 
 
 def finder(*there: str) -> t.Callable[..., str]:
@@ -163,7 +170,7 @@ SRUN, INSIDE = Launch(kind="srun"), Launch(kind="srun", container_image="x")
 def test_bandwidthtest_where_it_exists_and_nvbandwidth_where_not(
     tool: str, path: str | None, launch: Launch, there: list[str], want: tuple[str, str]
 ) -> None:
-    assert tuple(bandwidth_command.choose(tool, path, launch, finder(*there), lambda _words: "")) == want
+    assert tuple(bandwidth.choose(tool, path, launch, finder(*there), lambda _words: "")) == want
 
 
 @pytest.mark.parametrize("launch, where", [(INSIDE, "PATH"), (INSIDE, "path"), (SRUN, "path")])
@@ -191,7 +198,7 @@ def test_a_container_and_another_node_say_what_they_have(
         return f"starting\n{done.stdout}"
 
     folder = str(tmp_path) if where == "path" else None
-    program = bandwidth_command.choose(tool, folder, launch, finder(), probe)
+    program = bandwidth.choose(tool, folder, launch, finder(), probe)
     assert (program.tool, program.path) == (want, f"{tmp_path}/{want}" if folder else want)
     assert len(asked) == (tool == "auto")
 
@@ -201,39 +208,39 @@ def test_a_container_and_another_node_say_what_they_have(
 )
 def test_a_missing_program_names_both_and_all_places(tool: str, path: str | None, launch: Launch) -> None:
     with pytest.raises(NotFound, match=r"bandwidthTest not in .*; nvbandwidth not in ") as caught:
-        bandwidth_command.choose(tool, path, launch, finder(), pytest.fail)
+        bandwidth.choose(tool, path, launch, finder(), pytest.fail)
     assert path or "/opt/gpu_test_tools/bin" in str(caught.value)
 
 
 def test_arguments() -> None:
-    assert " ".join(bandwidth_command.arguments("bandwidthTest", ["h2d", "d2h"], None, ["--wc"])) == (
+    assert " ".join(bandwidth.arguments("bandwidthTest", ["h2d", "d2h"], None, ["--wc"])) == (
         "--device=0 --memory=pinned --mode=range --start=256000000 --end=256000000 --increment=256000000"
         " --htod --dtoh --wc"
     )
-    assert " ".join(bandwidth_command.arguments("nvbandwidth", ["d2d", "h2d"], 1 << 30, ["-m"])) == (
+    assert " ".join(bandwidth.arguments("nvbandwidth", ["d2d", "h2d"], 1 << 30, ["-m"])) == (
         "--bufferSize 1024 -m -t host_to_device_memcpy_ce device_local_copy"
     )
 
 
 def test_a_local_process_sees_one_gpu_and_runs_on_its_numa_node() -> None:
-    got = bandwidth_command.command(Launch(environment={"A": "1"}), ["/x/nvbandwidth", "-t", "y"], GPU2, NUMACTL)
+    got = bandwidth.command(Launch(environment={"A": "1"}), ["/x/nvbandwidth", "-t", "y"], GPU2, NUMACTL)
     assert " ".join(got.argv) == "/usr/bin/numactl --physcpubind=0-23 --membind=0 /x/nvbandwidth -t y"
     assert got.environment == {"A": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "GPU-aa"}
-    assert bandwidth_command.command(Launch(), ["/x"], GPU2, None).argv == ["/x"]
+    assert bandwidth.command(Launch(), ["/x"], GPU2, None).argv == ["/x"]
 
 
 def test_a_step_sets_the_variables_inside_where_slurm_cannot_replace_them() -> None:
     srun = Launch(kind="srun", path="/usr/bin/srun", hosts=["n1"], environment={"A": "1"})
-    got = bandwidth_command.command(srun, ["/x/nvbandwidth"], MeasuredGpu(4, numa_node=3, cpus="72-95"), NUMACTL)
+    got = bandwidth.command(srun, ["/x/nvbandwidth"], MeasuredGpu(4, numa_node=3, cpus="72-95"), NUMACTL)
     assert got.argv[-4:] == ["env", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=4", "/x/nvbandwidth"]
     assert "--cpu-bind=mask_cpu:0xffffff000000000000000000" in got.argv
     assert got.environment == {"A": "1"}
-    assert not any("cpu-bind" in word for word in bandwidth_command.command(srun, ["/x"], MeasuredGpu(4), NUMACTL).argv)
+    assert not any("cpu-bind" in word for word in bandwidth.command(srun, ["/x"], MeasuredGpu(4), NUMACTL).argv)
 
 
 def test_mpirun_starts_what_binds_itself() -> None:
     mpirun = Launch(kind="mpirun", path="/usr/bin/mpirun", hosts=["n1"])
-    got = bandwidth_command.command(mpirun, ["/x"], GPU2, NUMACTL)
+    got = bandwidth.command(mpirun, ["/x"], GPU2, NUMACTL)
     front = ["/usr/bin/numactl", "--physcpubind=0-23", "--membind=0", "env", "CUDA_DEVICE_ORDER=PCI_BUS_ID"]
     assert got.argv[-7:] == [*front, "CUDA_VISIBLE_DEVICES=GPU-aa", "/x"]
 
@@ -250,7 +257,7 @@ def test_mpirun_starts_what_binds_itself() -> None:
     ],
 )
 def test_binding_is_told(launch: Launch, gpu: MeasuredGpu, how: Method | None, want: str) -> None:
-    assert bandwidth_command.binding(launch, gpu, how) == want
+    assert bandwidth.command(launch, ["/x"], gpu, how).binding == want
 
 
 def outcome(out: str = "", rc: int | None = 0, err: str = "") -> Outcome:
@@ -346,8 +353,8 @@ def test_an_old_nvbandwidth_that_lacks_a_test_is_no_fault_of_the_gpu() -> None:
     assert judge([measured(0, got)], [wants], ["h2d", "d2d"])["verdict"] == "error"
 
 
-def measured(index: int, reading: BandwidthReading) -> bandwidth.MeasuredBandwidth:
-    return bandwidth.MeasuredBandwidth(MeasuredGpu(index), reading, outcome("said"), ["x"], {})
+def measured(index: int, reading: BandwidthReading) -> MeasuredBandwidth:
+    return MeasuredBandwidth(MeasuredGpu(index), reading, outcome("said"), ["x"], {})
 
 
 def good(value: float) -> BandwidthReading:
@@ -355,11 +362,11 @@ def good(value: float) -> BandwidthReading:
 
 
 def judge(
-    found: t.Sequence[bandwidth.MeasuredBandwidth],
+    found: t.Sequence[MeasuredBandwidth],
     expect: t.Sequence[t.Any] = (),
     directions: t.Sequence[str] = ("h2d", "d2h"),
 ) -> dict[str, t.Any]:
-    return bandwidth.judged(found, directions, expect, {"node": "n1", "time": 1.0, "seconds": 3.0, "context": {}})
+    return judged(found, directions, expect, {"node": "n1", "time": 1.0, "seconds": 3.0, "context": {}})
 
 
 def test_one_record_with_metrics_of_every_gpu() -> None:
@@ -432,9 +439,9 @@ def test_side_by_side_all_start_at_once_and_one_by_one_none_does(mode: str, monk
         return outcome(fixture("bandwidth_test", "quick-12.8.txt"))
 
     monkeypatch.setattr(bandwidth, "run", run)
-    params = {"bind": False, "mode": mode, "directions": ALL, "size": None, "arguments": [], "timeout": 5}
-    program = bandwidth_command.Program("bandwidthTest", "/x/bandwidthTest")
-    got = bandwidth._measure(params, Launch(), program, [MeasuredGpu(n) for n in range(4)])
+    request = BandwidthRequest(node="n1", mode=mode, bind=False, timeout=5)
+    program = bandwidth.Program("bandwidthTest", "/x/bandwidthTest")
+    got = bandwidth._measure(request, Launch(), program, [MeasuredGpu(n) for n in range(4)])
     assert [one.reading.values["h2d"] for one in got] == [24.6] * 4
     assert max(most) == (4 if mode == "parallel" else 1)
 

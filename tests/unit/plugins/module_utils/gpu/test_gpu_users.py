@@ -105,6 +105,6 @@ def test_who_does_not_answer_is_not_asked_again(monkeypatch: pytest.MonkeyPatch)
         return Outcome(None, "", "late", 30.0)
 
     monkeypatch.setattr(users, "run", run)
-    watch = users.UserWatch(Launch(), {"timeout": 60, "share_gpus": False}, None)
+    watch = users.UserWatch(Launch(), 60, False)
     limits: list[t.Any] = [{"check": "hpl"}]
     assert (watch.refusal, watch.limits(limits), len(calls)) == ("", limits, 1)

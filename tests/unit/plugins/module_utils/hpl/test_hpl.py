@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem as asked
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl.problem import Problem
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl.run import Problem
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import hpl
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "hpl"
@@ -28,7 +28,7 @@ PEAK = {
     "unit": "TFLOP/s",
     "source": "data sheet",
 }
-PARAMS = {name: option.get("default") for name, option in asked.SPEC.items()}
+PARAMS = {name: option.get("default") for name, option in {**_launch.SPEC, **run.SPEC}.items()}
 PARAMS["expect"] = []
 
 
@@ -59,8 +59,8 @@ def judge(text: str, expect: t.Sequence[t.Any] = (), gpus: int | None = 8, nodes
 def test_n_fills_its_part_of_the_memory_in_whole_blocks(
     gpus: int, mib: int, nb: int, fraction: float, want: int
 ) -> None:
-    memory = gpus * mib * asked.MIB
-    got = asked.order(memory, nb, fraction)
+    memory = gpus * mib * run.MIB
+    got = run.order(memory, nb, fraction)
     assert got == want and got % nb == 0
     assert got**2 * 8 <= fraction * memory < (got + nb) ** 2 * 8
 
@@ -80,13 +80,13 @@ def test_n_fills_its_part_of_the_memory_in_whole_blocks(
     ],
 )
 def test_grid(ranks: int, p: int | None, q: int | None, want: tuple[int, int]) -> None:
-    assert asked.grid(ranks, p, q) == want
+    assert run.grid(ranks, p, q) == want
 
 
 @pytest.mark.parametrize("p, q", [(3, None), (None, 5), (2, 2), (16, None)])
 def test_a_grid_that_does_not_fit_the_ranks_is_refused(p: int | None, q: int | None) -> None:
-    with pytest.raises(asked.HplError, match="needs as many ranks, not 8"):
-        asked.grid(8, p, q)
+    with pytest.raises(run.HplError, match="needs as many ranks, not 8"):
+        run.grid(8, p, q)
 
 
 def test_dat_has_the_lines_where_hpl_reads_them() -> None:
@@ -114,12 +114,12 @@ def test_dat_has_the_lines_where_hpl_reads_them() -> None:
     ],
 )
 def test_problem(change: dict[str, t.Any], launch: Launch, memory: int | None, want: Problem | None) -> None:
-    assert asked.problem({**PARAMS, **change}, launch, memory) == want
+    assert run.plan(run.read_request({**PARAMS, **change}), launch.ranks, memory) == want
 
 
 def test_a_problem_of_less_than_a_block_is_refused() -> None:
-    with pytest.raises(asked.HplError, match="less than one block"):
-        asked.problem({**PARAMS, "n": 500}, Launch(), None)
+    with pytest.raises(run.HplError, match="less than one block"):
+        run.plan(run.read_request({**PARAMS, "n": 500}), 1, None)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_a_problem_of_less_than_a_block_is_refused() -> None:
     ],
 )
 def test_nonsense_is_refused(change: dict[str, t.Any], launch: Launch) -> None:
-    asked.validate(PARAMS, Launch())
+    run.validate(run.read_request(PARAMS), Launch())
     with pytest.raises(ValueError):
-        asked.validate({**PARAMS, **change}, launch)
+        run.validate(run.read_request({**PARAMS, **change}), launch)
 
 
 def test_command_lines() -> None:
@@ -156,7 +156,7 @@ def test_command_lines() -> None:
         ["/workspace/hpl.sh", "--dat", "/s/HPL-8.dat", "--gpu-affinity", "0"]
     )
     assert run.arguments("/opt/xhpl", "/s/HPL.dat", []) == ["sh", "-c", 'cd "$0" && exec "$@"', "/s", "/opt/xhpl"]
-    with pytest.raises(asked.HplError, match="of the name HPL"):
+    with pytest.raises(run.HplError, match="of the name HPL"):
         run.arguments("/opt/xhpl", "/s/HPL-8.dat", [])
 
 
@@ -298,6 +298,6 @@ def test_what_a_user_puts_into_the_place_of_the_run_s_directory_is_not_written_t
 
     monkeypatch.setattr(tempfile, "mkdtemp", exchanged)
     reasons = r"File exists|Not a directory|Too many levels|belongs to uid 65534"
-    with pytest.raises(asked.HplError, match=reasons), run._work(str(tmp_path), asked.Problem(1024, 64, 1, 1)):
+    with pytest.raises(run.HplError, match=reasons), run._work(str(tmp_path), run.Problem(1024, 64, 1, 1)):
         pass
     assert (victim / "HPL.dat").read_text() == "root's"

@@ -9,9 +9,10 @@ import typing as t
 
 import pytest
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import problem
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl.problem import HplError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl.run import HplError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import CpuListError, from_facts
 
 Json = t.Dict[str, t.Any]
@@ -31,7 +32,7 @@ def machine(nodes: t.Mapping[int, str], gpus: t.Sequence[int | None]) -> Json:
 NDV4 = machine({0: "0-23", 1: "24-47", 2: "48-71", 3: "72-95"}, [1, 1, 0, 0, 3, 3, 2, 2])
 NDV5 = machine({0: "0-47", 1: "48-95"}, [0, 0, 0, 0, 1, 1, 1, 1])
 THREADS = machine({0: "0-15,32-47", 1: "16-31,48-63"}, [0, 0, 1, 1])
-PARAMS = {name: option.get("default") for name, option in problem.SPEC.items()}
+PARAMS = {name: option.get("default") for name, option in {**_launch.SPEC, **run.SPEC}.items()}
 
 
 @pytest.mark.parametrize(
@@ -44,14 +45,14 @@ PARAMS = {name: option.get("default") for name, option in problem.SPEC.items()}
 )
 def test_a_rank_has_the_cpus_and_the_memory_of_its_gpu(facts: Json, cpus: str, memory: str) -> None:
     gpus = ":".join(str(index) for index in range(len(facts["gpus"])))
-    found = problem.affinity(from_facts(facts))
+    found = run.affinity(from_facts(facts))
     assert found.arguments == ["--gpu-affinity", gpus, "--cpu-affinity", cpus, "--mem-affinity", memory]
 
 
 def test_no_cpu_is_given_twice() -> None:
     for facts in (NDV4, NDV5, THREADS):
-        cpus = problem.affinity(from_facts(facts)).cpus
-        every = [cpu for text in cpus for cpu in problem.machine.parse(text)]
+        cpus = run.affinity(from_facts(facts)).cpus
+        every = [cpu for text in cpus for cpu in run.machine.parse(text)]
         assert len(every) == len(set(every))
 
 
@@ -64,14 +65,14 @@ def test_no_cpu_is_given_twice() -> None:
     ],
 )
 def test_what_cannot_be_derived_is_left_out_and_said(facts: Json, why: str) -> None:
-    found = problem.affinity(from_facts(facts))
+    found = run.affinity(from_facts(facts))
     assert found.arguments == []
     assert why in found.reason
 
 
-def bound(ranks: int = 8, masks: t.Sequence[str] = (), **options: t.Any) -> problem.Affinity:
+def bound(ranks: int = 8, masks: t.Sequence[str] = (), **options: t.Any) -> run.Affinity:
     launch = Launch("srun", "/usr/bin/srun", ranks_per_node=ranks, cpu_masks=masks)
-    return problem.rank_affinity({**PARAMS, **options}, launch)
+    return run.rank_affinity(run.read_request({**PARAMS, **options}), launch)
 
 
 def test_without_a_topology_nothing_is_said() -> None:
@@ -101,4 +102,4 @@ def test_a_topology_that_is_none_is_refused() -> None:
     ("program", "want"), [("/workspace/hpl.sh", True), ("/opt/hpl/xhpl", False), ("hpl-aarch64.sh", True)]
 )
 def test_only_the_script_understands_it(program: str, want: bool) -> None:
-    assert problem.understands(program) is want
+    assert run.understands(program) is want

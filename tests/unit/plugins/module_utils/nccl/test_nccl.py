@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import command as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import result
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request as asked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import result, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.result import (
     MeasuredCollective,
     Network,
@@ -79,13 +79,14 @@ def test_sizes_of_a_complete_table() -> None:
 
 
 def read(**params: t.Any) -> asked.NcclTestsRequest:
-    return asked.read({**BLANK, **params}, _launch.read)
+    options = {**BLANK, **params}
+    return asked.read_request(options)._replace(launch=asked.read_launch(options, _launch.read))
 
 
 def test_argv() -> None:
     request = read(gpus_per_rank=8, min_size="1G", check=False, arguments=["-o", "all"])
-    argv = asked.argv(request, ["/p/all_reduce_perf"])
-    assert " ".join(argv) == "/p/all_reduce_perf -b 1G -e 8G -f 2 -n 20 -w 5 -g 8 -d float -c 0 -o all"
+    argv = run.arguments(request)
+    assert " ".join(argv) == "-b 1G -e 8G -f 2 -n 20 -w 5 -g 8 -d float -c 0 -o all"
     assert request.gpus == 8
 
 
@@ -168,7 +169,7 @@ def test_program(launch: Launch, path: str | None, want: t.Any) -> None:
 
     here = {"/both/all_reduce_perf", "/both/all_reduce_perf_mpi", "/plain/all_reduce_perf"}
     request = REQUEST._replace(launch=launch, path=path)
-    assert asked.program(request, "all_reduce", find, here.__contains__) == want
+    assert run.program(request, "all_reduce", find, here.__contains__) == want
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_of_a_directory_that_only_the_nodes_see_they_take_the_build_with_mpi(tmp
         (tmp_path / name).chmod(0o755)
     for launch in (TWO, TWO._replace(container_image="i")):
         request = REQUEST._replace(launch=launch, path=str(tmp_path))
-        words = asked.program(request, "all_reduce", pytest.fail, lambda _path: False)
+        words = run.program(request, "all_reduce", pytest.fail, lambda _path: False)
         done = subprocess.run([*words, "-b", "1 G"], capture_output=True, text=True, check=True)
         assert done.stdout == f"{there[-1]} -b 1 G\n"
 

@@ -1,14 +1,14 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""nccl_tests: the request, and the command line for it. Pure, private."""
+"""nccl_tests: the request, and how its ranks are started. Private."""
 
 from __future__ import annotations
 
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _find, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     Json,
     validate_expectation,
@@ -20,8 +20,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
 
 COLLECTIVES = ["all_gather", "all_reduce", "alltoall", "broadcast", "gather", "hypercube", "reduce", "reduce_scatter"]
 COLLECTIVES += ["scatter", "sendrecv"]
-# Where the role and images put nccl-tests; both may be missing on the PATH of a shell that is no login.
-PLACES = ("/opt/gpu_test_tools/bin", "/opt/nccl-tests*/build", "/usr/local/nccl-tests*/build", "/usr/local/bin")
 CHECK = "nccl_tests"
 UNITS = {
     "busbw": "GB/s",
@@ -39,7 +37,7 @@ _OWN = re.compile(
     r"|--(minbytes|maxbytes|stepfactor|stepbytes|iters|warmup_iters|ngpus|nthreads|check|datatype|output_file).*"
 )
 
-_FIELDS: dict[str, Json] = {
+SPEC: dict[str, Json] = {
     "collectives": {"type": "list", "elements": "str", "default": ["all_reduce"], "choices": COLLECTIVES},
     "path": {"type": "str"},
     "min_size": {"type": "str", "default": "8"},
@@ -52,9 +50,6 @@ _FIELDS: dict[str, Json] = {
     "check": {"type": "bool", "default": True},
     "arguments": {"type": "list", "elements": "str", "default": []},
     "infiniband": {"type": "bool", "default": False},
-}
-SPEC: dict[str, Json] = {
-    **_FIELDS,
     "topology_file": {"type": "str"},
     "debug": {"type": "str", "default": "INFO", "choices": ["NONE", "VERSION", "WARN", "INFO", "TRACE"]},
     "log": {"type": "path"},
@@ -72,7 +67,10 @@ class NcclTestsError(ValueError):
 
 
 class NcclTestsRequest(t.NamedTuple):
-    """One measurement: how ranks are started, which collectives run, over which sizes and how often."""
+    """One measurement: how ranks are started, which collectives run, over which sizes and how often.
+
+    The rest says when it is worth while, and what the records say of it.
+    """
 
     launch: Launch
     collectives: t.Sequence[str] = ("all_reduce",)
@@ -87,6 +85,15 @@ class NcclTestsRequest(t.NamedTuple):
     check: bool = True
     arguments: t.Sequence[str] = ()
     infiniband: bool = False
+    log: str | None = None
+    timeout: float = 600
+    min_nodes: int = 1
+    busy: t.Sequence[str] = ()
+    share_gpus: bool = False
+    expect: t.Sequence[Json] = ()
+    name: str | None = None
+    run: str | None = None
+    profile: str | None = None
 
     @property
     def gpus(self) -> int:
@@ -121,21 +128,26 @@ def variables(params: t.Mapping[str, t.Any]) -> Json:
     return {**variables, **params["environment"]}
 
 
-def read(params: t.Mapping[str, t.Any], build_launch: t.Callable[..., Launch] = _launch.here) -> NcclTestsRequest:
-    """Make a request of the options of the module."""
-    validate_seconds("timeout", params["timeout"])
-    launch_params = _launch.with_mpi({**params, "environment": variables(params)})
-    launch = build_launch(launch_params, job_name="nccl_tests", timeout=params["timeout"])
-    request = NcclTestsRequest(launch, **{name: params[name] for name in _FIELDS})
-    validate(request, params["expect"])
+def read_request(params: t.Mapping[str, t.Any]) -> NcclTestsRequest:
+    """Make a request of the options of the module; of the launch it has the kind alone, see `read_launch`."""
+    values = {name: params[name] for name in NcclTestsRequest._fields if name != "launch"}
+    request = NcclTestsRequest(Launch(params["launcher"]), **values)
+    validate(request)
     return request
 
 
-def validate(request: NcclTestsRequest, expectations: t.Sequence[Json]) -> None:
+def read_launch(params: t.Mapping[str, t.Any], build: t.Callable[..., Launch] = _launch.here) -> Launch:
+    """Return how this machine starts the ranks; raises ``_find.NotFound`` where it has no such launcher."""
+    options = {**params, "environment": variables(params)}
+    return build(_launch.with_mpi(options), job_name=CHECK, timeout=params["timeout"])
+
+
+def validate(request: NcclTestsRequest) -> None:
     """Refuse what cannot be measured or judged, before anything starts."""
-    for expectation in expectations:
+    validate_seconds("timeout", request.timeout)
+    for expectation in request.expect:
         validate_expectation(expectation)
-    validate_units(expectations, CHECK, UNITS)
+    validate_units(request.expect, CHECK, UNITS)
     if not request.collectives or len(set(request.collectives)) != len(request.collectives):
         raise NcclTestsError("collectives must name at least one, and each once")
     if request.path and is_program(request.path) and len(request.collectives) > 1:
@@ -157,50 +169,3 @@ def validate(request: NcclTestsRequest, expectations: t.Sequence[Json]) -> None:
 def is_program(path: str) -> bool:
     """Return whether a path names a test and not the directory of all of them."""
     return re.search(r"_perf[^/]*$", path) is not None
-
-
-def names(request: NcclTestsRequest, collective: str) -> list[str]:
-    """Return the file names that a build may have, best first; the role and NVIDIA's images mark builds with MPI."""
-    programs = [f"{collective}_perf", f"{collective}_perf_mpi"]
-    return programs if request.launch.kind == "local" else programs[::-1]
-
-
-# Of a directory that only the node or the container sees, it takes the build with MPI if there is one.
-_CHOOSE = 'p=$0; if [ -x "${p}_mpi" ]; then p=${p}_mpi; fi; exec "$p" "$@"'
-
-
-def program(
-    request: NcclTestsRequest,
-    collective: str,
-    find: t.Callable[..., str],
-    executable: t.Callable[[str], bool] = _find.executable,
-) -> list[str]:
-    """Return the words that start a test. Of a directory the build with MPI is taken for more than one process."""
-    path, launch = request.path, request.launch
-    programs = names(request, collective)
-    if not launch.container_image and (launch.kind == "local" or not path):
-        return [find(programs, path, PLACES)]
-    if not path:
-        return [programs[0]]
-    if is_program(path):
-        return [path]
-    folder = path.rstrip("/")
-    if launch.kind == "local":
-        return [f"{folder}/{collective}_perf"]
-    here = [] if launch.container_image else [f"{folder}/{name}" for name in programs if executable(f"{folder}/{name}")]
-    return here[:1] or ["sh", "-c", _CHOOSE, f"{folder}/{collective}_perf"]
-
-
-def argv(request: NcclTestsRequest, words: t.Sequence[str]) -> list[str]:
-    """Return the command line of a test without its launcher."""
-    values = {
-        "-b": request.min_size,
-        "-e": request.max_size,
-        "-f": request.factor,
-        "-n": request.iterations,
-        "-w": request.warmup,
-        "-g": request.gpus_per_rank,
-        "-d": request.datatype,
-        "-c": int(request.check),
-    }
-    return [*words, *(part for name, value in values.items() for part in (name, str(value))), *request.arguments]
