@@ -91,7 +91,7 @@ def unjudged(profile: t.Mapping[str, t.Any]) -> str:
     """Name what is measured of GPUs, ports and disks and limited by no source; the agent has limits of its own."""
     judged = {(one["check"], one["metric"]) for one in profile["expect"]}
     absent = {"node_checks", "collective_test", "certification"}
-    if not profile["infiniband"]["count"]:
+    if profile.get("infiniband", {}).get("count") == 0:
         absent |= {"infiniband_info", "infiniband_bandwidth"}
     missing: dict[str, list[str]] = {}
     for check, name in every_metric():
@@ -112,13 +112,20 @@ def machine(profile: t.Mapping[str, t.Any]) -> t.Iterator[Row]:
         "InfiniBand": "{count} x {rate_gbps} Gb/s".format(**profile["infiniband"])
         if profile.get("infiniband", {}).get("count")
         else None,
-        "NVMe": "{count} x {controller}".format(**profile["nvme"]) if profile.get("nvme") else None,
+        "NVMe": disks(profile.get("nvme") or {}),
         "NCCL topology file": profile.get("nccl", {}).get("topology_file"),
         **tuning(profile),
     }
     for name, fact in facts.items():
         if fact is not None:
             yield name, str(fact)
+
+
+def disks(nvme: t.Mapping[str, t.Any]) -> str | None:
+    if not nvme.get("count"):
+        return None
+    parts = [f"{nvme['size_gb']} GB" if nvme.get("size_gb") else "", nvme.get("controller") or ""]
+    return f"{nvme['count']} x {', '.join(part for part in parts if part)}"
 
 
 def tuning(profile: t.Mapping[str, t.Any]) -> dict[str, str | None]:
