@@ -12,8 +12,10 @@ version_added: 0.1.0
 author:
   - hpcai.gpu_cluster authors (@hpcai)
 description:
-  - Returns the directory that the variable C(cluster_profile_dir) names. A relative path counts from the directory of an inventory source.
-  - Where the variable is not set it is the directory C(profiles) beside an inventory source, if there is one, else an empty text.
+  - Returns the directory that the variable C(cluster_profile_dir) names. A relative path counts from the directory of
+    an inventory source.
+  - Where the variable is not set it is the directory C(profiles) beside an inventory source, if there is one, else an
+    empty text.
   - A variable that is set to an empty text says that there are none.
 options:
   _terms:

@@ -14,9 +14,10 @@ description:
   - Returns the profile of a machine type. An unknown one gets the profile C(generic), which expects nothing, so that
     its measurements stay V(unjudged).
   - Case does not matter, nor does the prefix C(Standard_) of Azure's VM sizes.
-  - A site's own profile wins over the shipped one of the same name. It is a file C(<machine type>.yml) in the directory of the
-    variable C(cluster_profile_dir), by default C(profiles) beside the inventory (P(hpcai.gpu_cluster.profile_dir#lookup)). Its C(base) names
-    the profiles that it lies over, shipped ones or others of the site. What is wrong in it is refused with the path of each value.
+  - A site's own profile wins over the shipped one of the same name. It is a file C(<machine type>.yml) in the directory
+    of the variable C(cluster_profile_dir), by default C(profiles) beside the inventory
+    (P(hpcai.gpu_cluster.profile_dir#lookup)). Its C(base) names the profiles that it lies over, shipped ones or others
+    of the site. What is wrong in it is refused with the path of each value.
 options:
   _terms:
     description:
@@ -71,8 +72,8 @@ RETURN = r"""
 _raw:
   description:
     - One profile for each term. C(sku) is the term, C(profile) the name of the profile, and C(known) tells whether the
-      machine type has one, or something is expected of it by O(overrides). C(origin) is V(site) if the profile is the site's own.
-      What is not known of a machine type is left out.
+      machine type has one, or something is expected of it by O(overrides). C(origin) is V(site) if the profile is the
+      site's own. What is not known of a machine type is left out.
   type: list
   elements: dict
   sample:
@@ -146,7 +147,7 @@ class LookupModule(LookupBase):
         return (packed, "") if packed else ({}, directory(self._resolved(VARIABLE, variables), sources(variables)))
 
     def _resolved(self, name: str, variables: t.Any) -> t.Any:
-        """Return a variable of the inventory, or None; the lookup vars templates it in the right way for every Ansible."""
+        """Return a variable of the inventory, or None; the lookup vars templates it rightly for every Ansible."""
         if name not in variables:
             return None
         return lookup_loader.get("vars", self._loader, self._templar).run([name], variables)[0]

@@ -154,12 +154,13 @@ def _expectation(entry: t.Any) -> t.Iterator[str]:
         yield f"check is {check!r}, which nothing measures; {_accepted(near(check, CHECKS), CHECKS)}"
         return
     if metric not in known.metrics:
-        yield f"metric is {metric!r}, which {check} does not have; {_accepted(near(metric, known.metrics), known.metrics)}"
+        meant = _accepted(near(metric, known.metrics), known.metrics)
+        yield f"metric is {metric!r}, which {check} does not have; {meant}"
         return
-    labels = [name for name in known.metrics[metric].labels.split(", ") if name]
+    accepted = [*_OWN, *(name for name in known.metrics[metric].labels.split(", ") if name)]
     for key in entry:
-        if key not in (*_OWN, *labels):
-            yield f"{key} says nothing about {check} {metric}; {_accepted(near(str(key), (*_OWN, *labels)), (*_OWN, *labels))}"
+        if key not in accepted:
+            yield f"{key} says nothing about {check} {metric}; {_accepted(near(str(key), accepted), accepted)}"
     if "value" in entry and entry["value"] is None:
         return
     try:

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SKU profiles: one YAML file per machine type in ``profiles/``, and those of a site. Private.
 
-A site's profile is a file of the same kind in a directory of its own (``cluster_profile_dir``). It wins over the shipped one of the
-same name, and may have any shipped profile, a base or a whole machine type, as its base. It is checked against a schema.
+A site's profile is a file of the same kind in a directory of its own (``cluster_profile_dir``). It wins over the
+shipped one of the same name, and may have any shipped profile, a base or a whole machine type, as its base. It is checked
+against a schema.
 
 A profile lies over its ``base`` (one or several files whose names start with ``_``), what a site says lies over the
 profile, by the same rules: mappings are merged, everything else is replaced, null takes a key away. Expectations are
@@ -60,7 +61,7 @@ def load(
 ) -> Json:
     """Return the profile of a SKU; an unknown one gets the generic profile, which judges nothing.
 
-    ``site`` is the directory of the site's own profiles. ``packed`` has them by the names of their files instead, as read.
+    ``site`` is the directory of the site's own profiles. ``packed`` has them by their names instead, as read.
     """
     name = file_name(sku)
     stem = name[: -len(".yml")]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What in an inventory would end in a broken cluster, found before anything is changed. Reads profiles and nothing else; private."""
+"""What in an inventory would end in a broken cluster, found before anything is changed. Reads profiles; private."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import
 
 # What playbooks and defaults of roles read beside the roles' own inputs; a test compares them.
 VARIABLES = frozenset(
-    "apex build_host containers driver_hosts health_check munge_key_file name profile_dir profiles scratch_dir shared_dir sku slurm"
-    " user".split()
+    "apex build_host containers driver_hosts health_check munge_key_file name profile_dir profiles scratch_dir"
+    " shared_dir sku slurm user".split()
 )
 _PREFIX = "cluster_"
 _ALIKE = 0.75
@@ -47,8 +47,9 @@ def _sku_problems(label: str, sku: str, site: Path | None, inputs: Inputs) -> li
         return [say(label, sku, line, "a profile that can be read") for line in str(exc).splitlines()]
     near = f"{' or '.join(close)}; " if close else ""
     accepted = (
-        f"{near}a machine type of docs/sku_profiles.md; a profile of your own, {site or 'profiles beside the inventory'}/{sku.lower()}.yml, "
-        "which draft_profile.yml writes from a sound node; or preflight_allow_unknown_sku: true, after which nodes cannot be certified"
+        f"{near}a machine type of docs/sku_profiles.md; a profile of your own, "
+        f"{site or 'profiles beside the inventory'}/{sku.lower()}.yml, which draft_profile.yml writes from a sound node; "
+        "or preflight_allow_unknown_sku: true, after which nodes cannot be certified"
     )
     return [say(label, sku, "no such machine type, so that nothing would be expected of its nodes", accepted)]
 

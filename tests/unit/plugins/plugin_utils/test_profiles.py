@@ -28,8 +28,9 @@ KEYS = set(
     " sku known profile reference".split()
 )
 SWITCHED = {"nd96asr_v4", "nd96amsr_a100_v4", "nd96isr_h100_v5", "nd96isr_h200_v5"} | set(
-    "a2-highgpu-8g a2-megagpu-16g a2-ultragpu-8g a3-highgpu-8g a3-megagpu-8g a3-ultragpu-8g dgx_2 dgx_a100_320gb dgx_a100_640gb"
-    " dgx_b200 dgx_h100 dgx_h200 hgx_a100_80gb hgx_b200 hgx_h100 hgx_h200 p4d.24xlarge p4de.24xlarge p5.48xlarge p5e.48xlarge"
+    "a2-highgpu-8g a2-megagpu-16g a2-ultragpu-8g a3-highgpu-8g a3-megagpu-8g a3-ultragpu-8g dgx_2 dgx_a100_320gb"
+    " dgx_a100_640gb dgx_b200 dgx_h100 dgx_h200 hgx_a100_80gb hgx_b200 hgx_h100 hgx_h200 p4d.24xlarge p4de.24xlarge"
+    " p5.48xlarge p5e.48xlarge"
     " p5en.48xlarge p6-b200.48xlarge".split()
 )
 GIB = 1 << 30
@@ -73,7 +74,8 @@ def test_every_expectation_can_be_judged(profile: Profile) -> None:
 
 def test_every_number_has_a_source(machine: Profile) -> None:
     """A repository with a commit, or the name of a document."""
-    documents = "Google Cloud documentation|data sheet|user guide|Microsoft Learn|techcommunity|acceptance test|nvidia-smi prints"
+    documents = "Google Cloud documentation|data sheet|user guide|Microsoft Learn|techcommunity|acceptance test"
+    documents += "|nvidia-smi prints"
     named = rf"\([^)]*\b[0-9a-f]{{7,8}}\b|{documents}"
     for one in machine["expect"]:
         assert re.search(named, one["source"]), one
