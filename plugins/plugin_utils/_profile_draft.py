@@ -83,7 +83,8 @@ def draft(
     }
     nodes = sorted({node for found in measured.values() for node in found.nodes})
     head = (
-        f"# Drafted from what was measured on {', '.join(nodes)}:\n# what these nodes did, not what such a machine should do.\n"
+        f"# Drafted from what was measured on {', '.join(nodes)}:\n"
+        "# what these nodes did, not what such a machine should do.\n"
         f"# Speeds are the lowest value less {margin:g} %. Look at every number before nodes are judged by it.\n"
     )
     return f"---\n{head}{_text(profile)}{_text({'expect': expect})}"

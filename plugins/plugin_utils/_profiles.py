@@ -4,12 +4,8 @@
 """SKU profiles: one YAML file per machine type in ``profiles/``, and those of a site. Private.
 
 A site's profile is a file of the same kind in a directory of its own (``cluster_profile_dir``). It wins over the
-shipped one of the same name, and may have any shipped profile, a base or a whole machine type, as its base. It is checked
-against a schema.
-
-A profile lies over its ``base`` (one or several files whose names start with ``_``), what a site says lies over the
-profile, by the same rules: mappings are merged, everything else is replaced, null takes a key away. Expectations are
-merged one by one: the same check, metric, labels, node count and verdict replace, ``value: null`` takes one away.
+shipped one of the same name, and may have any shipped profile, a base or a whole machine type, as its base. A schema
+says what it may hold.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ GPUs are, which environment NCCL wants, and which numbers a sound one reaches. T
 `hpcai.gpu_cluster.sku_profile` returns it, with or without Azure's prefix `Standard_` and in any case. A machine type
 without a file gets `generic`, which expects nothing: its measurements stay `unjudged`, they never pass.
 
-Machines of NVIDIA and of clouds are here by name (`dgx_h100`, `p5.48xlarge`, `a3-highgpu-8g`), servers of other makers by their GPU board
-(`hgx_h100`, `l40s_x8`): of those nothing is known but the GPUs. Limits of another machine with the same GPUs say so in their source, and
-warn where the machine around the GPUs takes part in the number.
+Machines of NVIDIA and of clouds are here by name (`dgx_h100`, `p5.48xlarge`, `a3-highgpu-8g`), servers of other makers
+by their GPU board (`hgx_h100`, `l40s_x8`): of those nothing is known but the GPUs. Limits of another machine with the
+same GPUs say so in their source, and warn where the machine around the GPUs takes part in the number.
 
 A number stands here only with a source. What no source limits is not judged, and each machine type says what that is.
 
@@ -35,9 +35,10 @@ A number stands here only with a source. What no source limits is not judged, an
 
 ## A site's own profile
 
-A machine that is not here, or is not as it is here, gets a file of the same kind beside the inventory: `profiles/<machine type>.yml` in the
-inventory's directory, or in the directory that `cluster_profile_dir` names. It wins over the shipped profile of that name. `base` names what it
-lies over: any profile of this page, a part (`_nvidia`, `_h100_sxm`, …) or another file of the site.
+A machine that is not here, or is not as it is here, gets a file of the same kind beside the inventory:
+`profiles/<machine type>.yml` in the inventory's directory, or in the directory that `cluster_profile_dir` names. It
+wins over the shipped profile of that name. `base` names what it lies over: any profile of this page, a part (`_nvidia`,
+`_h100_sxm`, …) or another file of the site.
 
 ```yaml
 # inventories/ours/profiles/r760xa.yml, with cluster_sku: r760xa
@@ -50,11 +51,12 @@ expect:
   - {check: gpu_bandwidth, metric: h2d, op: ">=", value: 50, unit: GB/s, source: "acceptance test of our cluster"}
 ```
 
-The preflight refuses what is wrong in it, with the file, the path of the value and what is accepted. Everything that reads a profile reads
-this one: measurements, the node agent, certification, the roles, the bundle of nodes that configure themselves.
+The preflight refuses what is wrong in it, with the file, the path of the value and what is accepted. Everything that
+reads a profile reads this one: measurements, the node agent, certification, the roles, the bundle of nodes that
+configure themselves.
 
-`draft_profile.yml` writes such a file from what `measure.yml` measured on sound nodes: counts as they are, speeds with a margin, each marked
-as measured here with day, node and tool. Read it before nodes are judged by it.
+`draft_profile.yml` writes such a file from what `measure.yml` measured on sound nodes: counts as they are, speeds with
+a margin, each marked as measured here with day, node and tool. Read it before nodes are judged by it.
 
 ```console
 $ ansible-playbook -i inventory hpcai.gpu_cluster.measure
@@ -63,10 +65,10 @@ $ ansible-playbook -i inventory hpcai.gpu_cluster.draft_profile -e draft_profile
 
 ## A site's own numbers
 
-What a site says in `certification_profile_overrides` lies over the shipped profile: mappings (`gpu`, `nccl`, `nccl.environment`) are merged key by key,
-lists and values are replaced, null takes a key away. Expectations are merged one by one: one for the same check,
-metric, labels (collective, size), node count and verdict replaces the shipped one, any other is added, and
-`value: null` takes one away, so that the metric is no longer judged.
+What a site says in `certification_profile_overrides` lies over the profile: mappings (`gpu`, `nccl`,
+`nccl.environment`) are merged key by key, lists and values are replaced, null takes a key away. Expectations are merged
+one by one: one for the same check, metric, labels (collective, size), node count and verdict replaces the shipped one,
+any other is added, and `value: null` takes one away, so that the metric is no longer judged.
 
 ```yaml
 certification_profile_overrides:

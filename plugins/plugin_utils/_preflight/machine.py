@@ -48,8 +48,8 @@ def _sku_problems(label: str, sku: str, site: Path | None, inputs: Inputs) -> li
     near = f"{' or '.join(close)}; " if close else ""
     accepted = (
         f"{near}a machine type of docs/sku_profiles.md; a profile of your own, "
-        f"{site or 'profiles beside the inventory'}/{sku.lower()}.yml, which draft_profile.yml writes from a sound node; "
-        "or preflight_allow_unknown_sku: true, after which nodes cannot be certified"
+        f"{site or 'profiles beside the inventory'}/{sku.lower()}.yml, which draft_profile.yml writes from a sound "
+        "node; or preflight_allow_unknown_sku: true, after which nodes cannot be certified"
     )
     return [say(label, sku, "no such machine type, so that nothing would be expected of its nodes", accepted)]
 
