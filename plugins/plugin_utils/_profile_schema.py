@@ -137,7 +137,7 @@ def _fits(value: t.Any, kind: str) -> bool:
         return False
     if isinstance(value, list):
         return all(isinstance(item, str if "text" in kind else dict) for item in value)
-    return isinstance(value, (str, dict)) or value >= 0
+    return not isinstance(value, (int, float)) or value >= 0
 
 
 def _hint(value: t.Any, kind: str) -> str:
