@@ -20,13 +20,17 @@ def measure_problems(inputs: object, hosts: int) -> list[str]:
 
 
 def measure_machine(
-    gpus: object, sku: str = "", count: int = 0, overrides: t.Mapping[str, t.Any] | None = None
+    gpus: object,
+    sku: str = "",
+    count: int = 0,
+    overrides: t.Mapping[str, t.Any] | None = None,
+    profile_dir: str = "",
 ) -> dict[str, t.Any]:
     """Say what a machine is."""
     if not isinstance(gpus, t.Sequence) or isinstance(gpus, str):
         raise AnsibleFilterError(f"measure_machine: GPUs are a list, as gpu_info returns it, not {gpus!r}")
     try:
-        return _measure.machine(gpus, sku, count, overrides or {})
+        return _measure.machine(gpus, sku, count, overrides or {}, profile_dir)
     except (KeyError, TypeError, ValueError, OSError) as exc:
         raise AnsibleFilterError(f"measure_machine: {exc}") from exc
 

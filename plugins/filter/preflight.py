@@ -80,6 +80,7 @@ def _host(variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
             for export in items
             if isinstance(export, c.Mapping) and "path" in export and export.get("state") != "absent"
         ],
+        "sku": variables.get("cluster_sku"),
         "slurm_node": override,
         "system": facts.get("distribution"),
     }

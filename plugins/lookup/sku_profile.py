@@ -14,6 +14,10 @@ description:
   - Returns the profile of a machine type. An unknown one gets the profile C(generic), which expects nothing, so that
     its measurements stay V(unjudged).
   - Case does not matter, nor does the prefix C(Standard_) of Azure's VM sizes.
+  - A site's own profile wins over the shipped one of the same name. It is a file C(<machine type>.yml) in the directory
+    of the variable C(cluster_profile_dir), by default C(profiles) beside the inventory
+    (P(hpcai.gpu_cluster.profile_dir#lookup)). Its C(base) names the profiles that it lies over, shipped ones or others
+    of the site. What is wrong in it is refused with the path of each value.
 options:
   _terms:
     description:
@@ -29,6 +33,8 @@ options:
     type: dict
     default: {}
 seealso:
+  - plugin: hpcai.gpu_cluster.profile_dir
+    plugin_type: lookup
   - plugin: hpcai.gpu_cluster.profile_topology
     plugin_type: filter
   - plugin: hpcai.gpu_cluster.scratch_options
@@ -66,7 +72,8 @@ RETURN = r"""
 _raw:
   description:
     - One profile for each term. C(sku) is the term, C(profile) the name of the profile, and C(known) tells whether the
-      machine type has one. What is not known of a machine type is left out.
+      machine type has one, or something is expected of it by O(overrides). C(origin) is V(site) if the profile is the
+      site's own. What is not known of a machine type is left out.
   type: list
   elements: dict
   sample:
@@ -112,10 +119,13 @@ _raw:
 """
 
 import typing as t
+from pathlib import Path
 
 from ansible.errors import AnsibleLookupError
+from ansible.plugins.loader import lookup_loader
 from ansible.plugins.lookup import LookupBase
 
+from ansible_collections.hpcai.gpu_cluster.plugins.lookup.profile_dir import VARIABLE, directory, sources
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load, override
 
 
@@ -124,7 +134,20 @@ class LookupModule(LookupBase):
 
     def run(self, terms: list[t.Any], variables: t.Any = None, **kwargs: t.Any) -> list[dict[str, t.Any]]:
         self.set_options(var_options=variables, direct=kwargs)
+        packed, place = self._of_the_site(variables) if variables else ({}, "")
+        site = Path(place) if place else None
         try:
-            return [override(load(str(term)), self.get_option("overrides")) for term in terms]
+            return [override(load(str(term), site=site, packed=packed), self.get_option("overrides")) for term in terms]
         except (ValueError, OSError) as exc:
             raise AnsibleLookupError(f"sku_profile: {exc}") from exc
+
+    def _of_the_site(self, variables: t.Any) -> tuple[dict[str, t.Any], str]:
+        """Return the profiles that a node's bundle brought, or else the directory of the site's own."""
+        packed = self._resolved("cluster_profiles", variables)
+        return (packed, "") if packed else ({}, directory(self._resolved(VARIABLE, variables), sources(variables)))
+
+    def _resolved(self, name: str, variables: t.Any) -> t.Any:
+        """Return a variable of the inventory, or None; the lookup vars templates it rightly for every Ansible."""
+        if name not in variables:
+            return None
+        return lookup_loader.get("vars", self._loader, self._templar).run([name], variables)[0]

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import time
 import typing as t
+from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import address
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import (
-    DIRECTORY,
     GENERIC,
     ProfileError,
+    alike,
     load,
+    names,
     override,
 )
 
@@ -52,8 +54,7 @@ def problems(inputs: t.Mapping[str, t.Any], hosts: int) -> list[str]:
     found = []
     sku, launcher, nodes = inputs["sku"], inputs["launcher"], inputs["nodes"]
     through_slurm = launcher == "srun"
-    if sku and not _known(sku):
-        found.append(f"measure_sku is {sku!r}, which has no profile; known are {', '.join(profiles())}")
+    found += _sku_problems(sku, _place(inputs.get("profile_dir")))
     if not inputs["tests"]:
         found.append(f"measure_tests is empty; name some of {', '.join(TESTS)}")
     relative = [path for path in inputs["paths"] if not str(path).startswith("/")]
@@ -79,28 +80,31 @@ def _slurm_problems(inputs: t.Mapping[str, t.Any], hosts: int) -> list[str]:
     return found
 
 
-def _known(sku: str) -> bool:
+def _sku_problems(sku: str, site: Path | None) -> list[str]:
+    """A site's profile that cannot be used is a problem, too."""
     try:
-        return bool(load(sku)["known"])
-    except ProfileError:
-        return False
+        if not sku or load(sku, site=site)["known"]:
+            return []
+        close = alike(sku, site)
+        known = f"near are {', '.join(close)}" if close else f"known are {', '.join(names(site))}"
+        return [f"measure_sku is {sku!r}, which has no profile; {known}"]
+    except ProfileError as exc:
+        return [f"measure_sku is {sku!r}, which has no profile that can be used: {exc}"]
 
 
-def profiles() -> list[str]:
-    """Return the machine types that have a profile of their own."""
-    names = sorted(path.stem for path in DIRECTORY.glob("[!_]*.yml"))
-    return [name for name in names if name != GENERIC]
+def _place(profile_dir: t.Any) -> Path | None:
+    return Path(str(profile_dir)) if profile_dir else None
 
 
-def recognised(gpus: t.Sequence[t.Mapping[str, t.Any]]) -> str:
+def recognised(gpus: t.Sequence[t.Mapping[str, t.Any]], site: Path | None = None) -> str:
     """Return the machine type whose GPUs these are, or an empty string.
 
     The model alone proves nothing, since other makers build the same GPUs into other machines, whose limits nobody
     knows. The PCI domains of the GPUs do: clouds give each GPU a domain of its own. One GPU may be missing.
     """
     found = []
-    for name in profiles():
-        profile = load(name)
+    for name in names(site):
+        profile = load(name, site=site)
         places = {str(gpu["pci_domain"]).lower() for gpu in (profile.get("topology") or {}).get("gpus") or []}
         model = str((profile.get("gpu") or {}).get("model") or "")
         if not model or len(places) < 2 or not gpus:
@@ -117,10 +121,17 @@ def _domain(bus_id: t.Any) -> str:
     return f"{place[0]:04x}" if place else ""
 
 
-def machine(gpus: t.Sequence[t.Mapping[str, t.Any]], sku: str, count: int, site: t.Mapping[str, t.Any]) -> Json:
+def machine(
+    gpus: t.Sequence[t.Mapping[str, t.Any]],
+    sku: str,
+    count: int,
+    overrides: t.Mapping[str, t.Any],
+    profile_dir: str = "",
+) -> Json:
     """Return what the modules are told of a machine: its profile's limits, or none where its type is unknown."""
-    name = sku or recognised(gpus)
-    profile = override(load(name or GENERIC), site)
+    site = _place(profile_dir)
+    name = sku or recognised(gpus, site)
+    profile = override(load(name or GENERIC, site=site), overrides)
     expected = int((profile.get("gpu") or {}).get("count") or 0)
     memory = [gpu["memory_total_mib"] for gpu in gpus if gpu.get("memory_total_mib")]
     known = (profile.get("gpu") or {}).get("memory_mib")

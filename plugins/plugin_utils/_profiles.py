@@ -1,11 +1,11 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""SKU profiles: one YAML file per machine type in ``profiles/``. Private.
+"""SKU profiles: one YAML file per machine type in ``profiles/``, and those of a site. Private.
 
-A profile lies over its ``base`` (one or several files whose names start with ``_``), what a site says lies over the
-profile, by the same rules: mappings are merged, everything else is replaced, null takes a key away. Expectations are
-merged one by one: the same check, metric, labels, node count and verdict replace, ``value: null`` takes one away.
+A site's profile is a file of the same kind in a directory of its own (``cluster_profile_dir``). It wins over the
+shipped one of the same name, and may have any shipped profile, a base or a whole machine type, as its base. A schema
+says what it may hold.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ansible.module_utils.common.yaml import yaml_load  # by libyaml: each host 
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_metrics import unit_problem
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_schema import near, problems
 
 DIRECTORY = Path(__file__).parent / "profiles"
 GENERIC = "generic"
@@ -38,24 +39,99 @@ def file_name(sku: str) -> str:
     return f"{name[len(_PREFIX) :] if name.startswith(_PREFIX) else name}.yml"
 
 
-def load(sku: str, directory: Path = DIRECTORY) -> Json:
-    """Return the profile of a SKU; an unknown one gets the generic profile, which judges nothing."""
-    path = directory / file_name(sku)
-    known = path.is_file()
-    path = path if known else directory / f"{GENERIC}.yml"
-    return {**_read(path), "sku": sku, "known": known, "profile": path.stem}
+def names(site: Path | None = None, directory: Path = DIRECTORY) -> list[str]:
+    """Return the machine types that have a profile, those of the site included; ``generic`` is none."""
+    found = {path.stem for folder in (directory, site) if folder for path in folder.glob("[!_.]*.yml")}
+    return sorted(found - {GENERIC})
+
+
+def alike(sku: str, site: Path | None = None) -> list[str]:
+    """Return the names that were probably meant, whatever stands between their letters and digits."""
+    name, known = file_name(sku)[: -len(".yml")], names(site)
+    begun = [one for one in known if one.startswith(name)]
+    return list(dict.fromkeys([*begun, *near(name, known, 0.5)]))[:5]
+
+
+def load(
+    sku: str, directory: Path = DIRECTORY, site: Path | None = None, packed: t.Mapping[str, t.Any] | None = None
+) -> Json:
+    """Return the profile of a SKU; an unknown one gets the generic profile, which judges nothing.
+
+    ``site`` is the directory of the site's own profiles. ``packed`` has them by their names instead, as read.
+    """
+    name = file_name(sku)
+    stem = name[: -len(".yml")]
+    about = {"sku": sku, "known": True, "profile": stem}
+    if packed and stem in packed:
+        return {**packed[stem], **about}
+    own = _site_file(name, site)
+    if own and site:
+        return {**_read_site(own, directory, site), **about, "origin": "site"}
+    if (directory / name).is_file():
+        return {**_read(directory / name), **about}
+    return {**_read(directory / f"{GENERIC}.yml"), **about, "known": False, "profile": GENERIC}
+
+
+def _site_file(name: str, site: Path | None) -> Path | None:
+    """Return the site's file; on a file system that minds case the name is compared without it, as a SKU is."""
+    if not site:
+        return None
+    if not site.is_dir():
+        raise ProfileError(f"cluster_profile_dir is {str(site)!r}, which is no directory on this host")
+    found = [path for path in sorted(site.glob("*.yml")) if path.name.lower() == name]
+    if len(found) > 1:
+        raise ProfileError(f"{site} has {found[0].name} and {found[1].name}, which are the same machine type; keep one")
+    return found[0] if found else None
+
+
+def _read_site(path: Path, directory: Path, site: Path, over: tuple[str, ...] = ()) -> Json:
+    """Read a site's profile over its bases: other files of the site, or any of the shipped ones."""
+    found = _mapping(path, str(path))
+    wrong = problems(found)
+    if wrong:
+        raise ProfileError("\n".join(f"{path}: {text}" for text in wrong))
+    if str(path) in over:
+        raise ProfileError(f"{path} is its own base: {' > '.join([*over, str(path)])}")
+    bases = found.pop("base", [])
+    result: Json = {"expect": []}
+    for base in [bases] if isinstance(bases, str) else bases:
+        name = f"{base}.yml" if base.startswith("_") else file_name(base)
+        own, shipped = _site_file(name.lower(), site), directory / name
+        if own and own != path:
+            below = _read_site(own, directory, site, (*over, str(path)))
+        elif shipped.is_file():
+            below = _read(shipped)
+        else:
+            known = near(base, [*names(site, directory), *(one.stem for one in directory.glob("_*.yml"))], 0.5)
+            raise ProfileError(f"{path}: base is {base!r}, which is no profile; {_meant(known)}")
+        result = override(result, below)
+    try:
+        return override(result, found)
+    except ValueError as exc:
+        raise ProfileError(f"{path}: {exc}") from exc
+
+
+def _meant(known: t.Sequence[str]) -> str:
+    return f"near are {', '.join(known)}" if known else f"known are {', '.join(names())}"
+
+
+def _mapping(path: Path, label: str) -> Json:
+    try:
+        found = yaml_load(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as exc:
+        raise ProfileError(f"profile {label} is no text in UTF-8: {exc}") from exc
+    except yaml.YAMLError as exc:
+        raise ProfileError(f"profile {label} is no YAML: {exc}") from exc
+    if not isinstance(found, dict) or not isinstance(found.get("expect", []), list):
+        raise ProfileError(f"profile {label} is no mapping with a list named expect")
+    return found
 
 
 def _read(path: Path, over: tuple[str, ...] = ()) -> Json:
     """Read a file and lay it over its bases, from the first to the last."""
     if path.name in over:
         raise ProfileError(f"profile {path.name} is its own base: {' > '.join([*over, path.name])}")
-    try:
-        found = yaml_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as exc:
-        raise ProfileError(f"profile {path.name} is no YAML: {exc}") from exc
-    if not isinstance(found, dict) or not isinstance(found.get("expect", []), list):
-        raise ProfileError(f"profile {path.name} is no mapping with a list named expect")
+    found = _mapping(path, path.name)
     bases = found.pop("base", [])
     result: Json = {"expect": []}
     for base in [bases] if isinstance(bases, str) else bases:
@@ -71,7 +147,10 @@ def override(profile: Json, site: t.Mapping[str, t.Any]) -> Json:
     under = {key: value for key, value in profile.items() if key != "expect"}
     for one in site.get("reference") or []:
         _validate(one)
-    return {**_merge(under, rest), "expect": _merge_expect(profile["expect"], site.get("expect") or [])}
+    expect = _merge_expect(profile["expect"], site.get("expect") or [])
+    # Of a machine type without a file a site may say itself what it expects.
+    known = {"known": True} if site.get("expect") and expect and "known" in profile else {}
+    return {**_merge(under, rest), **known, "expect": expect}
 
 
 def _merge(under: t.Mapping[str, t.Any], over: t.Mapping[str, t.Any]) -> Json:

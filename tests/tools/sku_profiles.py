@@ -23,21 +23,55 @@ GPUs are, which environment NCCL wants, and which numbers a sound one reaches. T
 `hpcai.gpu_cluster.sku_profile` returns it, with or without Azure's prefix `Standard_` and in any case. A machine type
 without a file gets `generic`, which expects nothing: its measurements stay `unjudged`, they never pass.
 
+Machines of NVIDIA and of clouds are here by name (`dgx_h100`, `p5.48xlarge`, `a3-highgpu-8g`), servers of other makers
+by their GPU board (`hgx_h100`, `l40s_x8`): of those nothing is known but the GPUs. Limits of another machine with the
+same GPUs say so in their source, and warn where the machine around the GPUs takes part in the number.
+
 A number stands here only with a source. What no source limits is not judged, and each machine type says what that is.
 
 - A machine that misses a `fail` is taken out of service; after a `warn` it stays, and the report shows it.
 - Sizes are bytes per collective. "1 node" and "2 or more nodes" say over how many nodes the number holds.
 - Bandwidths are decimal (GB/s, Gb/s).
 
-## A site's own numbers
+## A site's own profile
 
-What a site says lies over the shipped profile: mappings (`gpu`, `nccl`, `nccl.environment`) are merged key by key,
-lists and values are replaced, null takes a key away. Expectations are merged one by one: one for the same check,
-metric, labels (collective, size), node count and verdict replaces the shipped one, any other is added, and
-`value: null` takes one away, so that the metric is no longer judged.
+A machine that is not here, or is not as it is here, gets a file of the same kind beside the inventory:
+`profiles/<machine type>.yml` in the inventory's directory, or in the directory that `cluster_profile_dir` names. It
+wins over the shipped profile of that name. `base` names what it lies over: any profile of this page, a part (`_nvidia`,
+`_h100_sxm`, …) or another file of the site.
 
 ```yaml
-site_profile:
+# inventories/ours/profiles/r760xa.yml, with cluster_sku: r760xa
+base: hgx_h100
+description: Our servers, 8 H100
+vcpus: 128
+infiniband: {count: 8, rate_gbps: 400}
+nvme: {count: 4, controller: SAMSUNG MZQL23T8HCLS-00A07}
+expect:
+  - {check: gpu_bandwidth, metric: h2d, op: ">=", value: 50, unit: GB/s, source: "acceptance test of our cluster"}
+```
+
+The preflight refuses what is wrong in it, with the file, the path of the value and what is accepted. Everything that
+reads a profile reads this one: measurements, the node agent, certification, the roles, the bundle of nodes that
+configure themselves.
+
+`draft_profile.yml` writes such a file from what `measure.yml` measured on sound nodes: counts as they are, speeds with
+a margin, each marked as measured here with day, node and tool. Read it before nodes are judged by it.
+
+```console
+$ ansible-playbook -i inventory hpcai.gpu_cluster.measure
+$ ansible-playbook -i inventory hpcai.gpu_cluster.draft_profile -e draft_profile_name=r760xa
+```
+
+## A site's own numbers
+
+What a site says in `certification_profile_overrides` lies over the profile: mappings (`gpu`, `nccl`,
+`nccl.environment`) are merged key by key, lists and values are replaced, null takes a key away. Expectations are merged
+one by one: one for the same check, metric, labels (collective, size), node count and verdict replaces the shipped one,
+any other is added, and `value: null` takes one away, so that the metric is no longer judged.
+
+```yaml
+certification_profile_overrides:
   nccl: {environment: {NCCL_DEBUG: INFO, UCX_TLS: null}}
   expect:
     - {check: gpu_bandwidth, metric: h2d, op: ">=", value: 24, unit: GB/s, source: "acceptance test of our cluster"}
@@ -91,7 +125,7 @@ def unjudged(profile: t.Mapping[str, t.Any]) -> str:
     """Name what is measured of GPUs, ports and disks and limited by no source; the agent has limits of its own."""
     judged = {(one["check"], one["metric"]) for one in profile["expect"]}
     absent = {"node_checks", "collective_test", "certification"}
-    if not profile["infiniband"]["count"]:
+    if profile.get("infiniband", {}).get("count") == 0:
         absent |= {"infiniband_info", "infiniband_bandwidth"}
     missing: dict[str, list[str]] = {}
     for check, name in every_metric():
@@ -112,13 +146,20 @@ def machine(profile: t.Mapping[str, t.Any]) -> t.Iterator[Row]:
         "InfiniBand": "{count} x {rate_gbps} Gb/s".format(**profile["infiniband"])
         if profile.get("infiniband", {}).get("count")
         else None,
-        "NVMe": "{count} x {controller}".format(**profile["nvme"]) if profile.get("nvme") else None,
+        "NVMe": disks(profile.get("nvme") or {}),
         "NCCL topology file": profile.get("nccl", {}).get("topology_file"),
         **tuning(profile),
     }
     for name, fact in facts.items():
         if fact is not None:
             yield name, str(fact)
+
+
+def disks(nvme: t.Mapping[str, t.Any]) -> str | None:
+    if not nvme.get("count"):
+        return None
+    parts = [f"{nvme['size_gb']} GB" if nvme.get("size_gb") else "", nvme.get("controller") or ""]
+    return f"{nvme['count']} x {', '.join(part for part in parts if part)}"
 
 
 def tuning(profile: t.Mapping[str, t.Any]) -> dict[str, str | None]:

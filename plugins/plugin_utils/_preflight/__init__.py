@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What in an inventory would end in a broken cluster, found before anything is changed. No I/O; private."""
+"""What in an inventory would end in a broken cluster, found before anything is changed. Reads profiles; private."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight impor
     accounting,
     gres,
     hosts,
+    machine,
     partitions,
     slurm,
     storage,
@@ -18,7 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight impor
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.inputs import check_shapes
 
 Inputs = t.Mapping[str, t.Any]
-_TOPICS = (hosts, partitions, slurm, gres, accounting, storage)
+_TOPICS = (hosts, machine, partitions, slurm, gres, accounting, storage)
 
 
 def findings(inputs: Inputs, specs: t.Mapping[str, t.Any] | None = None) -> list[str]:

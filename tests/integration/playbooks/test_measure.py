@@ -81,7 +81,7 @@ class Machines:
         local = {"ansible_connection": "local", "ansible_python_interpreter": str(python)}
         self.hosts[host] = {**local, **variables}
 
-    def measure(self, *arguments: str, **inputs: t.Any) -> Ended:
+    def measure(self, *arguments: str, playbook: str = "measure", **inputs: t.Any) -> Ended:
         inventory = self.place / "hosts.json"
         inventory.write_text(json.dumps({"all": {"hosts": self.hosts}}))
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "HPCAI_"))}
@@ -89,7 +89,7 @@ class Machines:
         config.write_text(f"[defaults]\ncollections_path = {ROOT / '.build/collections'}\n")
         environment.update(ANSIBLE_CONFIG=str(config), ANSIBLE_NOCOLOR="1")
         words = [sys.executable, "-m", "ansible.cli.playbook", "-i", str(inventory)]
-        words += ["-e", json.dumps(inputs), *arguments, "hpcai.gpu_cluster.measure"]
+        words += ["-e", json.dumps(inputs), *arguments, f"hpcai.gpu_cluster.{playbook}"]
         done = subprocess.run(
             words,
             cwd=self.place,
@@ -295,3 +295,32 @@ def test_wrong_inputs_are_refused_before_anything_runs(
     assert words in " ".join(ended.text.split()), ended.text
     assert "Reach the hosts" not in ended.text
     assert not (machines.place / "reports").exists()
+
+
+def test_a_profile_is_drafted_from_a_sound_machine_and_judges_the_next_one(machines: Machines) -> None:
+    """From machines that no profile is about to limits that were measured here, which find the slow one of them."""
+    machines.cluster.damage("c2", slow_gpu={"5": 0.6})
+    machines.emulated("gpu-01", "c1")
+    machines.emulated("gpu-02", "c2")
+    few = {"measure_tests": "gpu_info,gpu_bandwidth"}
+    first = machines.measure(measure_hosts="gpu-01", measure_sku="generic", **few)
+    assert first.rc == 0, first.text
+    assert first.verdicts("gpu-01")["gpu_bandwidth"] == "unjudged"
+
+    profiles = machines.place / "profiles"
+    profiles.mkdir()
+    drafted = machines.measure(playbook="draft_profile", draft_profile_name="Ours", draft_profile_margin=10)
+    assert drafted.rc == 0, drafted.text
+    text = (profiles / "ours.yml").read_text()
+    assert "measured here on" in text and "gpu-01" in text and "less 10 %" in text
+    again = machines.measure(playbook="draft_profile", draft_profile_name="ours")
+    assert again.rc != 0 and "must not be there yet" in again.text
+    assert (profiles / "ours.yml").read_text() == text
+
+    second = machines.measure(measure_sku="ours", measure_tests="gpu_info,gpu_bandwidth")
+    assert second.rc == 0, second.text
+    assert second.verdicts("gpu-01")["gpu_bandwidth"] == second.verdicts("gpu-01")["gpu_count"] == "pass"
+    assert second.verdicts("gpu-02")["gpu_bandwidth"] == "fail"
+    assert second.one("gpu-02", "gpu_bandwidth")["context"]["profile"] == "ours"
+    faulty = machines.measure(playbook="draft_profile", draft_profile_name="theirs")
+    assert faulty.rc != 0 and "no profile is drafted from nodes at fault: gpu-02 gpu_bandwidth: fail" in faulty.text

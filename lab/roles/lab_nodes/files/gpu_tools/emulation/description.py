@@ -14,6 +14,7 @@ Json = t.Dict[str, t.Any]
 _ARCHITECTURES = {
     "7.0": ("Volta", 25.781, 6.5, 3),
     "8.0": ("Ampere", 25.0, 12.5, 4),
+    "8.9": ("Ada Lovelace", 0.0, 1.4, 4),
     "9.0": ("Hopper", 26.562, 45.0, 5),
     "10.0": ("Blackwell", 53.125, 35.0, 5),
 }
@@ -121,10 +122,12 @@ def _gpu(profile: t.Mapping[str, t.Any]) -> Json:
 def _nics(profile: t.Mapping[str, t.Any], gpus: list[Json]) -> list[Json]:
     """The InfiniBand adapters near their GPUs, and the Ethernet one that every machine with them has as well."""
     found = []
-    for number, name in enumerate((profile.get("infiniband") or {}).get("devices") or []):
+    ports = profile.get("infiniband") or {}
+    names = ports.get("devices") or [f"mlx5_{number}" for number in range(ports.get("count") or 0)]
+    for number, name in enumerate(names):
         near = [gpu["numa_node"] for gpu in gpus if gpu["nic"] == name] or [0]
         place = {"name": name, "bus_id": f"{0x101 + number:08X}:00:00.0", "numa_node": near[0]}
-        found.append({**place, "rate": profile["infiniband"]["rate_gbps"], "link_layer": "InfiniBand"})
+        found.append({**place, "rate": ports["rate_gbps"], "link_layer": "InfiniBand"})
     return [*found, ETHERNET] if found else []
 
 

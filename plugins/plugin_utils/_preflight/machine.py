@@ -1,0 +1,68 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Is the machine type known, and are the cluster's own variables spelt as they are read? Reads profiles; private."""
+
+from __future__ import annotations
+
+import difflib
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import say
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import GENERIC, ProfileError, alike, load
+
+# What playbooks and defaults of roles read beside the roles' own inputs; a test compares them.
+VARIABLES = frozenset(
+    "apex build_host containers driver_hosts health_check munge_key_file name profile_dir profiles scratch_dir"
+    " shared_dir sku slurm user".split()
+)
+_PREFIX = "cluster_"
+_ALIKE = 0.75
+Inputs = t.Mapping[str, t.Any]
+
+
+def machine_types(inputs: Inputs) -> list[str]:
+    """Of a machine type without a profile nothing is expected, so that its nodes could never be certified."""
+    found = []
+    skus = {host: known.get("sku") for host, known in (inputs.get("hosts") or {}).items() if known.get("sku")}
+    nodes = [host for host in inputs.get("preflight_compute_hosts") or [] if host in skus]
+    values = {str(skus[host]): host for host in reversed(nodes)}
+    if inputs.get("cluster_sku"):
+        values[str(inputs["cluster_sku"])] = ""
+    site = Path(str(inputs["preflight_profile_dir"])) if inputs.get("preflight_profile_dir") else None
+    for sku, host in values.items():
+        found += _sku_problems(f"cluster_sku of {host}" if host else "cluster_sku", sku, site, inputs)
+    return found
+
+
+def _sku_problems(label: str, sku: str, site: Path | None, inputs: Inputs) -> list[str]:
+    try:
+        if load(sku, site=site)["known"] or sku == GENERIC or inputs.get("preflight_allow_unknown_sku"):
+            return []
+        if (inputs.get("certification_profile_overrides") or {}).get("expect"):
+            return []
+        close = alike(sku, site)
+    except (ProfileError, OSError, UnicodeDecodeError) as exc:
+        return [say(label, sku, line, "a profile that can be read") for line in str(exc).splitlines()]
+    near = f"{' or '.join(close)}; " if close else ""
+    accepted = (
+        f"{near}a machine type of docs/sku_profiles.md; a profile of your own, "
+        f"{site or 'profiles beside the inventory'}/{sku.lower()}.yml, which draft_profile.yml writes from a sound "
+        "node; or preflight_allow_unknown_sku: true, after which nodes cannot be certified"
+    )
+    return [say(label, sku, "no such machine type, so that nothing would be expected of its nodes", accepted)]
+
+
+def misspelt(inputs: Inputs) -> list[str]:
+    """A variable of the cluster that nothing reads, and that is nearly one that something reads."""
+    found = []
+    for name in sorted(name for name in inputs if name.startswith(_PREFIX)):
+        rest = name[len(_PREFIX) :]
+        close = difflib.get_close_matches(rest, VARIABLES, 1, _ALIKE)
+        if rest not in VARIABLES and close and f"{_PREFIX}{close[0]}" not in inputs:
+            found.append(say(name, "(not shown)", "read by nothing", f"{_PREFIX}{close[0]}"))
+    return found
+
+
+CHECKS = (machine_types, misspelt)

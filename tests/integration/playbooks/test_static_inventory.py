@@ -1,0 +1,93 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""inventories/static as it is copied: the preflight takes it, and names what was changed wrongly.
+
+The hosts do not exist; a cache plugin says what their facts would be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+HOSTS = ("head-01", "gpu-01", "gpu-02")
+FACTS = {
+    "distribution": "Ubuntu",
+    "distribution_version": "24.04",
+    "memtotal_mb": 2_000_000,
+    "processor_cores": 56,
+    "processor_count": 2,
+    "processor_threads_per_core": 2,
+}
+TAKEN = "The inventory can become a working cluster"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """Return a copy, whose machines are addresses of this one that refuse at once."""
+    place = tmp_path / "site"
+    shutil.copytree(ROOT / "inventories/static", place)
+    (place / "host_vars").mkdir()
+    for number, host in enumerate(HOSTS, start=2):
+        text = f"{{ansible_host: 127.0.0.{number}, ansible_port: 1}}\n"
+        (place / "host_vars" / f"{host}.yml").write_text(text, encoding="utf-8")
+    return place
+
+
+def change(site: Path, old: str, new: str) -> None:
+    path = site / "group_vars/all.yml"
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def configure(site: Path) -> str:
+    facts = site.parent / "facts.json"
+    facts.write_text(json.dumps({host: {**FACTS, "hostname": host} for host in HOSTS}), encoding="utf-8")
+    environment: dict[str, t.Any] = {
+        **os.environ,
+        "ANSIBLE_CACHE_PLUGIN": "known",
+        "ANSIBLE_CACHE_PLUGINS": str(Path(__file__).parent / "cache_plugins"),
+        "HPCAI_REPORT_DIR": str(site.parent / "report"),
+        "ANSIBLE_GATHERING": "smart",
+        "ANSIBLE_HOST_PATTERN_MISMATCH": "warning",
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_SSH_RETRIES": "0",
+        "KNOWN_FACTS": str(facts),
+    }
+    command = [Path(sys.executable).with_name("ansible-playbook"), "-i", site, ROOT / "playbooks/configure.yml"]
+    done = subprocess.run(
+        [str(word) for word in command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    return done.stdout + done.stderr
+
+
+def test_the_copy_is_taken_as_it_is(site: Path) -> None:
+    text = configure(site)
+    assert TAKEN in text and "Nothing was changed" not in text, text
+
+
+def test_a_machine_type_of_the_site_is_taken(site: Path) -> None:
+    change(site, "cluster_sku: dgx_h100", "cluster_sku: ours")
+    (site / "profiles").mkdir()
+    (site / "profiles/ours.yml").write_text("{base: l40s_x8, vcpus: 128}\n", encoding="utf-8")
+    text = configure(site)
+    assert TAKEN in text, text
+
+
+def test_what_was_changed_wrongly_is_named_before_anything_is_changed(site: Path) -> None:
+    change(site, "cluster_sku: dgx_h100", "cluster_sku: DGX-H100")
+    change(site, "cluster_health_check: true", "cluster_healthcheck: true")
+    text = configure(site)
+    assert TAKEN not in text and "Nothing was changed" in text, text
+    assert "no such machine type" in text and "dgx_h100" in text
+    assert "cluster_healthcheck" in text and "accepted: cluster_health_check" in text
