@@ -77,7 +77,8 @@ CONFIGURATION = {
 }
 # As AWX looks for the line of a play, whether or not the file is one.
 PLAY = re.compile(
-    r"^\s*(-\s+)?(hosts|include|import_playbook|ansible\.builtin\.include|ansible\.builtin\.import_playbook):", re.MULTILINE
+    r"^\s*(-\s+)?(hosts|include|import_playbook|ansible\.builtin\.include|ansible\.builtin\.import_playbook):",
+    re.MULTILINE,
 )
 NEVER_LISTED = re.compile(r"(^|/)(roles|tasks|group_vars|host_vars|\.[^/]*)/")
 VARIABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -109,12 +110,15 @@ def _nothing(entry: Object, objects: Objects, project: Path) -> t.Iterator[str]:
 
 def _names(objects: Objects) -> list[str]:
     kinds = ("controller_projects", "controller_inventory_sources", "controller_templates", "controller_workflows")
-    nodes = [node for flow in objects.get("controller_workflows", []) for node in flow.get("simplified_workflow_nodes", [])]
+    nodes = [
+        node for flow in objects.get("controller_workflows", []) for node in flow.get("simplified_workflow_nodes", [])
+    ]
     names = [entry["name"] for kind in kinds for entry in objects.get(kind, [])]
     names += [node["approval_node"].get("name", "") for node in nodes if node.get("approval_node")]
     twice = sorted({name for name in names if names.count(name) > 1})
     return [
-        f"{name} is the name of two things that a schedule or a node can start: awx.awx finds them by name alone." for name in twice
+        f"{name} is the name of two things that a schedule or a node can start: awx.awx finds them by name alone."
+        for name in twice
     ]
 
 
@@ -126,7 +130,9 @@ def _organization(entry: Object, objects: Objects, project: Path) -> t.Iterator[
     kinds = {one["name"]: one["credential_type"] for one in objects.get("controller_credentials", [])}
     galaxy = [name for name in entry.get("galaxy_credentials", []) if kinds.get(name, "").startswith("Ansible Galaxy")]
     wants = (project / "collections/requirements.yml").is_file()
-    projects = [one["name"] for one in objects.get("controller_projects", []) if one.get("organization") == entry.get("name")]
+    projects = [
+        one["name"] for one in objects.get("controller_projects", []) if one.get("organization") == entry.get("name")
+    ]
     if wants and projects and not galaxy:
         yield f"it has no Galaxy credential, so AWX skips collections/requirements.yml of {', '.join(projects)}."
 

@@ -84,9 +84,7 @@ PROMPTED = {
     "timeout": "ask_timeout_on_launch",
     "verbosity": "ask_verbosity_on_launch",
 }
-PLAY = re.compile(
-    r"^\s*(?:-\s+)?(?:ansible\.builtin\.)?(?:include|import_playbook):|^\s*(?:-\s+)?hosts:", re.MULTILINE
-)
+PLAY = re.compile(r"^\s*(?:-\s+)?(?:ansible\.builtin\.)?(?:include|import_playbook):|^\s*(?:-\s+)?hosts:", re.MULTILINE)
 HIDDEN = {"roles", "tasks", "group_vars", "host_vars"}
 
 
@@ -121,7 +119,9 @@ class Awx:
         self._last = 0
         for kind in TABLE["managed_credential_types"]:
             inputs = {"fields": kind["inputs"], "required": kind["required"]}
-            self._store("credential_types", {**kind, "inputs": inputs, "injectors": {}, "managed": True, "description": ""})
+            self._store(
+                "credential_types", {**kind, "inputs": inputs, "injectors": {}, "managed": True, "description": ""}
+            )
 
     # Requests.
 
@@ -206,7 +206,9 @@ class Awx:
         either = {name[4:]: value for name, value in query.items() if name.startswith("or__")}
         every = {name: value for name, value in query.items() if not name.startswith("or__") and name != "page"}
         for name in (*either, *every):
-            if name != "id" and not any(name in ENDPOINTS[table]["fields"] or name == "organization" for table in tables):
+            if name != "id" and not any(
+                name in ENDPOINTS[table]["fields"] or name == "organization" for table in tables
+            ):
                 raise Refused({"detail": f"{kind} has no field named '{name}'"})
         found = [one for one in shown if all(str(one.get(name)) == value for name, value in every.items())]
         if either:
@@ -217,7 +219,12 @@ class Awx:
         number = int(query.get("page", "1"))
         rest = {**query, "page": str(number + 1)}
         more = f"{ROOT}{path}?{urllib.parse.urlencode(rest)}" if len(found) > number * PAGE else None
-        return {"count": len(found), "next": more, "previous": None, "results": found[(number - 1) * PAGE : number * PAGE]}
+        return {
+            "count": len(found),
+            "next": more,
+            "previous": None,
+            "results": found[(number - 1) * PAGE : number * PAGE],
+        }
 
     def show(self, kind: str, key: int) -> Json:
         """Return an object as it is read."""
@@ -270,10 +277,15 @@ class Awx:
         if kind == "credential_types":
             used = any(one["credential_type"] == key for one in self.tables["credentials"].values())
             if old.get("managed") or (used and body.get("inputs", old["inputs"]) != old["inputs"]):
-                raise Refused({"detail": "Modifications to inputs are not allowed for credential types that are in use"}, 403)
+                raise Refused(
+                    {"detail": "Modifications to inputs are not allowed for credential types that are in use"}, 403
+                )
         whole = {**old, **body}
         if kind == "credentials":
-            stored = {name: self.secrets.get(key, {}).get(name, value) if value == "$encrypted$" else value for name, value in whole["inputs"].items()}
+            stored = {
+                name: self.secrets.get(key, {}).get(name, value) if value == "$encrypted$" else value
+                for name, value in whole["inputs"].items()
+            }
             whole["inputs"] = stored
         self._rules(kind, whole, key)
         self.tables[kind][key] = whole
@@ -329,16 +341,22 @@ class Awx:
         kind = self.tables["credential_types"][whole["credential_type"]]
         fields = kind["inputs"].get("fields", [])
         rules.credential_inputs(whole["inputs"], fields, kind["inputs"].get("required", []), kind.get("managed", False))
-        secret = {field["id"] for field in fields if field.get("secret") or field["id"] in ("password", "token", "secret")}
+        secret = {
+            field["id"] for field in fields if field.get("secret") or field["id"] in ("password", "token", "secret")
+        }
         # An object that is made takes the next number.
         self.secrets[key or self._last + 1] = {name: value for name, value in whole["inputs"].items() if name in secret}
-        whole["inputs"] = {name: "$encrypted$" if name in secret and value else value for name, value in whole["inputs"].items()}
+        whole["inputs"] = {
+            name: "$encrypted$" if name in secret and value else value for name, value in whole["inputs"].items()
+        }
 
     def _rules_of_execution_environments(self, whole: Json, key: int) -> None:
         if not rules.IMAGE.fullmatch(whole["image"]):
             raise Refused({"image": [f"The container image name {whole['image']} is not valid"]})
         if whole.get("credential") and self._kind_of(whole["credential"])["kind"] != "registry":
-            raise Refused({"credential": ["Only Container Registry credentials can be associated with an Execution Environment"]})
+            raise Refused(
+                {"credential": ["Only Container Registry credentials can be associated with an Execution Environment"]}
+            )
 
     def _rules_of_projects(self, whole: Json, key: int) -> None:
         if not whole.get("organization"):
@@ -382,7 +400,9 @@ class Awx:
         if not whole.get("source_project"):
             raise Refused({"source_project": ["Project required for scm type sources."]})
         if kind.get("kind") in ("vault", "insights"):
-            raise Refused({"credential": ["Credentials of type insights and vault are disallowed for scm inventory sources."]})
+            raise Refused(
+                {"credential": ["Credentials of type insights and vault are disallowed for scm inventory sources."]}
+            )
         if kind.get("kind") == "ssh":
             raise ignored("a Machine credential of an inventory source: no key is injected")
         path = whole["source_path"]
@@ -458,7 +478,11 @@ class Awx:
     def _answers(questions: t.Mapping[str, Json], data: Json, required: bool) -> None:
         problems = [rules.answer_problem(question, data[name]) for name, question in questions.items() if name in data]
         if required:
-            problems += [f"'{name}' value missing" for name, question in questions.items() if question["required"] and name not in data]
+            problems += [
+                f"'{name}' value missing"
+                for name, question in questions.items()
+                if question["required"] and name not in data
+            ]
         if any(problems):
             raise Refused({"variables_needed_to_start": [text for text in problems if text]})
 
@@ -467,7 +491,9 @@ class Awx:
     def _begin(self, project: int) -> Json:
         self._last += 1
         self.updates[self._last] = {"project": project, "status": "running"}
-        self.tables["projects"][project].update(_update=self._last, scm_revision=self.tables["projects"][project].get("scm_revision", ""))
+        self.tables["projects"][project].update(
+            _update=self._last, scm_revision=self.tables["projects"][project].get("scm_revision", "")
+        )
         return self._shown_update(self._last)
 
     def _shown_update(self, key: int) -> Json:
@@ -578,7 +604,11 @@ class Awx:
         if kind == "job_templates" and template["survey_enabled"] and key not in self.surveys:
             raise ignored("survey_enabled without a survey")
         data = body.get("extra_vars") or {}
-        questions = {one["variable"]: one for one in self.surveys.get(key, {}).get("spec", [])} if template["survey_enabled"] else {}
+        questions = (
+            {one["variable"]: one for one in self.surveys.get(key, {}).get("spec", [])}
+            if template["survey_enabled"]
+            else {}
+        )
         self._answers(questions, data, required=True)
         extra = sorted(set(data) - set(questions))
         if extra and not template["ask_variables_on_launch"]:

@@ -44,7 +44,13 @@ def mapping(field: str, value: t.Any) -> Json:
     except yaml.YAMLError:
         loaded = None
     if not isinstance(loaded, dict):
-        raise Refused({field: [f"Cannot parse as JSON or YAML (error: Input type `{type(loaded).__name__}` is not a dictionary)."]})
+        raise Refused(
+            {
+                field: [
+                    f"Cannot parse as JSON or YAML (error: Input type `{type(loaded).__name__}` is not a dictionary)."
+                ]
+            }
+        )
     return loaded
 
 
@@ -96,7 +102,9 @@ def survey(spec: t.Any, stored: t.Any = None) -> None:
         if key not in spec:
             raise Refused({"error": f"Field '{key}' is missing from survey spec."})
         if not isinstance(spec[key], kind):
-            raise Refused({"error": f"Expected {kind.__name__} for field '{key}', received {type(spec[key]).__name__} type."})
+            raise Refused(
+                {"error": f"Expected {kind.__name__} for field '{key}', received {type(spec[key]).__name__} type."}
+            )
     if not spec["spec"]:
         raise Refused({"error": "'spec' doesn't contain any items."})
     if set(spec) - {"name", "description", "spec"}:
@@ -115,7 +123,11 @@ def _question(number: int, question: t.Any) -> None:
     for key in ("type", "question_name", "variable", "required"):
         if key not in question:
             raise Refused({"error": f"'{key}' missing from survey question {number}"})
-    for key, kind, name in (("required", bool, "boolean"), ("variable", str, "string"), ("question_name", str, "string")):
+    for key, kind, name in (
+        ("required", bool, "boolean"),
+        ("variable", str, "string"),
+        ("question_name", str, "string"),
+    ):
         if not isinstance(question[key], kind):
             raise Refused({"error": f"'{key}' in survey question {number} expected to be {name}."})
     if question["type"] not in QUESTIONS:
@@ -202,7 +214,13 @@ def credential_type(body: Json, blocked: t.Container[str]) -> None:
     inputs, injectors = body.get("inputs", {}), body.get("injectors", {})
     if set(inputs) - {"fields", "required"}:
         key = sorted(set(inputs) - {"fields", "required"})[0]
-        raise Refused({"inputs": [f"Schema validation error in relative path [] (Additional properties are not allowed ('{key}' was unexpected))"]})
+        raise Refused(
+            {
+                "inputs": [
+                    f"Schema validation error in relative path [] (Additional properties are not allowed ('{key}' was unexpected))"
+                ]
+            }
+        )
     ids = [_field(number, field) for number, field in enumerate(inputs.get("fields", []))]
     for name in ids:
         if ids.count(name) > 1:
@@ -224,7 +242,13 @@ def _field(number: int, field: Json) -> str:
             raise Refused({"inputs": [f"'{key}' is a required property"]})
     if set(field) - FIELD:
         key = sorted(set(field) - FIELD)[0]
-        raise Refused({"inputs": [f"Schema validation error in relative path ['fields', {number}] (Additional properties are not allowed ('{key}' was unexpected))"]})
+        raise Refused(
+            {
+                "inputs": [
+                    f"Schema validation error in relative path ['fields', {number}] (Additional properties are not allowed ('{key}' was unexpected))"
+                ]
+            }
+        )
     kind, name = field.get("type", "string"), str(field["id"])
     if kind not in ("string", "boolean"):
         raise Refused({"inputs": [f"'{kind}' is not one of ['string', 'boolean']"]})
@@ -260,7 +284,13 @@ def _injectors(injectors: Json, ids: list[str], blocked: t.Container[str]) -> No
     files = injectors.get("file", {})
     for key in files:
         if not re.fullmatch(r"template(\.[a-zA-Z_]+[a-zA-Z0-9_]*)?", key):
-            raise Refused({"injectors": [f"Schema validation error in relative path ['file'] ('{key}' does not match any of the regexes)"]})
+            raise Refused(
+                {
+                    "injectors": [
+                        f"Schema validation error in relative path ['file'] ('{key}' does not match any of the regexes)"
+                    ]
+                }
+            )
     if "template" in files and len(files) > 1:
         raise Refused({"injectors": ["Must use multi-file syntax when injecting multiple files"]})
     for name, value in injectors.get("env", {}).items():
@@ -278,13 +308,27 @@ def _injectors(injectors: Json, ids: list[str], blocked: t.Container[str]) -> No
 
 def _variable(name: str, value: t.Any, blocked: t.Container[str]) -> None:
     if not NAME.fullmatch(name):
-        raise Refused({"injectors": [f"Schema validation error in relative path ['env'] ('{name}' does not match any of the regexes: '^[a-zA-Z_]+[a-zA-Z0-9_]*$')"]})
+        raise Refused(
+            {
+                "injectors": [
+                    f"Schema validation error in relative path ['env'] ('{name}' does not match any of the regexes: '^[a-zA-Z_]+[a-zA-Z0-9_]*$')"
+                ]
+            }
+        )
     if not isinstance(value, str):
-        raise Refused({"injectors": [f"{type(value).__name__} provided in relative path ['env', '{name}'], expected string"]})
+        raise Refused(
+            {"injectors": [f"{type(value).__name__} provided in relative path ['env', '{name}'], expected string"]}
+        )
     if not value.isascii():
         raise Refused({"injectors": ["'é' does not match '^[\\x00-\\x7f]*$'"]})
     if name.startswith("ANSIBLE_"):
-        raise Refused({"injectors": [f"Environment variable {name} may affect Ansible configuration so its use is not allowed in credentials."]})
+        raise Refused(
+            {
+                "injectors": [
+                    f"Environment variable {name} may affect Ansible configuration so its use is not allowed in credentials."
+                ]
+            }
+        )
     if name in blocked:
         raise Refused({"injectors": [f"Environment variable {name} is not allowed to be used in credentials."]})
 

@@ -41,7 +41,11 @@ OPTIONS = ["-e", f"site_scm_url={URL}", "-e", '{"site_credentials_used": ["munge
 
 
 def run(project: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "HPCAI_", "CONTROLLER_", "AZURE_"))}
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("ANSIBLE_", "HPCAI_", "CONTROLLER_", "AZURE_"))
+    }
     environment = {**kept, **SECRETS, "ANSIBLE_NOCOLOR": "1", **more}
     command = [sys.executable, "-m", "ansible.cli.playbook", *arguments]
     return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
@@ -85,7 +89,9 @@ def test_one_command_fills_it(filled: Filled) -> None:
 def test_the_second_run_changes_nothing(filled: Filled) -> None:
     assert filled.second.returncode == 0, filled.second.stdout + filled.second.stderr
     assert re.search(r"changed=0 ", filled.second.stdout), filled.second.stdout
-    writes = [(method, path) for method, path, _ in filled.requests_of_second if method != "GET" and "/tokens/" not in path]
+    writes = [
+        (method, path) for method, path, _ in filled.requests_of_second if method != "GET" and "/tokens/" not in path
+    ]
     assert writes == []
 
 
@@ -96,7 +102,11 @@ def test_no_secret_is_in_the_output(filled: Filled) -> None:
 
 def workflow(awx: Awx, name: str) -> dict[str, dict[str, set[str]]]:
     (key,) = (key for key, one in awx.tables["workflow_job_templates"].items() if one["name"] == name)
-    nodes = {key_: one for key_, one in awx.tables["workflow_job_template_nodes"].items() if one["workflow_job_template"] == key}
+    nodes = {
+        key_: one
+        for key_, one in awx.tables["workflow_job_template_nodes"].items()
+        if one["workflow_job_template"] == key
+    }
     return {
         one["identifier"]: {
             link: {nodes[end]["identifier"] for end in awx.links.get(("workflow_job_template_nodes", number, link), [])}
@@ -108,7 +118,9 @@ def workflow(awx: Awx, name: str) -> dict[str, dict[str, set[str]]]:
 
 def test_nothing_is_made_or_deleted_before_somebody_approved(filled: Filled) -> None:
     for name, dear in (("hpcai bring up", "provision"), ("hpcai take down", "destroy")):
-        parents = [(node, link) for node, links in workflow(filled.awx, name).items() for link in links if dear in links[link]]
+        parents = [
+            (node, link) for node, links in workflow(filled.awx, name).items() for link in links if dear in links[link]
+        ]
         assert parents == [("approve", "success_nodes")]
 
 
@@ -121,7 +133,9 @@ def test_the_report_is_drawn_whatever_fails(filled: Filled) -> None:
 
 def test_a_name_for_the_deletion_does_not_reach_the_list(filled: Filled) -> None:
     """A workflow's answers are extra variables of all its jobs, before the approval too."""
-    (key,) = (key for key, one in filled.awx.tables["workflow_job_templates"].items() if one["name"] == "hpcai take down")
+    (key,) = (
+        key for key, one in filled.awx.tables["workflow_job_templates"].items() if one["name"] == "hpcai take down"
+    )
     asked = {question["variable"] for question in filled.awx.surveys[key]["spec"]}
     assert asked == {"site_destroy_cluster"}
     assert "site_destroy_cluster" not in (ROOT / "playbooks/destroy.yml").read_text(encoding="utf-8")
