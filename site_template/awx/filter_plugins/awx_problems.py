@@ -11,10 +11,12 @@ from pathlib import Path
 
 Object = t.Dict[str, t.Any]
 Objects = t.Mapping[str, t.Sequence[Object]]
-# Fields of each kind that have an effect. awx.awx takes some more, which AWX drops: an organization of a job template, custom_virtualenv.
+# Fields of each kind that have an effect. awx.awx takes some more, which AWX drops: an organization of a job template,
+# custom_virtualenv.
 NOTIFY = " notification_templates_started notification_templates_success notification_templates_error"
 PROMPTS = (
-    "credential diff_mode execution_environment forks instance_groups inventory job_slice_count job_type labels limit scm_branch "
+    "credential diff_mode execution_environment forks instance_groups inventory job_slice_count "
+    "job_type labels limit scm_branch "
     "skip_tags tags timeout variables verbosity"
 )
 ASK = " " + " ".join(f"ask_{name}_on_launch" for name in PROMPTS.split())
@@ -28,30 +30,44 @@ FIELDS = {
         "notification_templates_approvals" + NOTIFY,
         "controller_credential_types": "name description kind inputs injectors",
         "controller_credentials": "name description organization user team credential_type inputs",
-        "controller_notifications": "name description organization notification_type notification_configuration messages",
+        "controller_notifications": "name description organization notification_type "
+        "notification_configuration messages",
         "controller_execution_environments": "name description organization image credential pull",
-        "controller_projects": "name description organization scm_type scm_url scm_branch scm_refspec scm_clean scm_delete_on_update "
-        "scm_track_submodules scm_update_on_launch scm_update_cache_timeout allow_override credential default_environment timeout "
+        "controller_projects": "name description organization scm_type scm_url scm_branch "
+        "scm_refspec scm_clean scm_delete_on_update "
+        "scm_track_submodules scm_update_on_launch scm_update_cache_timeout allow_override "
+        "credential default_environment timeout "
         "signature_validation_credential" + NOTIFY,
-        "controller_inventories": "name description organization kind host_filter variables prevent_instance_group_fallback",
-        "controller_inventory_sources": "name description inventory source source_path source_project source_vars credential "
-        "execution_environment overwrite overwrite_vars update_on_launch update_cache_timeout timeout verbosity limit host_filter "
+        "controller_inventories": "name description organization kind host_filter variables "
+        "prevent_instance_group_fallback",
+        "controller_inventory_sources": "name description inventory source source_path "
+        "source_project source_vars credential "
+        "execution_environment overwrite overwrite_vars update_on_launch update_cache_timeout "
+        "timeout verbosity limit host_filter "
         "enabled_var enabled_value scm_branch" + NOTIFY,
-        "controller_templates": "name description job_type project playbook inventory execution_environment credentials extra_vars "
-        "survey_enabled survey_spec limit forks verbosity timeout job_tags skip_tags start_at_task become_enabled diff_mode "
-        "force_handlers use_fact_cache allow_simultaneous job_slice_count scm_branch host_config_key instance_groups labels "
+        "controller_templates": "name description job_type project playbook inventory "
+        "execution_environment credentials extra_vars "
+        "survey_enabled survey_spec limit forks verbosity timeout job_tags skip_tags start_at_task "
+        "become_enabled diff_mode "
+        "force_handlers use_fact_cache allow_simultaneous job_slice_count scm_branch host_config_key "
+        "instance_groups labels "
         "prevent_instance_group_fallback" + ASK + NOTIFY,
-        "controller_workflows": "name description organization extra_vars inventory limit job_tags skip_tags scm_branch labels "
+        "controller_workflows": "name description organization extra_vars inventory limit job_tags "
+        "skip_tags scm_branch labels "
         "survey_enabled survey_spec allow_simultaneous notification_templates_approvals simplified_workflow_nodes"
         + ASK_WORKFLOW
         + NOTIFY,
-        "controller_schedules": "name description unified_job_template rrule enabled extra_data inventory limit job_type job_tags "
-        "skip_tags scm_branch verbosity diff_mode timeout forks job_slice_count execution_environment credentials labels",
+        "controller_schedules": "name description unified_job_template rrule enabled extra_data "
+        "inventory limit job_type job_tags "
+        "skip_tags scm_branch verbosity diff_mode timeout forks job_slice_count "
+        "execution_environment credentials labels",
     }.items()
 }
 NODE = set(
-    "identifier unified_job_template approval_node extra_data inventory limit job_type job_tags skip_tags scm_branch verbosity "
-    "diff_mode timeout forks job_slice_count execution_environment credentials labels all_parents_must_converge success_nodes "
+    "identifier unified_job_template approval_node extra_data inventory limit job_type job_tags "
+    "skip_tags scm_branch verbosity "
+    "diff_mode timeout forks job_slice_count execution_environment credentials labels "
+    "all_parents_must_converge success_nodes "
     "failure_nodes always_nodes".split()
 )
 APPROVAL = {"name", "description", "timeout"}
@@ -295,15 +311,19 @@ def _node(entry: Object, node: Object, objects: Objects, known: set[t.Any], answ
     template = _by_name(objects, "controller_templates").get(name)
     if node.get("inventory") and not (template or {}).get("ask_inventory_on_launch"):
         yield "AWX takes the inventory and ignores it, since the template does not ask for one."
+    yield from _ends(node, known)
+    for question in _asked(template):
+        if question.get("required") and question.get("variable") not in answers | set(node.get("extra_data") or {}):
+            yield f"nobody answers {question.get('variable')}, which {name} requires."
+
+
+def _ends(node: Object, known: set[t.Any]) -> t.Iterator[str]:
     ends = [end for link in LINKS for end in node.get(link, [])]
     for end in sorted({end for end in ends if ends.count(end) > 1}):
         yield f"two kinds of link lead to {end}."
     for end in ends:
         if end not in known:
             yield f"a link leads to {end}, which is no node."
-    for question in _asked(template):
-        if question.get("required") and question.get("variable") not in answers | set(node.get("extra_data") or {}):
-            yield f"nobody answers {question.get('variable')}, which {name} requires."
 
 
 def _loops(nodes: t.Sequence[Object]) -> t.Iterator[str]:

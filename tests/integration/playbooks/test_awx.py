@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/emulators/awx"))
-from awx import Awx, Server
+from awx_server import Awx, Server  # noqa: E402
 
 URL = "https://git.example.org/ops/gpu-cluster.git"
 SECRETS = {

@@ -118,6 +118,24 @@ def survey(spec: t.Any, stored: t.Any = None) -> None:
 
 
 def _question(number: int, question: t.Any) -> None:
+    _shape(number, question)
+    if question["type"] not in QUESTIONS:
+        known = ", ".join(QUESTIONS)
+        text = f"'{question['type']}' in survey question {number} is not one of '{known}' allowed question types."
+        raise Refused({"error": text})
+    if set(question) - KEYS:
+        raise ignored(f"question keys {sorted(set(question) - KEYS)}")
+    if not NAME.fullmatch(question["variable"]):
+        raise ignored(f"question variable {question['variable']!r} is no name")
+    for key in ("min", "max"):
+        if question.get(key) is not None and not isinstance(question[key], int):
+            raise Refused({"error": f"The {key} limit in survey question {number} expected to be integer."})
+    _choices(number, question)
+    if "default" in question:
+        _default(number, question)
+
+
+def _shape(number: int, question: t.Any) -> None:
     if not isinstance(question, dict):
         raise Refused({"error": f"Survey question {number} is not a json object."})
     for key in ("type", "question_name", "variable", "required"):
@@ -130,19 +148,6 @@ def _question(number: int, question: t.Any) -> None:
     ):
         if not isinstance(question[key], kind):
             raise Refused({"error": f"'{key}' in survey question {number} expected to be {name}."})
-    if question["type"] not in QUESTIONS:
-        text = f"'{question['type']}' in survey question {number} is not one of '{', '.join(QUESTIONS)}' allowed question types."
-        raise Refused({"error": text})
-    if set(question) - KEYS:
-        raise ignored(f"question keys {sorted(set(question) - KEYS)}")
-    if not NAME.fullmatch(question["variable"]):
-        raise ignored(f"question variable {question['variable']!r} is no name")
-    for key in ("min", "max"):
-        if question.get(key) is not None and not isinstance(question[key], int):
-            raise Refused({"error": f"The {key} limit in survey question {number} expected to be integer."})
-    _choices(number, question)
-    if "default" in question:
-        _default(number, question)
 
 
 def _choices(number: int, question: Json) -> None:
@@ -164,7 +169,10 @@ def _default(number: int, question: Json) -> None:
     if default != "" and not isinstance(default, types):
         raise Refused({"error": f"Default value {default} in survey question {number} expected to be {expected}."})
     if default == "$encrypted$" and kind != "password":
-        text = f"$encrypted$ is a reserved keyword for password question defaults, survey question {number} is type {kind}."
+        text = (
+            f"$encrypted$ is a reserved keyword for password question defaults, survey question "
+            f"{number} is type {kind}."
+        )
         raise Refused({"error": text})
     if kind == "multiplechoice" and "\n" in str(default):
         raise Refused({"error": "Multiple Choice (Single Select) can only have one default value."})
@@ -217,7 +225,8 @@ def credential_type(body: Json, blocked: t.Container[str]) -> None:
         raise Refused(
             {
                 "inputs": [
-                    f"Schema validation error in relative path [] (Additional properties are not allowed ('{key}' was unexpected))"
+                    f"Schema validation error in relative path [] (Additional properties are not "
+                    f"allowed ('{key}' was unexpected))"
                 ]
             }
         )
@@ -245,7 +254,8 @@ def _field(number: int, field: Json) -> str:
         raise Refused(
             {
                 "inputs": [
-                    f"Schema validation error in relative path ['fields', {number}] (Additional properties are not allowed ('{key}' was unexpected))"
+                    f"Schema validation error in relative path ['fields', {number}] (Additional "
+                    f"properties are not allowed ('{key}' was unexpected))"
                 ]
             }
         )
@@ -299,7 +309,7 @@ def _injectors(injectors: Json, ids: list[str], blocked: t.Container[str]) -> No
         if not EXTRA.fullmatch(name) or not _strings(value):
             raise Refused({"injectors": [f"{value} is not valid under any of the given schemas"]})
     # Required inputs have a value, optional ones may be missing.
-    known = {name: "x" for name in ids}
+    known = dict.fromkeys(ids, "x")
     for place in ("env", "extra_vars", "file"):
         for name, value in injectors.get(place, {}).items():
             for text in _texts(value):
@@ -311,7 +321,8 @@ def _variable(name: str, value: t.Any, blocked: t.Container[str]) -> None:
         raise Refused(
             {
                 "injectors": [
-                    f"Schema validation error in relative path ['env'] ('{name}' does not match any of the regexes: '^[a-zA-Z_]+[a-zA-Z0-9_]*$')"
+                    f"Schema validation error in relative path ['env'] ('{name}' does not match any "
+                    f"of the regexes: '^[a-zA-Z_]+[a-zA-Z0-9_]*$')"
                 ]
             }
         )
@@ -325,7 +336,8 @@ def _variable(name: str, value: t.Any, blocked: t.Container[str]) -> None:
         raise Refused(
             {
                 "injectors": [
-                    f"Environment variable {name} may affect Ansible configuration so its use is not allowed in credentials."
+                    f"Environment variable {name} may affect Ansible configuration so its use is not "
+                    f"allowed in credentials."
                 ]
             }
         )

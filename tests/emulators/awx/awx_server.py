@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A strict stand-in for AWX's API: objects, their fields, links and surveys. It runs no jobs.
 
-Fields, choices and limits are those that a running AWX names (``api.json``). What AWX takes and then ignores is refused, with
-``ignored_by_awx`` in the answer, since a test against a lenient server would pass.
+Fields, choices and limits are those that a running AWX names (``api.json``). What AWX takes and then ignores is
+refused, with ``ignored_by_awx`` in the answer, since a test against a lenient server would pass.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import rules
-from rules import Json, Refused, ignored
+import awx_rules as rules
+from awx_rules import Json, Refused, ignored
 
 TABLE: Json = json.loads(Path(__file__).with_name("api.json").read_text(encoding="utf-8"))
 ENDPOINTS: Json = TABLE["endpoints"]
@@ -391,7 +391,10 @@ class Awx:
         if not credential:
             raise Refused({"credential": ["Credential is required for a cloud source."]})
         if kind.get("namespace") != {"ec2": "aws"}.get(whole["source"], whole["source"]):
-            text = f"Cloud-based inventory sources (such as {whole['source']}) require credentials for the matching cloud service."
+            text = (
+                f"Cloud-based inventory sources (such as {whole['source']}) require credentials "
+                f"for the matching cloud service."
+            )
             raise Refused({"credential": [text]})
         if whole["source_path"] or whole.get("source_project"):
             raise ignored(f"source_path of a source {whole['source']}")
@@ -470,7 +473,10 @@ class Awx:
         data = whole.get("extra_data") or {}
         extra = sorted(set(data) - set(questions))
         if extra and not template.get("ask_variables_on_launch"):
-            text = f"Variables {', '.join(extra)} are not allowed on launch. Check the Prompt on Launch setting on the Job Template to include Extra Variables."
+            text = (
+                f"Variables {', '.join(extra)} are not allowed on launch. Check the Prompt on "
+                f"Launch setting on the Job Template to include Extra Variables."
+            )
             raise Refused({"extra_data": [text]})
         self._answers(questions, data, required)
 
@@ -642,7 +648,7 @@ class Server:
                 self.end_headers()
                 self.wfile.write(body)
 
-            do_GET = do_POST = do_PATCH = do_DELETE = _answer
+            do_GET = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815
 
             def log_message(self, *args: t.Any) -> None:
                 """Write nothing."""
