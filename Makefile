@@ -10,7 +10,7 @@ TREE := $(BUILD)/collections/ansible_collections/hpcai/gpu_cluster
 LINKS := galaxy.yml meta lab playbooks plugins roles extensions tests README.md changelogs
 # The one that the venv was made with.
 PYTHON_VERSION = $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-SOURCES := plugins roles lab tests benchmarks extensions
+SOURCES := plugins roles lab tests benchmarks extensions site_template
 
 HOST_PACKAGES := aardvark-dns ca-certificates debian-archive-keyring git iptables mmdebstrap netavark openssh-client \
   podman python3-venv runc shellcheck

@@ -31,12 +31,15 @@ def test_the_tarball_holds_what_users_run_and_nothing_else(tmp_path: Path) -> No
         names = set(archive.getnames())
     for needed in (
         "README.md",
+        "bindep.txt",
+        "meta/execution-environment.yml",
         "meta/runtime.yml",
         "playbooks/site.yml",
         "plugins/modules/nccl_tests.py",
+        "requirements/execution-environment.txt",
         "roles/slurm",
     ):
         assert needed in names
-    kept_out = ("tests", "extensions", "benchmarks", "docs", "lab", ".build", ".git", ".ci")
+    kept_out = ("tests", "extensions", "site_template", "benchmarks", "docs", "lab", ".build", ".git", ".ci")
     assert not [name for name in names if name.split("/")[0] in kept_out]
     assert tarball.stat().st_size <= LARGEST

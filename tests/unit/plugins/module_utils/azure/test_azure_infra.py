@@ -356,6 +356,7 @@ def test_details_of_errors_are_told() -> None:
 
 NONE: dict[str, t.Any] = dict.fromkeys(client.SPEC)
 ENVIRONMENT = {"AZURE_SUBSCRIPTION_ID": "s", "AZURE_TENANT": "t", "AZURE_CLIENT_ID": "c", "AZURE_SECRET": "x"}
+AWX = {"AZURE_SUBSCRIPTION_ID": "s"}  # what AWX's own credential sets in any case
 FILE = "[default]\nsubscription_id=f\nclient_id=c\ntenant=t\nsecret=a%b\n[other]\nsubscription_id=o\n"
 
 
@@ -368,6 +369,8 @@ FILE = "[default]\nsubscription_id=f\nclient_id=c\ntenant=t\nsecret=a%b\n[other]
         ({"profile": "other"}, {}, FILE, ("cli", "o", "")),
         ({"auth_source": "credential_file"}, ENVIRONMENT, FILE, ("secret", "f", "a%b")),
         ({"auth_source": "msi"}, {"AZURE_SUBSCRIPTION_ID": "s"}, "", ("msi", "s", "")),
+        ({"auth_source": "msi"}, {**AWX, "AZURE_AD_USER": "", "AZURE_PASSWORD": ""}, "", ("msi", "s", "")),
+        ({}, {**ENVIRONMENT, "AZURE_AD_USER": "u", "AZURE_PASSWORD": "p"}, "", ("secret", "s", "x")),
         ({"subscription_id": "s"}, {}, "", ("cli", "s", "")),
         ({"x509_certificate_path": "/c.pem"}, {**ENVIRONMENT, "AZURE_SECRET": ""}, "", ("certificate", "s", "")),
     ],
@@ -386,6 +389,8 @@ def test_credentials(
     [
         ({}, {}, "Which subscription"),
         ({"auth_source": "env"}, {"AZURE_SUBSCRIPTION_ID": "s"}, "incomplete"),
+        ({}, {**AWX, "AZURE_AD_USER": "u", "AZURE_PASSWORD": "p"}, "client, tenant and secret of the credential"),
+        ({}, {**AWX, "AZURE_AD_USER": "", "AZURE_PASSWORD": ""}, "client, tenant and secret of the credential"),
     ],
 )
 def test_credentials_that_do_not_do(
