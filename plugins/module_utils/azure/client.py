@@ -79,11 +79,13 @@ def read_settings(
     if not values.get("subscription_id"):
         raise AzureError("Which subscription? Set AZURE_SUBSCRIPTION_ID or the option subscription_id.")
     source = _source(values)
-    # AWX's credential sets these two, even empty, where it has no client and no tenant. A job has no `az login` to go on with.
+    # AWX's credential sets these two, even empty, where it has no client and no tenant.
+    # A job has no `az login` to go on with.
     if source == "cli" and values["auth_source"] != "cli" and {"AZURE_AD_USER", "AZURE_PASSWORD"} <= set(environ):
         raise AzureError(
-            "AZURE_AD_USER and AZURE_PASSWORD cannot log in here: no user's password does where a second factor is asked for. Give a "
-            "service principal: AZURE_CLIENT_ID, AZURE_TENANT and AZURE_SECRET (in AWX, the client, tenant and secret of the credential)."
+            "AZURE_AD_USER and AZURE_PASSWORD cannot log in here: no user's password does where a second factor is "
+            "asked for. Give a service principal: AZURE_CLIENT_ID, AZURE_TENANT and AZURE_SECRET (in AWX, the client, "
+            "tenant and secret of the credential)."
         )
     return AzureSettings(
         source,
