@@ -1,13 +1,16 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run parts of the test suite side by side, never more at once than there are cores, and say at the end what ran.
+"""Run parts of the test suite side by side, as many as there are cores, and say at the end what ran.
+
+Parts that wait (for a virtual machine to boot, for Slurm to give a node up) leave cores idle: when the machine has been
+idle for a while, one part more begins.
 
 ``suite.py check``, ``test``, ``rest`` and ``all`` are ``make check``, ``make test``, ``make test-rest`` and
 ``make test-all``; names of parts run these parts; ``--list`` shows them all. What a part prints goes to
 ``.build/test/<part>.log``, and its end to the terminal when it fails. The exit status is 0 when every part passed.
 
-Settings: ``JOBS``, how many run at once (the number of cores); ``HPCAI_TEST_PATIENCE``, a factor for all limits (3);
+Settings: ``JOBS``, how many cores they are given (all); ``HPCAI_TEST_PATIENCE``, a factor for all limits (3);
 ``HPCAI_TEST_WITHOUT``, names of parts that are left out, and said to be; ``HPCAI_TEST_KEEP``, anything: the cluster of
 the part ``default`` stays for the part ``faults`` of a later call.
 """
@@ -31,6 +34,10 @@ BIN = ROOT / ".build/venv/bin"
 # Parts run side by side, so each of them is on a busy machine.
 PATIENCE = float(os.environ.get("HPCAI_TEST_PATIENCE") or 3)
 TAIL = 120  # lines of a failed part
+WINDOW = 40  # seconds over which the machine is looked at before one part more begins
+IDLE = 0.7  # cores that were idle in that time
+MORE = 2  # parts beyond the number of cores, at most
+MEMORY = 4 << 20  # KiB that have to be free for one part more
 
 
 class Part(t.NamedTuple):
@@ -81,7 +88,8 @@ def after_this(first: t.Sequence[str], command: t.Sequence[str]) -> tuple[str, .
 
 JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 1)
 CLOUD = ("tests/integration/test_azure_infra.py", "tests/integration/test_azure_shared_groups.py")
-WITHOUT_CLOUD = ("tests/integration", *(f"--ignore={place}" for place in CLOUD))
+ROLES = ("tests/integration/roles", "tests/integration/playbooks")
+MODULES = ("tests/integration", *(f"--ignore={place}" for place in (*CLOUD, *ROLES)))
 CHECK = [
     make("lint", 105, "ruff, ansible-lint, shellcheck"),
     make("types", 10, "mypy"),
@@ -89,7 +97,8 @@ CHECK = [
 ]
 TEST = [
     *CHECK,
-    pytest("integration", 650, "modules and roles against emulated tools and services", *WITHOUT_CLOUD),
+    pytest("integration", 450, "modules against emulated tools and services", *MODULES),
+    pytest("roles", 350, "roles and playbooks against emulated tools", *ROLES),
     scenario("default", 330, "the whole way on systemd nodes: converge, second run, check mode, verify"),
 ]
 REST = [
@@ -118,6 +127,36 @@ def environment() -> dict[str, str]:
         "HPCAI_TEST_PATIENCE": str(PATIENCE),
         "NO_COLOR": "1",
     }
+
+
+class Machine:
+    """How busy the machine is: what else runs on it counts too."""
+
+    def __init__(self) -> None:
+        self.samples: list[tuple[float, float]] = [self._sample()]
+
+    @staticmethod
+    def _sample() -> tuple[float, float]:
+        """Return the time and the idle seconds of all cores; time that waits for a disk is not idle."""
+        ticks = int(Path("/proc/stat").read_text().split()[4])
+        return time.monotonic(), ticks / os.sysconf("SC_CLK_TCK")
+
+    def look(self) -> None:
+        if time.monotonic() - self.samples[-1][0] >= 1:
+            self.samples.append(self._sample())
+
+    def idle(self, seconds: float = 0) -> float:
+        """Return how many cores were idle in the last seconds, or since the beginning."""
+        now = self._sample()
+        since = next((one for one in self.samples if not seconds or now[0] - one[0] <= seconds), self.samples[-1])
+        return (now[1] - since[1]) / max(now[0] - since[0], 0.001)
+
+    def has_room(self, began: float) -> bool:
+        """Say whether one part more may begin; the last began at this time, and has to be seen at work first."""
+        if time.monotonic() - began < WINDOW or self.idle(WINDOW) < IDLE:
+            return False
+        meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        return int(meminfo["MemAvailable"].split()[0]) >= MEMORY
 
 
 class Running:
@@ -229,9 +268,19 @@ def run(parts: list[Part], jobs: int) -> list[Result]:
     LOGS.mkdir(parents=True, exist_ok=True)
     waiting, results, running = list(parts), [], t.cast("list[Running]", [])
     asked = {part.name for part in parts}
+    machine = Machine()
+
+    def free() -> int:
+        """Return how many cores there are for what begins next. Who gives fewer than there are wants no more."""
+        used = sum(one.part.cores for one in running)
+        if used < jobs or used >= jobs + MORE or jobs < (os.cpu_count() or 1):
+            return jobs - used
+        return int(machine.has_room(max(one.began for one in running)))
+
     try:
         while waiting or running:
-            while part := ready(waiting, results, asked, jobs - sum(one.part.cores for one in running)):
+            machine.look()
+            while waiting and (part := ready(waiting, results, asked, free())):
                 waiting.remove(part)
                 if reason := refusal(part):
                     results.append(Result(part, "skipped", 0, 0, reason, [], []))
@@ -251,6 +300,7 @@ def run(parts: list[Part], jobs: int) -> list[Result]:
             tell(f"{one.part.name}: ended before its time")
             one.end()
             one.clean()
+    tell(f"{machine.idle():.1f} of {os.cpu_count()} cores were idle")
     return results
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 
@@ -76,6 +77,32 @@ def test_no_more_at_once_than_allowed(place: Path) -> None:
     command = "mkdir one 2>/dev/null && mine=one || { mkdir two && mine=two; } || exit 1; sleep 0.3; rmdir $mine"
     results = run([part(str(number), command=command) for number in range(6)], jobs=2)
     assert [result.verdict for result in results] == ["passed"] * 6
+
+
+@pytest.mark.parametrize(("room", "cores", "most"), [(True, 1, 3), (False, 1, 1), (True, 2, 1)])
+def test_one_part_more_begins_where_there_is_room_and_nobody_asked_for_fewer_jobs_than_cores(
+    room: bool, cores: int, most: int, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite.Machine, "has_room", lambda machine, began: room)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    run([part(str(number), command="echo 1 >> log; sleep 1; echo -1 >> log") for number in range(5)], jobs=1)
+    running = list(itertools.accumulate(int(line) for line in (place / "log").read_text().split()))
+    assert (max(running), running[-1]) == (most, 0)
+
+
+def test_there_is_room_when_cores_were_idle_for_long_enough_and_memory_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, now = suite.Machine(), time.monotonic()
+    idle = machine.samples[-1][1]
+    machine.samples = [(now - 100, idle - 3), (now - suite.WINDOW, idle - suite.WINDOW)]
+    assert machine.idle(suite.WINDOW) == pytest.approx(1, abs=0.2)
+    assert machine.idle() == pytest.approx(0.03, abs=0.02)
+    assert machine.has_room(now - suite.WINDOW - 1)
+    assert not machine.has_room(now - 1), "the last one has just begun"
+    monkeypatch.setattr(suite, "MEMORY", 1 << 40)
+    assert not machine.has_room(now - suite.WINDOW - 1)
+    machine.samples = [(now - suite.WINDOW, idle)]
+    monkeypatch.setattr(suite, "MEMORY", 0)
+    assert not machine.has_room(now - suite.WINDOW - 1)
 
 
 def test_all_run_and_each_failure_is_shown_with_its_end(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
