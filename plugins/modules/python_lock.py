@@ -129,7 +129,8 @@ base:
       sample: x86_64
 path:
   description:
-    - Path of the lock file, empty when there is nothing to resolve. In check mode a new file is not there.
+    - Path of the lock file, empty when there is nothing to install, because nothing is asked for or the environment has
+      all of it. In check mode a new file is not there.
   returned: with O(base)
   type: str
   sample: /home/admin/.cache/hpcai.gpu_cluster/locks/extras-1f0b6de5a9c4.txt
@@ -171,7 +172,7 @@ def main() -> None:
         asked = json.dumps([wanted, params["base"]], sort_keys=True)
         path = Path(params["path"]) / f"extras-{hashlib.sha256(asked.encode()).hexdigest()[:12]}.txt"
         if path.is_file():
-            module.exit_json(changed=False, path=str(path))
+            module.exit_json(changed=False, path=_named(path, path.read_text(encoding="utf-8")))
         lock = extras.compile_lock(params["uv"], wanted, params["base"], params["timeout"])
         if not module.check_mode:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -180,7 +181,12 @@ def main() -> None:
             aside.replace(path)
     except (ExtrasError, OSError) as exc:
         module.fail_json(msg=f"No lock can be made: {exc}")
-    module.exit_json(changed=True, path=str(path))
+    module.exit_json(changed=True, path=_named(path, lock))
+
+
+def _named(path: Path, lock: str) -> str:
+    """Return the path of a lock that names packages: a wheel may need nothing that the environment lacks."""
+    return str(path) if lock.strip() else ""
 
 
 if __name__ == "__main__":
