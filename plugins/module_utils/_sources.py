@@ -135,5 +135,5 @@ def trouble(outcome: Outcome) -> str:
     """Pick the lines that say why; compilers say it first, make says last that something went wrong."""
     lines = [line for line in f"{outcome.out}\n{outcome.err}".splitlines() if line.strip()]
     telling = [line for line in lines if _TROUBLE.search(line)] or lines
-    status = "it did not end in time" if outcome.rc is None else f"exit status {outcome.rc}"
-    return "\n".join([status, *telling[:_SHOWN]])
+    status = outcome.problem if outcome.rc is None else f"exit status {outcome.rc}"
+    return "\n".join([status, *(line for line in telling[:_SHOWN] if line != status)])

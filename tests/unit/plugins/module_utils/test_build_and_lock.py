@@ -34,8 +34,13 @@ def test_a_failed_step_ends_the_build_and_says_what_the_compiler_said(tmp_path: 
 
 
 def test_a_step_that_does_not_end_is_ended() -> None:
-    with pytest.raises(BuildError, match="did not end in time"):
+    with pytest.raises(BuildError, match=r"^sleep 60 failed: sleep did not end within 0\.2 s$"):
         run_steps([BuildStep(["sleep", "60"])], {}, 0.2)
+
+
+def test_a_step_that_cannot_begin_says_only_that() -> None:
+    with pytest.raises(BuildError, match="^/nowhere failed: /nowhere cannot be started: No such file or directory$"):
+        run_steps([BuildStep(["/nowhere"])], {}, 10)
 
 
 def _hold(path: Path, log: Path) -> None:
