@@ -118,7 +118,7 @@ EXAMPLES = r"""
       processes: 8
       python: /shared/pytorch/current/bin/python
       script: /shared/training/trainer/train.py
-      arguments: ["--result", "{run}/result.json"]
+      arguments: ["--steps", "200"]
       environment:
         CUDA_DEVICE_ORDER: PCI_BUS_ID
       chdir: /shared/training/trainer

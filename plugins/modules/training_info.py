@@ -15,8 +15,9 @@ description:
     Joins the result file of a training job with Slurm's facts about the job, and judges whether the model learned and
     whether every node and rank took part.
   - >-
-    A job that did not complete is returned as a check record with the verdict V(fail), a result that cannot be read as
-    one with the verdict V(error). The task fails in neither case, only for a malformed expectation.
+    A job that did not complete is returned as a check record with the verdict V(fail), whose reason has what the
+    training said itself of its end, a result that cannot be read as one with the verdict V(error). The task fails in
+    neither case, only for a malformed expectation.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
   check_mode:
@@ -135,6 +136,14 @@ training:
   returned: success
   type: dict
   contains:
+    last_lines:
+      description:
+        - The last lines, 15 at most, of a job that did not complete. They are those of the rank that was the first
+          without a loss, where ranks have files of their own, or else those of the job's output.
+      returned: always
+      type: list
+      elements: str
+      sample: ["step 40 loss 0.4549", "the loss of rank 1 on gpu002 is nan at step 41"]
     job_id:
       description:
         - ID of the job.
@@ -306,21 +315,28 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    result, problem = None, ""
+    result, problem, why, rank = None, "", "", None
     foreign = _trusted.distrust(str(Path(params["path"]).absolute()), _trusted.trusted_users())
     try:
         if foreign and Path(params["path"]).exists():
             raise ValueError(f"not believed, as others could have written it: {foreign}")
         result = training.parse(Path(params["path"]).read_text(encoding="utf-8"))
+    except training.EndedItself as exc:
+        problem, why, rank = str(exc), str(exc), exc.rank
     except (OSError, ValueError) as exc:
         problem = f"{params['path']}: {exc}"
     found = training.describe(result, params["job"])
+    last = []
+    if found["state"] != training.GOOD_STATE:
+        own = Path(params["path"]).parent / f"ranks/{found['job_id']}/rank-{rank}.txt"
+        last = training.last_lines(str(own)) or training.last_lines(str(found["output"] or ""))
     expected = [*training.expectations(params["max_loss_ratio"], params["nodes"]), *params["expect"]]
     try:
-        check = training.check(found, problem, expected, time=time.time(), run=params["run"])
+        check = training.check(found, problem, expected, time=time.time(), run=params["run"], why=why)
     except ValueError as exc:
         module.fail_json(msg=f"Cannot judge the training: {exc}")
-    module.exit_json(changed=False, training={**found, "learned": training.learned(check)}, check=check)
+    told = {**found, "learned": training.learned(check), "last_lines": last}
+    module.exit_json(changed=False, training=told, check=check)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, finite, judge, metric, record
@@ -23,16 +25,31 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine
 
 CHECK = "training"
 GOOD_STATE = "COMPLETED"
+_TAIL = 16 << 10
 
 
 class TrainingError(ValueError):
     """The result cannot be used; the text is fit for the user."""
 
 
+class EndedItself(TrainingError):
+    """The training says why it ended, and which rank was the first to know."""
+
+    def __init__(self, problem: str, rank: int | None) -> None:
+        super().__init__(problem)
+        self.rank = rank
+
+
 def parse(text: str) -> Json:
-    """Read result.json; numbers that are not finite become null and are found by the judge."""
+    """Read result.json; numbers that are not finite become null and are found by the judge.
+
+    A training that ended itself says only why, which is raised as EndedItself.
+    """
     try:
         result = json.loads(text)
+        if isinstance(result, dict) and result.get("problem"):
+            rank = result.get("rank")
+            raise EndedItself(_plain(str(result["problem"])), None if rank is None else int(rank))
         return {
             **{key: result.get(key) for key in ("model", "backend", "torch", "steps", "batch_size", "samples")},
             "world_size": int(result["world_size"]),
@@ -44,6 +61,8 @@ def parse(text: str) -> Json:
             "resumed_from": None if result.get("resumed_from") is None else int(result["resumed_from"]),
             "lost_steps": int(result.get("lost_steps") or 0),
         }
+    except EndedItself:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise TrainingError(f"the result cannot be read: {exc!r}") from exc
 
@@ -101,8 +120,16 @@ def measure(training: Json) -> list[Json]:
     ]
 
 
-def check(training: Json, problem: str, expected: t.Sequence[Json], *, time: float, run: str | None = None) -> Json:
-    """Return the record of one training job."""
+def check(
+    training: Json,
+    problem: str,
+    expected: t.Sequence[Json],
+    *,
+    time: float,
+    run: str | None = None,
+    why: str = "",
+) -> Json:
+    """Return the record of one training job; ``why`` is what the training says of its end."""
     about: Json = {
         "time": time,
         "run": run,
@@ -112,6 +139,7 @@ def check(training: Json, problem: str, expected: t.Sequence[Json], *, time: flo
     }
     if training["state"] != GOOD_STATE:
         reason = f"job {training['job_id']} ended as {training['state']}, exit code {training['exit_code']}"
+        reason += f": {why}" if why else ""
         return record(CHECK, None, verdict="fail", blame="software", reason=reason, **about)
     if problem:
         return record(CHECK, None, verdict="error", reason=problem, **about)
@@ -121,6 +149,27 @@ def check(training: Json, problem: str, expected: t.Sequence[Json], *, time: flo
 def learned(record: Json) -> bool:
     """Say whether the record shows that the loss fell far enough."""
     return any(metric["name"] == "loss_ratio" and metric["verdict"] == "pass" for metric in record["metrics"])
+
+
+def last_lines(path: str, count: int = 15) -> list[str]:
+    """Return the last lines of a file, without control characters; none of what is no regular file."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return []
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            return []
+        lines = os.pread(handle, _TAIL, max(0, status.st_size - _TAIL)).decode(errors="replace").splitlines()
+    finally:
+        os.close(handle)
+    return [line for line in map(_plain, lines) if line][-count:]
+
+
+def _plain(line: str) -> str:
+    """Return a line that whoever runs jobs may have written, without control characters."""
+    return "".join(c if c.isprintable() else " " for c in line).rstrip()[:300]
 
 
 # Where the GPUs of a machine type are, as gpu_info would find them on one. Pure, private.

@@ -106,7 +106,8 @@ class Node:
     def main(self) -> int:
         begin = time.monotonic()
         with (self.run / "nodes" / f"{self.node}.txt").open("ab") as output:
-            variables = {**os.environ, **self.spec["environment"], "PYTHONUNBUFFERED": "1"}
+            result = {"HPCAI_RESULT": str(self.run / "result.json"), "PYTHONUNBUFFERED": "1"}
+            variables = {**os.environ, **self.spec["environment"], **result}
             child = subprocess.Popen(
                 command(self.spec, self.run, self.node),
                 stdin=subprocess.DEVNULL,

@@ -5,19 +5,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 import typing as t
 from pathlib import Path
 
 import pytest
 import yaml
+from patience import patience
 
 ROOT = Path(__file__).resolve().parents[3]
 TRAINING = ROOT / "roles/training_job"
+OWN = ROOT / "roles/training_extras/files/train_sharded.py"
 BASE = {
     "ansible_python_interpreter": sys.executable,
     "cluster_shared_dir": "/shared",
@@ -78,12 +82,19 @@ JOBS = {
         training_job_rank_output=True,
         training_job_arguments=["--pause", "a b"],
     ),
+    "own": job(training_job_script=str(OWN), training_job_arguments=["--epochs", "3"], training_job_stall=3),
 }
 SKUS = ["ND96asr_v4", "Standard_ND96isr_H100_v5", "NC80adis_H100_v5"]
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def jobs(scripts: dict[str, str]) -> dict[str, str]:
+    """What the job scripts do after they have unpacked their programs."""
+    return {name: re.split(r"\nEND_[0-9a-f]{40}\n(?!\ncat)", text)[-1] for name, text in scripts.items()}
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Write the job scripts as the role would, all in one go, and return what they hold."""
     place = tmp_path_factory.mktemp("jobs")
     (place / "files").symlink_to(TRAINING / "files")
@@ -95,8 +106,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ]
     play(place, *plays)
     check(*paths.values())
-    texts = {name: path.read_text() for name, path in paths.items()}
-    return {name: text.partition("END_OF_PROGRAM\nmapfile")[2] or text for name, text in texts.items()}
+    return {name: path.read_text() for name, path in paths.items()}
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +141,33 @@ def test_ranks_by_srun_in_a_container(jobs: dict[str, str]) -> None:
     ):
         assert word in launch[0], word
     assert "train=(python3 " in text
+
+
+def test_a_script_of_the_users_own_travels_with_what_it_imports(jobs: dict[str, str], scripts: dict[str, str]) -> None:
+    assert f'\ncat >"$programs/{OWN.name}" <<\'END_' in scripts["own"]
+    assert 'cat >"$programs/training_run.py"' in scripts["own"]
+    assert "$programs/stripes.py" not in scripts["own"]
+    assert f"script=$programs/{OWN.name}\n" in jobs["own"]
+    assert re.search(r'train=\(\S+ "\$script" --epochs 3\)', jobs["own"])
+
+
+def test_a_training_without_a_step_for_too_long_is_ended(scripts: dict[str, str], tmp_path: Path) -> None:
+    """The job's own lines in bash, with a launcher that hangs, as ranks do that wait for one that is gone."""
+    watch = scripts["own"].partition("# Rank 0 notes every step.")[2].partition("\nrm -f")[0]
+    short = watch.replace("sleep 30", "sleep 0.2").replace("sleep 60", "sleep 0.2")
+    # What asks Slurm about the nodes has no Slurm here: none was started anew.
+    short = re.sub(r"! started_anew \|\|.*?launcher\"\n", ":\n", short, flags=re.DOTALL)
+    assert "started_anew" not in short
+    (tmp_path / "journal.jsonl").touch()
+    program = f"""checkpoints={tmp_path} HPCAI_RESULT={tmp_path}/result.json began=0
+    trap '' TERM; sleep 600 & launcher=$!; trap - TERM
+    #{short}
+    watch & watcher=$!; wait $launcher; echo "ended with $?"; kill $watcher"""
+    begin = time.time()
+    done = subprocess.run(["bash", "-uc", program], capture_output=True, text=True, timeout=patience(60), check=False)
+    assert "ended with 137" in done.stdout, done.stderr
+    assert time.time() - begin >= 3
+    assert json.loads((tmp_path / "result.json").read_text()) == {"problem": "no step for 3 s"}
 
 
 def test_mpirun_in_a_conda_environment(jobs: dict[str, str]) -> None:

@@ -158,7 +158,7 @@ SPEC = {
     "processes": 2,
     "python": sys.executable,
     "script": "{run}/train.py",
-    "arguments": ["--result", "{run}/result.json"],
+    "arguments": ["--out", "{run}/out.json"],
     "environment": {},
     "chdir": "/",
     "timeout": 60,
@@ -170,7 +170,7 @@ def test_the_torchrun_of_a_node() -> None:
     assert "--nnodes=2" in argv
     assert "--nproc-per-node=2" in argv
     assert "--local-addr=10.0.0.2" in argv
-    assert argv[-3:] == ["/shared/run-1/train.py", "--result", "/shared/run-1/result.json"]
+    assert argv[-3:] == ["/shared/run-1/train.py", "--out", "/shared/run-1/out.json"]
 
 
 def test_only_the_first_failure_is_kept(tmp_path: Path) -> None:

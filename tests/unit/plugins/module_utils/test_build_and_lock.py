@@ -39,7 +39,7 @@ def test_a_step_that_does_not_end_is_ended() -> None:
 
 
 def test_a_step_that_cannot_begin_says_only_that() -> None:
-    with pytest.raises(BuildError, match="^/nowhere failed: /nowhere cannot be started: No such file or directory$"):
+    with pytest.raises(BuildError, match=r"^/nowhere failed: /nowhere cannot be started: No such file or directory$"):
         run_steps([BuildStep(["/nowhere"])], {}, 10)
 
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 import typing as t
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +96,24 @@ def test_a_result_of_an_older_program_has_no_interruptions() -> None:
     found = training.describe(training.parse(json.dumps(RESULT)), JOB)
     assert (found["restarts"], found["resumed_from"], found["lost_steps"]) == (0, None, 0)
     assert training.describe(None, JOB)["restarts"] == 0
+
+
+def test_a_training_that_ended_itself_says_why() -> None:
+    text = json.dumps({"problem": "the loss of rank 1 on c2 is nan\nat step\u001b[2J 17", "rank": 1})
+    with pytest.raises(training.EndedItself) as told:
+        training.parse(text)
+    assert (str(told.value), told.value.rank) == ("the loss of rank 1 on c2 is nan at step [2J 17", 1)
+    found = training.describe(None, {**JOB, "state": "FAILED", "exit_code": 1})
+    record = training.check(found, str(told.value), [], time=1.0, why=str(told.value))
+    assert record["verdict"] == "fail"
+    assert record["reason"] == "job 7 ended as FAILED, exit code 1: the loss of rank 1 on c2 is nan at step [2J 17"
+
+
+def test_the_last_lines_are_those_of_a_regular_file_and_hold_no_control_characters(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join(f"step {n}\n" for n in range(9999)) + "\n\x1b]0;title\x07 torn")
+    assert training.last_lines(str(log), 2) == ["step 9998", " ]0;title  torn"]
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to(log)
+    for name in ("fifo", "link", "away", "."):
+        assert training.last_lines(str(tmp_path / name)) == []
