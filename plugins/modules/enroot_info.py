@@ -85,6 +85,7 @@ findings:
   sample: ["ENROOT_DATA_PATH is /tmp/enroot/enroot-data, which is not on the disks of /mnt/resource_nvme"]
 """
 
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -109,7 +110,7 @@ def main() -> None:
     host = enroot_places.observe(Path(module.params["conf"]), version)
     scratch = module.params["scratch"]
     findings = enroot_places.judge(host, scratch, enroot_places.device(scratch))
-    result = {"version": version, "paths": dict(host.paths), "findings": findings}
+    result: dict[str, t.Any] = {"version": version, "paths": dict(host.paths), "findings": findings}
     if findings and module.params["must_fit"]:
         module.fail_json(msg=f"This host's enroot does not do: {'; '.join(findings)}", **result)
     module.exit_json(changed=False, **result)

@@ -173,3 +173,46 @@ def test_parameters_are_exported_in_another_form(server: store.Store) -> None:
     server.settings({"export": "texts"})
     exported = json.loads(export(None, server, {"name": "c1"}))
     assert exported["ndv4MaxNodes"] == "1.0" and exported["Autoscale"] == "True" and exported["NodeTags"] == {"a": "b"}
+
+
+class Asked:
+    """The command cycle_server, answered by the emulator's records."""
+
+    def __init__(self, server: store.Store) -> None:
+        self.server = server
+
+    def query(self, text: str) -> list[Json]:
+        return records.execute(self.server, rows.rows(self.server), text)
+
+
+def test_the_project_is_read_from_the_emulated_server(server: store.Store) -> None:
+    request = {"builtin": "slurm_template", "template": "", "slurm": {"node_prefix": "x-"}}
+    project = slurm_project.resolve(t.cast(t.Any, Asked(server)), request, {})
+    assert (project.version, project.slurm, project.warnings) == ("4.0.10", "25.11.5", [])
+    assert project.declared is not None and project.declared["NodeTags"].kind == "Record"
+    values = cluster_request.build(
+        {
+            **request,
+            "name": "c1",
+            "region": "eastus",
+            "subnet_id": "rg/vnet/compute",
+            "credentials": "azure",
+            "node_arrays": [{**ARRAYS[0], "name": "gpu", "zone": "1"}],
+            "scheduler": {"machine_type": "Standard_D8ads_v5"},
+            "login": {},
+            "shared": {"size_gb": 10, "sched_size_gb": 5},
+            "slurm": {"version": project.slurm, "node_prefix": "x-"},
+            "autoscale": True,
+            "node_identity": "",
+            "tags": {},
+            "max_scaleset_size": 100,
+            "project": {},
+            "specs": [],
+            "locker": "",
+            "accounting": DATABASE,
+        }
+    )
+    assert cluster_request.unknown(values, project.declared) == []
+    server.settings({"projects": {**server.state["settings"]["projects"], "slurm": ["4.0.11", "4.0.10"]}})
+    kept = slurm_project.resolve(t.cast(t.Any, Asked(server)), request, {"project": "4.0.10", "slurm": "25.11.5"})
+    assert kept.version == "4.0.10" and "the server has 4.0.11" in kept.warnings[-1]
