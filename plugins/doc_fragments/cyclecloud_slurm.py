@@ -12,12 +12,15 @@ options:
   template:
     description:
       - Text of the cluster template, with exactly one C([cluster]) section. Either it or O(builtin) is required.
+      - Its specs of CycleCloud's Slurm project, C([[[cluster-init cyclecloud/slurm:...]]]), get the version of the
+        project that O(slurm) chooses.
     type: str
     default: ""
   builtin:
     description:
-      - Name of a template that comes with the server, such as V(slurm_template_4.0.9). It is used instead of
-        O(template) and has the node arrays V(hpc), V(htc) and V(gpu) only.
+      - Name of a template that comes with the server, such as V(slurm_template_4.0.9), or V(slurm_template) for that of
+        the Slurm project that O(slurm) chooses. It is used instead of O(template) and has the node arrays V(hpc),
+        V(htc) and V(gpu) only. Its parameters are read from the server.
     type: str
     default: ""
   region:
@@ -47,7 +50,8 @@ options:
       - C(gpus), the number of GPUs that CycleCloud must see in the machine type. Without it, or with 0, this is not
         examined.
       - C(spot), whether the nodes are Spot VMs, which the array V(hpc) of a built-in template does not support.
-      - C(zone), an availability zone.
+      - C(zone), an availability zone. With O(builtin) it also sets C(DefineNodesAvailabilityZone), without which that
+        template ignores zones.
       - C(default), for templates that mark the default partition. Not more than one array may have it.
     type: list
     elements: dict
@@ -75,10 +79,30 @@ options:
     default: {}
   slurm:
     description:
-      - C(version) is the version of Slurm that the nodes get, C(node_prefix) is what the names of nodes begin with.
-        Both are required unless the cluster is to be removed.
+      - C(node_prefix) is what the names of nodes begin with. It is required unless the cluster is to be removed.
+      - C(project) is the version of CycleCloud's Slurm project. It has to be one that the server has a record of
+        (C(Cloud.Project)), unless C(project_url) gives the https address from which CycleCloud stages it; then the
+        record is made. Without C(project) a new cluster takes the newest that the server has, and a cluster that is
+        there keeps its own, with a warning where the server has a newer one.
+      - C(version) is the version of Slurm that the nodes get, by default that of the project's own template.
     type: dict
     default: {}
+  accounting:
+    description:
+      - MySQL server in which Slurm accounts for jobs, such as an Azure Database for MySQL flexible server. Empty for no
+        accounting. Changes of a running cluster take effect when its scheduler is started again.
+      - C(url) is its host name and C(user) its user. With the option both are required, and O(accounting_password).
+      - C(database) is the name of the database, by default that of the cluster with C(_acct_db). slurmdbd makes it.
+      - C(certificate) is the text of the certificates by which the server is trusted, by default those of Azure
+        Database for MySQL that CycleCloud's project brings. The connection is always encrypted.
+    type: dict
+    default: {}
+  accounting_password:
+    description:
+      - Password of the user of O(accounting). It is shown nowhere and cannot be read back; a change is recognized by a
+        salted fingerprint of what was sent.
+    type: str
+    default: ""
   autoscale:
     description:
       - Whether Slurm creates nodes for jobs and removes idle ones.

@@ -100,6 +100,12 @@ options:
           - Price of one node per hour in O(currency), for RV(cost). Prices are never read from Azure; groups without
             one are listed in RV(cost.without_price).
         type: float
+      bundle:
+        description:
+          - Whether the nodes configure themselves from the bundle, so that O(bundle_machine) is about them. The
+            CycleCloud machine and other machines that are configured over SSH do not.
+        type: bool
+        default: true
   providers:
     description:
       - Resource providers that the cluster needs. One that is not registered blocks only where the identity may not
@@ -133,6 +139,13 @@ options:
       - Currency of the prices in O(nodes[].price). It is returned in RV(cost.currency) and not converted.
     type: str
     default: USD
+  bundle_machine:
+    description:
+      - Machine for which the bundle is made with which the nodes configure themselves (role node_bundle), V(x86_64) or
+        V(aarch64). With it, sizes of another architecture block, and images whose operating system or Python cannot run
+        the bundle. Images that are resource IDs are not judged. Empty examines neither.
+    type: str
+    default: ""
 seealso:
   - module: hpcai.gpu_cluster.azure_resource
     description: Registers a resource provider and accepts the terms of an image.
@@ -206,7 +219,8 @@ findings:
   contains:
     check:
       description:
-        - What was examined, one of V(size), V(quota), V(image), V(terms), V(permissions), V(provider) and V(group).
+        - What was examined, one of V(size), V(quota), V(image), V(bundle), V(terms), V(permissions), V(provider) and
+          V(group).
       returned: always
       type: str
       sample: quota

@@ -90,7 +90,7 @@ EXAMPLES = r"""
 - name: Start a Slurm cluster with up to four ND A100 v4 nodes
   hpcai.gpu_cluster.cyclecloud_cluster:
     name: ndv4
-    builtin: slurm_template_4.0.9
+    builtin: slurm_template
     region: southcentralus
     subnet_id: train-rg/train-vnet/compute
     node_arrays:
@@ -106,7 +106,6 @@ EXAMPLES = r"""
       size_gb: 1024
       sched_size_gb: 64
     slurm:
-      version: 25.11.5
       node_prefix: ndv4-
   register: ndv4
 
@@ -139,8 +138,13 @@ EXAMPLES = r"""
       nfs_address: 10.80.4.4
       nfs_export: /shared
     slurm:
+      project: 4.0.10
       version: 25.11.5
       node_prefix: train-
+    accounting:
+      url: train.mysql.database.azure.com
+      user: slurm
+    accounting_password: "{{ vault_slurm_database_password }}"
     project: "{{ uploaded.project }}"
     locker: azure-storage
     drift: report

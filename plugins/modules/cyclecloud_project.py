@@ -86,10 +86,10 @@ project:
       sample: node
     version:
       description:
-        - Version, C(1.0.) and a number made of the first 48 bits of the digest.
+        - Version, C(1.) and two numbers of 31 bits made of the digest.
       returned: always
       type: str
-      sample: 1.0.48503284539358
+      sample: 1.741242052.1283174829
     digest:
       description:
         - SHA-256 digest of C(project.ini) without its version and of all files that are uploaded.

@@ -174,7 +174,7 @@ def test_what_azure_refuses_fails_the_node(server: Emulator, azure: Azure) -> No
     locker(server)
     parameters = {"Region": "eastus", "SubnetId": "rg1/v/nosuch", "Credentials": "azure"}
     (server.folder / "c2.json").write_text(json.dumps(parameters))
-    server.cli("create_cluster", "slurm_template_4.0.9", "c2", "-p", "c2.json")
+    server.cli("create_cluster", "slurm_template_4.0.10", "c2", "-p", "c2.json")
     server.cli("start_cluster", "c2")
     server.control("clock", advance=600)
     found = server.module("cyclecloud_cluster_info", cluster="c2")

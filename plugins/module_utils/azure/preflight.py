@@ -55,6 +55,7 @@ class PreflightRequest(t.NamedTuple):
     currency: str = "USD"
     actions: t.Mapping[str, str] | None = None
     accept_terms: bool = False
+    bundle_machine: str = ""
 
 
 def region(text: str) -> str:
@@ -111,6 +112,9 @@ def _sizes(request: PreflightRequest, observed: ObservedLocation) -> list[Prefli
     for node in request.nodes:
         sku = observed.skus.get(node.size.lower())
         findings += skus.judge_size(node, sku, request.location) + _image_findings(node, sku, observed)
+        if request.bundle_machine and node.bundle:
+            architecture = skus.facts(sku)["architecture"] if sku else None
+            findings += skus.judge_bundle(node, request.bundle_machine, architecture)
         cores = sku.amount("vCPUs") if sku else None
         if sku and cores:
             demands.append(skus.CoreDemand(node.name, sku.family, cores * node.count, node.spot))
@@ -313,6 +317,7 @@ NODE: dict[str, dict[str, t.Any]] = {
     "rdma": {"type": "bool"},
     "nvme": {"type": "bool"},
     "price": {"type": "float"},
+    "bundle": {"type": "bool", "default": True},
 }
 OPTIONS: dict[str, dict[str, t.Any]] = {
     "location": {"type": "str", "required": True},
@@ -323,6 +328,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "quota_blocks": {"type": "bool", "default": True},
     "accept_terms": {"type": "bool", "default": False},
     "currency": {"type": "str", "default": "USD"},
+    "bundle_machine": {"type": "str", "default": ""},
 }
 
 
@@ -344,7 +350,14 @@ def run_preflight(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         scope += f"/resourceGroups/{params['resource_group']}"
     needed = {action: role for action, role in skus.NEEDED.items() if params["assignments"] or action != skus.ASSIGN}
     request = PreflightRequest(
-        nodes, location, scope, params["quota_blocks"], params["currency"], needed, params["accept_terms"]
+        nodes,
+        location,
+        scope,
+        params["quota_blocks"],
+        params["currency"],
+        needed,
+        params["accept_terms"],
+        params["bundle_machine"],
     )
     result = judge(request, observed)
     return {**result, "text": skus.text(result["findings"])}

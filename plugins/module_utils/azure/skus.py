@@ -78,6 +78,7 @@ class NodeGroup:
     rdma: bool | None = None
     nvme: bool | None = None
     price: float | None = None
+    bundle: bool = True
 
 
 _REASONS = {
@@ -235,6 +236,65 @@ def judge_image(
         )
         findings.append(PreflightFinding("terms", subject, f"The terms of {offer} {known}.", action, True))
     return findings
+
+
+# What a node needs to configure itself from the bundle of role node_bundle.
+
+
+class ImageFamily(t.NamedTuple):
+    """Images of one operating system, by publisher:offer:sku; ``blocks`` where no node of them can work."""
+
+    pattern: str
+    problem: str
+    blocks: bool
+
+
+_UNKNOWN_TO_ROLES = "has no Debian or Ubuntu, for which the roles of this collection are made"
+IMAGE_FAMILIES = (
+    ImageFamily(
+        r"almalinux:almalinux[\w-]*:8(?!\d).*",
+        f"has Python 3.6 as /usr/bin/python3, with which no module of Ansible runs, and {_UNKNOWN_TO_ROLES}",
+        True,
+    ),
+    ImageFamily(
+        r"(almalinux|azure-hpc|microsoftcblmariner|redhat|rockylinux|resf|suse|openlogic|oracle):.*",
+        _UNKNOWN_TO_ROLES,
+        True,
+    ),
+    ImageFamily(
+        r".*ubuntu.*:(1[68]|20)[._-]?04.*", "has a Python older than 3.9, and Ansible on the node needs 3.11", True
+    ),
+    ImageFamily(
+        r".*ubuntu.*:22[._-]?04.*",
+        "has Python 3.10, and Ansible on the node needs 3.11: it works only where CycleCloud's healthagent has"
+        " installed that before, which it fetches from Ubuntu's archive",
+        False,
+    ),
+)
+_WORKS = "Take microsoft-dsvm:ubuntu-hpc:2404:latest, or another image of Ubuntu 24.04 or Debian 12"
+# Azure's word for the machine of a bundle.
+_ARCHITECTURES = {"x86_64": "x64", "aarch64": "Arm64"}
+
+
+def judge_bundle(node: NodeGroup, machine: str, architecture: str | None) -> list[PreflightFinding]:
+    """Return the findings against a node that configures itself from a bundle for this machine."""
+    findings = []
+    wanted = _ARCHITECTURES.get(machine, machine)
+    if architecture and architecture.lower() != wanted.lower():
+        problem = (
+            f"{node.size} is {architecture}, the bundle with which its nodes configure themselves is for {machine}."
+        )
+        action = f"Choose a size of {wanted}: the bundle's wheels and programs run on nothing else."
+        findings.append(PreflightFinding("bundle", node.name, problem, action, True))
+    urn = parse(node.image)
+    family = urn and _family(":".join(urn[:3]))
+    if family:
+        findings.append(PreflightFinding("bundle", node.name, f"{urn} {family.problem}.", f"{_WORKS}.", family.blocks))
+    return findings
+
+
+def _family(name: str) -> ImageFamily | None:
+    return next((family for family in IMAGE_FAMILIES if re.fullmatch(family.pattern, name, re.IGNORECASE)), None)
 
 
 # Quota of cores.

@@ -13,7 +13,12 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_request, cluster_state, rest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import (
+    cluster_request,
+    cluster_state,
+    rest,
+    slurm_project,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cluster_state import Scheduler, Waiter
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import (
     CLI_SPEC,
@@ -52,11 +57,14 @@ class CycleCluster:
     def __init__(self, cli: Cli, request: Json, server: LocalServer | None) -> None:
         self.cli, self.request, self._server = cli, request, server
         self.name: str = request["name"]
+        self.project = slurm_project.SlurmProject()
         self.folder = Path(request["state_dir"])
         self.notes = Notes(request["state_dir"], f"cluster-{self.name}")
         self.noted: Json = {}
         self.values: Json = {}
-        self.secret: Json = request.get("secret_parameters") or {}
+        self.secret: Json = dict(request.get("secret_parameters") or {})
+        if request.get("accounting_password"):
+            self.secret["configuration_slurm_accounting_password"] = request["accounting_password"]
 
     @property
     def server(self) -> LocalServer:
@@ -70,12 +78,34 @@ class CycleCluster:
         text = self.request["template"]
         if not self.request["builtin"] and len(cluster_request.clusters(text)) != 1:
             faults.append(f"the template has {len(cluster_request.clusters(text))} clusters, it must have one")
-        known = None if self.request["builtin"] else cluster_request.declared_parameters(text)
+        if not faults:
+            self._use_project()
+            text = self.request["template"]
+        known = self.project.declared if self.request["builtin"] else cluster_request.declared_parameters(text)
         user_values = {**self.request["parameters"], **self.secret}
+        lines = "additional_slurm_config"
+        if lines in user_values and (self.request.get("accounting") or {}).get("url"):
+            user_values[lines] = f"{cluster_request.GATHERED}\n{user_values[lines]}"
         if faults:
             return faults + cluster_request.unknown(user_values, known)
         self.values = {**cluster_request.build(self.request), **user_values}
         return cluster_request.unknown(self.values, known) + cluster_request.lacking(self.values, known)
+
+    def _use_project(self) -> None:
+        """Complete the request by the server's Slurm project; one that is not set up yet has nothing to read."""
+        if self._server is None:
+            version = self.request["slurm"].get("version") or "the server's"
+            self.request = {**self.request, "slurm": {**self.request["slurm"], "version": version}}
+            return
+        self.noted = self.notes.load() if self.server.exists(self.name) else {}
+        project = self.project = slurm_project.resolve(self.cli, self.request, self.noted)
+        if not project.version:
+            return
+        request = {**self.request, "template": slurm_project.with_version(self.request["template"], project.version)}
+        if request["builtin"] == slurm_project.BUILTIN:
+            request["builtin"] = f"{slurm_project.BUILTIN}_{project.version}"
+        request["slurm"] = {**request["slurm"], "version": project.slurm}
+        self.request = request
 
     def digest(self) -> str:
         parts = [self.request["builtin"] or self.request["template"], json.dumps(self._plain(), sort_keys=True)]
@@ -90,7 +120,7 @@ class CycleCluster:
         if not self.server.exists(self.name):
             return ObservedCluster(False, False, {}, True, [], ["start"])
         exported = self._exported()
-        drift = cluster_request.drifted(self.values, exported, self.secret)
+        drift = self._drifted(exported)
         secrets = (
             same_secret(json.dumps(self.secret, sort_keys=True), self.noted.get("secrets")) if self.secret else True
         )
@@ -128,10 +158,14 @@ class CycleCluster:
         ]
         return [part for part in diffs if part["before"] != part["after"]]
 
-    def send(self, observed: ObservedCluster) -> None:
-        """Import; the steps that have to follow are noted first, so that the next run completes a killed one."""
+    def send(self, observed: ObservedCluster) -> list[str]:
+        """Import, and return warnings.
+
+        The steps that have to follow are noted first, so that the next run completes a killed one.
+        """
         pending = [*(["start"] if self.request["state"] == "started" else []), *(["scale"] if observed.started else [])]
         folder(self.folder)
+        slurm_project.stage(self.cli, self.project)
         self._note(pending=sorted({*observed.pending, *pending}), digest="")
         text, values = self.folder / f"{self.name}.txt", self.folder / f"{self.name}.json"
         try:
@@ -148,16 +182,42 @@ class CycleCluster:
             for path in (text, values):
                 with contextlib.suppress(FileNotFoundError):
                     path.unlink()
-        self._confirm()
+        return self._confirm()
 
-    def _confirm(self) -> None:
-        """Check that the server has the parameters that were sent: it drops unknown ones without an error."""
-        wrong = cluster_request.drifted(self.values, self._exported(), self.secret)
-        if wrong:
-            raise CliError(f"cluster {self.name} was imported, but the server did not take {', '.join(wrong)}")
+    def _drifted(self, exported: Json) -> list[str]:
+        """Return which parameters somebody changed: those that are neither what was sent nor what came back then."""
+        returned = self.noted.get("returned", {})
+        return [
+            key
+            for key in cluster_request.drifted(self.values, exported, self.secret)
+            if key not in returned or not cluster_request.same(returned[key], exported.get(key))
+        ]
+
+    def _confirm(self) -> list[str]:
+        """Note what the server made of the parameters; return a warning where it is not what was sent.
+
+        Nothing documented says in which form they are exported, so a difference is no failure: the server drops unknown
+        parameters without an error, and may write others differently.
+        """
+        exported = self._exported()
+        returned = {key: exported.get(key) for key in cluster_request.drifted(self.values, exported, self.secret)}
         template_text = self.request["builtin"] or self.request["template"]
         secrets = fingerprint(json.dumps(self.secret, sort_keys=True)) if self.secret else ""
-        self._note(digest=self.digest(), template=template_text, secrets=secrets)
+        self._note(
+            digest=self.digest(),
+            template=template_text,
+            secrets=secrets,
+            returned=returned,
+            project=self.project.version,
+            slurm=self.project.slurm,
+        )
+        if not returned:
+            return []
+        shown = ", ".join(
+            f"{key} ({json.dumps(self.values[key])[:80]} was sent, {json.dumps(value)[:80]} is exported)"
+            for key, value in returned.items()
+        )
+        return [f"CycleCloud exports other values than cluster {self.name} was imported with: {shown}"]
 
     def start(self) -> None:
         """Start the cluster, also one that runs: new node arrays become active by it."""
@@ -210,6 +270,8 @@ SPEC: Json = {
     "login": _MAP,
     "shared": _MAP,
     "slurm": _MAP,
+    "accounting": _MAP,
+    "accounting_password": {"type": "str", "default": "", "no_log": True},
     "autoscale": {"type": "bool", "default": True},
     "node_identity": {"type": "str", "default": ""},
     "tags": _MAP,
@@ -227,7 +289,7 @@ SPEC: Json = {
 }
 _HOST_KEY = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)) [A-Za-z0-9+/]+=*( [^\r\n]*)?")
 # What a cluster needs beyond its defaults, by option.
-_MEMBERS = {"scheduler": ("machine_type",), "shared": ("size_gb", "sched_size_gb"), "slurm": ("version", "node_prefix")}
+_MEMBERS = {"scheduler": ("machine_type",), "shared": ("size_gb", "sched_size_gb"), "slurm": ("node_prefix",)}
 
 
 def missing(request: Json) -> list[str]:
@@ -268,13 +330,13 @@ def present(cli: Cli, request: Json, server: LocalServer, check: bool) -> Json:
     result: Json = {
         "changed": bool(send or begin or retry or scale),
         "diff": cluster.diff(observed) if send or observed.drift else [],
-        "warnings": _drift_warnings(observed) if not send else [],
+        "warnings": [*cluster.project.warnings, *(_drift_warnings(observed) if not send else [])],
         "cluster": plain(request, cluster.digest()),
     }
     if check:
         return result
     if send:
-        cluster.send(observed)
+        result["warnings"] += cluster.send(observed)
     if begin:
         cluster.start()
     if retry:

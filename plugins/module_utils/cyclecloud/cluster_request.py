@@ -21,6 +21,8 @@ _ID = re.compile(
     r"/subscriptions/[^/]+/resourceGroups/([^/]+)/providers/Microsoft.Network/virtualNetworks/([^/]+)/subnets/([^/]+)",
     re.I,
 )
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
+_DATABASE = re.compile(r"\w{1,64}")
 _SIZE = re.compile(r"(Standard|Basic)_\w+")
 # Parameters of the built-in template for each of its node arrays.
 BUILTIN_ARRAYS = {
@@ -49,26 +51,6 @@ BUILTIN_ARRAYS = {
         "GPUClusterInitSpecs",
     ),
 }
-# Parameters of the built-in template 4.0.x: it lies inside the server, where nothing documented reads it.
-BUILTIN = frozenset(
-    """Region SubnetId Credentials SchedulerMachineType SchedulerImageName SchedulerHostName SchedulerClusterInitSpecs
-    loginMachineType LoginImageName NumberLoginNodes MaxLoginNodeCount LoginClusterInitSpecs HPCMachineType HPCImageName
-    MaxHPCExecuteNodeCount HPCMaxScalesetSize HPCClusterInitSpecs HPCAvailabilityZone HTCMachineType HTCImageName
-    MaxHTCExecuteNodeCount HTCUseLowPrio HTCSpotMaxPrice HTCClusterInitSpecs HTCAvailabilityZone GPUMachineType
-    GPUImageName MaxGPUExecuteNodeCount GPUUseLowPrio GPUSpotMaxPrice GPUClusterInitSpecs GPUAvailabilityZone
-    DynamicMachineType DynamicImageName MaxDynamicExecuteCoreCount DynamicUseLowPrio DynamicSpotMaxPrice
-    DynamicClusterInitSpecs
-    EnableDynamicPartition SchedulerZone SchedulerHAZone DefineNodesAvailabilityZone NodeNameIsHostname NodeNamePrefix
-    UseBuiltinSched UseBuiltinShared FilesystemSize SchedFilesystemSize NFSType NFSAddress NFSSharedExportPath
-    NFSSharedMountOptions NFSSchedType NFSSchedAddress NFSSchedExportPath NFSSchedMountOptions AdditionalNFS
-    AdditionalNFSType AdditionalNFSAddress AdditionalNFSMountPoint AdditionalNFSExportPath AdditionalNFSMountOptions
-    ManagedIdentity NodeTags BootDiskSize EnableNodeHealthChecks EnableTerminateNotification configuration_slurm_version
-    configuration_slurm_accounting_enabled configuration_slurm_accounting_url configuration_slurm_accounting_user
-    configuration_slurm_accounting_password configuration_slurm_accounting_certificate_url
-    configuration_slurm_accounting_storageloc configuration_slurm_ha_enabled configuration_slurm_launch_parameters
-    configuration_slurm_shutdown_policy additional_slurm_config ReturnProxy UsePublicNetwork ExecuteNodesPublic
-    Autoscale""".split()
-)
 
 
 def subnet(value: str) -> str:
@@ -101,6 +83,7 @@ def problems(request: t.Mapping[str, t.Any]) -> list[str]:
         faults.append("more than one node array is the default partition")
     for array in request["node_arrays"]:
         faults += _array_problems(array, request["builtin"])
+    faults += _accounting_problems(request)
     for role in ("scheduler", "login"):
         image = request[role].get("image")
         faults += [f"{role}: {text}" for text in _image_problems(image)] if image else []
@@ -126,6 +109,25 @@ def _array_problems(array: t.Mapping[str, t.Any], builtin: str) -> list[str]:
     return [f"node array {name or '?'}: {text}" for text in faults]
 
 
+def _accounting_problems(request: t.Mapping[str, t.Any]) -> list[str]:
+    """CycleCloud's project takes what is missing as root at localhost, where it installs no database."""
+    accounting, password = request.get("accounting") or {}, request.get("accounting_password") or ""
+    unknown = sorted(set(accounting) - {"url", "user", "database", "certificate"})
+    faults = [f"accounting has {name}; it takes url, user, database and certificate" for name in unknown]
+    if not any(accounting.values()) and not password:
+        return faults
+    faults += [f"accounting.{name} is needed" for name in ("url", "user") if not accounting.get(name)]
+    if not password:
+        faults.append("accounting_password is needed with accounting")
+    if accounting.get("url") and not _HOST.fullmatch(str(accounting["url"])):
+        faults.append(f"accounting.url {accounting['url']!r} is no host name, such as train.mysql.database.azure.com")
+    if accounting.get("database") and not _DATABASE.fullmatch(str(accounting["database"])):
+        faults.append(f"accounting.database {accounting['database']!r}: letters, digits and _ are allowed")
+    if any(sign in password for sign in "#\n\r") or password != password.strip():
+        faults.append("accounting_password has #, a line break or spaces at its ends, which slurmdbd.conf cuts off")
+    return faults
+
+
 def _image_problems(image: str) -> list[str]:
     if image.startswith("/subscriptions/") or _PIN.fullmatch(image):
         return []
@@ -144,7 +146,7 @@ _SETTING = re.compile(r"\s*([\w.]+)\s*:?=\s*(.*?)\s*$")
 _CLUSTER_SECTION = re.compile(r"^\s*\[cluster\s+([^\]]+?)\s*\]", re.MULTILINE)
 _QUOTES = "'''"
 # Words of the expression language that are not parameters, and what every cluster has.
-_WORDS = {"true", "false", "undefined", "ClusterName"}
+_WORDS = {"true", "false", "undefined", "is", "isnt", "ClusterName"}
 
 
 class TemplateParameter(t.NamedTuple):
@@ -248,16 +250,49 @@ def build(request: t.Mapping[str, t.Any]) -> Json:
     if request["builtin"]:
         parameters["loginMachineType"] = machine
         parameters["HPCMaxScalesetSize"] = request["max_scaleset_size"]
+        # Without it the template ignores the zones of its node arrays.
+        parameters["DefineNodesAvailabilityZone"] = any(array.get("zone") for array in arrays)
     else:
         parameters["LoginMachineType"] = machine
+        parameters["SchedulerHostName"] = scheduler_host_name(request["name"])
         parameters["MaxScalesetSize"] = request["max_scaleset_size"]
     for array in arrays:
         parameters.update(_array(array, request))
-    return parameters
+    return {**parameters, **_accounting(request)}
+
+
+# The project gathers nothing of a job's steps, so that sacct would know no memory and no CPU time.
+GATHERED = "JobAcctGatherType=jobacct_gather/cgroup"
+
+
+def _accounting(request: t.Mapping[str, t.Any]) -> Json:
+    """Return the parameters of Slurm's accounting, but for the password."""
+    accounting = request.get("accounting") or {}
+    if not accounting.get("url"):
+        return {}
+    prefix = "configuration_slurm_accounting"
+    certificate = str(accounting.get("certificate") or "")
+    own: Json = {f"{prefix}_custom_certificate": certificate} if certificate else {}
+    if certificate and request["builtin"]:
+        own[f"{prefix}_custom_certificate_enabled"] = True
+    return {
+        f"{prefix}_enabled": True,
+        f"{prefix}_url": accounting["url"],
+        f"{prefix}_user": accounting["user"],
+        f"{prefix}_storageloc": str(accounting.get("database") or ""),
+        "additional_slurm_config": GATHERED,
+        **own,
+    }
+
+
+def scheduler_host_name(cluster: str) -> str:
+    """Return ``<cluster>-scheduler``, as CycleCloud's own template calls it; Azure takes 64 characters."""
+    return f"{re.sub('[^a-z0-9-]', '-', cluster.lower())[:54]}-scheduler"
 
 
 def _array(array: t.Mapping[str, t.Any], request: t.Mapping[str, t.Any]) -> Json:
     name = array["name"]
+    zone = str(array.get("zone") or "")
     suffixes = ("MachineType", "ImageName", "MaxNodes", "Spot", "Zone", "ClusterInitSpecs")
     keys = BUILTIN_ARRAYS[name] if request["builtin"] else tuple(f"{name}{end}" for end in suffixes)
     values = (
@@ -265,7 +300,7 @@ def _array(array: t.Mapping[str, t.Any], request: t.Mapping[str, t.Any]) -> Json
         array["image"],
         int(array["max_nodes"]),
         bool(array.get("spot")),
-        str(array.get("zone") or ""),
+        [zone] if zone and request["builtin"] else zone,  # a list of zones there, over which nodes are spread
         _specs(request, "compute"),
     )
     return {key: value for key, value in zip(keys, values) if key and not (key.endswith("Zone") and not value)}
@@ -285,7 +320,9 @@ def _specs(request: t.Mapping[str, t.Any], role: str) -> Json:
 
 def unknown(values: t.Mapping[str, t.Any], known: t.Mapping[str, TemplateParameter] | None) -> list[str]:
     """Say which parameters the template does not declare; CycleCloud would drop them without an error."""
-    names = set(BUILTIN) if known is None else set(known)
+    if known is None:  # the server does not list them
+        return []
+    names = set(known)
     return [
         f"parameter {name} is not declared by the template{_like(name, names)}" for name in sorted(set(values) - names)
     ]

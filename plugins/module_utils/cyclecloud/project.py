@@ -37,8 +37,12 @@ class Project(t.NamedTuple):
 
     @property
     def version(self) -> str:
-        """Another content never has the same version: 1.0.<48 bits of its digest>."""
-        return f"1.0.{int(self.digest[:12], 16)}"
+        """Another content has another version, 1.<31 bits of its digest>.<31 more>.
+
+        Nothing documented says how long a number of a version may be, so each fits into a signed integer of 32 bits.
+        """
+        parts = (int(self.digest[start : start + 8], 16) & 0x7FFFFFFF for start in (0, 8))
+        return ".".join(("1", *map(str, parts)))
 
 
 def collect(source: str) -> Project:

@@ -173,7 +173,7 @@ def sha256(data: bytes) -> str:
 
 def version(digest: str) -> str:
     """Return the number of a version made from a digest, for those who want three numbers."""
-    return f"1.0.{int(digest[:8], 16)}"
+    return f"1.0.{int(digest[:8], 16) & 0x7FFFFFFF}"  # a number of 32 bits with a sign, everywhere
 
 
 def folder(digest: str) -> str:

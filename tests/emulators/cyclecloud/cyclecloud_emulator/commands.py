@@ -9,7 +9,7 @@ import json
 import typing as t
 
 from . import accounts, machine, projects, records, rest, template
-from .rows import BUILTIN, builtin
+from .rows import builtin, builtin_template
 from .store import Json, Store, UserError
 
 if t.TYPE_CHECKING:
@@ -68,7 +68,9 @@ def _import_template(dummy: Home, store: Store, options: Json) -> str:
 
 
 def _create_cluster(dummy: Home, store: Store, options: Json) -> str:
-    found = {BUILTIN: {"text": builtin(), "section": "Slurm"}, **store.state["templates"]}.get(options["template"])
+    found = {builtin_template(store): {"text": builtin(), "section": "Slurm"}, **store.state["templates"]}.get(
+        options["template"]
+    )
     if found is None:
         raise UserError(f"Template {options['template']} not found")
     force = bool(options.get("force"))
@@ -135,7 +137,25 @@ def _show_nodes(dummy: Home, store: Store, options: Json) -> str:
 
 
 def _export(dummy: Home, store: Store, options: Json) -> str:
-    return json.dumps(machine.get(store, options["name"])["parameters"], indent=2, sort_keys=True)
+    parameters = machine.get(store, options["name"])["parameters"]
+    if store.state["settings"]["export"] == "texts":
+        # Numbers and switches as texts, records as records; nothing documented promises more.
+        parameters = {key: _exported(value) for key, value in parameters.items()}
+    return json.dumps(parameters, indent=2, sort_keys=True)
+
+
+def _exported(value: t.Any) -> t.Any:
+    return (
+        value
+        if value is None or isinstance(value, (dict, list))
+        else f"{value:g}.0"
+        if _is_number(value)
+        else str(value)
+    )
+
+
+def _is_number(value: t.Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 COMMANDS: dict[str, t.Callable[[t.Any, Store, Json], str]] = {

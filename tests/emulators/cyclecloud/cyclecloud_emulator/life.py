@@ -73,7 +73,14 @@ def _matches(patterns: list[str], name: str) -> bool:
 
 def _missing_spec(store: Store, cluster: Json, node: Json) -> str:
     """A cluster-init spec of the user whose project no locker has."""
-    definition = {**cluster["heads"], **cluster["arrays"]}.get(node["Template"], {"attributes": {}})
+    definition = {**cluster["heads"], **cluster["arrays"]}.get(node["Template"], {"attributes": {}, "specs": []})
+    own = store.state["settings"]["projects"]
+    for spec in definition["specs"]:
+        project, dummy, version = spec.partition(":")
+        name, version = project.rpartition("/")[2], version.partition(":")[2]
+        offered = [*own.get(name, []), *(one["Version"] for one in store.find("Cloud.Project", Name=name))]
+        if not offered or (version and version not in offered):
+            return str(spec)
     for name in ("ClusterInitSpecs", "AdditionalClusterInitSpecs"):
         specs = definition["attributes"].get(name)
         for spec in specs if isinstance(specs, dict) else {}:

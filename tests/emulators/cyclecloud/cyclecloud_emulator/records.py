@@ -17,6 +17,7 @@ FIELDS = {
     "Application.Setting": "Name Value Category Status Description",
     "AuthenticatedUser": "Name RawPassword Superuser ForcePasswordReset FirstName LastName Email UID Disabled",
     "Credential": "Name CredentialType PublicKey",
+    "Cloud.Project": "Name Version ProjectType Url AutoUpgrade",
 }
 _TOKEN = re.compile(
     r"""\s*(?:(===|==|=\?=|=!=|!=|<=|>=|<|>|&&|\|\||!|\(|\)|,|=)|"((?:[^"\\]|\\.)*)"|'([^']*)'|([\w.*+-]+))"""
@@ -56,6 +57,10 @@ def _put(store: Store, record: Json) -> None:
     made = dict(record)
     if password is not None:
         store.set_password(made, password)
+    if made["AdType"] == "Cloud.Project":
+        store.drop("Cloud.Project", Name=made["Name"], Version=made.get("Version"))
+        store.state["records"].append(made)
+        return
     store.put(made)
 
 

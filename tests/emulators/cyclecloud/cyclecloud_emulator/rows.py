@@ -12,8 +12,10 @@ from . import limits, machine, template
 from .accounts import SECRET
 from .store import Json, Store
 
-BUILTIN_VERSION = "4.0.9"
-BUILTIN = f"slurm_template_{BUILTIN_VERSION}"
+
+def builtin_template(store: Store) -> str:
+    """The name of the template of the newest Slurm project that came with the server."""
+    return f"slurm_template_{store.state['settings']['projects']['slurm'][0]}"
 
 
 def builtin() -> str:
@@ -32,7 +34,7 @@ def rows(store: Store) -> t.Callable[[str], list[Json]]:
             "Cloud.ClusterParameter": lambda: _parameter_rows(store),
             "Cloud.MachineType": lambda: _types(store),
             "Azure.MachineType": lambda: _types(store),
-            "Cloud.Project": lambda: [{"Name": "Slurm", "Version": BUILTIN_VERSION}],
+            "Cloud.Project": lambda: own_projects(store),
             "Application.Timer": lambda: [{"Name": "plugin.azure.monitor_reference"}],
         }.get(kind)
         found = made() if made else []
@@ -51,7 +53,24 @@ def _parameter_rows(store: Store) -> list[Json]:
         {"ClusterName": one["name"], "Name": name, "Value": value}
         for one in clusters
         for name, value in one["parameters"].items()
-    ] + [{"ClusterName": BUILTIN, "Name": name} for name in template.declared(template.parse(builtin()))]
+    ] + [
+        {
+            "ClusterName": builtin_template(store),
+            "Name": name,
+            "ParameterType": declared.get("ParameterType"),
+            "DefaultValue": template.plain(declared.get("DefaultValue")),
+        }
+        for name, declared in template.declared(template.parse(builtin())).items()
+    ]
+
+
+def own_projects(store: Store) -> list[Json]:
+    """Records of the projects that came with the server."""
+    return [
+        {"Name": name, "Version": version, "Url": f"https://github.com/Azure/cyclecloud-{name}/releases/{version}"}
+        for name, versions in store.state["settings"]["projects"].items()
+        for version in versions
+    ]
 
 
 def _types(store: Store) -> list[Json]:

@@ -44,6 +44,10 @@ SETTINGS: Json = {
     # Addresses for nodes by name, such as that of a container that plays the scheduler.
     "machines": {},
     "network": "10.1.0.0/16",
+    # Versions of CycleCloud's own projects that came with the server, the newest first; others cannot be staged.
+    "projects": {"slurm": ["4.0.10"], "healthagent": ["2.0.2"], "monitoring": ["1.0.3"]},
+    # How parameters are exported: as they were sent | as texts, numbers included.
+    "export": "",
 }
 EMPTY: Json = {
     "records": [],

@@ -88,8 +88,20 @@ def cluster(sections: list[Section], name: str | None) -> Section:
     return found[0]
 
 
+# The kinds of parameters that templates of CycleCloud and its documentation name; without one it is a text.
+PARAMETER_TYPES = set(
+    """String Text Password Integer Float Boolean StringList Record Cloud.Region Cloud.MachineType Cloud.Image
+    Cloud.Credentials Cloud.ClusterInitSpecs Azure.Subnet Azure.ManagedIdentity""".split()
+)
+
+
 def declared(sections: list[Section]) -> dict[str, Json]:
-    return {one.name: one.values for one in walk(sections, "parameter")}
+    """Every parameter by its name; one of an unknown kind is refused."""
+    found = {one.name: one.values for one in walk(sections, "parameter")}
+    for name, values in found.items():
+        if values.get("ParameterType", "String") not in PARAMETER_TYPES:
+            raise UserError(f"Parameter {name!r}: unknown ParameterType {values['ParameterType']!r}")
+    return found
 
 
 def parameters(sections: list[Section], given: Json) -> tuple[Json, list[str]]:
@@ -151,20 +163,35 @@ def _expression(text: str, values: Json) -> t.Any:
         if len(parts) == 3:
             chosen = parts[1] if _expression(parts[0], values) is True else parts[2]
             return _expression(chosen, values)
+    joined = re.fullmatch(r"strcat\((.*)\)", text, re.S | re.I)
+    if joined and "(" not in joined[1]:
+        return "".join(str(_expression(part, values) or "") for part in _arguments(joined[1]))
     for sign in ("||", "&&"):
         if sign in text and "(" not in text:
             found = [_expression(part.strip(), values) is True for part in text.split(sign)]
             return any(found) if sign == "||" else all(found)
-    for sign in ("==", "!=", "=!=", "=?="):
-        left, middle, right = text.partition(sign)
-        if middle and "(" not in text:
-            same = _expression(left.strip(), values) == _expression(right.strip(), values)
-            return same if sign in {"==", "=?="} else not same
+    compared = _comparison(text, values)
+    if compared is not None:
+        return compared
     if text.startswith("!") and "(" not in text:
         return _expression(text[1:].strip(), values) is not True
     if re.fullmatch(r"[A-Za-z_]\w*", text) and text.lower() not in {"true", "false", "undefined"}:
         return values.get(text)
     return plain(text) if "(" not in text else None
+
+
+def _comparison(text: str, values: Json) -> bool | None:
+    """Return what a comparison says, None for what is none."""
+    for sign in ("=!=", "=?=", "==", "!=", " isnt ", " is "):
+        left, middle, right = text.partition(sign)
+        if middle and "(" not in text:
+            same = _expression(left.strip(), values) == _expression(right.strip(), values)
+            return same if sign in {"==", "=?=", " is "} else not same
+    left, middle, right = text.partition(">")
+    if middle and "(" not in text:
+        sides = [_expression(side.strip(), values) for side in (left, right)]
+        return all(isinstance(side, (int, float)) for side in sides) and bool(sides[0] > sides[1])
+    return None
 
 
 def _arguments(text: str) -> list[str]:

@@ -205,6 +205,44 @@ def test_images(changes: dict[str, t.Any], generations: list[str], architecture:
 
 
 @pytest.mark.parametrize(
+    ("image", "machine", "architecture", "expected"),
+    [
+        ("microsoft-dsvm:ubuntu-hpc:2404:latest", "x86_64", "x64", []),
+        ("Canonical:ubuntu-24_04-lts:server:latest", "x86_64", "x64", []),
+        ("Debian:debian-12:12-gen2:latest", "x86_64", None, []),
+        ("/subscriptions/s/images/own", "x86_64", "x64", []),
+        ("almalinux:almalinux-hpc:8_10-hpc-gen2:latest", "x86_64", "x64", [(True, "has Python 3.6")]),
+        ("almalinux:almalinux-hpc:9-hpc-gen2:latest", "x86_64", "x64", [(True, "has no Debian or Ubuntu")]),
+        ("azure-hpc:azurelinux-hpc:3:latest", "x86_64", "x64", [(True, "has no Debian or Ubuntu")]),
+        ("microsoft-dsvm:ubuntu-hpc:2004:latest", "x86_64", "x64", [(True, "older than 3.9")]),
+        ("microsoft-dsvm:ubuntu-hpc:2204:latest", "x86_64", "x64", [(False, "has Python 3.10")]),
+        ("microsoft-dsvm:ubuntu-hpc:2204-rocm:latest", "x86_64", "x64", [(False, "has Python 3.10")]),
+        ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts-gen2:latest", "x86_64", "x64", [(False, "Python 3.10")]),
+        ("microsoft-dsvm:ubuntu-hpc:2404:latest", "x86_64", "Arm64", [(True, "is Arm64, the bundle")]),
+        ("microsoft-dsvm:ubuntu-hpc:2404:latest", "aarch64", "Arm64", []),
+        ("microsoft-dsvm:ubuntu-hpc:2404:latest", "aarch64", "x64", [(True, "is x64, the bundle")]),
+    ],
+)
+def test_images_that_cannot_run_the_bundle(
+    image: str, machine: str, architecture: str | None, expected: list[tuple[bool, str]]
+) -> None:
+    findings = skus.judge_bundle(NodeGroup("gpu", "Standard_ND96asr_v4", image=image), machine, architecture)
+    assert [finding.blocks for finding in findings] == [blocks for blocks, dummy in expected]
+    assert all(text in finding.problem for finding, (dummy, text) in zip(findings, expected))
+    assert all("ubuntu-hpc:2404" in finding.action or "Choose a size" in finding.action for finding in findings)
+
+
+def test_the_bundle_is_judged_where_there_is_one() -> None:
+    node = NodeGroup("gpu", "Standard_ND96asr_v4", 4, image="almalinux:almalinux-hpc:8_10-hpc-gen2:latest")
+    image = skus.Image(skus.Urn("almalinux", "almalinux-hpc", "8_10-hpc-gen2", "8.10.1"), None, "V2", "x64")
+    observed = seen(images={node.image: image}, versions={node.image: ["8.10.1"]})
+    request = preflight.PreflightRequest([node], REGION, "/subscriptions/s")
+    assert preflight.judge(request, observed)["ready"]
+    result = preflight.judge(request._replace(bundle_machine="x86_64"), observed)
+    assert not result["ready"] and [finding["check"] for finding in result["findings"]] == ["bundle"]
+
+
+@pytest.mark.parametrize(
     ("pattern", "action", "same"),
     [
         ("*", "Microsoft.Compute/virtualMachines/write", True),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import typing as t
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud impor
     cluster,
     cluster_request,
     cluster_state,
+    slurm_project,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cluster_state import Waiter
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, Json
@@ -93,6 +95,71 @@ def test_shipped_template_reads_only_what_it_declares() -> None:
     assert declared["Region"].required and declared["ndv5Spot"].default == "false"
 
 
+# What the template of CycleCloud's Slurm project 4.0.9 sets (templates/slurm.txt of Azure/cyclecloud-slurm).
+SETTINGS = {
+    "defaults": """slurm.version slurm.insiders slurm.user.uid slurm.user.gid munge.user.uid munge.user.gid
+        slurm.slurmrestd.user.uid slurm.slurmrestd.user.gid slurm.enable_healthchecks slurm.accounting.enabled
+        slurm.accounting.url slurm.accounting.user slurm.accounting.password slurm.accounting.certificate
+        slurm.accounting.storageloc slurm.additional.config slurm.ha_enabled slurm.launch_parameters
+        cyclecloud.hosts.standalone_dns.enabled cyclecloud.hosts.simple_vpc_dns.enabled cyclecloud.converge_on_boot
+        cyclecloud.mounts.sched.disabled cyclecloud.mounts.shared.disabled cyclecloud.exports.sched.disabled
+        cyclecloud.exports.shared.disabled cyclecloud.exports.sched.samba.enabled
+        cyclecloud.exports.shared.samba.enabled cyclecloud.exports.defaults.samba.enabled
+        cshared.server.legacy_links_disabled cyclecloud.monitoring.enabled cyclecloud.monitoring.identity_client_id
+        cyclecloud.monitoring.ingestion_endpoint cluster.identities.default slurm.node_prefix
+        slurm.use_nodename_as_hostname""",
+    "scheduler": """slurm.role cyclecloud.mounts.nfs_sched.disabled cyclecloud.mounts.nfs_shared.disabled
+        slurm.secondary_scheduler_name""",
+    "login": "slurm.role autoscale.enabled",
+    "compute": "slurm.role slurm.autoscale",
+    "ndv4": "slurm.default_partition slurm.hpc slurm.partition",
+}
+# Sections of settings, with what each of them sets.
+SECTIONS = {
+    "defaults": {
+        **{
+            f"cyclecloud.mounts.{mount}": "type mountpoint export_path address options"
+            for mount in ("nfs_shared", "nfs_sched", "additional_nfs")
+        },
+    },
+    "scheduler": {
+        **{f"cyclecloud.mounts.{mount}": "disabled mountpoint fs_type" for mount in ("ourssched", "oursshared")},
+        "cyclecloud.exports.ourssched": "disabled export_path options samba.enabled type",
+        "cyclecloud.exports.oursshared": "disabled export_path samba.enabled type",
+    },
+}
+
+
+def configured(text: str) -> dict[str, dict[str, str]]:
+    """Return the settings of each node of a template, those of named sections with the name before them."""
+    nodes: dict[str, dict[str, str]] = {}
+    node, prefix = "", None
+    for line in text.partition("[parameters ")[0].splitlines():
+        section = re.fullmatch(r"\s*(\[+)\s*([^\s\]]+)\s*(.*?)\s*\]+", line)
+        if section and len(section[1]) == 2:
+            node, prefix = section[3], None
+        elif section:
+            prefix = section[3] if section[2] == "configuration" else None
+        elif prefix is not None and "=" in line and not line.strip().startswith("#"):
+            name, dummy, value = line.partition("=")
+            nodes.setdefault(node, {})[f"{prefix}.{name.strip()}".lstrip(".")] = value.strip()
+    return nodes
+
+
+def test_shipped_template_has_the_settings_of_cycleclouds_own() -> None:
+    """One of them is fatal where it lacks: the project writes what is not set as an empty line of slurm.conf."""
+    nodes = configured(shipped())
+    for node, names in SETTINGS.items():
+        assert set(names.split()) <= set(nodes[node]), node
+    for node, sections in SECTIONS.items():
+        for section, names in sections.items():
+            assert {f"{section}.{name}" for name in names.split()} <= set(nodes[node]), section
+    assert nodes["defaults"]["slurm.launch_parameters"] == "$configuration_slurm_launch_parameters"
+    declared = cluster_request.declared_parameters(shipped())
+    assert declared["configuration_slurm_launch_parameters"].default == "use_interactive_step"
+    assert declared["EnableNodeHealthChecks"].default == "false" and declared["NodeTags"].kind == "Record"
+
+
 def test_parameters_fit_the_shipped_template() -> None:
     values = cluster_request.build(want())
     declared = cluster_request.declared_parameters(shipped())
@@ -103,8 +170,11 @@ def test_parameters_fit_the_shipped_template() -> None:
 def test_parameters_fit_the_built_in_template() -> None:
     arrays = [{**ARRAYS[0], "name": "gpu", "zone": "2"}]
     values = cluster_request.build(want(builtin="slurm_template_4.0.9", node_arrays=arrays))
-    assert cluster_request.unknown(values, None) == []
-    assert values["GPUMachineType"] == "Standard_ND96asr_v4" and values["GPUAvailabilityZone"] == "2"
+    assert values["GPUMachineType"] == "Standard_ND96asr_v4"
+    # The template reads the zones of its node arrays only with this.
+    assert values["GPUAvailabilityZone"] == ["2"] and values["DefineNodesAvailabilityZone"] is True
+    values = cluster_request.build(want(builtin="slurm_template_4.0.9", node_arrays=[{**ARRAYS[0], "name": "gpu"}]))
+    assert values["DefineNodesAvailabilityZone"] is False and "GPUAvailabilityZone" not in values
 
 
 def test_own_project_comes_first_and_only_on_compute_nodes() -> None:
@@ -171,9 +241,15 @@ class Fake:
         self.calls: list[str] = []
         self.faults: dict[str, str] = {}
         self.gpus = 8
+        self.projects = [("slurm", "4.0.9"), ("slurm", "4.0.10"), ("healthagent", "2.0.2"), ("monitoring", "1.0.3")]
+        self.template: list[Json] = [{"Name": "configuration_slurm_version", "DefaultValue": "25.11.5"}]
+        self.asked: list[str] = []
+        self.normalised: Json = {}
 
     def run(self, argv: list[str], *dummy: t.Any) -> Outcome:
         words = argv[1:]
+        if words[0] == "execute":
+            return Outcome(0, json.dumps(self.records(words[-1])), "", 0.0)
         self.calls.append(words[0])
         fault = self.faults.pop(words[0], "")
         if fault == "before":
@@ -187,16 +263,24 @@ class Fake:
         out = self.act(words)
         return Outcome(1, "", "Error: Connection reset by peer", 0.0) if fault == "after" else Outcome(0, out, "", 0.0)
 
+    def records(self, query: str) -> list[Json]:
+        self.asked.append(query)
+        if "Cloud.Project" in query:
+            return [{"Name": name, "Version": version} for name, version in self.projects]
+        return self.template
+
     def act(self, words: list[str]) -> str:
-        if words[0] == "import_cluster":
+        if words[0] in ("import_cluster", "create_cluster"):
             self.there, self.values = True, json.loads(Path(words[words.index("-p") + 1]).read_text())
+            self.text = Path(words[words.index("-f") + 1]).read_text() if "-f" in words else words[1]
         if words[0] == "start_cluster":
             self.on = True
         if words[0] == "terminate_cluster":
             self.on = False
         if words[0] == "delete_cluster":
             self.there = False
-        return json.dumps(self.values) if words[0] == "export_parameters" else ""
+        exported = {key: self.normalised.get(key, value) for key, value in self.values.items()}
+        return json.dumps(exported) if words[0] == "export_parameters" else ""
 
     def exists(self, dummy: str) -> bool:
         return self.there
@@ -333,6 +417,135 @@ def test_a_deletion_whose_answer_was_lost_is_made_good(
 def test_waiting_ends_with_what_is_missing(fake: Fake) -> None:
     with pytest.raises(CliError, match="there is no scheduler yet"):
         Waiter(t.cast(t.Any, fake), "x", {"ready": 0, "poll": 0}).nodes(0)
+
+
+def specs(text: str) -> set[tuple[str, str]]:
+    return set(slurm_project.specs(text))
+
+
+def test_template_has_the_version_of_the_server(fake: Fake, tmp_path: Path) -> None:
+    assert specs(shipped()) == {("slurm", ""), ("healthagent", ""), ("monitoring", "")}
+    do(fake, tmp_path)
+    assert specs(fake.text) == {("slurm", "4.0.10"), ("healthagent", ""), ("monitoring", "")}
+    assert fake.values["configuration_slurm_version"] == "25.11.5"
+    assert any('ClusterName == "slurm_template_4.0.10"' in query for query in fake.asked)
+
+
+def test_cluster_stays_with_its_project(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster.Scheduler, "scale", lambda dummy: None)
+    do(fake, tmp_path)
+    fake.projects += [("slurm", "4.0.11")]
+    fake.template = [{"Name": "configuration_slurm_version", "DefaultValue": "26.05.1"}]
+    later = do(fake, tmp_path)
+    assert not later["changed"] and "the server has 4.0.11" in "".join(later["warnings"])
+    slurm = {"node_prefix": "n-", "project": "4.0.11"}
+    assert do(fake, tmp_path, slurm=slurm)["changed"]
+    assert ("slurm", "4.0.11") in specs(fake.text) and fake.values["configuration_slurm_version"] == "26.05.1"
+    assert not do(fake, tmp_path, slurm=slurm)["changed"]
+
+
+@pytest.mark.parametrize(
+    "slurm, text",
+    [
+        ({"project": "4.0.8"}, r"has Slurm project 4.0.10, 4.0.9 in Cloud.Project, not 4.0.8: .*project_url"),
+        ({"project": "4.0.8", "project_url": "http://x/4.0.8"}, "an https address"),
+        ({"project": "4.0.8", "project_url": "https://x/4.0.8"}, "slurm.version is needed"),
+    ],
+)
+def test_project_that_the_server_has_not(fake: Fake, tmp_path: Path, slurm: Json, text: str) -> None:
+    with pytest.raises(CliError, match=text):
+        do(fake, tmp_path, slurm={"node_prefix": "n-", **slurm})
+    assert fake.calls == [] and not fake.there
+
+
+def test_record_of_a_project_is_given_to_the_server(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Json] = []
+
+    def put(dummy: t.Any, records: list[Json], timeout: float) -> None:
+        given.extend(records)
+        fake.projects += [(record["Name"], record["Version"]) for record in records]
+
+    monkeypatch.setattr(slurm_project.WatchedFolder, "put", put)
+    url = "https://github.com/Azure/cyclecloud-slurm/releases/4.0.12"
+    slurm = {"node_prefix": "n-", "project": "4.0.12", "project_url": url, "version": "25.11.6"}
+    do(fake, tmp_path, check=True, slurm=slurm)
+    assert not given
+    do(fake, tmp_path, slurm=slurm)
+    fields = {"Version": "4.0.12", "ProjectType": "scheduler", "Url": url, "AutoUpgrade": False}
+    assert given == [{"AdType": "Cloud.Project", "Name": "slurm", **fields}]
+    assert not do(fake, tmp_path, slurm=slurm)["changed"] and len(given) == 1
+
+
+def test_projects_that_the_server_lacks_are_refused(fake: Fake, tmp_path: Path) -> None:
+    fake.projects = [("slurm", "4.0.9"), ("healthagent", "2.0.2")]
+    with pytest.raises(CliError, match=r"project monitoring, of which the server has no record: it has healthagent"):
+        do(fake, tmp_path)
+    fake.projects = []
+    with pytest.raises(CliError, match=r"has no Slurm project in Cloud.Project: set slurm.project"):
+        do(fake, tmp_path)
+    assert fake.calls == []
+
+
+def test_parameters_of_the_built_in_template_are_read_from_the_server(fake: Fake, tmp_path: Path) -> None:
+    arrays = [{**ARRAYS[0], "name": "gpu", "zone": "2"}]
+    given = {"template": "", "builtin": "slurm_template", "node_arrays": arrays, "state": "present"}
+    values = cluster_request.build({**want(), **given, "builtin": "slurm_template_4.0.10"})
+    fake.template += [{"Name": name} for name in values if name != "configuration_slurm_version"]
+    do(fake, tmp_path, **given)
+    assert fake.text == "slurm_template_4.0.10"
+    with pytest.raises(CliError, match="configuration_new is not declared"):
+        do(fake, tmp_path, **given, parameters={"configuration_new": True})
+    fake.template += [{"Name": "configuration_new"}]
+    assert do(fake, tmp_path, **given, parameters={"configuration_new": True})["changed"]
+    fake.template = []
+    with pytest.raises(CliError, match=r"slurm.version is needed"):
+        do(fake, tmp_path / "other", **{**given, "name": "other"}, slurm={"node_prefix": "n-"})
+    slurm = {"node_prefix": "n-", "version": "25.11.5"}
+    result = do(fake, tmp_path / "other", **{**given, "name": "other"}, slurm=slurm)
+    assert "lists no parameters of slurm_template_4.0.10" in "".join(result["warnings"])
+
+
+def test_values_that_are_exported_in_another_form_are_no_drift(fake: Fake, tmp_path: Path) -> None:
+    fake.normalised = {"ndv4MaxNodes": [4], "NodeTags": "[a=1]"}
+    first = do(fake, tmp_path)
+    assert first["cluster"]["state"] == "ready"
+    assert "ndv4MaxNodes (4 was sent, [4] is exported)" in "".join(first["warnings"])
+    assert not do(fake, tmp_path)["changed"]
+    fake.normalised["ndv4MaxNodes"] = [9]
+    assert do(fake, tmp_path, check=True)["changed"]
+
+
+DATABASE = {"url": "train.mysql.database.azure.com", "user": "slurm"}
+
+
+def test_accounting(fake: Fake, tmp_path: Path) -> None:
+    given: Json = {"accounting": DATABASE, "accounting_password": "geheim-123"}
+    result = do(fake, tmp_path, **given, parameters={"additional_slurm_config": "DefMemPerNode=1"})
+    prefix = "configuration_slurm_accounting_"
+    accounting = {key[len(prefix) :]: value for key, value in fake.values.items() if key.startswith(prefix)}
+    assert accounting == {**DATABASE, "enabled": True, "storageloc": "", "password": "geheim-123"}
+    assert fake.values["additional_slurm_config"] == "JobAcctGatherType=jobacct_gather/cgroup\nDefMemPerNode=1"
+    assert "geheim" not in str(result)
+    assert not any("geheim" in path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    given["accounting_password"] = "geheim-456"
+    assert do(fake, tmp_path, check=True, **given)["changed"]
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        ({"accounting": DATABASE}, "accounting_password is needed"),
+        ({"accounting_password": "x"}, "accounting.url is needed"),
+        ({"accounting": {**DATABASE, "host": "x"}, "accounting_password": "x"}, "accounting has host"),
+        ({"accounting": {**DATABASE, "url": "mysql://x"}, "accounting_password": "x"}, "is no host name"),
+        ({"accounting": {**DATABASE, "database": "a;b"}, "accounting_password": "x"}, "letters, digits and _"),
+        ({"accounting": DATABASE, "accounting_password": "a#b"}, "slurmdbd.conf cuts off"),
+    ],
+)
+def test_accounting_that_cannot_work(given: Json, text: str) -> None:
+    assert text in "; ".join(cluster_request.problems(want(**given)))
 
 
 class Clock:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 from pathlib import Path
 
@@ -216,6 +217,14 @@ def _project(folder: Path) -> Path:
     (folder / "specs/node/cluster-init/scripts/10.sh").write_text("#!/bin/sh\n")
     (folder / "blobs/b").write_bytes(b"x" * 10)
     return folder
+
+
+def test_numbers_of_a_project_version_fit_into_32_bits() -> None:
+    for digest in ("f" * 64, "0" * 64, "80000000" * 8):
+        version = project.Project("p", [], {}, "", digest).version
+        assert re.fullmatch(r"1\.\d+\.\d+", version)
+        assert all(int(part) < 2**31 for part in version.split("."))
+    assert len({project.Project("p", [], {}, "", f"{n:08x}" * 8).version for n in range(100)}) == 100
 
 
 def test_project_version_follows_its_content(tmp_path: Path) -> None:
