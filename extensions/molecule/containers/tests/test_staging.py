@@ -91,7 +91,7 @@ def test_check_mode_says_what_would_be_done(staged: Lab, healthy: Lab) -> None:
 def test_a_damaged_file_and_a_missing_one_are_brought_again(staged: Lab, healthy: Lab, transport: str) -> None:
     staged.root(f"truncate -s 1M {NODE}/staged-*.sqsh", "c1")
     staged.root(f"rm -r {NODE}", "c2")
-    # On a busy machine Slurm takes its time to give both nodes; one that it does not give is left out, which is no failure.
+    # A busy machine takes its time to give both nodes, and one that is not given is left out, which is no failure.
     given = {"container_images_transport": transport, "container_images_wait": 600}
     assert changed(done(stage(staged, **given))) == 1
     sums = {staged.root(f"sha256sum < {NODE}/staged.sqsh", node) for node in staged.compute}
