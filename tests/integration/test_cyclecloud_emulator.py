@@ -461,3 +461,24 @@ def test_the_command_line_comes_as_the_real_one_does(tmp_path: Path) -> None:
     assert install("./install.sh", folder=whole).returncode == 0
     done = subprocess.run([str(tmp_path / "bin/cyclecloud"), "--version"], text=True, capture_output=True, check=True)
     assert done.stdout == "CycleCloud 8.9.3-3500\n"
+
+
+def test_machine_types_come_one_by_one_and_in_one_table_first(server: Emulator) -> None:
+    server.control("reset")
+    server.control("clock", speed=0)
+    server.command("account create", content=json.dumps(ACCOUNT))
+
+    secret = (server.folder / "home/data/local.secret").read_text()
+
+    def known(table: str) -> int:
+        query = {"command": "execute", "query": f"select Name from {table}"}
+        status, raw = server.ask("/_emulator/admin", query, **{"X-Secret": secret})
+        assert status == 200, raw
+        return len(json.loads(raw)["out"])
+
+    seen = []
+    for seconds in (0, 31, 12, 60):
+        server.control("clock", advance=seconds)
+        seen.append((known("Azure.MachineType"), known("Cloud.MachineType")))
+    assert seen[0] == (0, 0) and seen[1][0] > 0 == seen[1][1]
+    assert seen[2][0] > seen[2][1] > 0 and seen[3][0] == seen[3][1] > seen[2][0]
