@@ -10,7 +10,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, infra, teardown
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, infra, outbound, teardown
 
 
 def azure_infra_plan(inputs: t.Any) -> dict[str, t.Any]:
@@ -29,6 +29,19 @@ def azure_infra_roles(inputs: t.Any, principal: t.Any, locker: t.Any) -> list[di
 def azure_infra_rules(inputs: t.Any, observed: t.Any) -> dict[str, list[str]]:
     """Return which rules of the security groups are stale, which of others open something, which stand in the way."""
     return infra.rule_review(_checked(inputs), _checked(observed))
+
+
+def azure_infra_outbound(inputs: t.Any, observed: t.Any, tables: t.Any = None) -> dict[str, t.Any]:
+    """Return which route tables to read, and which subnets of others have no way out."""
+    said = _checked(inputs)
+    if not said["existing_subnet_id"]:
+        return outbound.WaysOut({}, [], [])._asdict()
+    there = _checked(observed)
+    subnets = {name: there.get(name) for name in ("server_subnet", "compute_subnet")}
+    # The machine's public address is its own way out, and nobody else's.
+    public = ["server_subnet"] if said["public_address"] else []
+    confirmed = bool(said.get("outbound_confirmed"))
+    return outbound.ways_out(subnets, _checked(tables or {}), public, confirmed)._asdict()
 
 
 def azure_infra_expiry(tags: t.Any, wanted: t.Any, again: t.Any = False) -> dict[str, t.Any]:
@@ -55,6 +68,7 @@ class FilterModule:
         return {
             "azure_failure": azure_failure,
             "azure_infra_expiry": azure_infra_expiry,
+            "azure_infra_outbound": azure_infra_outbound,
             "azure_infra_plan": azure_infra_plan,
             "azure_infra_roles": azure_infra_roles,
             "azure_infra_rules": azure_infra_rules,

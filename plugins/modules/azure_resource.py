@@ -62,6 +62,12 @@ options:
         this.
     type: bool
     default: false
+  update:
+    description:
+      - Whether a resource that exists and differs from O(body) is written. With V(false) it is left as it is, whatever
+        it says. The link of a schedule to a runbook of Azure Automation, for example, cannot be changed once made.
+    type: bool
+    default: true
   action:
     description:
       - Name of an action of the resource, such as V(register). Where the resource does not agree with O(body), the
@@ -177,6 +183,7 @@ def main() -> None:
             "body": {"type": "dict", "default": {}},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "whole": {"type": "bool", "default": False},
+            "update": {"type": "bool", "default": True},
             "action": {"type": "str", "default": ""},
             "wait": {"type": "int", "default": 900},
             "interval": {"type": "float", "default": 10},
@@ -190,9 +197,10 @@ def main() -> None:
     try:
         arm = client.connect(params)
         there = arm.get(params["id"], params["api_version"])
-        changed = (
-            (there is None or not ownership.fits(body, there)) if params["state"] == "present" else there is not None
-        )
+        if params["state"] == "present":
+            changed = there is None or (params["update"] and not ownership.fits(body, there))
+        else:
+            changed = there is not None
         after = act(arm, params, there) if changed and not module.check_mode else there
     except client.AzureError as exc:
         module.fail_json(msg=f"{params['id']} cannot be {params['state']}: {exc}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: azure_runbook
-short_description: Publish a PowerShell runbook in an Azure Automation account
+short_description: Publish a runbook of PowerShell or Python in an Azure Automation account
 version_added: 0.1.0
 author:
   - hpcai.gpu_cluster authors (@hpcai)
@@ -48,9 +48,26 @@ options:
     required: true
   content:
     description:
-      - Text of the PowerShell script.
+      - Text of the script.
     type: str
     required: true
+  type:
+    description:
+      - Language of the script, as Azure names it. Azure does not change it later.
+      - V(PowerShell) without O(runtime_environment) is Windows PowerShell 5.1, V(PowerShell72) is PowerShell 7.2.
+        V(Python) needs O(runtime_environment).
+    type: str
+    choices:
+      - PowerShell
+      - PowerShell72
+      - Python
+    default: PowerShell
+  runtime_environment:
+    description:
+      - Name of the account's runtime environment that the runbook runs in, which has to exist. It decides the version
+        of the language and the packages. Without it Azure's own for O(type) is used.
+    type: str
+    default: ""
   tags:
     description:
       - Tags of the runbook. They replace all tags that it has when it is published.
@@ -61,15 +78,24 @@ seealso:
     description: Creates the account, schedules, and the link of a schedule to a runbook.
 """
 EXAMPLES = r"""
-- name: Publish the runbook that deletes expired clusters
+- name: Publish a runbook in Windows PowerShell
   hpcai.gpu_cluster.azure_runbook:
     account: "{{ account.resource.id }}"
-    name: expire
+    name: report
     location: southcentralus
-    content: "{{ lookup('ansible.builtin.file', 'expire.ps1') }}"
+    content: "{{ lookup('ansible.builtin.file', 'report.ps1') }}"
     tags:
       created-by: hpcai.gpu_cluster
       hpcai-cluster: train
+
+- name: Publish a runbook in Python 3.10
+  hpcai.gpu_cluster.azure_runbook:
+    account: "{{ account.resource.id }}"
+    name: expire-train
+    location: southcentralus
+    type: Python
+    runtime_environment: python-3-10
+    content: "{{ lookup('ansible.builtin.file', 'expire.py') }}"
 
 - name: Publish a short script in an account that exists already
   hpcai.gpu_cluster.azure_runbook:
@@ -101,13 +127,15 @@ from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, runbook
 
-VERSION = "2023-11-01"
+# The first that is no preview and knows runtime environments.
+VERSION = "2024-10-23"
 
 
-def publish(arm: client.Arm, place: str, body: client.Json, content: str, said: str) -> None:
+def publish(arm: client.Arm, place: str, body: client.Json, content: str, said: str, kind: runbook.RunbookKind) -> None:
     """Upload and publish. The digest is written last, so what is cut short is done again."""
-    properties = {"runbookType": runbook.KIND, "logVerbose": False, "logProgress": False, "draft": {}}
-    arm.put(place, VERSION, {**body, "properties": properties})
+    properties = {"runbookType": kind.type, "logVerbose": False, "logProgress": False, "draft": {}}
+    environment = {"runtimeEnvironment": kind.environment} if kind.environment else {}
+    arm.put(place, VERSION, {**body, "properties": {**properties, **environment}})
     arm.upload(f"{place}/draft/content", VERSION, content.encode(), "text/powershell")
     arm.post(f"{place}/publish", VERSION)
     arm.patch(place, VERSION, {"properties": {"description": said}})
@@ -123,6 +151,8 @@ def main() -> None:
             "location": text,
             "content": text,
             "tags": {"type": "dict", "default": {}},
+            "type": {"type": "str", "choices": ["PowerShell", "PowerShell72", "Python"], "default": "PowerShell"},
+            "runtime_environment": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
@@ -130,6 +160,7 @@ def main() -> None:
         module.fail_json(msg=missing_required_lib("azure-identity and azure-mgmt-core"), exception=client.MISSING)
     params = module.params
     place = f"{params['account']}/runbooks/{params['name']}"
+    kind = runbook.RunbookKind(params["type"], params["runtime_environment"])
     said = runbook.mark(params["content"])
     digest = runbook.digest(params["content"])
     body = {"name": params["name"], "location": params["location"], "tags": params["tags"]}
@@ -137,9 +168,9 @@ def main() -> None:
         arm = client.connect(params)
         observed = arm.get(place, VERSION)
         published = arm.text(f"{place}/content", VERSION) if observed else None
-        plan = runbook.plan(body, params["content"], observed, published)
+        plan = runbook.plan(body, params["content"], kind, observed, published)
         if plan.differences and not module.check_mode:
-            publish(arm, place, body, params["content"], said)
+            publish(arm, place, body, params["content"], said, kind)
     except client.AzureError as exc:
         module.fail_json(msg=f"Runbook {params['name']} is not published: {exc}")
     for message in plan.warnings:
@@ -149,6 +180,7 @@ def main() -> None:
         "description": said,
         "script": f"sha256:{digest}",
         "state": runbook.PUBLISHED,
+        "environment": kind.environment,
         **body,
     }
     diff = {"before": plan.differences, "after": {name: wanted[name] for name in plan.differences}}

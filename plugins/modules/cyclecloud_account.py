@@ -135,7 +135,8 @@ options:
     default: 1800
   machine_types_timeout:
     description:
-      - Seconds within which CycleCloud has to know machine types of the region.
+      - Seconds within which CycleCloud has to know machine types of the region. For those of a cluster
+        M(hpcai.gpu_cluster.cyclecloud_cluster) waits.
     type: int
     default: 1800
 seealso:

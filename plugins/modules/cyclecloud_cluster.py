@@ -78,7 +78,9 @@ options:
   wait:
     description:
       - Limits in seconds. C(ready), 2400 by default, for nodes to become Ready and for a removed cluster to go.
-        C(slurm), 600 by default, for slurmctld to answer. C(poll), 10 by default, is the pause between two readings.
+        C(slurm), 600 by default, for slurmctld to answer. C(machine_types), 1800 by default, for CycleCloud to know all
+        machine types of the cluster before it is imported, and C(arrays), 600 by default, for every node array to have
+        its type and its GPUs. C(poll), 10 by default, is the pause between two readings.
     type: dict
     default: {}
 seealso:

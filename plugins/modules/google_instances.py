@@ -67,6 +67,13 @@ options:
       - C(accelerator), a dictionary of C(type) and C(count). Such instances are terminated for maintenance of their
         host, as they cannot be migrated.
       - C(spot), whether they are Spot VMs, which are deleted when Google takes them back.
+      - Machine types that come with their GPUs (A2, A3, A4, G2, G4) need no C(accelerator). They are terminated for
+        maintenance as well, and get the network card C(GVNIC) unless C(nic_type) is another one, such as
+        C(VIRTIO_NET).
+      - C(more_subnets), a list of subnets, one for each further network interface.
+      - C(resource_policies), a list of policies in the region of the instances, such as a compact placement.
+      - C(reservation), the name of a reservation that the instances are taken from, and from nothing else.
+      - C(local_ssds), the number of local NVMe disks of 375 GB, where the machine type does not bring its own.
     type: dict
     default: {}
   startup_script:
@@ -122,9 +129,8 @@ EXAMPLES = r"""
       boot_disk_gb: 200
       boot_disk_type: pd-ssd
       subnet: train
-      accelerator:
-        type: nvidia-tesla-a100
-        count: 8
+      resource_policies:
+        - train-compact
       spot: true
     startup_script: files/startup.sh
 

@@ -74,6 +74,12 @@ options:
       - present
       - absent
     default: present
+  wait:
+    description:
+      - Seconds for which a command is repeated that names a service account which Google does not know yet. A new
+        account, and a role that it was given, become known to the parts of Google one after the other.
+    type: int
+    default: 300
   gcloud:
     description:
       - Name or path of the program C(gcloud).
@@ -150,7 +156,13 @@ command:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.google import KINDS, Gcloud, GcloudError, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.google import (
+    KINDS,
+    WAIT,
+    Gcloud,
+    GcloudError,
+    perform,
+)
 
 
 def main() -> None:
@@ -163,13 +175,15 @@ def main() -> None:
             "properties": {"type": "dict", "default": {}},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "gcloud": {"type": "str", "default": "gcloud"},
+            "wait": {"type": "int", "default": int(WAIT)},
         },
         supports_check_mode=True,
     )
     given = module.params
     gcloud = Gcloud(given["project"], module.get_bin_path(given["gcloud"], required=True))
     try:
-        result = perform(gcloud, given["kind"], given["name"], given["properties"], given["state"], module.check_mode)
+        parts = given["kind"], given["name"], given["properties"], given["state"]
+        result = perform(gcloud, *parts, module.check_mode, given["wait"])
     except GcloudError as exc:
         module.fail_json(msg=f"{given['kind']} {given['name']} cannot be {given['state']}: {exc}")
     module.exit_json(**result)

@@ -24,7 +24,8 @@ KEY = "ssh-ed25519 " + "A" * 68
 
 def fresh(running: Azure) -> Azure:
     """Return the emulator with nothing but a resource group."""
-    running.control("reset", {"settings": {"delay": 0.02, "group_delete_delay": 0.05, "replication_delay": 60}})
+    settings = {"delay": 0.02, "group_delete_delay": 0.05, "replication_delay": 60}
+    running.control("reset", {"settings": {**settings, "unregistered": [], "assignment_delay": 0}})
     running.token = ""
     assert running.arm("PUT", GROUP, RG, PLACE).status == 201
     return running

@@ -118,7 +118,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Azure]:
 
 @pytest.fixture
 def role(running: Azure, tmp_path: Path) -> Role:
-    running.control("reset", {"settings": {"delay": 0.02, "group_delete_delay": 0.05, "replication_delay": 1}})
+    settings = {"delay": 0.02, "group_delete_delay": 0.05, "replication_delay": 1, "unregistered": []}
+    running.control("reset", {"settings": settings})
     running.token = ""
     return Role(running, tmp_path)
 

@@ -85,7 +85,9 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Modules]:
         pytest.skip(reason)
     azure = Azure(tmp_path_factory.mktemp("azure"))
     try:
-        azure.control("settings", {"delay": 0.02, "group_delete_delay": 0.05, "replication_delay": 0})
+        azure.control(
+            "settings", {"delay": 0.02, "group_delete_delay": 0.05, "replication_delay": 0, "unregistered": []}
+        )
         running = Modules(azure, tmp_path_factory.mktemp("modules"))
         yield running
         running.process.communicate(timeout=patience(60))

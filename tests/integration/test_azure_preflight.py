@@ -75,7 +75,8 @@ def modules(request: pytest.FixtureRequest, running: Azure) -> Modules:
         reason = f"the {request.param} azure-mgmt-compute is NOT tested: run {HINT}"
         warnings.warn(reason, stacklevel=2)
         pytest.skip(reason)
-    running.control("reset", {"settings": {"delay": 0.02, "group_delete_delay": 0.05, "replication_delay": 0}})
+    settings = {"delay": 0.02, "group_delete_delay": 0.05, "replication_delay": 0, "unregistered": []}
+    running.control("reset", {"settings": settings})
     running.token = ""
     return Modules(running, python)
 

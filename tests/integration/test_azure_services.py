@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import time
 import typing as t
 import urllib.request
 import uuid
@@ -195,3 +196,77 @@ def test_marketplace_terms_come_before_the_machine(azure: Azure) -> None:
     said["properties"]["accepted"] = True
     assert azure.arm("PUT", terms, "2021-01-01", said).status == 200
     assert azure.arm("PUT", path, VM, {**body, "plan": plan}).status == 201
+
+
+def test_a_fresh_subscription_has_registered_nothing(running: Azure) -> None:
+    running.control("reset", {})
+    running.token = ""
+    assert running.arm("PUT", GROUP, RG, PLACE).status == 201
+    account = {**PLACE, "properties": {"sku": {"name": "Basic"}}}
+    assert running.arm("PUT", AUTO, OLD, account).code == "MissingSubscriptionRegistration"
+
+
+def test_the_link_of_a_schedule_keeps_names_in_lower_case_and_runbooks_know_environments(azure: Azure) -> None:
+    new = "2024-10-23"
+    azure.arm("PUT", AUTO, OLD, {**PLACE, "properties": {"sku": {"name": "Basic"}}})
+    place = f"{AUTO}/runtimeEnvironments/python-3-10"
+    runtime = {"runtime": {"language": "Python", "version": "3.10"}}
+    assert azure.arm("PUT", place, OLD, {**PLACE, "properties": runtime}).code == "NoRegisteredProviderFound"
+    old = {"runtime": {"language": "Python", "version": "2.6"}}
+    assert azure.arm("PUT", place, new, {**PLACE, "properties": old}).status == 400
+    assert azure.arm("PUT", place, new, {**PLACE, "properties": runtime}).status == 201
+    book = {**PLACE, "properties": {"runbookType": "Python", "runtimeEnvironment": "python-3-10"}}
+    assert azure.arm("PUT", f"{AUTO}/runbooks/b", OLD, book).status == 400
+    assert azure.arm("PUT", f"{AUTO}/runbooks/b", new, book).status == 201
+    text = {"Authorization": f"Bearer {azure.token}", "Content_Type": "text/powershell"}
+    script = f"{azure.subscription}/{AUTO}/runbooks/b/draft/content?api-version={new}"
+    assert azure.raw("PUT", script, b"print(6 * 7)", **text).status == 202
+    azure.done("POST", f"{AUTO}/runbooks/b/publish", new)
+    later = {"startTime": "2099-01-01T00:00:00+00:00", "frequency": "OneTime"}
+    azure.arm("PUT", f"{AUTO}/schedules/s", OLD, {"name": "s", "properties": later})
+    link = {"runbook": {"name": "b"}, "schedule": {"name": "s"}, "parameters": {"Cluster": "Train"}}
+    made = azure.arm("PUT", f"{AUTO}/jobSchedules/{uuid.uuid4()}", OLD, {"properties": link})
+    assert made.body["properties"]["parameters"] == {"cluster": "Train"}
+    (job,) = azure.control("fire", {"schedule": "s"})
+    until = time.monotonic() + patience(30)
+    while not azure.control("jobs") and time.monotonic() < until:
+        time.sleep(0.05)
+    ended = azure.control("jobs")[-1]
+    assert (ended["id"], ended["status"], ended["output"]) == (job, "Completed", "42\n")
+
+
+def test_a_listing_of_the_subscription_leaves_out_what_may_not_be_read(azure: Azure) -> None:
+    principal = azure.done("PUT", f"{C}/virtualMachines/cc", VM, machine(network(azure))).body["identity"][
+        "principalId"
+    ]
+    azure.arm("PUT", "resourceGroups/other", RG, PLACE)
+    definition = "providers/Microsoft.Authorization/roleDefinitions/b24988ac-6180-42a0-ab88-20f7382dd24c"
+    said = {"principalId": principal, "principalType": "ServicePrincipal"}
+    said["roleDefinitionId"] = f"{azure.subscription}/{definition}"
+    azure.control("settings", {"assignment_delay": 60})
+    name = f"{GROUP}/providers/Microsoft.Authorization/roleAssignments/{uuid.uuid4()}"
+    assert azure.arm("PUT", name, ROLE, {"properties": said}).status == 201
+    ask = f"{azure.said['metadata']}/metadata/identity/oauth2/token?api-version=2018-02-01&resource={azure.url}"
+    asked = urllib.request.Request(ask, headers={"Metadata": "true"})
+    with urllib.request.urlopen(asked, timeout=patience(20)) as answer:
+        azure.token = json.load(answer)["access_token"]
+    assert azure.arm("GET", "resourceGroups", RG).body["value"] == [], "an assignment has no effect at once"
+    own, azure.token = azure.token, ""
+    azure.control("settings", {"assignment_delay": 0})
+    azure.token = own
+    assert [one["name"] for one in azure.arm("GET", "resourceGroups", RG).body["value"]] == ["c1-rg"]
+    assert azure.arm("GET", "resources", RG).body["value"]
+    listed = azure.arm("GET", "providers/Microsoft.Network/networkInterfaces", NET).body["value"]
+    assert [one["name"] for one in listed] == ["n"]
+    assert azure.arm("GET", "resourceGroups/other/resources", RG).code == "AuthorizationFailed"
+    assert azure.arm("GET", "providers/Microsoft.Authorization/roleAssignments", ROLE).code == "AuthorizationFailed"
+
+
+@pytest.mark.parametrize("version, private", [("2024-07-01", None), ("2025-07-01", False)])
+def test_a_subnet_is_private_in_newer_versions(azure: Azure, version: str, private: bool | None) -> None:
+    vnet = f"{GROUP}/providers/Microsoft.Network/virtualNetworks/v"
+    subnet = {"name": "s", "properties": {"addressPrefix": "10.0.1.0/24"}}
+    space = {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}, "subnets": [subnet]}
+    azure.done("PUT", vnet, version, {**PLACE, "properties": space})
+    shown = azure.arm("GET", f"{vnet}/subnets/s", version).body["properties"]
+    assert shown.get("defaultOutboundAccess") is private

@@ -48,7 +48,9 @@ class Azure:
         self.token = ""
         self.token = self._send("POST", path, urllib.parse.urlencode(form).encode())["access_token"]
         for name in ("Compute", "Network", "Storage", "ManagedIdentity"):
-            self.ask("POST", f"{self.subscription}/providers/Microsoft.{name}/register", "2021-04-01")
+            self.register(f"{self.subscription}/providers/Microsoft.{name}")
+        told = {"X-Emulator": "1", "Content-Type": "application/json"}
+        self._send("POST", "/_emulator/settings", b'{"assignment_delay": 0}', **told)
         self.ask("PUT", self.group, "2021-04-01", {"location": "eastus"})
         subnet = {"name": "compute", "properties": {"addressPrefix": "10.0.0.0/20"}}
         space = {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}, "subnets": [subnet]}
@@ -67,6 +69,14 @@ class Azure:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         return self._send(method, f"{path}?api-version={version}", data, **headers)
+
+    def register(self, provider: str) -> None:
+        """A fresh subscription has used nothing yet."""
+        self.ask("POST", f"{provider}/register", "2021-04-01")
+        end = time.monotonic() + patience(30)
+        while self.ask("GET", provider, "2021-04-01")["registrationState"] != "Registered":
+            assert time.monotonic() < end
+            time.sleep(0.05)
 
     def make(self, what: str, version: str, properties: Json, **more: t.Any) -> Json:
         """Put a resource into the group and wait for it."""

@@ -16,6 +16,7 @@ import time
 import typing as t
 import urllib.error
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,9 @@ from conftest import COLLECTIONS, ROOT
 from patience import patience
 
 EMULATOR = ROOT / "tests/emulators/cyclecloud"
+sys.path.insert(0, str(EMULATOR))
+import package  # noqa: E402
+
 Json = t.Dict[str, t.Any]
 ACCOUNT = {
     "Name": "azure",
@@ -436,3 +440,45 @@ def test_the_packages_are_signed(tmp_path: Path) -> None:
     subprocess.run(["gpgv", "--keyring", str(keyring), str(signed)], check=True, capture_output=True)
     names = sorted(path.name.partition("_")[0] for path in (repository / "pool").iterdir())
     assert names == ["cyclecloud8"] * 3 + ["openjdk-8-jre-headless"]
+
+
+def test_the_command_line_comes_as_the_real_one_does(tmp_path: Path) -> None:
+    """Programs and a link in the archive, a script that only bash takes: `sh install.sh` of plain files got through."""
+    archive = tmp_path / "cli.zip"
+    archive.write_bytes(package.cli("8.9.3-3500"))
+    plain, whole = tmp_path / "plain", tmp_path / "whole"
+    with zipfile.ZipFile(archive) as opened:
+        opened.extractall(plain)
+    subprocess.run(["unzip", "-q", str(archive), "-d", str(whole)], check=True)
+    environment = {**os.environ, "HOME": str(tmp_path)}
+
+    def install(*argv: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        place = folder / "cyclecloud-cli-installer"
+        return subprocess.run([*argv, "-y"], cwd=place, env=environment, text=True, capture_output=True, check=False)
+
+    assert "Permission denied" in install("bash", "install.sh", folder=plain).stderr
+    assert install("dash", "install.sh", folder=whole).returncode
+    assert install("./install.sh", folder=whole).returncode == 0
+    done = subprocess.run([str(tmp_path / "bin/cyclecloud"), "--version"], text=True, capture_output=True, check=True)
+    assert done.stdout == "CycleCloud 8.9.3-3500\n"
+
+
+def test_machine_types_come_one_by_one_and_in_one_table_first(server: Emulator) -> None:
+    server.control("reset")
+    server.control("clock", speed=0)
+    server.command("account create", content=json.dumps(ACCOUNT))
+
+    secret = (server.folder / "home/data/local.secret").read_text()
+
+    def known(table: str) -> int:
+        query = {"command": "execute", "query": f"select Name from {table}"}
+        status, raw = server.ask("/_emulator/admin", query, **{"X-Secret": secret})
+        assert status == 200, raw
+        return len(json.loads(raw)["out"])
+
+    seen = []
+    for seconds in (0, 31, 12, 60):
+        server.control("clock", advance=seconds)
+        seen.append((known("Azure.MachineType"), known("Cloud.MachineType")))
+    assert seen[0] == (0, 0) and seen[1][0] > 0 == seen[1][1]
+    assert seen[2][0] > seen[2][1] > 0 and seen[3][0] == seen[3][1] > seen[2][0]

@@ -201,6 +201,65 @@ def test_a_node_whose_old_instance_stands_still_is_tried_again_later(network: Wo
     assert google().create(nodes("train-1")) == {"train-1": "its old instance is stopped"}
 
 
+BIG = {"machine_type": "a3-highgpu-8g", "image": "train-gpu", "subnet": "train-subnet"}
+
+
+@pytest.mark.parametrize("kind", ["a2-highgpu-8g", "a3-highgpu-8g", "a4-highgpu-8g", "g2-standard-48"])
+def test_machine_types_with_gpus_of_their_own(network: World, kind: str) -> None:
+    """No accelerator is named, so they were made to migrate, which Google refuses."""
+    machines = compute.Instances(Gcloud(PROJECT, GCLOUD), "train", "us-central1-b")
+    assert machines.create(["train-1"], {**BIG, "machine_type": kind}) == {"train-1": ""}
+    words = next(words for words in network.log() if "bulk" in words)
+    assert "--on-host-maintenance=TERMINATE" in words
+    assert "--network-interface=subnet=train-subnet,nic-type=GVNIC,no-address" in words
+    assert not any(word.startswith(("--accelerator", "--subnet", "--no-address")) for word in words)
+
+
+def test_where_and_how_a_large_machine_is_placed(network: World) -> None:
+    place = {"network": "train-net", "region": "us-central1", "range": "10.1.0.0/20"}
+    perform(Gcloud(PROJECT, GCLOUD), "subnet", "train-data", place, "present", False)
+    machines = compute.Instances(Gcloud(PROJECT, GCLOUD), "train", "us-central1-b")
+    wanted = {"more_subnets": ["train-data"], "resource_policies": ["compact"], "reservation": "gpus", "local_ssds": 2}
+    assert machines.create(["train-1"], {**BIG, **wanted}) == {"train-1": ""}
+    words = next(words for words in network.log() if "bulk" in words)
+    assert "--network-interface=subnet=train-data,nic-type=GVNIC,no-address" in words
+    assert {"--resource-policies=compact", "--reservation-affinity=specific", "--reservation=gpus"} <= set(words)
+    assert words.count("--local-ssd=interface=nvme") == 2
+    wrong = compute.instance_faults({**BIG, "reservation": "gpus", "spot": True, "nic_type": "E1000"})
+    assert [text.split(" ")[0] for text in wrong] == ["nic_type", "a"]
+
+
+def test_the_emulator_refuses_what_google_does(network: World) -> None:
+    gcloud = Gcloud(PROJECT, GCLOUD)
+    flags = compute.flags(BIG, "train", "us-central1-b", names=["x"])
+    for change, words in (
+        ({"on-host-maintenance": ""}, "do not support live migration"),
+        ({"subnet": "train-subnet"}, "At most one of"),
+        ({"network-interface": compute.Repeated(["subnet=train-subnet,nic-type=VIRTIO_NET"])}, "needs the network"),
+        ({"reservation": "gpus"}, "must be specified"),
+    ):
+        with pytest.raises(GcloudError, match=words):
+            gcloud.ask(["compute", "instances", "bulk", "create"], {"predefined-names": "x", **flags, **change})
+
+
+def test_a_new_account_is_asked_for_again_for_a_while(network: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    gcloud, member = Gcloud(PROJECT, GCLOUD), f"serviceAccount:train-nodes@{PROJECT}.iam.gserviceaccount.com"
+    role = {"role": "roles/logging.logWriter"}
+    perform(gcloud, "service_account", "train-nodes", {}, "present", False)
+    with pytest.raises(GcloudError, match=r"does not exist.*asked again for 0 s"):
+        perform(gcloud, "role_binding", member, role, "present", False, wait=0)
+    paused: list[float] = []
+    monkeypatch.setattr("time.sleep", paused.append)
+    perform(gcloud, "service_account", "train-other", {}, "present", False)
+    perform(gcloud, "role_binding", member.replace("nodes", "other"), role, "present", False)
+    assert paused == [1.0]
+    perform(gcloud, "service_account", "train-third", {}, "present", False)
+    machines = compute.Instances(gcloud, "train", "us-central1-b")
+    account = f"train-third@{PROJECT}.iam.gserviceaccount.com"
+    assert machines.create(["train-1"], {**MACHINE, "service_account": account}) == {"train-1": ""}
+    assert paused == [1.0, 1.0]
+
+
 def test_without_a_login_nothing_is_known(network: World) -> None:
     network.faults(logged_out=True)
     with pytest.raises(PowerError, match="active account"):

@@ -11,7 +11,6 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import ownership
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import AzureError, Json
 
-KIND = "PowerShell"
 PUBLISHED, EDITED = "Published", "Edit"
 
 
@@ -32,17 +31,27 @@ def mark(content: str) -> str:
     return f"{ownership.CREATOR} sha256:{digest(content)}"
 
 
-def plan(body: Json, content: str, observed: Json | None, published: str | None) -> RunbookPlan:
+class RunbookKind(t.NamedTuple):
+    """The language, as Azure's type of a runbook, and the runtime environment; empty is Azure's own for the type."""
+
+    type: str
+    environment: str = ""
+
+
+def plan(body: Json, content: str, kind: RunbookKind, observed: Json | None, published: str | None) -> RunbookPlan:
     """Compare a runbook and its published script with the request. A draft of somebody stays while all else fits."""
     if observed is None:
         return RunbookPlan({"runbook": "absent"}, [])
     properties = observed.get("properties") or {}
-    if properties.get("runbookType", KIND) != KIND:
+    if properties.get("runbookType", kind.type) != kind.type:
         raise AzureError(
-            f"its type is {properties['runbookType']}, and Azure does not change the type of a runbook; {KIND} is"
+            f"its type is {properties['runbookType']}, and Azure does not change the type of a runbook; {kind.type} is"
             " needed: delete it, or choose another name"
         )
     differences = {}
+    environment = str(properties.get("runtimeEnvironment") or "")
+    if kind.environment and environment != kind.environment:
+        differences["environment"] = environment
     description, state = str(properties.get("description") or ""), str(properties.get("state") or "")
     if description != mark(content):
         differences["description"] = description

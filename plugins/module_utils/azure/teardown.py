@@ -274,17 +274,23 @@ def groups(arm: ArmReader) -> list[AzureResource]:
     return [read_resource(entry) for entry in arm.items(f"/subscriptions/{arm.subscription}/resourcegroups", RESOURCES)]
 
 
-def read_subscription(arm: ArmReader, request: TeardownRequest) -> tuple[ObservedSubscription, TeardownRequest]:
-    """Return what the subscription has of the cluster, and the request completed by the cluster's principals."""
+def read_subscription(
+    arm: ArmReader, request: TeardownRequest, narrow: bool = False
+) -> tuple[ObservedSubscription, TeardownRequest]:
+    """Return what the subscription has of the cluster, and the request completed by the cluster's principals.
+
+    With `narrow` nothing is asked that needs rights above the cluster's own groups: no role assignments, and of the
+    locks those of the groups. The other listings leave out what the identity may not read.
+    """
     base = f"/subscriptions/{arm.subscription}"
     all_groups = groups(arm)
     own_groups = going_groups(all_groups, request)
     resources = _resources(arm, own_groups, request)
     principals = _principals(arm, resources, own_groups, all_groups, request)
-    locks = arm.items(f"{base}/providers/Microsoft.Authorization/locks", LOCKS)
-    observed = ObservedSubscription(
-        arm.subscription, all_groups, resources, locks, _listed_assignments(arm, base, principals)
-    )
+    places = [group.id for group in own_groups] if narrow else [base]
+    locks = [lock for place in places for lock in arm.items(f"{place}/providers/Microsoft.Authorization/locks", LOCKS)]
+    assignments = [] if narrow else _listed_assignments(arm, base, principals)
+    observed = ObservedSubscription(arm.subscription, all_groups, resources, locks, assignments)
     return observed, request._replace(principals=frozenset(principals))
 
 

@@ -248,23 +248,50 @@ class AccountTask:
 
     def await_machine_types(self) -> int:
         """Wait until CycleCloud knows the region's machine types; return how many."""
+        types = MachineTypes(self.cli, self.options["location"], self.clock)
+        return types.wait([], float(self.options["machine_types_timeout"]))
+
+
+class MachineTypes:
+    """What CycleCloud knows of a region. It reads the list from Azure into the first table and works it up into the
+    second, one type after the other, and makes nodes only of types that are in both."""
+
+    TABLES = ("Azure.MachineType", "Cloud.MachineType")
+
+    def __init__(self, cli: Cli, region: str, clock: AccountClock | None = None) -> None:
+        self.cli, self.region, self.clock = cli, region, clock or t.cast("AccountClock", time)
+
+    def wait(self, names: t.Iterable[str], limit: float) -> int:
+        """Wait for these types, or for any where none is named; return how many the region has."""
+        requested = sorted({str(name) for name in names if name})
         begin, kicked = self.clock.time(), -RETRY
-        where = quoted(self.options["location"])
         while True:
-            rows = self.cli.query(f"select Name from Azure.MachineType where Location == {where}")  # noqa: S608
-            if rows:
-                return len({row.get("Name") for row in rows})
+            known = {table: self._known(table) for table in self.TABLES}
+            lacking = self._lacking(requested, known)
+            if not lacking:
+                return len(known[self.TABLES[0]])
             passed = self.clock.time() - begin
-            if passed >= self.options["machine_types_timeout"]:
+            if passed >= limit:
                 raise CliError(
-                    f"CycleCloud knows no machine type in {where} after {self.options['machine_types_timeout']} s: the"
-                    " identity may lack Microsoft.Compute/skus/read, the region may be misspelled, or the provider"
+                    f"{'; '.join(lacking)} after {limit:g} s (region {quoted(self.region)}): the identity may lack"
+                    " Microsoft.Compute/skus/read, the size may not be offered there or be misspelled, or the provider"
                     " Microsoft.Compute is not registered in the subscription"
                 )
             if passed - kicked >= RETRY:
                 kicked = passed
                 self.cli.server(*_TIMER)
             self.clock.sleep(10)
+
+    def _known(self, table: str) -> set[str]:
+        rows = self.cli.query(f"select Name from {table} where Location == {quoted(self.region)}")  # noqa: S608
+        return {str(row.get("Name")).lower() for row in rows}
+
+    @staticmethod
+    def _lacking(requested: t.Sequence[str], known: t.Mapping[str, set[str]]) -> list[str]:
+        if not requested:
+            return [f"CycleCloud knows no machine type in {table}" for table, names in known.items() if not names]
+        lacking = {table: [n for n in requested if n.lower() not in names] for table, names in known.items()}
+        return [f"CycleCloud knows no {', '.join(names)} in {table}" for table, names in lacking.items() if names]
 
 
 def bring(options: t.Mapping[str, t.Any], check: bool) -> Json:

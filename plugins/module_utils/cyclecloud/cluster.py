@@ -19,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud impor
     rest,
     slurm_project,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.account import MachineTypes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cluster_state import Scheduler, Waiter
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import (
     CLI_SPEC,
@@ -335,6 +336,10 @@ def present(cli: Cli, request: Json, server: LocalServer, check: bool) -> Json:
     }
     if check:
         return result
+    if send or begin:
+        # A cluster that is started before has arrays without a machine type, and no GPUs for Slurm.
+        limit = Waiter(server, request["name"], request["wait"]).limits["machine_types"]
+        MachineTypes(cli, request["region"]).wait(machine_types(request), limit)
     if send:
         result["warnings"] += cluster.send(observed)
     if begin:
@@ -344,6 +349,17 @@ def present(cli: Cli, request: Json, server: LocalServer, check: bool) -> Json:
     if request["state"] == "started":
         result["warnings"] += finish(cli, request, server, cluster, result["cluster"], RETRY if retry else 0)
     return result
+
+
+def machine_types(request: Json) -> list[str]:
+    """Return the machine types that the cluster uses."""
+    login = request["login"].get("machine_type") if int(request["login"].get("count") or 0) else ""
+    used = [
+        request["scheduler"].get("machine_type"),
+        login,
+        *(array["machine_type"] for array in request["node_arrays"]),
+    ]
+    return sorted({str(name) for name in used if name})
 
 
 def _failed(server: LocalServer, request: Json) -> bool:
@@ -376,10 +392,7 @@ def finish(
 ) -> list[str]:
     """Wait for nodes and Slurm, and check that every array has its GPUs; return warnings."""
     waiter = Waiter(server, request["name"], request["wait"])
-    status = server.status(request["name"])
-    arrays, faults, warnings = cluster_state.array_readiness(status, request["node_arrays"])
-    if faults:
-        raise CliError("; ".join(faults))
+    arrays, warnings = waiter.arrays(request["node_arrays"])
     heads = waiter.nodes(int(request["login"].get("count", 0)), grace)
     scheduler = Scheduler(cli, request, heads.scheduler)
     scheduler.await_slurm(waiter.limits["slurm"], waiter.limits["poll"])

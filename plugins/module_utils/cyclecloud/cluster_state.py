@@ -255,13 +255,15 @@ def array_readiness(
 
 
 class Waiter:
-    """Waits with the limits of option ``wait``: seconds for ready and slurm, and poll between two queries."""
+    """Waits with the limits of option ``wait`` in seconds; poll is the pause between two queries."""
 
     def __init__(self, server: LocalServer, name: str, wait: t.Mapping[str, t.Any]) -> None:
         self.server, self.name = server, name
         self.limits = {
             "ready": 2400.0,
             "slurm": 600.0,
+            "machine_types": 1800.0,
+            "arrays": 600.0,
             "poll": 10.0,
             **{key: float(value) for key, value in wait.items()},
         }
@@ -284,6 +286,17 @@ class Waiter:
                     f"after {self.limits['ready']:g} s {'; '.join(heads.waiting)}. Look at its messages in CycleCloud:"
                     " quota, capacity, an image that does not boot, or port 9443 of the server closed for the subnet"
                 )
+            time.sleep(self.limits["poll"])
+
+    def arrays(self, requested: t.Sequence[t.Mapping[str, t.Any]]) -> tuple[dict[str, Json], list[str]]:
+        """Wait until every array has its machine type with its GPUs, which CycleCloud fills in after the start."""
+        end = time.monotonic() + self.limits["arrays"]
+        while True:
+            arrays, faults, warnings = array_readiness(self.server.status(self.name), requested)
+            if not faults:
+                return arrays, warnings
+            if time.monotonic() > end:
+                raise CliError(f"after {self.limits['arrays']:g} s of waiting for the node arrays: {'; '.join(faults)}")
             time.sleep(self.limits["poll"])
 
     def gone(self, limit: float) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import secrets
+import tempfile
 import time
 import typing as t
 from pathlib import Path
@@ -94,10 +95,18 @@ class Cli:
         self.params, self._run = params, run
         self.server_program = str(Path(params["home"]) / "cycle_server")
         self.secrets: list[str] = []
-        ca = ca_file(params["state_dir"])
-        # The command line is a Python program: requests reads the first of these, Python itself the second.
-        trust = {"REQUESTS_CA_BUNDLE": ca, "SSL_CERT_FILE": ca} if ca else {}
-        self.environment = {"HOME": str(Path.home()), **trust}
+        self.environment = {"HOME": str(Path.home())}
+        bundle = trust_bundle(params["state_dir"])
+        if bundle:
+            # Of this process alone: the system's authorities may have changed since the last one, and check mode leaves
+            # nothing behind.
+            self._bundle = tempfile.NamedTemporaryFile(  # noqa: SIM115 - as long as this object
+                "w", prefix="hpcai-ca-", suffix=".pem", encoding="utf-8"
+            )
+            self._bundle.write(bundle)
+            self._bundle.flush()
+            Path(self._bundle.name).chmod(0o644)
+            self.environment.update(dict.fromkeys(_TRUST, self._bundle.name))
 
     def installed(self) -> bool:
         return Path(self.server_program).exists()
@@ -161,6 +170,29 @@ def ca_file(state_dir: str) -> str:
     """Return the path of the certificate that verifies this server, empty where there is none."""
     path = Path(state_dir) / "ca.pem"
     return str(path) if path.is_file() else ""
+
+
+# Where the certificates of this machine's authorities are, by distribution.
+_SYSTEM = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+# Python's requests reads the first, its standard library and OpenSSL the second, curl the third. Go, in which AzCopy is
+# written, reads the second as well.
+_TRUST = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE")
+
+
+def trust_bundle(state_dir: str, system: t.Sequence[str] = _SYSTEM) -> str:
+    """Return the certificates by which the command line trusts this server and whomever else this machine trusts.
+
+    It speaks to the server and, to upload a project, to Azure's storage, and each of the variables that name a file of
+    authorities replaces the system's. Empty where the system's own are enough.
+    """
+    own = ca_file(state_dir)
+    if not own:
+        return ""
+    found = next((Path(path) for path in system if Path(path).is_file()), None)
+    if found is None:
+        raise CliError(f"none of {', '.join(system)} is there: install the package ca-certificates")
+    text = found.read_text(encoding="utf-8", errors="replace").rstrip()
+    return f"{text}\n{Path(own).read_text(encoding='utf-8').strip()}\n"
 
 
 # The documented REST routes on the server itself.

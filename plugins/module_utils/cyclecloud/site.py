@@ -14,7 +14,6 @@ import tempfile
 import time
 import typing as t
 import uuid
-import zipfile
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
@@ -165,14 +164,22 @@ class CommandLine:
         if not digest:
             raise CliError(f"{self.archive} is not there: is the package {self.params['home']} whole?")
         with tempfile.TemporaryDirectory(prefix="hpcai-cli-") as directory:
-            with zipfile.ZipFile(self.archive) as archive:
-                archive.extractall(directory)  # the server's own file, whose package apt verified
+            # The server's own file, whose package apt verified. It has programs and links, which Python's zipfile does
+            # not restore: the command line brings its own Python since 8.9.0.
+            unpacked = _process.run(["unzip", "-q", str(self.archive), "-d", directory], 300)
+            if unpacked.problem:
+                raise CliError(
+                    f"{self.archive} cannot be unpacked (is the package unzip installed?): {failure_text(unpacked)}"
+                )
             script = next(Path(directory).glob("*/install.sh"), None)
             if script is None:
                 raise CliError(f"{self.archive} holds no install.sh")
-            done = _process.run(["env", f"--chdir={script.parent}", "sh", str(script), "--system"], 900)
+            # As a program, by its own first line, in its own directory: that is how the manual starts it.
+            done = _process.run(["env", f"--chdir={script.parent}", "./install.sh", "--system"], 900)
         if done.problem or not Path(self.params["program"]).exists():
-            raise CliError(f"the command line is not installed as {self.params['program']}: {failure_text(done)}")
+            raise CliError(
+                f"the command line is not installed as {self.params['program']}: {failure_text(done)}{_offline(done)}"
+            )
         self.notes.save({"archive": digest})
 
     def planned_settings(self) -> tuple[str, str]:
@@ -222,6 +229,23 @@ class CommandLine:
                 " keeps the password: give that one, or run '/opt/cycle_server/cycle_server reset_access"
                 f" {self.params['user']}' on the server and set it anew"
             ) from exc
+
+
+_NO_ROUTE = re.compile(
+    r"name or service not known|temporary failure in name resolution|network is unreachable|no route to host"
+    r"|connection (timed out|refused)|could not resolve|urlopen error",
+    re.IGNORECASE,
+)
+
+
+def _offline(outcome: _process.Outcome) -> str:
+    """Say what an installer that found no way out was looking for."""
+    if not _NO_ROUTE.search(f"{outcome.err}\n{outcome.out}"):
+        return ""
+    return (
+        ". The installer may load AzCopy, which 'cyclecloud project upload' needs, from the Internet: the server's"
+        " subnet needs a way out (docs/azure.md), or the task HTTPS_PROXY in its environment"
+    )
 
 
 def bring(params: t.Mapping[str, t.Any], check: bool) -> Json:

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
@@ -17,8 +19,21 @@ TIMEOUT = 600.0
 _ABSENT = ("was not found", "could not be found", "not_found", "notfound", "does not exist", "unknown service account")
 
 
+# What a part of Google says that has not heard of a new service account yet.
+_FRESH = re.compile(
+    r"service ?accounts?\b.*(does not exist|not found)|does not have access to service account", re.IGNORECASE
+)
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
+
+
 class GcloudError(ValueError):
     """gcloud refuses; the text is fit for the user."""
+
+
+class Repeated(t.NamedTuple):
+    """The values of a flag that is given once for each."""
+
+    values: t.Sequence[str]
 
 
 Run = t.Callable[..., _process.Outcome]
@@ -44,6 +59,22 @@ class Gcloud:
         except ValueError as exc:
             raise GcloudError(f"gcloud {' '.join(words)} printed no JSON: {done.out[:200]!r}") from exc
 
+    def ask_soon(self, words: t.Sequence[str], flags: t.Mapping[str, t.Any], wait: float) -> t.Any:
+        """Run a command that may name a new service account, which the parts of Google learn of one after the other."""
+        end, pause = time.monotonic() + wait, _FIRST_PAUSE
+        while True:
+            try:
+                return self.ask(words, flags)
+            except GcloudError as exc:
+                if not _FRESH.search(str(exc)):
+                    raise
+                if time.monotonic() + pause > end:
+                    raise GcloudError(
+                        f"{exc} (asked again for {wait:g} s, as a new account is not known at once)"
+                    ) from exc
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
     def find(self, words: t.Sequence[str], flags: t.Mapping[str, t.Any]) -> t.Any:
         """Ask for one thing; None says that there is none."""
         try:
@@ -58,6 +89,9 @@ def spelt(flags: t.Mapping[str, t.Any]) -> list[str]:
     """Write flags: lists with commas, dictionaries as key=value."""
     found = []
     for name, value in flags.items():
+        if isinstance(value, Repeated):
+            found += [f"--{name}={item}" for item in value.values]
+            continue
         if value is None or value is False or value in ("", [], {}):
             continue
         if isinstance(value, dict):
@@ -103,7 +137,18 @@ MACHINE = {
     "metadata": False,
     "accelerator": False,
     "spot": False,
+    "nic_type": False,
+    "more_subnets": False,
+    "resource_policies": False,
+    "reservation": False,
+    "local_ssds": False,
 }
+# Families whose machine types come with their GPUs, so that no accelerator is named.
+_WITH_GPUS = re.compile(r"(a[2-9]x?|g[24])-")
+_NIC_TYPES = ("GVNIC", "VIRTIO_NET", "IDPF", "IRDMA", "MRDMA")
+WAIT = 300.0
+# Less for instances: a lasting lack of rights reads the same, and Slurm waits for its nodes.
+_WAIT_FOR_ACCOUNT = 60.0
 STATES = {
     "PROVISIONING": "starting",
     "STAGING": "starting",
@@ -125,7 +170,30 @@ def instance_faults(machine: Record) -> list[str]:
     accelerator = machine.get("accelerator")
     if accelerator and (not isinstance(accelerator, dict) or set(accelerator) != {"type", "count"}):
         found.append("accelerator is no dictionary of type and count")
+    if machine.get("nic_type") and machine["nic_type"] not in _NIC_TYPES:
+        found.append(f"nic_type is none of {', '.join(_NIC_TYPES)}")
+    if machine.get("reservation") and machine.get("spot"):
+        found.append("a Spot VM takes nothing from a reservation")
     return found
+
+
+def has_gpus(machine: Record) -> bool:
+    """Whether an instance has GPUs: such a machine cannot be moved while it runs."""
+    return bool(machine.get("accelerator")) or bool(_WITH_GPUS.match(str(machine.get("machine_type") or "")))
+
+
+def network_flags(machine: Record) -> dict[str, t.Any]:
+    """Return the flags of the network. Machine types with GPUs of their own want Google's own network card."""
+    kind = machine.get("nic_type") or ("GVNIC" if _WITH_GPUS.match(str(machine["machine_type"])) else "")
+    more = list(machine.get("more_subnets") or [])
+    if not kind and not more:
+        return {"subnet": machine.get("subnet"), "no-address": not machine.get("address")}
+    card = f",nic-type={kind}" if kind else ""
+    first = f"subnet={machine['subnet']}" if machine.get("subnet") else "network=default"
+    public = "" if machine.get("address") else ",no-address"
+    return {
+        "network-interface": Repeated([f"{first}{card}{public}", *(f"subnet={name}{card},no-address" for name in more)])
+    }
 
 
 def flags(
@@ -141,8 +209,7 @@ def flags(
         "image-project": machine.get("image_project"),
         "boot-disk-size": f"{machine['boot_disk_gb']}GB" if machine.get("boot_disk_gb") else "",
         "boot-disk-type": machine.get("boot_disk_type"),
-        "subnet": machine.get("subnet"),
-        "no-address": not machine.get("address"),
+        **network_flags(machine),
         "service-account": machine.get("service_account"),
         "scopes": machine.get("scopes"),
         "tags": machine.get("tags"),
@@ -150,8 +217,11 @@ def flags(
         "metadata": {**(machine.get("metadata") or {}), NAMES: " ".join(names)},
         "metadata-from-file": {"startup-script": script} if script else {},
         "accelerator": machine.get("accelerator"),
-        # A machine with GPUs cannot be moved while it runs.
-        "on-host-maintenance": "TERMINATE" if machine.get("accelerator") or spot else "",
+        "on-host-maintenance": "TERMINATE" if has_gpus(machine) or spot else "",
+        "resource-policies": machine.get("resource_policies"),
+        "reservation-affinity": "specific" if machine.get("reservation") else "",
+        "reservation": machine.get("reservation"),
+        "local-ssd": Repeated(["interface=nvme"] * int(machine.get("local_ssds") or 0)),
         "provisioning-model": "SPOT" if spot else "",
         "instance-termination-action": "DELETE" if spot else "",
     }
@@ -179,7 +249,7 @@ class Instances:
             wanted = flags(machine, self.cluster, self.zone, script, self.kind, some)
             bulk = {"predefined-names": some, "min-count": "1", **wanted}
             try:
-                self.gcloud.ask([*_WORDS, "bulk", "create"], bulk)
+                self.gcloud.ask_soon([*_WORDS, "bulk", "create"], bulk, _WAIT_FOR_ACCOUNT)
             except GcloudError as exc:
                 why = str(exc)
         # Whatever the command said: only the list tells what there is now.
@@ -280,8 +350,10 @@ def resource_faults(kind: str, properties: Record) -> list[str]:
     return found + [f"a {kind} needs {name}" for name in needed if not properties.get(name)]
 
 
-def perform(gcloud: Gcloud, kind: str, name: str, properties: Record, state: str, check: bool) -> dict[str, t.Any]:
-    """Bring one resource to its state; return what an Ansible module returns."""
+def perform(
+    gcloud: Gcloud, kind: str, name: str, properties: Record, state: str, check: bool, wait: float = WAIT
+) -> dict[str, t.Any]:
+    """Bring one resource to its state; return what an Ansible module returns. A new account is waited for."""
     wrong = resource_faults(kind, properties)
     if wrong:
         raise GcloudError("; ".join(wrong))
@@ -290,7 +362,7 @@ def perform(gcloud: Gcloud, kind: str, name: str, properties: Record, state: str
     else:
         words, flags = _resource(gcloud, KINDS[kind], name, properties, state)
     if words and not check:
-        gcloud.ask(words, flags)
+        gcloud.ask_soon(words, flags, wait)
     return {"changed": bool(words), "command": gcloud.argv(words, flags)[1:] if words else []}
 
 

@@ -98,31 +98,49 @@ COMMAND = """\
 export PYTHONPATH=/opt/cycle_server/emulator PYTHONDONTWRITEBYTECODE=1 CYCLECLOUD_VERSION={version}
 exec /usr/bin/python3 -m cyclecloud_emulator.control "$@"
 """
+# As the real one since 8.9.0: for bash, with a Python of its own beside it, whose name is a link. Unpacked without
+# modes or links, or started by dash, it fails.
 INSTALL = """\
-#!/bin/sh
+#!/bin/bash
 # install.sh [-y | --system]: for this user, or for everybody.
-set -e
-here=$(cd "$(dirname "$0")" && pwd)
-place=$HOME/.cycle/cli
-bin=$HOME/bin
-for option in "$@"; do
-  case $option in
-    --system) place=/usr/local/cyclecloud-cli bin=/usr/local/bin ;;
-    -y) ;;
-    *) echo "install.sh: unknown option $option" >&2; exit 2 ;;
-  esac
-done
-python3 -c 'import venv' || {{ echo 'install.sh: python3-venv is needed' >&2; exit 1; }}
-mkdir -p "$place" "$bin"
-rm -rf "$place/cyclecloud_emulator"
-cp -r "$here/packages/cyclecloud_emulator" "$place/"
-cat >"$bin/cyclecloud" <<EOF
-#!/bin/sh
-export PYTHONPATH=$place PYTHONDONTWRITEBYTECODE=1 CYCLECLOUD_CLI_VERSION={version}
-exec /usr/bin/python3 -m cyclecloud_emulator.cli "\\$@"
-EOF
-chmod 0755 "$bin/cyclecloud"
-echo "'cyclecloud' command was installed to $bin"
+set -euo pipefail
+here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
+python=$here/python/bin/python3
+[[ -L $python && -x $python ]] || {{ echo "install.sh: $python: Permission denied" >&2; exit 126; }}
+exec "$python" "$here/install.py" "$@"
+"""
+BUNDLED = """\
+#!/bin/bash
+# Stands for the Python that the command line brings along.
+exec /usr/bin/python3 "$@"
+"""
+INSTALLER = """\
+import os
+import shutil
+import sys
+from pathlib import Path
+
+here = Path(__file__).resolve().parent
+place, bin_ = Path.home() / ".cycle/cli", Path.home() / "bin"
+for option in sys.argv[1:]:
+    if option == "--system":
+        place, bin_ = Path("/usr/local/cyclecloud-cli"), Path("/usr/local/bin")
+    elif option != "-y":
+        sys.exit(f"install.py: unknown option {{option}}")
+for folder in (place, bin_):
+    folder.mkdir(parents=True, exist_ok=True)
+for name in ("cyclecloud_emulator", "python"):
+    shutil.rmtree(place / name, ignore_errors=True)
+shutil.copytree(here / "packages/cyclecloud_emulator", place / "cyclecloud_emulator")
+shutil.copytree(here / "python", place / "python", symlinks=True)
+program = bin_ / "cyclecloud"
+program.write_text(
+    "#!/bin/bash\\n"
+    f"export PYTHONPATH={{place}} PYTHONDONTWRITEBYTECODE=1 CYCLECLOUD_CLI_VERSION={version}\\n"
+    f'exec {{place}}/python/bin/python3 -m cyclecloud_emulator.cli "$@"\\n'
+)
+program.chmod(0o755)
+print(f"'cyclecloud' command was installed to {{bin_}}")
 """
 JAVA = """\
 #!/bin/sh
@@ -151,17 +169,24 @@ def cli(version: str) -> bytes:
     """The zip of the command line, which comes with the server."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        _member(archive, "cyclecloud-cli-installer/install.sh", INSTALL.format(version=version), 0o755)
+        top = "cyclecloud-cli-installer"
+        _member(archive, f"{top}/install.sh", INSTALL.format(), 0o100755)
+        _member(archive, f"{top}/install.py", INSTALLER.format(version=version), 0o100644)
+        _member(archive, f"{top}/python/bin/python3.12", BUNDLED, 0o100755)
+        _member(archive, f"{top}/python/bin/python3", "python3.12", 0o120777)
         for path in sources():
             _member(
-                archive, f"cyclecloud-cli-installer/packages/cyclecloud_emulator/{path.name}", path.read_text(), 0o644
+                archive,
+                f"cyclecloud-cli-installer/packages/cyclecloud_emulator/{path.name}",
+                path.read_text(),
+                0o100644,
             )
     return out.getvalue()
 
 
 def _member(archive: zipfile.ZipFile, name: str, text: str, mode: int) -> None:
     info = zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0))
-    info.external_attr = (0o100000 | mode) << 16
+    info.create_system, info.external_attr = 3, mode << 16
     info.compress_type = zipfile.ZIP_DEFLATED
     archive.writestr(info, text)
 

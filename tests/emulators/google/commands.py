@@ -14,6 +14,9 @@ Flags = t.Dict[str, str]
 Act = t.Callable[[State, t.List[str], Flags, State], t.Any]
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _MACHINES = {"n1-standard-2", "n1-standard-8", "n1-standard-16", "e2-standard-4", "a2-highgpu-8g", "a3-highgpu-8g"}
+_MACHINES |= {"a4-highgpu-8g", "g2-standard-48"}
+_WITH_GPUS, _ONLY_GVNIC = ("a2-", "a3-", "a4-", "g2-"), ("a3-", "a4-")
+_INTERFACE = {"network": True, "subnet": True, "nic-type": True, "network-tier": True, "no-address": False}
 _IMAGES = {("debian-12", "debian-cloud"), ("ubuntu-2404-lts-amd64", "ubuntu-os-cloud")}
 
 
@@ -126,8 +129,18 @@ def _create_account(state: State, arguments: list[str], flags: Flags, faults: St
     if arguments[0] in _of(state, "accounts"):
         raise Refused(f"Service account {arguments[0]} already exists within project")
     mail = f"{arguments[0]}@{flags['project']}.iam.gserviceaccount.com"
-    _of(state, "accounts")[arguments[0]] = {"name": mail, "email": mail}
+    # The next part of Google that is asked about it has not heard of it yet.
+    _of(state, "accounts")[arguments[0]] = {"name": mail, "email": mail, "unheard": 1}
     return {"email": mail}
+
+
+def _heard(state: State, name: str) -> bool:
+    """Whether the part that is asked knows an account by now."""
+    account = _of(state, "accounts").get(name)
+    if account is None:
+        return False
+    account["unheard"] = max(account.get("unheard", 0) - 1, -1)
+    return bool(account["unheard"] < 0)
 
 
 def _policy(state: State, arguments: list[str], flags: Flags, faults: State) -> t.Any:
@@ -140,7 +153,7 @@ def _bind(state: State, arguments: list[str], flags: Flags, faults: State, add: 
     roles = _of(state, "bindings").setdefault(arguments[0], {})
     members = roles.setdefault(flags["role"], [])
     name = flags["member"].partition(":")[2].partition("@")[0]
-    if add and name not in _of(state, "accounts"):
+    if add and not _heard(state, name):
         raise Refused(f"INVALID_ARGUMENT: Service account {flags['member']} does not exist.")
     if add and flags["member"] not in members:
         members.append(flags["member"])
@@ -191,7 +204,8 @@ def _bulk(state: State, arguments: list[str], flags: Flags, faults: State) -> t.
             },
             "zone": zone,
             "labels": labels,
-            "subnet": flags["subnet"],
+            "subnet": flags.get("subnet") or flags["network-interface"].split(",")[0].partition("=")[2],
+            "cards": flags.get("network-interface", ""),
             "machineType": flags["machine-type"],
             "serviceAccounts": flags.get("service-account"),
             "provisioningModel": flags.get("provisioning-model", "STANDARD"),
@@ -209,17 +223,49 @@ def _machine(state: State, flags: Flags) -> None:
         raise Refused(f"Invalid value for field 'resource.machineType': '{flags['machine-type']}'. It does not exist.")
     if "image" not in flags and (flags.get("image-family"), flags.get("image-project")) not in _IMAGES:
         raise Refused(f"The resource 'images/family/{flags.get('image-family')}' was not found")
-    if f"{zone[:-2]}/{flags.get('subnet')}" not in _of(state, "subnets"):
-        raise Refused(f"The resource 'subnetworks/{flags.get('subnet')}' was not found")
+    _interfaces(state, flags)
     account = flags.get("service-account", "").partition("@")[0]
-    if account and account not in _of(state, "accounts"):
+    if account and not _heard(state, account):
         raise Refused(f"The user does not have access to service account '{flags['service-account']}'.")
-    if flags.get("accelerator") and flags.get("on-host-maintenance") != "TERMINATE":
+    kind = flags["machine-type"]
+    if (flags.get("accelerator") or kind.startswith(_WITH_GPUS)) and flags.get("on-host-maintenance") != "TERMINATE":
         raise Refused("Instances with guest accelerators do not support live migration.")
+    _placed(flags)
     if flags.get("instance-termination-action") and flags.get("provisioning-model") != "SPOT":
         raise Refused("You cannot specify an instanceTerminationAction for a STANDARD instance.")
     if not re.fullmatch(r"(startup-script=/\S+)?", flags.get("metadata-from-file", "")):
         raise Refused("Bad syntax for dict arg --metadata-from-file")
+
+
+def _interfaces(state: State, flags: Flags) -> None:
+    """One interface by --subnet, or any number by --network-interface, which excludes it."""
+    if "network-interface" in flags and "subnet" in flags:
+        raise Refused("argument --network-interface: At most one of --network-interface | --subnet can be specified.")
+    subnets, cards = [flags.get("subnet", "")], [""]
+    if "network-interface" in flags:
+        subnets, cards = [], []
+        for text in flags["network-interface"].split(";"):
+            said = dict(part.partition("=")[::2] for part in text.split(","))
+            wrong = [key for key, value in said.items() if key not in _INTERFACE or bool(value) != _INTERFACE[key]]
+            if wrong or said.get("nic-type", "GVNIC") not in ("GVNIC", "VIRTIO_NET", "IDPF", "IRDMA", "MRDMA"):
+                raise Refused(f"argument --network-interface: Bad syntax for dict arg: [{text}].")
+            subnets.append(said.get("subnet", ""))
+            cards.append(said.get("nic-type", ""))
+    for name in subnets:
+        if f"{flags['zone'][:-2]}/{name}" not in _of(state, "subnets"):
+            raise Refused(f"The resource 'subnetworks/{name}' was not found")
+    if flags["machine-type"].startswith(_ONLY_GVNIC) and set(cards) - {"GVNIC", "IDPF", "MRDMA"}:
+        raise Refused(f"Machine type {flags['machine-type']} needs the network interface card type GVNIC.")
+
+
+def _placed(flags: Flags) -> None:
+    """Reservations and disks, as gcloud checks them before it asks anybody."""
+    if ("reservation" in flags) != (flags.get("reservation-affinity") == "specific"):
+        raise Refused("The name the specific reservation must be specified: --reservation, --reservation-affinity")
+    if flags.get("reservation") and flags.get("provisioning-model") == "SPOT":
+        raise Refused("Spot VMs cannot consume reservations.")
+    if any(disk != "interface=nvme" for disk in flags.get("local-ssd", "interface=nvme").split(";")):
+        raise Refused("Unexpected local SSD interface")
 
 
 def _delete(state: State, arguments: list[str], flags: Flags, faults: State) -> t.Any:
@@ -238,7 +284,7 @@ _FIREWALL = {"source-ranges": True, "source-tags": True, "target-tags": True, "a
 _BULK = (
     "predefined-names min-count zone machine-type image image-family image-project boot-disk-size boot-disk-type subnet"
     " service-account scopes tags labels metadata metadata-from-file accelerator on-host-maintenance provisioning-model"
-    " instance-termination-action"
+    " instance-termination-action network-interface resource-policies reservation reservation-affinity local-ssd"
 ).split()
 
 COMMANDS: dict[str, Command] = {

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from commands import COMMANDS, Refused
 
 DIRECTORY = Path(os.environ["GCLOUD_EMULATOR_DIR"])
+REPEATED = ("network-interface", "local-ssd")
 _WIDE = {"project": True, "format": True, "quiet": False}
 
 
@@ -39,7 +40,7 @@ def parse(argv: list[str]) -> tuple[str, list[str], dict[str, str]]:
         flag, equals, value = word[2:].partition("=")
         if flag not in known or bool(equals) != known[flag] or (equals and not value):
             strange.append(word)
-        flags[flag] = value
+        flags[flag] = f"{flags[flag]};{value}" if flag in REPEATED and flag in flags else value
     if strange:
         lines = "".join(f"  {one}\n" for one in strange)
         sys.stderr.write(f"ERROR: (gcloud.{name.replace(' ', '.')}) unrecognized arguments:\n{lines}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import time
 import typing as t
 from pathlib import Path
 
@@ -46,7 +47,8 @@ def assignments(state: State, principal: str, scope: str) -> list[dict[str, t.An
     found = []
     for one in state.of_type("Microsoft.Authorization/roleAssignments"):
         said = one["properties"]
-        if said["principalId"] == principal and ids.inside(said["scope"], scope):
+        fresh = state.hidden_of(one["id"]).get("since", 0) + state.settings["assignment_delay"] > time.time()
+        if said["principalId"] == principal and ids.inside(said["scope"], scope) and not fresh:
             found.append(one)
     return found
 
@@ -85,6 +87,19 @@ def allow(state: State, request: Request, action: str = "", scope: str = "") -> 
     granted = permissions(state, request.principal, scope)
     if _denied(state, request.principal, action, scope) or not any(covers(one, action) for one in granted):
         raise error("AuthorizationFailed", client=request.principal, action=action, scope=scope)
+
+
+def readable(state: State, request: Request, found: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Leave out of a listing what the principal may not read; the listing itself needs no right."""
+    kept = []
+    for one in found:
+        granted = permissions(state, request.principal, one["id"])
+        action = (
+            f"{one['type'].replace('Microsoft.Resources/resource', 'Microsoft.Resources/subscriptions/resource')}/read"
+        )
+        if any(covers(each, action) for each in granted) and not _denied(state, request.principal, action, one["id"]):
+            kept.append(one)
+    return kept
 
 
 # What else somebody needs who points a resource at one of these.

@@ -12,7 +12,7 @@ import typing as t
 import urllib.parse
 import uuid
 
-from . import access, blobs, control, faults, identity, ids, operations, routes, subscriptions
+from . import access, automation, blobs, control, faults, identity, ids, operations, routes, subscriptions
 from .faults import error
 from .http import ArmError, DropError, Request, Response
 from .resources import Resources
@@ -43,6 +43,9 @@ class App:
 
     def metadata(self, request: Request) -> Response:
         """The instance metadata service of a VM; the header X-Emulator-VM says which one."""
+        if request.path == "/automation/token":
+            with self.state.lock:
+                return automation.token(self.state, request)
         with self.state.lock:
             vms = [one for one in self.state.of_type("Microsoft.Compute/virtualMachines") if one.get("identity")]
             wanted = request.headers.get("X-Emulator-VM", "")

@@ -45,6 +45,11 @@ class Assignment(Behaviour):
         said.update({"createdOn": before.get("createdOn", now()), "updatedOn": now()})
         said.update({"createdBy": call.request.principal, "updatedBy": call.request.principal})
 
+    def stored(self, call: Call) -> None:
+        """Every part of Azure learns of it in its own time."""
+        if not call.old:
+            call.state.hidden_of(call.new["id"])["since"] = time.time()
+
     @staticmethod
     def _role(call: Call, definition: str) -> None:
         name = definition.rsplit("/", 1)[-1]

@@ -1,25 +1,37 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Microsoft.Automation: accounts, runbooks with their draft, schedules, and what links the two."""
+"""Microsoft.Automation: accounts, runbooks with their draft, schedules, what links the two, and jobs, which run."""
 
 from __future__ import annotations
 
 import datetime
+import os
 import re
+import secrets
+import subprocess
+import sys
+import tempfile
+import threading
 import typing as t
+import uuid
 
-from . import access, operations
+from . import access, identity, operations
 from .authorization import GUID, now
 from .behaviour import Behaviour, Call, register
 from .faults import error
-from .http import ArmError, Response
+from .http import ArmError, Request, Response
 from .managed import assign
 from .routes import RG, Context, route
 from .state import State
 
 A = "Microsoft.Automation/automationAccounts"
 RUNBOOK, SCHEDULE, LINK = f"{A}/runbooks", f"{A}/schedules", f"{A}/jobSchedules"
+ENVIRONMENT, JOB = f"{A}/runtimeEnvironments", f"{A}/jobs"
+# What Azure makes by itself has these names; of its own one may choose the versions below.
+SYSTEM = ("PowerShell-5.1", "PowerShell-7.2", "Python-3.8", "Python-3.10")
+VERSIONS = {"PowerShell": ("5.1", "7.2", "7.4"), "Python": ("3.8", "3.10")}
+WITH_ENVIRONMENTS = ("2024-10-23", "2023-05-15-preview")
 
 
 @register(A)
@@ -49,6 +61,7 @@ class Runbook(Behaviour):
             raise ArmError(400, "BadRequest", f"The runbook name {call.name} is invalid.")
         if before and call.properties["runbookType"] != before["runbookType"]:
             raise ArmError(400, "BadRequest", "The runbook type cannot be changed.")
+        self._environment(call)
         call.new["location"] = call.new.get("location") or call.group["location"]
         defaults = {"logVerbose": False, "logProgress": False, "logActivityTrace": 0, "jobCount": 0, "parameters": {}}
         call.new["properties"] = {**defaults, "creationTime": now(), "state": "New", **before, **call.properties}
@@ -56,11 +69,47 @@ class Runbook(Behaviour):
         if call.properties.get("publishContentLink"):
             call.properties["state"] = "Published"
 
+    @staticmethod
+    def _environment(call: Call) -> None:
+        """Only some api-versions know runtime environments, and with them the type Python."""
+        kind, name = call.properties["runbookType"], call.properties.get("runtimeEnvironment")
+        known = call.request.version in WITH_ENVIRONMENTS
+        if (name or kind == "Python") and not known:
+            raise ArmError(400, "BadRequest", f"{call.request.version} knows no runtimeEnvironment and no type Python.")
+        if kind == "Python" and not name:
+            raise ArmError(400, "BadRequest", "A runbook of type Python needs a runtimeEnvironment.")
+        if not name:
+            return
+        found = call.state.get(f"{call.target.parent}/runtimeEnvironments/{name}")
+        language = found["properties"]["runtime"]["language"] if found else name.partition("-")[0]
+        if not found and name not in SYSTEM:
+            raise ArmError(404, "NotFound", f"The runtime environment {name} was not found in the account.")
+        if language != kind:
+            raise ArmError(400, "BadRequest", f"The runtime environment {name} is not for runbooks of type {kind}.")
+
     def deletable(self, state: State, resource: dict[str, t.Any]) -> None:
         """Its links go with it."""
 
     def deleted(self, state: State, resource: dict[str, t.Any]) -> None:
         unlink(state, resource, "runbook")
+
+
+@register(ENVIRONMENT)
+class Environment(Behaviour):
+    located = False
+
+    def prepare(self, call: Call) -> None:
+        runtime, before = call.properties["runtime"], (call.old or {}).get("properties", {}).get("runtime")
+        if runtime["version"] not in VERSIONS[runtime["language"]]:
+            raise ArmError(
+                400, "BadRequest", f"The runtime {runtime['language']} {runtime['version']} is not supported."
+            )
+        if before and before != runtime:
+            raise ArmError(400, "BadRequest", "Language and version of a runtime environment cannot be changed.")
+        call.properties.setdefault("defaultPackages", {})
+
+    def deletable(self, state: State, resource: dict[str, t.Any]) -> None:
+        """It goes with its account."""
 
 
 def unlink(state: State, resource: dict[str, t.Any], part: str) -> None:
@@ -131,6 +180,8 @@ class Link(Behaviour):
             ):
                 raise ArmError(409, "Conflict", "The runbook is linked to this schedule already.")
         said["jobScheduleId"] = call.name
+        # Azure keeps the names of parameters in lower case.
+        said["parameters"] = {key.lower(): value for key, value in (said.get("parameters") or {}).items()}
 
 
 def _runbook(context: Context, path: str) -> dict[str, t.Any]:
@@ -187,3 +238,94 @@ def _published(state: State, operation: dict[str, t.Any]) -> None:
     found = state.get(operation["resource"])
     if found:
         found["properties"]["state"] = "Published"
+
+
+# Jobs: the published script runs here, with the identity of its account and the rights that it has.
+
+
+@register(JOB)
+class Job(Behaviour):
+    located = False
+
+    def prepare(self, call: Call) -> None:
+        name = (call.properties.get("runbook") or {}).get("name")
+        found = call.state.get(f"{call.target.parent}/runbooks/{name}")
+        if call.old:
+            raise ArmError(409, "Conflict", f"The job {call.name} exists already.")
+        if not found or found["properties"]["state"] not in ("Published", "Edit"):
+            raise ArmError(404, "NotFound", f"The runbook {name} was not found, or it is not published.")
+        call.properties.update({"jobId": str(uuid.uuid4()), "status": "New", "creationTime": now()})
+
+    def stored(self, call: Call) -> None:
+        threading.Thread(target=_work, args=(call.state, call.new["id"]), daemon=True).start()
+
+    def deletable(self, state: State, resource: dict[str, t.Any]) -> None:
+        """It goes with its account."""
+
+
+def fire(state: State, schedule: str) -> list[str]:
+    """Do what the service does when a schedule's time has come; return the ids of the jobs that were made."""
+    made = []
+    for link in state.of_type(LINK):
+        if link["properties"]["schedule"]["name"] != schedule:
+            continue
+        account, name = link["id"].rsplit("/", 2)[0], str(uuid.uuid4())
+        job = {"id": f"{account}/jobs/{name}", "name": name, "type": JOB, "properties": {
+            "jobId": name, "status": "New", "creationTime": now(), "runbook": dict(link["properties"]["runbook"]),
+            "parameters": dict(link["properties"]["parameters"])}}  # fmt: skip
+        state.put(job)
+        made.append(job["id"])
+        threading.Thread(target=_work, args=(state, job["id"]), daemon=True).start()
+    return made
+
+
+def _work(state: State, path: str) -> None:
+    """Run one job in a sandbox: no directory, no settings but the identity's. Only standard output is kept."""
+    with state.lock:
+        job = state.get(path)
+        if job is None:
+            return
+        account, book = path.rsplit("/", 2)[0], job["properties"]["runbook"]["name"]
+        found = state.get(f"{account}/runbooks/{book}") or {}
+        kind, script = found["properties"]["runbookType"], state.hidden_of(found["id"])["content"]
+        secret = secrets.token_urlsafe(24)
+        state.data.setdefault("sandboxes", {})[secret] = account.lower()
+        job["properties"].update({"status": "Running", "startTime": now()})
+    around = state.surroundings
+    kept = ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+    place = {"IDENTITY_ENDPOINT": f"{around['metadata']}/automation/token", "IDENTITY_HEADER": secret}
+    environment = {"PATH": os.defpath, **{name: around[name] for name in kept}, **place}
+    if kind != "Python":
+        status, output, problem = "Failed", "", f"this service runs Python alone, and {book} is {kind}"
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            done = subprocess.run([sys.executable, "-s", "-"], input=script, cwd=directory, env=environment, text=True,
+                                  capture_output=True, check=False)  # fmt: skip
+        status, output = "Failed" if done.returncode else "Completed", done.stdout
+        problem = (done.stderr.strip().splitlines() or [""])[-1] if done.returncode else ""
+    with state.lock:
+        state.data["sandboxes"].pop(secret, None)
+        said = {"status": status, "endTime": now(), "exception": problem}
+        state.data.setdefault("jobs", []).append({"id": path, "output": output, **said})
+        if state.get(path):
+            job["properties"].update(said)
+        state.save()
+
+
+def token(state: State, request: Request) -> Response:
+    """GET IDENTITY_ENDPOINT, as a job asks for a token of its account's identity."""
+    account = state.data.get("sandboxes", {}).get(request.headers.get("X-IDENTITY-HEADER", ""))
+    if not account or request.headers.get("Metadata", "").lower() != "true" or not request.query.get("resource"):
+        return Response(401, {"error": "invalid_request", "error_description": "not a sandbox of this service"})
+    principal = ((state.get(account) or {}).get("identity") or {}).get("principalId")
+    if not principal:
+        return Response(400, {"error": "identity_not_found"})
+    return identity.for_job(state, principal, request.query["resource"])
+
+
+@route("GET", f"{RG}/providers/{A}/[^/]+/jobs/[^/]+/output", JOB)
+def _output(context: Context) -> Response:
+    path = context.request.path.rsplit("/", 1)[0].lower()
+    access.allow(context.state, context.request, f"{JOB}/output/read", path)
+    ended = [one for one in context.state.data.get("jobs", []) if one["id"].lower() == path]
+    return Response(200, ended[-1]["output"] if ended else "", {"Content-Type": "text/plain"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import typing as t
 
-from . import operations
+from . import automation, operations
 from .http import Request, Response
 from .state import State
 
@@ -60,6 +60,8 @@ def _read(state: State, what: str) -> Response:
         return Response(200, {**said, "leftovers": leftovers(state)})
     if what == "log":
         return Response(200, state.log)
+    if what == "jobs":
+        return Response(200, state.data.get("jobs", []))
     if what == "settings":
         return Response(200, {key: value for key, value in state.settings.items() if "secrets" not in key})
     return Response(404, {"error": f"there is no {what}: state, log, settings, faults, reset"})
@@ -79,6 +81,8 @@ def _write(app: App, what: str, body: t.Any) -> Response:
         state.settings.update(body)
         if "unregistered" in body:
             state.data["registered"] = {name.lower(): "NotRegistered" for name in body["unregistered"]}
+    elif what == "fire":
+        return Response(200, automation.fire(state, body["schedule"]))
     elif what == "reset":
         state.reset()
         state.settings.update((body or {}).get("settings", {}))

@@ -174,7 +174,7 @@ def _is(one: dict[str, t.Any], key: str, value: str) -> bool:
 
 def groups(state: State, request: Request) -> Response:
     found = [one for one in state.of_type(GROUP) if ids.inside(request.path.rsplit("/", 1)[0], one["id"])]
-    return page(state, request, tagged(found, request.query.get("$filter", "")))
+    return page(state, request, tagged(access.readable(state, request, found), request.query.get("$filter", "")))
 
 
 def resources(state: State, request: Request) -> Response:
@@ -188,4 +188,4 @@ def resources(state: State, request: Request) -> Response:
         target = ids.parse(one["id"])
         if target and "location" in one and len(target.types) == 1:
             found.append({key: one[key] for key in kept if key in one})
-    return page(state, request, tagged(found, request.query.get("$filter", "")))
+    return page(state, request, tagged(access.readable(state, request, found), request.query.get("$filter", "")))

@@ -115,6 +115,13 @@ def imds(state: State, request: Request, vm: dict[str, t.Any] | None) -> Respons
     return Response(200, {"access_token": made, **times, **more})
 
 
+def for_job(state: State, principal: str, resource: str) -> Response:
+    """Answer a job of Azure Automation."""
+    made, seconds = _token(state, principal, resource)
+    said = {"expires_on": str(int(time.time()) + seconds), "resource": resource, "token_type": "Bearer"}
+    return Response(200, {"access_token": made, **said})
+
+
 def _chosen(identity: dict[str, t.Any], query: dict[str, str]) -> str:
     own = identity.get("principalId", "")
     users = {key.lower(): value for key, value in (identity.get("userAssignedIdentities") or {}).items()}

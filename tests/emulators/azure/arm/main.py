@@ -74,7 +74,9 @@ def main() -> int:
     }
     said.update({"pid": os.getpid(), "client": CLIENT, "proxy": f"http://127.0.0.1:{proxy}"})
     said["metadata"] = f"http://127.0.0.1:{metadata}"
-    _write(given.dir / "environment.json", environment(said["url"], authority, said["proxy"], said["metadata"]))
+    variables = environment(said["url"], authority, said["proxy"], said["metadata"])
+    app.state.surroundings = {**variables, "metadata": said["metadata"]}
+    _write(given.dir / "environment.json", variables)
     _write(given.dir / "azure.json", said)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

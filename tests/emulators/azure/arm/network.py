@@ -14,6 +14,8 @@ from .behaviour import Behaviour, Call, register
 from .http import ArmError
 from .state import State
 
+# Since this api-version a new subnet is private unless it says otherwise.
+PRIVATE = "2025-07-01"
 N = "Microsoft.Network/"
 VNET, SUBNET, PEERING = (
     f"{N}virtualNetworks",
@@ -74,7 +76,7 @@ class Vnet(embedded.Parent):
         if child.kind.name == SUBNET:
             others = [one.new for one in call.children if one is not child and one.kind.name == SUBNET]
             check_subnet(child.new, call.properties["addressSpace"]["addressPrefixes"], others)
-            complete_subnet(child.new)
+            complete_subnet(child.new, call.request.version)
 
     def deletable(self, state: State, resource: dict[str, t.Any]) -> None:
         for one in state.under(resource["id"]):
@@ -82,8 +84,10 @@ class Vnet(embedded.Parent):
                 Subnet().deletable(state, one)
 
 
-def complete_subnet(new: dict[str, t.Any]) -> None:
+def complete_subnet(new: dict[str, t.Any], version: str) -> None:
     said = new["properties"]
+    if version >= PRIVATE:
+        said.setdefault("defaultOutboundAccess", False)
     said.setdefault("delegations", [])
     said.setdefault("privateEndpointNetworkPolicies", "Disabled")
     said.setdefault("privateLinkServiceNetworkPolicies", "Enabled")
@@ -101,7 +105,7 @@ class Subnet(Behaviour):
         siblings = [one for one in call.state.under(call.target.parent) if one["type"] == SUBNET]
         others = [one for one in siblings if not ids.same(one["id"], call.id)]
         check_subnet(call.new, vnet["properties"]["addressSpace"]["addressPrefixes"], others)
-        complete_subnet(call.new)
+        complete_subnet(call.new, call.request.version)
 
     def show(self, state: State, resource: dict[str, t.Any], query: dict[str, str]) -> dict[str, t.Any]:
         shown = copy.deepcopy(resource)

@@ -30,6 +30,8 @@ class Resources:
         if kind.rules.get("read"):
             raise ArmError(405, "MethodNotAllowed", f"There is no {request.method} of {kind.name} here.")
         self._scope_exists(target, kind)
+        if target.is_collection and not target.names and not ids.group(target.scope):
+            return self._list(request, target)  # of a whole subscription: what may not be read is left out
         access.allow(self.state, request)
         if target.is_collection:
             return self._list(request, target)
@@ -68,6 +70,7 @@ class Resources:
             raise error("ParentResourceNotFound", parent=target.parent)
         scope = target.parent if target.names else target.scope
         found = [one for one in self.state.under(scope) if one["type"].lower() == target.type.lower()]
+        found = access.readable(self.state, request, found)
         shown = [behaviour.of(one["type"]).show(self.state, one, request.query) for one in found]
         return page(self.state, request, shown)
 

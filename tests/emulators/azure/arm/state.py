@@ -27,8 +27,12 @@ SETTINGS: dict[str, t.Any] = {
     "retry_after_ms": False,  # say it in the header retry-after-ms
     "page_size": 50,
     "replication_delay": 1.0,  # seconds until a new principal is known everywhere
+    "assignment_delay": 1.0,  # seconds until a new role assignment has an effect
     "registration_delay": 0.2,
-    "unregistered": [],  # provider namespaces
+    # Provider namespaces that nobody has registered yet: on a fresh subscription all of these.
+    "unregistered": [
+        f"Microsoft.{name}" for name in ("Automation", "Compute", "ManagedIdentity", "Network", "Storage")
+    ],
     "denied": [],  # action patterns, or {"action", "scope", "principal"}
     "policies": [],  # {"type", "name"}: refused by policy
     "inherited_tags": [],  # names of tags that a policy copies from a group to what is made in it
@@ -52,6 +56,7 @@ class State:
         self.place, self.machines_file = place, machines
         self.lock = threading.RLock()
         self.log: list[dict[str, t.Any]] = []
+        self.surroundings: dict[str, str] = {}  # what leads a job to this emulator
         self.data: dict[str, t.Any] = self.empty()
         if (place / "state.json").is_file():
             self.data.update(json.loads((place / "state.json").read_text()))

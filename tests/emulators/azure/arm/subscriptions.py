@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import access, groups
+from . import access, groups, ids
 from .common import page
 from .http import ArmError, Request, Response
 from .routes import RG, SUB, Context, route
@@ -58,7 +58,6 @@ def _register(context: Context) -> Response:
 
 @route("GET", f"{SUB}/resourceGroups", GROUPS)
 def _groups(context: Context) -> Response:
-    access.allow(context.state, context.request)
     return groups.groups(context.state, context.request)
 
 
@@ -69,7 +68,8 @@ def _group(context: Context) -> Response:
 
 @route("GET", f"(?:{SUB}|{RG.replace('?P<sub>', '')})/resources", RESOURCES)
 def _resources(context: Context) -> Response:
-    access.allow(context.state, context.request)
+    if ids.group(context.request.path):
+        access.allow(context.state, context.request)
     return groups.resources(context.state, context.request)
 
 

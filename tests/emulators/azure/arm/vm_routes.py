@@ -38,6 +38,6 @@ def _view(context: Context) -> Response:
 
 @route("GET", f"{SUB}/providers/{VM}", VM)
 def _all(context: Context) -> Response:
-    access.allow(context.state, context.request)
-    found = [Vm().show(context.state, one, {}) for one in context.state.of_type(VM)]
+    listed = access.readable(context.state, context.request, context.state.of_type(VM))
+    found = [Vm().show(context.state, one, {}) for one in listed]
     return page(context.state, context.request, found)

@@ -135,6 +135,8 @@ def made(store: Store, cluster: Json, node: Json) -> str:
         place = _place(store, cluster)
         if place is None:
             return ""
+        definition = {**cluster["heads"], **cluster["arrays"]}[node["Template"]]
+        _way_out(place.azure, _subnet(place.azure, definition["attributes"]))
         if node["Template"] in cluster["heads"]:
             _vm(place, cluster, node, cluster["heads"][node["Template"]])
         else:
@@ -154,6 +156,13 @@ def _subnet(azure: arm.Arm, attributes: Json) -> str:
         raise UserError(f"SubnetId {text!r} is not <resource group>/<network>/<subnet>")
     network = f"{azure.subscription}/resourceGroups/{parts[0]}/providers/Microsoft.Network/virtualNetworks/{parts[1]}"
     return f"{network}/subnets/{parts[2]}"
+
+
+def _way_out(azure: arm.Arm, subnet: str) -> None:
+    """Nodes have no public address, and CycleCloud's Slurm project installs packages on each when it boots."""
+    said = (azure.get(subnet) or {}).get("properties") or {}
+    if said.get("defaultOutboundAccess") is False and not said.get("natGateway") and not said.get("routeTable"):
+        raise UserError("Software Installation Failure: Could not resolve 'packages.microsoft.com'")
 
 
 def _image(attributes: Json) -> Json:

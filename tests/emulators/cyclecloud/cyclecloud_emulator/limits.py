@@ -26,6 +26,26 @@ def machine(name: str) -> Json:
     return CATALOG["machine_types"].get(name) or {}
 
 
+# Virtual seconds between two types, and until one is worked up from what Azure said.
+STEP, WORKED = 1.0, 10.0
+
+
+def come(store: Store, account: Json, name: str) -> float:
+    """Return when Azure's word on a type comes; what is worked up of it comes later."""
+    kicked = store.state.get("types_kicked", 0)
+    usual = account["_since"] + store.state["settings"]["machine_types"]
+    begin = min(kicked, usual) if kicked > account["_since"] else usual
+    return float(begin + STEP * list(CATALOG["machine_types"]).index(name))
+
+
+def known(store: Store, cluster: Json, kind: str) -> bool:
+    """Whether the type is in both tables; a type that does not exist is said to be disabled, not awaited."""
+    account = store.state["accounts"].get(cluster.get("account") or "")
+    if account is None or kind not in CATALOG["machine_types"]:
+        return True
+    return come(store, account, kind) + WORKED <= store.now()
+
+
 def quota(store: Store, name: str) -> Json:
     """Limit and use of a family, of 'regional' or of 'spot', in cores; the use counts every cluster's nodes."""
     given = store.state["settings"]["quota"].get(name, {})
@@ -46,7 +66,8 @@ def _counts(node: Json, name: str) -> bool:
 
 
 def buckets(store: Store, cluster: Json, name: str, with_nodes: bool = False) -> list[Json]:
-    return [_bucket(store, cluster, name, kind, with_nodes) for kind in types(cluster["arrays"][name])]
+    kinds = [kind for kind in types(cluster["arrays"][name]) if known(store, cluster, kind)]
+    return [_bucket(store, cluster, name, kind, with_nodes) for kind in kinds]
 
 
 def _bucket(store: Store, cluster: Json, name: str, kind: str, with_nodes: bool) -> Json:
@@ -62,7 +83,7 @@ def _bucket(store: Store, cluster: Json, name: str, kind: str, with_nodes: bool)
     valid, reason = bool(about) and array.get("activated", False), "" if about else "DisabledMachineType"
     failed = cluster["capacity_failures"].get(f"{name}/{kind}")
     limit = (regional["limit"] if spot else min(family["limit"], regional["limit"])) // cores
-    known = {**about, "gpuCount": 0} if kind in store.state["settings"]["gpu_count_zero"] else about
+    shown = {**about, "gpuCount": 0} if kind in store.state["settings"]["gpu_count_zero"] else about
     found = {
         "bucketId": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{cluster['name']}/{name}/{kind}")),
         "definition": {"machineType": kind},
@@ -86,7 +107,7 @@ def _bucket(store: Store, cluster: Json, name: str, kind: str, with_nodes: bool)
         "valid": valid,
         "invalidReason": reason or ("" if valid else "NotActivated"),
         "lastCapacityFailure": store.now() - failed if failed else -1.0,
-        "virtualMachine": {key: value for key, value in known.items() if key != "family"},
+        "virtualMachine": {key: value for key, value in shown.items() if key != "family"},
     }
     return {**found, "activeNodes": [node["Name"] for node in active]} if with_nodes else found
 

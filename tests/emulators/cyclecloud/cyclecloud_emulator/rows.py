@@ -32,8 +32,8 @@ def rows(store: Store) -> t.Callable[[str], list[Json]]:
             "Cloud.Cluster": lambda: [_cluster_row(one) for one in store.state["clusters"].values()],
             "Cloud.ProviderAccount": lambda: list(store.state["accounts"].values()),
             "Cloud.ClusterParameter": lambda: _parameter_rows(store),
-            "Cloud.MachineType": lambda: _types(store),
-            "Azure.MachineType": lambda: _types(store),
+            "Cloud.MachineType": lambda: _types(store, limits.WORKED),
+            "Azure.MachineType": lambda: _types(store, 0),
             "Cloud.Project": lambda: own_projects(store),
             "Application.Timer": lambda: [{"Name": "plugin.azure.monitor_reference"}],
         }.get(kind)
@@ -73,14 +73,13 @@ def own_projects(store: Store) -> list[Json]:
     ]
 
 
-def _types(store: Store) -> list[Json]:
-    """They come some time after an account, or when their timer is run."""
+def _types(store: Store, later: float) -> list[Json]:
+    """They come some time after an account, or when their timer is run, one by one; those worked up come later."""
     found = []
     for account in store.state["accounts"].values():
-        kicked = store.state.get("types_kicked", 0) > account["_since"]
-        if not kicked and store.now() - account["_since"] < store.state["settings"]["machine_types"]:
-            continue
         for name, one in limits.CATALOG["machine_types"].items():
+            if limits.come(store, account, name) + later > store.now():
+                continue
             gpus = 0 if name in store.state["settings"]["gpu_count_zero"] else one["gpuCount"]
             found.append(
                 {

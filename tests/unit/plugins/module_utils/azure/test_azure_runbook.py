@@ -13,6 +13,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import AzureError
 
 SCRIPT = "Write-Output 1\n"
+KIND = runbook.RunbookKind("PowerShell")
 BODY: dict[str, t.Any] = {"name": "expire", "location": "eastus", "tags": {"created-by": "hpcai.gpu_cluster"}}
 
 
@@ -23,8 +24,8 @@ def observed(**changes: t.Any) -> dict[str, t.Any]:
 
 
 def test_what_is_as_requested_is_left_alone() -> None:
-    assert runbook.plan(BODY, SCRIPT, observed(), SCRIPT) == runbook.RunbookPlan({}, [])
-    assert runbook.plan(BODY, SCRIPT, observed(), "\ufeffWrite-Output 1\r\n") == runbook.RunbookPlan({}, [])
+    assert runbook.plan(BODY, SCRIPT, KIND, observed(), SCRIPT) == runbook.RunbookPlan({}, [])
+    assert runbook.plan(BODY, SCRIPT, KIND, observed(), "\ufeffWrite-Output 1\r\n") == runbook.RunbookPlan({}, [])
 
 
 @pytest.mark.parametrize(
@@ -40,13 +41,13 @@ def test_what_is_as_requested_is_left_alone() -> None:
 )
 def test_every_difference_is_seen(changes: dict[str, t.Any], published: str | None, different: str) -> None:
     """Once only the description was compared, so a script that somebody replaced went on running."""
-    assert list(runbook.plan(BODY, SCRIPT, observed(**changes), published).differences) == [different]
+    assert list(runbook.plan(BODY, SCRIPT, KIND, observed(**changes), published).differences) == [different]
 
 
 def test_a_draft_of_somebody_stays_and_is_told() -> None:
-    plan = runbook.plan(BODY, SCRIPT, observed(state="Edit"), SCRIPT)
+    plan = runbook.plan(BODY, SCRIPT, KIND, observed(state="Edit"), SCRIPT)
     assert plan.differences == {} and "the draft stays" in plan.warnings[0]
-    assert list(runbook.plan(BODY, SCRIPT, observed(state="Edit", description=""), None).differences) == [
+    assert list(runbook.plan(BODY, SCRIPT, KIND, observed(state="Edit", description=""), None).differences) == [
         "description",
         "script",
     ]
@@ -54,8 +55,17 @@ def test_a_draft_of_somebody_stays_and_is_told() -> None:
 
 def test_another_type_is_refused() -> None:
     with pytest.raises(AzureError, match="its type is Python3, and Azure does not change the type"):
-        runbook.plan(BODY, SCRIPT, observed(runbookType="Python3"), SCRIPT)
+        runbook.plan(BODY, SCRIPT, KIND, observed(runbookType="Python3"), SCRIPT)
 
 
 def test_a_runbook_that_is_not_there_is_made() -> None:
-    assert runbook.plan(BODY, SCRIPT, None, None).differences == {"runbook": "absent"}
+    assert runbook.plan(BODY, SCRIPT, KIND, None, None).differences == {"runbook": "absent"}
+
+
+def test_another_runtime_environment_is_a_difference_and_azures_own_is_not() -> None:
+    python = runbook.RunbookKind("Python", "python-3-10")
+    there = observed(runbookType="Python", runtimeEnvironment="Python-3.8")
+    assert runbook.plan(BODY, SCRIPT, python, there, SCRIPT).differences == {"environment": "Python-3.8"}
+    there = observed(runbookType="Python", runtimeEnvironment="python-3-10")
+    assert runbook.plan(BODY, SCRIPT, python, there, SCRIPT).differences == {}
+    assert runbook.plan(BODY, SCRIPT, KIND, observed(runtimeEnvironment="PowerShell-5.1"), SCRIPT).differences == {}

@@ -53,6 +53,9 @@ def shipped(arrays: t.Sequence[dict[str, t.Any]] | None = None) -> str:
     return environment.get_template("slurm.txt.j2").render(**values)
 
 
+KINDS = ("Standard_ND96asr_v4", "Standard_ND96isr_H100_v5", "Standard_D8ads_v5")
+
+
 def want(**others: t.Any) -> Json:
     base = {
         "name": "ndv4",
@@ -240,16 +243,19 @@ class Fake:
         self.there, self.on, self.values = False, False, {}
         self.calls: list[str] = []
         self.faults: dict[str, str] = {}
-        self.gpus = 8
         self.projects = [("slurm", "4.0.9"), ("slurm", "4.0.10"), ("healthagent", "2.0.2"), ("monitoring", "1.0.3")]
         self.template: list[Json] = [{"Name": "configuration_slurm_version", "DefaultValue": "25.11.5"}]
         self.asked: list[str] = []
         self.normalised: Json = {}
+        self.gpus, self.empty = 8, 0
+        self.tables = {name: set(KINDS) for name in account.MachineTypes.TABLES}
 
     def run(self, argv: list[str], *dummy: t.Any) -> Outcome:
         words = argv[1:]
         if words[0] == "execute":
             return Outcome(0, json.dumps(self.records(words[-1])), "", 0.0)
+        if words[0] == "run_action":
+            return Outcome(0, "", "", 0.0)
         self.calls.append(words[0])
         fault = self.faults.pop(words[0], "")
         if fault == "before":
@@ -264,6 +270,9 @@ class Fake:
         return Outcome(1, "", "Error: Connection reset by peer", 0.0) if fault == "after" else Outcome(0, out, "", 0.0)
 
     def records(self, query: str) -> list[Json]:
+        table = query.split()[3]
+        if table in self.tables:
+            return [{"Name": name} for name in self.tables[table]]
         self.asked.append(query)
         if "Cloud.Project" in query:
             return [{"Name": name, "Version": version} for name, version in self.projects]
@@ -296,7 +305,9 @@ class Fake:
             "virtualMachine": {"gpuCount": self.gpus, "vcpuCount": 96},
         }
         other = {**machine, "definition": {"machineType": "Standard_ND96isr_H100_v5"}}
-        arrays = [{"name": "ndv4", "buckets": [machine]}, {"name": "ndv5", "buckets": [other]}]
+        self.empty -= 1
+        first = [] if self.empty >= 0 else [machine]
+        arrays = [{"name": "ndv4", "buckets": first}, {"name": "ndv5", "buckets": [other]}]
         nodes = [node("scheduler", "scheduler", "Ready")] if self.on else []
         return {"targetState": "Started" if self.on else "Off", "nodearrays": arrays, "nodes": nodes}
 
@@ -386,8 +397,26 @@ def test_what_is_no_name_is_not_deleted(fake: Fake, tmp_path: Path, name: str) -
 
 def test_missing_gpus_stop_the_run(fake: Fake, tmp_path: Path) -> None:
     fake.gpus = 0
-    with pytest.raises(CliError, match="sees 0 GPUs"):
-        do(fake, tmp_path)
+    with pytest.raises(CliError, match=r"after 0 s of waiting for the node arrays: .*sees 0 GPUs"):
+        do(fake, tmp_path, wait={"arrays": 0})
+
+
+def test_arrays_that_are_not_filled_in_yet_are_waited_for(fake: Fake, tmp_path: Path) -> None:
+    """The first look after the start stopped the run: no such machine type in this region."""
+    fake.empty = 3
+    assert do(fake, tmp_path)["cluster"]["node_arrays"]["ndv4"]["gpus_per_node"] == 8
+
+
+@pytest.mark.parametrize("table", account.MachineTypes.TABLES)
+def test_a_type_that_is_in_one_table_only_keeps_the_cluster_from_being_imported(
+    fake: Fake, tmp_path: Path, table: str
+) -> None:
+    fake.tables[table].discard("Standard_ND96asr_v4")
+    with pytest.raises(CliError, match=rf"knows no Standard_ND96asr_v4 in {table} after 0 s \(region"):
+        do(fake, tmp_path, wait={"machine_types": 0})
+    assert fake.calls == [] and not fake.there
+    fake.tables[table].add("STANDARD_ND96ASR_V4")
+    assert do(fake, tmp_path)["changed"]
 
 
 def test_cluster_goes(fake: Fake, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import site
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import server_cli, site
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.package import PackagePlan, ServerApt
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.site import WatchedFolder
@@ -41,10 +41,34 @@ def home(tmp_path: Path) -> Path:
     (tmp_path / "tools").mkdir()
     _program(tmp_path / "cycle_server", SERVER.format(home=tmp_path))
     (tmp_path / "line").write_text(LINE.format(home=tmp_path))
-    with zipfile.ZipFile(tmp_path / "tools/cyclecloud-cli.zip", "w") as archive:
-        text = f'[ "$1" = --system ] && cp {tmp_path}/line {tmp_path}/cyclecloud && chmod +x {tmp_path}/cyclecloud\n'
-        archive.writestr("cyclecloud-cli-installer/install.sh", text)
+    archived(tmp_path)
     return tmp_path
+
+
+# As since 8.9.0: the script is bash's, the Python that it starts comes along, and its name is a link.
+INSTALL = """#!/bin/bash
+set -euo pipefail
+options=("$@")
+[[ ${{options[0]}} == --system && -x ./python/bin/python3 ]] || exit 3
+exec ./python/bin/python3 {home}
+"""
+PYTHON = """#!/bin/bash
+cp "$1/line" "$1/cyclecloud" && chmod +x "$1/cyclecloud"
+"""
+
+
+def archived(home: Path, install: str = INSTALL) -> None:
+    """Write the archive of the command line with modes and a link, as Info-ZIP's zip does."""
+    kinds = {
+        "install.sh": (install.format(home=home), 0o100755),
+        "python/bin/python3.12": (PYTHON, 0o100755),
+        "python/bin/python3": ("python3.12", 0o120777),
+    }
+    with zipfile.ZipFile(home / "tools/cyclecloud-cli.zip", "w") as archive:
+        for name, (text, mode) in kinds.items():
+            info = zipfile.ZipInfo(f"cyclecloud-cli-installer/{name}", (2026, 1, 1, 0, 0, 0))
+            info.create_system, info.external_attr = 3, mode << 16
+            archive.writestr(info, text)
 
 
 def _program(path: Path, text: str) -> None:
@@ -125,3 +149,27 @@ def test_upgrade_stops_moves_and_starts(home: Path, monkeypatch: pytest.MonkeyPa
     calls = (home / "calls").read_text().splitlines()
     wanted = ["stop", "apt-get cyclecloud8=8.9.4-1", "apt-mark cyclecloud8", "start --wait", "await_startup"]
     assert calls == wanted
+
+
+def test_an_installer_that_finds_no_way_out_says_what_it_wants(home: Path) -> None:
+    (home / "taken").touch()
+    text = "#!/bin/bash\necho 'urlopen error [Errno -3] Temporary failure in name resolution' >&2\nexit 1\n"
+    archived(home, text)
+    with pytest.raises(CliError, match=r"not installed as .*name resolution.*AzCopy.*needs a way out"):
+        site.bring(params(home), False)
+
+
+def test_the_command_line_trusts_its_server_and_whom_the_machine_trusts(home: Path, tmp_path: Path) -> None:
+    """With the server's certificate alone an upload to Azure's storage would not verify."""
+    assert "SSL_CERT_FILE" not in Cli(params(home)).environment, "the system's authorities are enough"
+    (home / "state").mkdir()
+    (home / "state/ca.pem").write_text("-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n")
+    cli = Cli(params(home))
+    for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"):
+        text = Path(cli.environment[name]).read_text()
+        assert text.endswith("ours\n-----END CERTIFICATE-----\n") and text.count("BEGIN CERTIFICATE") > 10
+    system = tmp_path / "system.crt"
+    with pytest.raises(CliError, match="install the package ca-certificates"):
+        server_cli.trust_bundle(str(home / "state"), [str(system)])
+    system.write_text("theirs")
+    assert server_cli.trust_bundle(str(home / "state"), [str(system)]).startswith("theirs\n-----BEGIN")
