@@ -140,8 +140,15 @@ def _canonical(name: str) -> str:
     return name.replace("clocks_throttle_reasons.", "clocks_event_reasons.")
 
 
+def _damaged_header(run: CsvRun, cells: t.Sequence[str]) -> bool:
+    """Say whether cells are the names of their own fields, so that the rest of the line is a name that was damaged."""
+    heads = [_HEAD.fullmatch(cell) for cell in cells]
+    same = [head and _canonical(head.group(1)) == _canonical(name) for head, name in zip(heads, run.fields)]
+    return sum(map(bool, same)) >= min(2, len(cells))
+
+
 def _row(run: CsvRun, line: str, cells: t.Sequence[str]) -> None:
-    if len(cells) == len(run.fields):
+    if len(cells) == len(run.fields) and not _damaged_header(run, cells):
         errors = {name: nvidia_smi_values.failed(cell) for name, cell in zip(run.fields, cells)}
         values = {name: nvidia_smi_values.value(cell) for name, cell in zip(run.fields, cells)}
         run.rows.append(CsvRow(values, {name: error for name, error in errors.items() if error}))
