@@ -160,3 +160,54 @@ def test_what_azure_cannot_tell_is_explained(journey: Journey, azure: Azure) -> 
     azure.ask("POST", f"{machine}/deallocate", "2024-07-01")
     stopped = host_keys(azure, fails=True, machine=machine)
     assert "when the VM is not running" in stopped["msg"], stopped["msg"]
+
+
+PLAY = """
+- hosts: localhost
+  gather_facts: false
+  module_defaults:
+    hpcai.gpu_cluster.cyclecloud_cluster: "{{ places }}"
+  roles:
+    - role: hpcai.gpu_cluster.cyclecloud_cluster
+"""
+
+
+def test_the_role_lets_nobody_log_in_before_it_has_the_keys(journey: Journey, azure: Azure, tmp_path: Path) -> None:
+    """As provision.yml calls it, in check mode and twice."""
+    places = {name: journey.options[name] for name in ("home", "program", "config", "state_dir")}
+    same = {
+        f"cyclecloud_cluster_{name}": journey.options[name] for name in ("region", "subnet_id", "node_arrays", "ssh")
+    }
+    same.update(
+        {f"cyclecloud_cluster_{name}": journey.options[name] for name in ("scheduler", "shared", "slurm", "wait")}
+    )
+    settings = {"places": places, "cluster_name": "c1", "cyclecloud_cluster_template": "builtin", **same}
+    settings["cyclecloud_cluster_slurm"] = {"project": "4.0.9", **journey.options["slurm"]}
+    settings["cyclecloud_cluster_azure_host"] = "localhost"
+    (tmp_path / "play.yml").write_text(PLAY)
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("AZURE_", "ANSIBLE_"))}
+    paths = {"ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS), "ANSIBLE_HOME": str(tmp_path), "ANSIBLE_NOCOLOR": "1"}
+
+    def play(*options: str) -> str:
+        python = f"ansible_python_interpreter={PYTHON}"
+        done = subprocess.run(
+            [PYTHON.parent / "ansible-playbook", "play.yml", "-e", "@settings.json", "-e", python, *options],
+            cwd=tmp_path,
+            env={**kept, **azure.secrets, **paths},
+            text=True,
+            capture_output=True,
+            timeout=patience(300),
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert azure.secrets["AZURE_SECRET"] not in done.stdout + done.stderr
+        return done.stdout
+
+    assert "host_keys |" not in play("--check")
+    first = play()
+    assert "Cluster c1 is ready" in first and "first contact" not in first
+    assert first.index("Read the host keys of the scheduler") < first.index("Wait for Slurm, and make")
+    known = list((Path(places["state_dir"]) / "known_hosts").iterdir())
+    assert [path.name.endswith(".given") for path in known] == [True], "nothing was kept of a first contact"
+    assert "changed=0" in play()
