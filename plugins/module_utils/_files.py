@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 import time
 import typing as t
 from pathlib import Path
@@ -49,6 +51,20 @@ def _own(file: t.IO[bytes], mode: int | None, owner: tuple[int, int] | None) -> 
         os.fchown(file.fileno(), *owner)
     if mode is not None:
         os.fchmod(file.fileno(), mode)
+
+
+# Files that somebody else may have made: never a link to another file, a pipe that nobody writes to, or a device.
+
+
+@contextlib.contextmanager
+def open_regular(path: str | Path) -> t.Iterator[t.BinaryIO]:
+    """Open a regular file for reading, and nothing else; raises OSError. Whose it is, is for the caller to ask."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    with os.fdopen(handle, "rb") as file:
+        yield file
 
 
 # One at a time: a lock that ends with its process, however that ends.

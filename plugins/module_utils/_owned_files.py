@@ -11,12 +11,13 @@ import contextlib
 import grp
 import hashlib
 import json
+import os
 import pwd
 import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _trusted
 
 # Files and directories that belong to a service: compared, written and owned in one step.
 
@@ -92,23 +93,43 @@ def keep_all(module: FileModule, entries: t.Iterable[Entry]) -> tuple[bool, dict
 
 
 def keep(module: FileModule, entry: Entry) -> tuple[bool, dict[str, str]]:
-    """Bring one file or directory to its wanted state; return whether it changed, and how its content did."""
-    path, after = Path(entry["path"]), wanted(entry)
-    before = path.read_bytes() if after is not None and path.is_file() else None
-    changed = not path.is_dir() if after is None else before != after
-    diff = difference(entry, before, after) if changed else {}
+    """Bring one file or directory to its wanted state; return whether it changed, and how its content did.
+
+    The path has to be root's, this process's or the owner's all along, and no link of anybody else is followed.
+    """
+    path, after = str(entry["path"]), wanted(entry)
+    uid, gid = _ids(entry["owner"])
     mode = entry.get("mode") or ("0755" if after is None else "0644")
-    if changed and not module.check_mode:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if after is None:
-            path.mkdir(mode=int(mode, 8))
-        else:
-            replace_owned(path, after, entry["owner"], int(mode, 8))
-    if path.exists() and _known(entry["owner"]):
-        attributes = {"path": str(path), "owner": entry["owner"], "group": entry["owner"], "mode": mode}
+    trusted = _trusted.trusted_users(uid)
+    try:
+        before = None if after is None else _trusted.content(path, trusted)
+        changed = not _is_directory(path, trusted) if after is None else before != after
+        if changed and not module.check_mode:
+            if after is None:
+                _trusted.have(_trusted.Directory(path, uid, gid, int(mode, 8)), trusted)
+            else:
+                _trusted.put_file(_trusted.File(path, after, uid, gid, int(mode, 8)), trusted)
+    except _trusted.TrustError as exc:
+        raise FileError(f"Cannot write {path}: {exc}") from exc
+    diff = difference(entry, before, after) if changed else {}
+    if os.path.lexists(path) and _known(entry["owner"]):
+        attributes = {"path": path, "owner": entry["owner"], "group": entry["owner"], "mode": mode}
         unused = {"secontext": [None, None, None], "attributes": None}
         changed = module.set_fs_attributes_if_different({**attributes, **unused}, changed)
     return changed, diff
+
+
+def _is_directory(path: str, trusted: t.AbstractSet[int]) -> bool:
+    try:
+        with _trusted.opened(path, trusted):
+            return True
+    except FileNotFoundError:
+        return False
+
+
+def _ids(owner: str) -> tuple[int, int]:
+    """Return an owner's user and group; this process's, in check mode, where a package makes the user later."""
+    return (pwd.getpwnam(owner).pw_uid, grp.getgrnam(owner).gr_gid) if _known(owner) else (os.geteuid(), os.getegid())
 
 
 def replace_owned(path: Path, content: bytes, owner: str, mode: int) -> None:

@@ -138,18 +138,34 @@ def read_with_status(path: str, trusted: t.AbstractSet[int], at_most: int = 1 <<
         return _read(folder, name, path, trusted, at_most)
 
 
-def _read(folder: int, name: str, path: str, trusted: t.AbstractSet[int], at_most: int) -> tuple[bytes, os.stat_result]:
+def content(path: str, trusted: t.AbstractSet[int], at_most: int = 1 << 26) -> bytes | None:
+    """Return what is in a regular file, whoever wrote it, in a directory whose entries nobody else can exchange.
+
+    None where there is no such file. It is for comparing with what shall be there, not for believing.
+    """
+    above, name = os.path.split(_absolute(path))
+    try:
+        with opened(above, trusted, for_entries=True) as folder:
+            return _read(folder, name, path, None, at_most)[0]
+    except FileNotFoundError:
+        return None
+
+
+def _read(
+    folder: int, name: str, path: str, trusted: t.AbstractSet[int] | None, at_most: int
+) -> tuple[bytes, os.stat_result]:
     try:
         handle = os.open(name, _READ, dir_fd=folder)
     except OSError as exc:
         if exc.errno == errno.ELOOP:
             raise TrustError(f"{path} is a symbolic link") from exc
         raise
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        raise TrustError(f"{path} is no regular file")
     with os.fdopen(handle, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise TrustError(f"{path} is no regular file")
-        if unlike := _unlike(status, trusted):
+        if trusted is not None and (unlike := _unlike(status, trusted)):
             raise TrustError(f"{path} {unlike}")
         if status.st_size > at_most:
             raise TrustError(f"{path} has {status.st_size} bytes; more than {at_most} are not read")
@@ -180,6 +196,18 @@ def have_file(wanted: File, trusted: t.AbstractSet[int]) -> list[str]:
             except PermissionError as exc:
                 raise NotAllowedError(f"{wanted.path} cannot be written by uid {os.geteuid()}: {exc.strerror}") from exc
         return changes
+
+
+def put_file(wanted: File, trusted: t.AbstractSet[int]) -> None:
+    """Write this file, whatever was there and whose, and make the directories above it that are missing."""
+    above, name = os.path.split(_absolute(wanted.path))
+    try:
+        with opened(above, trusted, for_entries=True) as folder:
+            _replace(wanted, folder, name)
+    except FileNotFoundError:
+        make(above, trusted)
+        with opened(above, trusted, for_entries=True) as folder:
+            _replace(wanted, folder, name)
 
 
 def _file_differences(wanted: File, folder: int, name: str, trusted: t.AbstractSet[int]) -> list[str]:

@@ -60,6 +60,16 @@ options:
       - correct
       - report
     default: correct
+  until:
+    description:
+      - What O(state=started) waits for. V(slurm) waits until slurmctld answers by SSH, and runs C(azslurm scale) where
+        it is due. V(nodes) ends once scheduler and login nodes are Ready, before anything is sent to the scheduler, so
+        that its host keys can be read in another way first; a C(azslurm scale) that is due is left to the next run.
+    type: str
+    choices:
+      - nodes
+      - slurm
+    default: slurm
   ssh:
     description:
       - Name or path of the SSH program that reaches the scheduler as user C(cyclecloud), with the key that CycleCloud
@@ -68,8 +78,8 @@ options:
     default: ssh
   scheduler_host_keys:
     description:
-      - Public SSH host keys of the scheduler, as C(/etc/ssh/ssh_host_*_key.pub) has them, from a trusted source, for
-        example C(az vm run-command invoke). With them no other key is accepted.
+      - Public SSH host keys of the scheduler, as C(/etc/ssh/ssh_host_*_key.pub) has them, from a trusted source such as
+        M(hpcai.gpu_cluster.azure_host_keys_info). With them no other key is accepted.
       - Without them the key of the first contact is kept for each node, with a warning that shows it, and the run that
         saw it first runs nothing as root there.
     type: list
@@ -87,6 +97,7 @@ seealso:
   - module: hpcai.gpu_cluster.cyclecloud_cluster_info
   - module: hpcai.gpu_cluster.cyclecloud_project
   - module: hpcai.gpu_cluster.cyclecloud_account
+  - module: hpcai.gpu_cluster.azure_host_keys_info
 """
 EXAMPLES = r"""
 - name: Start a Slurm cluster with up to four ND A100 v4 nodes
@@ -173,8 +184,8 @@ cluster:
       sample: ndv4
     state:
       description:
-        - V(ready) after it was started and answered, V(absent) with O(state=absent), and V(planned) in check mode and
-          with O(state=present).
+        - V(ready) after it was started and answered, V(started) with O(until=nodes), V(absent) with O(state=absent),
+          and V(planned) in check mode and with O(state=present).
       returned: always
       type: str
       sample: ready

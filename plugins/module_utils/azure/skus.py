@@ -381,6 +381,7 @@ ASSIGN = "Microsoft.Authorization/roleAssignments/write"
 NEEDED: dict[str, str] = {
     "Microsoft.Resources/subscriptions/resourceGroups/write": "Contributor",
     "Microsoft.Compute/virtualMachines/write": "Virtual Machine Contributor",
+    "Microsoft.Compute/virtualMachines/runCommand/action": "Virtual Machine Contributor",
     "Microsoft.ManagedIdentity/userAssignedIdentities/write": "Managed Identity Contributor",
     "Microsoft.Network/natGateways/write": "Network Contributor",
     "Microsoft.Network/networkInterfaces/write": "Network Contributor",

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import re
 import time
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _host_keys
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import (
     cluster_request,
     cluster_state,
@@ -284,11 +284,11 @@ SPEC: Json = {
     "locker": {"type": "str", "default": ""},
     "drift": {"type": "str", "choices": ["correct", "report"], "default": "correct"},
     "ssh": {"type": "str", "default": "ssh"},
+    "until": {"type": "str", "choices": ["nodes", "slurm"], "default": "slurm"},
     "scheduler_host_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
     "wait": _MAP,
     **CLI_SPEC,
 }
-_HOST_KEY = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)) [A-Za-z0-9+/]+=*( [^\r\n]*)?")
 # What a cluster needs beyond its defaults, by option.
 _MEMBERS = {"scheduler": ("machine_type",), "shared": ("size_gb", "sched_size_gb"), "slurm": ("node_prefix",)}
 
@@ -305,7 +305,7 @@ def missing(request: Json) -> list[str]:
     faults += [
         f"scheduler_host_keys has {key[:40]!r}, which is no public key of a host (type and key in base64)"
         for key in request.get("scheduler_host_keys") or []
-        if not _HOST_KEY.fullmatch(key)
+        if not _host_keys.is_key(key)
     ]
     if not request["template"] and not request["builtin"]:
         faults.append("either template or builtin is needed")
@@ -327,7 +327,11 @@ def present(cli: Cli, request: Json, server: LocalServer, check: bool) -> Json:
     send = observed.send or bool(observed.drift and request["drift"] == "correct")
     begin = request["state"] == "started" and (not observed.started or send or "start" in observed.pending)
     retry = request["state"] == "started" and observed.exists and not begin and _failed(server, request)
-    scale = request["state"] == "started" and ("scale" in observed.pending or (send and observed.started))
+    scale = (
+        request["state"] == "started"
+        and request["until"] == "slurm"
+        and ("scale" in observed.pending or (send and observed.started))
+    )
     result: Json = {
         "changed": bool(send or begin or retry or scale),
         "diff": cluster.diff(observed) if send or observed.drift else [],
@@ -390,10 +394,18 @@ def plain(request: Json, digest: str) -> Json:
 def finish(
     cli: Cli, request: Json, server: LocalServer, cluster: CycleCluster, result: Json, grace: float
 ) -> list[str]:
-    """Wait for nodes and Slurm, and check that every array has its GPUs; return warnings."""
+    """Check that every array has its GPUs, and wait for nodes and then for Slurm if requested; return warnings."""
     waiter = Waiter(server, request["name"], request["wait"])
     arrays, warnings = waiter.arrays(request["node_arrays"])
     heads = waiter.nodes(int(request["login"].get("count", 0)), grace)
+    result.update(
+        state="started",
+        scheduler=cluster_state.name_and_address(heads.scheduler),
+        login=[cluster_state.name_and_address(node) for node in heads.login],
+        node_arrays=arrays,
+    )
+    if request["until"] == "nodes":
+        return warnings
     scheduler = Scheduler(cli, request, heads.scheduler)
     scheduler.await_slurm(waiter.limits["slurm"], waiter.limits["poll"])
     warnings += [text for text in [scheduler.first_key()] if text]
@@ -401,12 +413,7 @@ def finish(
         scheduler.scale()
         scheduler.await_slurm(waiter.limits["slurm"], waiter.limits["poll"])
         cluster.done("scale")
-    result.update(
-        state="ready",
-        scheduler=cluster_state.name_and_address(heads.scheduler),
-        login=[cluster_state.name_and_address(node) for node in heads.login],
-        node_arrays=arrays,
-    )
+    result["state"] = "ready"
     return warnings
 
 

@@ -333,8 +333,8 @@ _ALIAS = "scheduler"
 class Scheduler:
     """The scheduler by SSH from the CycleCloud VM, with the key that CycleCloud made for its nodes.
 
-    CycleCloud hands out no host keys. One that the caller names is the only one that counts; else the key of the first
-    contact is kept, and nothing runs as root in the run that saw it first.
+    CycleCloud hands out no host keys. Those that the caller names are the only ones that count; else the key of the
+    first contact is kept, and nothing runs as root in the run that saw it first.
     """
 
     def __init__(self, cli: Cli, request: Json, node: Json) -> None:
@@ -371,9 +371,9 @@ class Scheduler:
             return ""
         return (
             f"the host key of {self.node['name']} ({address(self.node)}) was taken at the first contact:"
-            f" {', '.join(self._kept()) or 'none'}. Compare it with what Azure's agent reads on the machine (az vm"
-            " run-command invoke --command-id RunShellScript --scripts 'cat /etc/ssh/ssh_host_*_key.pub'), and give it"
-            " as scheduler_host_keys"
+            f" {', '.join(self._kept()) or 'none'}. Compare it with what Azure's agent reads on the machine (module"
+            " azure_host_keys_info, or az vm run-command invoke --command-id RunShellScript --scripts 'cat"
+            " /etc/ssh/ssh_host_*_key.pub'), and give it as scheduler_host_keys"
         )
 
     def _kept(self) -> list[str]:

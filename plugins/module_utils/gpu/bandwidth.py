@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 import shutil
 import socket
 import time
@@ -36,7 +37,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_re
     read,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.test_tools_recipe import TOOLS
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import parse_csv
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import CsvRow, parse_csv
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_topo import parse_topo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import binding as topology_binding
@@ -114,11 +115,12 @@ def read_request(params: t.Mapping[str, t.Any]) -> BandwidthRequest:
 
 @dataclass(frozen=True)
 class Listed:
-    """One GPU as nvidia-smi lists it."""
+    """One GPU as nvidia-smi lists it; ``problem`` says why it cannot be measured, and its index is its place then."""
 
     index: int
     uuid: str
     bus_id: str
+    problem: str = ""
 
 
 def parse_gpus(value: t.Any) -> list[int] | None:
@@ -159,7 +161,7 @@ def plan(
     """Return the GPUs to measure; ``listed`` are those that nvidia-smi shows here, None where it cannot be called."""
     locations = {gpu.index: gpu for gpu in topology.gpus} if topology else {}
     if indexes is None:
-        indexes = sorted(locations) if topology and locations else [gpu.index for gpu in listed or []]
+        indexes = sorted({*locations, *(gpu.index for gpu in listed or [] if not locations or gpu.problem)})
     gpus = []
     for index in indexes:
         location = locations.get(index)
@@ -180,7 +182,8 @@ def _identified(gpu: MeasuredGpu, listed: t.Sequence[Listed]) -> MeasuredGpu:
         problem = f"nvidia-smi does not list GPU {gpu.index} {text}".rstrip()
         problem = f"{problem}; it lists {len(listed)}"
         return replace(gpu, problem=problem) if gpu.bus_id else _gone(gpu, problem, [entry.index for entry in listed])
-    return replace(gpu, uuid=same[0].uuid or None, bus_id=gpu.bus_id or same[0].bus_id)
+    known = replace(gpu, uuid=same[0].uuid or None, bus_id=gpu.bus_id or same[0].bus_id or None)
+    return replace(known, problem=same[0].problem) if same[0].problem else known
 
 
 def _gone(gpu: MeasuredGpu, problem: str, indexes: t.Iterable[int]) -> MeasuredGpu:
@@ -404,15 +407,22 @@ def _listed(timeout: float) -> list[Listed] | None:
     outcome = run(query, min(timeout, _PATIENCE))
     # One GPU that is lost gives nvidia-smi another status than 0, and leaves the rows of all others.
     runs = parse_csv(outcome.out, _FIELDS).runs if outcome.rc is not None else []
-    rows = [row.values for csv in runs for row in csv.rows]
-    cells = [[row.get(name) or "" for name in _FIELDS] for row in rows]
-    return [Listed(int(index), uuid, bus_id) for index, uuid, bus_id in cells if index.isdigit()] or None
+    return [_seen(row, place) for csv in runs for place, row in enumerate(csv.rows)] or None
+
+
+def _seen(row: CsvRow, place: int) -> Listed:
+    """A GPU that does not answer stays in the list; nvidia-smi lists them by their indexes."""
+    index, uuid, bus_id = (row.values.get(name) or "" for name in _FIELDS)
+    fault = row.fault(_FIELDS)
+    number = int(index) if re.fullmatch(r"[0-9]{1,9}", index) else place
+    return Listed(number, uuid, bus_id, fault and f"nvidia-smi shows no such GPU that answers: its {fault}")
 
 
 def _topology(sysfs: str, listed: t.Sequence[Listed] | None, timeout: float) -> Topology:
-    topology = topology_sysfs.read_sysfs(sysfs, None if listed is None else [gpu.bus_id for gpu in listed])
+    placed = None if listed is None else [gpu for gpu in listed if gpu.bus_id]
+    topology = topology_sysfs.read_sysfs(sysfs, None if placed is None else [gpu.bus_id for gpu in placed])
     # nvidia-smi keeps the number of a GPU that is lost.
-    numbers = [gpu.index for gpu in listed or topology.gpus]
+    numbers = [gpu.index for gpu in placed or topology.gpus]
     topology = replace(topology, gpus=[replace(gpu, index=number) for gpu, number in zip(topology.gpus, numbers)])
     smi = shutil.which("nvidia-smi")
     if not listed or not smi or all(gpu.numa_node is not None for gpu in topology.gpus):

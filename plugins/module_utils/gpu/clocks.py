@@ -216,7 +216,9 @@ FIELDS = (
 ).split()
 # The name before R535. Other names that a driver does not know are left out: their values are unknown.
 _FORMER = {"clocks_event_reasons.active": "clocks_throttle_reasons.active"}
-_NEEDED = {"index", "uuid", "pci.bus_id"}
+_NEEDED = ("index", "uuid", "pci.bus_id")
+# What every GPU tells that answers; application clocks and reasons are errors on some that do.
+_VITAL = tuple(f"clocks.{kind}.{domain}" for kind in ("max", "current") for domain in ClockPair._fields)
 _INVALID = re.compile(r'Field "([^"]+)" is not a valid field to query')
 # nvidia-smi calls what a GPU cannot do a warning and ends with 0; before R415 there is no locking at all.
 _UNSUPPORTED = re.compile(
@@ -253,16 +255,20 @@ class Smi:
         self.fields = list(FIELDS)
 
     def query(self) -> list[ClockedGpu]:
-        """Return all GPUs; one that is lost is missing and named in ``problem``."""
+        """Return all GPUs that answer; one that does not is missing and named in ``problem``."""
         while True:
             outcome = self._run([f"--query-gpu={','.join(self.fields)}", "--format=csv,noheader,nounits"])
             refused = _INVALID.search(f"{outcome.out}\n{outcome.err}")
             if not refused or not self._without(refused.group(1)):
                 break
         log = parse_csv(outcome.out, self.fields)
-        gpus = [_gpu(row) for run in log.runs for row in run.rows if row.number("index") is not None]
+        rows = [(row, row.fault(_NEEDED, _VITAL)) for run in log.runs for row in run.rows]
+        gpus = [_gpu(row) for row, fault in rows if not fault]
+        silent = [
+            f"GPU {_label(row, place)} does not answer: {fault}" for place, (row, fault) in enumerate(rows) if fault
+        ]
         cause = log.cause or nvidia_smi_values.message(outcome.err) or nvidia_smi_values.status(outcome.rc)
-        self.problem = cause.text if cause else outcome.problem
+        self.problem = "; ".join(silent) or (cause.text if cause else outcome.problem)
         if not gpus or any(run.rejected for run in log.runs):
             answer = self.problem or f"it printed {outcome.out.strip()[-200:]!r}"
             raise SmiError(f"{self.program} does not show the GPUs: {answer}", NO_DEVICES in answer)
@@ -302,6 +308,12 @@ class Smi:
 
 def _said(text: str, pattern: t.Pattern[str]) -> str:
     return next((line.strip() for line in text.splitlines() if pattern.search(line)), "")
+
+
+def _label(row: CsvRow, place: int) -> str:
+    """Return what a GPU is called: its index and its place on the bus, as far as they are shown."""
+    shown = [row.values.get(name) for name in ("index", "pci.bus_id")]
+    return " at ".join(filter(None, shown)) or f"in row {place + 1}"
 
 
 def _gpu(row: CsvRow) -> ClockedGpu:

@@ -179,7 +179,8 @@ def perform(options: ClocksOptions, dry: bool) -> Json:
         problem, none = str(exc), exc.no_gpu or not program
     absent = sorted((only or set()) - {change.gpu.index for change in changes})
     if changes and absent:
-        problem = f"there is no GPU {', '.join(map(str, absent))}"
+        none_such = f"there is no GPU {', '.join(map(str, absent))}"
+        problem = f"{problem}; {none_such}" if problem else none_such
     expected = any(limit["check"] == CHECK for limit in options.expect)
     verdict, reason = ("skipped", "no GPU") if none and not expected else _unjudged(request, changes, problem, dry)
     about = _about(options, smi, changes, begin)

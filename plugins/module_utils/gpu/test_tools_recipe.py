@@ -16,6 +16,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import parse_csv
 
 # What a host offers for building: toolkit, libraries, compilers. Reads only.
 
@@ -151,12 +152,15 @@ def program(name: str, package: str) -> Need:
 
 
 def gpus() -> list[str]:
-    """Return the compute capabilities of this host's GPUs; empty without a working driver."""
+    """Return the compute capabilities of this host's GPUs that answer; empty without a working driver."""
     smi = shutil.which("nvidia-smi")
     if not smi:
         return []
     outcome = run([smi, "--query-gpu=compute_cap", "--format=csv,noheader"], _TIMEOUT)
-    return sorted(set(re.findall(r"^\d+\.\d+$", outcome.out, re.MULTILINE))) if outcome.rc == 0 else []
+    # One GPU that is lost gives nvidia-smi another status than 0, and leaves the rows of all others.
+    runs = parse_csv(outcome.out, ["compute_cap"]).runs if outcome.rc is not None else []
+    shown = {row.values["compute_cap"] or "" for csv in runs for row in csv.rows}
+    return sorted(text for text in shown if re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", text))
 
 
 def has_gpu(devices: str = "/dev") -> bool:

@@ -9,12 +9,14 @@ Numbers of a shared GPU say nothing about the GPU: it is not measured, or no lim
 from __future__ import annotations
 
 import functools
+import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, command
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_values import value
 
 SPEC: dict[str, Json] = {"share_gpus": {"type": "bool", "default": False}}
 # A driver that hangs is found by the checks of gpu_info.
@@ -54,18 +56,29 @@ def read_users(launch: Launch, timeout: float, chosen: t.Container[int | str] | 
     users = None if outcome.rc is None else parse_users(outcome.out)
     if users is None or chosen is None:
         return users
-    return [user for user in users if user.gpu in chosen or user.uuid in chosen]
+    # One whose GPU nvidia-smi does not name may be on any of them.
+    return [user for user in users if user.gpu in chosen or user.uuid in chosen or (user.gpu is None and not user.uuid)]
 
 
 def parse_users(output: str) -> list[User] | None:
-    """Read what the script printed; a name is last since it may hold anything."""
+    """Read what the script printed; a name is last since it may hold anything.
+
+    A row of processes that nvidia-smi could not read says that nobody can tell, not that nobody is there.
+    """
     rows = [cells for cells in (line.split(", ", 4) for line in text.lines(output)) if len(cells) == 5]
-    gpus = {(node, uuid): int(index) for kind, node, uuid, index, dummy in rows if kind == "gpu" and index.isdigit()}
-    users = [cells for cells in rows if cells[0] == "user" and cells[3].isdigit()]
+    gpus = {(node, uuid): int(index) for kind, node, uuid, index, dummy in rows if kind == "gpu" and _is_number(index)}
+    users = [cells for cells in rows if cells[0] == "user"]
+    unread = [cells for cells in users if not _is_number(cells[3])]
     processes = [
-        User(node, gpus.get((node, uuid)), uuid, int(pid), program(name)) for dummy, node, uuid, pid, name in users
+        User(node, gpus.get((node, uuid)), value(uuid) or "", int(pid), program(name))
+        for dummy, node, uuid, pid, name in users
+        if _is_number(pid)
     ]
-    return processes if gpus or processes else None
+    return processes if processes or (gpus and not unread) else None
+
+
+def _is_number(cell: str) -> bool:
+    return re.fullmatch(r"[0-9]{1,18}", cell) is not None
 
 
 def visible(launch: Launch) -> list[int | str] | None:
@@ -78,7 +91,10 @@ def visible(launch: Launch) -> list[int | str] | None:
 
 def in_use_message(users: t.Sequence[User]) -> str:
     """Return a message with the first three of the processes and the number of all others."""
-    texts = [f"GPU {user.uuid if user.gpu is None else user.gpu} of {user.node} by {_who(user)}" for user in users]
+    texts = [
+        f"GPU {(user.uuid or 'unknown') if user.gpu is None else user.gpu} of {user.node} by {_who(user)}"
+        for user in users
+    ]
     more = [f"{len(texts) - _MOST_NAMED} more"] if len(texts) > _MOST_NAMED else []
     return f"in use: {', '.join([*texts[:_MOST_NAMED], *more])}"
 

@@ -528,7 +528,8 @@ def _memory(timeout: float) -> int | None:
         return None
     query = [smi, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     outcome = run(query, min(timeout, _PATIENCE))
-    runs = parse_csv(outcome.out, ["memory.total"]).runs if outcome.rc == 0 else []
+    # One GPU that is lost gives nvidia-smi another status than 0, and leaves the rows of all others.
+    runs = parse_csv(outcome.out, ["memory.total"]).runs if outcome.rc is not None else []
     sizes = [row.number("memory.total") for csv in runs for row in csv.rows]
     return int(min(size for size in sizes if size)) if any(sizes) else None
 

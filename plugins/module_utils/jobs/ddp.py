@@ -15,7 +15,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock, open_regular
 
 # A training without a scheduler: whether nodes fit together, the command for each, the result. Pure, private.
 
@@ -157,7 +157,7 @@ def summary(spec: Json, nodes: t.Mapping[str, Json], ranks: t.Sequence[Json], fa
         ],
         "ranks": sorted(ranks, key=lambda rank: int(rank["rank"])),
         "world_size": expected,
-        "seconds": max((node["seconds"] for node in nodes.values()), default=None),
+        "seconds": max((node["seconds"] for node in nodes.values() if node["seconds"] is not None), default=None),
         "failed": failed or (_silent(expected, good) if state == "failed" else None),
         "ended": ended,
     }
@@ -185,6 +185,7 @@ def report(training: Json, tail: str) -> str:
 RECORD = "record.json"
 LOCK = ".lock"
 _LINES, _BYTES = 30, 16384
+_MOST = 1 << 24  # of a record
 
 
 def prepare(folder: Path, spec: Json, programs: t.Mapping[str, str], again: bool, dry: bool) -> tuple[bool, str]:
@@ -250,9 +251,10 @@ def read(run: Path) -> Json:
     spec = _json(run / "spec.json")
     if spec is None:
         raise DdpError(f"{run / 'spec.json'} is not there or not readable; do all nodes see the same directory?")
-    nodes = {path.stem: _json(path) or {} for path in (run / "nodes").glob("*.json")}
-    ranks = [_json(path) for path in (run / "ranks").glob("rank-*.json")]
-    training = summary(spec, nodes, [rank for rank in ranks if rank], _json(run / "failed.json"))
+    nodes = {path.stem: _node(path) for path in (run / "nodes").glob("*.json")}
+    ranks = [_json(path) or {} for path in (run / "ranks").glob("rank-*.json")]
+    told = [rank for rank in ranks if isinstance(rank.get("rank"), int) and isinstance(rank.get("rc"), int)]
+    training = summary(spec, nodes, told, _json(run / "failed.json"))
     training["ranks"] = [
         {**rank, "output": str(run / "ranks" / f"rank-{rank['rank']}.txt")} for rank in training["ranks"]
     ]
@@ -296,7 +298,7 @@ def last_lines(training: Json) -> str:
 
 def _tail(path: Path) -> str:
     try:
-        with path.open("rb") as handle:
+        with open_regular(path) as handle:
             handle.seek(0, 2)
             handle.seek(max(0, handle.tell() - _BYTES))
             return "\n".join(handle.read().decode(errors="replace").splitlines()[-_LINES:])
@@ -304,10 +306,19 @@ def _tail(path: Path) -> str:
         return ""
 
 
+def _node(path: Path) -> Json:
+    """Return how a node's part ended; a record that is none says that it did not end well."""
+    unread: Json = {"rc": None, "why": "its record cannot be read", "seconds": None}
+    record = {**unread, "why": "", **(_json(path) or unread)}
+    sound = isinstance(record["rc"], int) and isinstance(record["seconds"], (int, float))
+    return record if sound else unread
+
+
 def _json(path: Path) -> Json | None:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        with open_regular(path) as handle:
+            document = json.loads(handle.read(_MOST))
+    except (OSError, ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 

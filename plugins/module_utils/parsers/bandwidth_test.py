@@ -225,7 +225,7 @@ def parse(source: Source) -> Log[BandwidthTestRun]:
         reader.see(line)
     reader.see("")
     runs = [_run(run) for run in reader.runs]
-    cause = reader.causes.cause or mixed(writers.mixed)
+    cause = reader.causes.cause or mixed(writers.mixed, writers.copies)
     return Log(runs, cause)
 
 

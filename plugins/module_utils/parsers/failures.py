@@ -299,8 +299,14 @@ class Log(t.Generic[RunT]):
         object.__setattr__(self, "ok", ok)
 
 
-def mixed(hosts: str) -> Cause | None:
-    """Return the cause of a log in which the lines of several hosts' programs alternate."""
+def mixed(hosts: str, copies: str = "") -> Cause | None:
+    """Return the cause of a log in which the lines of several hosts' programs, or of several copies, alternate."""
+    if copies:
+        text = (
+            f"several copies of the program ran beside each other, and each printed its own output (ranks {copies}):"
+            " it was built without MPI, or its launcher and its MPI do not fit (srun --mpi)"
+        )
+        return Cause(text, "config")
     text = f"the lines of several hosts alternate ({hosts}): each needs a log of its own"
     return Cause(text, "config") if hosts else None
 

@@ -231,7 +231,7 @@ def parse(source: Source) -> Log[HplRun]:
     for line in program_lines(source, _MARK, writers):
         reader.see(line)
     runs = [_run(run) for run in reader.runs if run.started]
-    cause = reader.causes.cause or mixed(writers.mixed)
+    cause = reader.causes.cause or mixed(writers.mixed, writers.copies)
     return Log(runs, cause)
 
 

@@ -48,7 +48,10 @@ class MetaseqRow:
 
 @dataclass(frozen=True)
 class MetaseqRun:
-    """One start of the training; ``seconds`` is what it says at its end, ``torn`` counts rows that cannot be read."""
+    """One start of the training; ``seconds`` is what it says at its end, ``torn`` counts rows that cannot be read.
+
+    It is complete when it came to its end and no row is missing.
+    """
 
     rows: list[MetaseqRow]
     torn: int
@@ -92,7 +95,8 @@ class _Started:
             self.nan = cause(f"the loss at update {row.updates} is no finite number", "software")
 
     def done(self) -> MetaseqRun:
-        return MetaseqRun(self.rows, self.torn, self.seconds, self.complete, self.causes.cause or self.nan)
+        complete = self.complete and not self.torn
+        return MetaseqRun(self.rows, self.torn, self.seconds, complete, self.causes.cause or self.nan)
 
 
 def parse(source: Source) -> Log[MetaseqRun]:

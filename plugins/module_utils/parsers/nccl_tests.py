@@ -191,7 +191,7 @@ class _Parser:
         # What shells complain about before good runs has nothing to do with them.
         well = bool(runs) and all(run.ok for run in runs)
         causes = [self.before.failure if well else self.before.cause, *(run.cause for run in runs)]
-        causes.append(mixed(self.writers.mixed))
+        causes.append(mixed(self.writers.mixed, self.writers.copies))
         return Log(runs, next((cause for cause in causes if cause), None))
 
     def _current(self, new: bool = False) -> Building:

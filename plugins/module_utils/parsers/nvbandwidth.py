@@ -340,7 +340,7 @@ def parse(source: Source) -> Log[NvbandwidthRun]:
             reader.end()
             reader.take(read(document), FirstCause(_FAILURES))
     reader.end()
-    cause = reader.causes.cause or mixed(writers.mixed)
+    cause = reader.causes.cause or mixed(writers.mixed, writers.copies)
     return Log(reader.runs, cause)
 
 

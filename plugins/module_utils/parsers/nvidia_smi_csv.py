@@ -43,13 +43,27 @@ _ALIASES = {
 
 @dataclass(frozen=True)
 class CsvRow:
-    """Texts by field; what is no value (N/A, ERR!, [Not Supported] ..) is None."""
+    """Texts by field; what is no value (N/A, ERR!, [Not Supported] ..) is None.
+
+    ``errors`` has the errors that stand in place of values, such as ``GPU is lost``, ``Unknown Error`` and ``ERR!``.
+    """
 
     values: dict[str, str | None]
+    errors: dict[str, str] = field(default_factory=dict)
 
     def number(self, name: str) -> float | None:
         """Return a number, with or without its unit in the cell."""
         return words.quantity(self.values.get(name) or "")[0]
+
+    def fault(self, named: t.Sequence[str], vital: t.Sequence[str] = ()) -> str:
+        """Return why the GPU of this row cannot be used; empty when it can.
+
+        What it is ``named`` by needs a value, and ``vital`` is what every GPU can tell that answers: it may lack
+        there, but not be an error.
+        """
+        name = next((name for name in named if self.values.get(name) is None), None)
+        name = name or next((name for name in vital if name in self.errors), None)
+        return f"{name} is {self.errors.get(name) or 'not shown'}" if name else ""
 
 
 @dataclass(frozen=True)
@@ -126,8 +140,17 @@ def _canonical(name: str) -> str:
     return name.replace("clocks_throttle_reasons.", "clocks_event_reasons.")
 
 
+def _damaged_header(run: CsvRun, cells: t.Sequence[str]) -> bool:
+    """Say whether cells are the names of their own fields, so that the rest of the line is a name that was damaged."""
+    heads = [_HEAD.fullmatch(cell) for cell in cells]
+    same = [head and _canonical(head.group(1)) == _canonical(name) for head, name in zip(heads, run.fields)]
+    return sum(map(bool, same)) >= min(2, len(cells))
+
+
 def _row(run: CsvRun, line: str, cells: t.Sequence[str]) -> None:
-    if len(cells) == len(run.fields):
-        run.rows.append(CsvRow({name: nvidia_smi_values.value(cell) for name, cell in zip(run.fields, cells)}))
+    if len(cells) == len(run.fields) and not _damaged_header(run, cells):
+        errors = {name: nvidia_smi_values.failed(cell) for name, cell in zip(run.fields, cells)}
+        values = {name: nvidia_smi_values.value(cell) for name, cell in zip(run.fields, cells)}
+        run.rows.append(CsvRow(values, {name: error for name, error in errors.items() if error}))
     elif len(run.rejected) < _MOST:
         run.rejected.append(line)

@@ -47,12 +47,29 @@ class Tail:
 
 
 class Writers:
-    """The hosts whose names a launcher such as pdsh and clush put before the lines; ``mixed`` says which alternate."""
+    """Who wrote the lines: the hosts that pdsh and clush put before them, and the ranks that srun -l and mpirun do.
+
+    ``mixed`` says which hosts alternate. ``copies`` says which ranks do that each began the program for itself: with
+    MPI one rank prints for all.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, None] = {}
         self._last = ""
+        self._began: set[str] = set()
+        self._rank = ""
         self.mixed = ""
+        self.copies = ""
+
+    def ranked(self, rank: str, line: str, mark: t.Pattern[str]) -> None:
+        """Note the rank whose tag a line had; only ranks that printed what begins the program count."""
+        if rank not in self._began:
+            if not mark.match(line):
+                return
+            self._began.add(rank)
+        elif self._rank != rank:
+            self.copies = f"{self._rank.strip()} and {rank.strip()}"
+        self._rank = rank
 
     def line(self, line: str, mark: t.Pattern[str]) -> str:
         """Return a line without its host. A name is one only after it stood before a line that nothing else can be."""
@@ -70,18 +87,24 @@ def program_lines(source: Source, mark: t.Pattern[str], writers: Writers, tail: 
 
     ``mark`` is how a line begins that only this program prints. NCCL's own dates stay.
     """
-    for line in lines(source, tail):
-        yield writers.line(_bare(line), mark)
+    for tag, tagged in _tagged_lines(source, tail):
+        rank, bare = _bare(tag, tagged.strip(" \t\0"))
+        line = writers.line(bare, mark)
+        if rank:
+            writers.ranked(rank, line, mark)
+        yield line
 
 
-def _bare(line: str) -> str:
+def _bare(tag: str, line: str) -> tuple[str, str]:
+    """Return the rank's tag and the line without pods and dates; the tag may stand behind those, too."""
     for dummy in range(_MOST_PREFIXES):
         head = line[:1]
         found = _PREFIX.match(line) if head == "[" or head.isdigit() or head.isupper() else None
         if not found or (found.lastgroup == "date" and _OF_NCCL.search(line)):
-            return line
-        line = _untagged(line[found.end() :]).strip(" \t")
-    return line
+            return tag, line
+        inner, line = _untagged(line[found.end() :])
+        tag, line = inner or tag, line.strip(" \t")
+    return tag, line
 
 
 def lines(source: Source, tail: Tail | None = None) -> t.Iterator[str]:
@@ -95,6 +118,12 @@ def raw_lines(source: Source, tail: Tail | None = None) -> t.Iterator[str]:
 
     Holds one line at a time; of a line that is longer than ``LONGEST`` only the beginning is kept.
     """
+    for dummy, line in _tagged_lines(source, tail):
+        yield line
+
+
+def _tagged_lines(source: Source, tail: Tail | None) -> t.Iterator[tuple[str, str]]:
+    """Yield the tag of the rank, empty where there is none, and the line behind it."""
     for line in _split(pieces(source), tail or Tail()):
         if "\x1b" in line:
             line = _ANSI.sub("", line)
@@ -102,41 +131,46 @@ def raw_lines(source: Source, tail: Tail | None = None) -> t.Iterator[str]:
             yield from _by_rank(line)
             continue
         head = line.lstrip(" \t")[:1]
-        yield _untagged(line) if head == "[" or head.isdigit() else line
+        yield _untagged(line) if head == "[" or head.isdigit() else ("", line)
 
 
-def _untagged(line: str) -> str:
+def _untagged(line: str) -> tuple[str, str]:
     srun = _SRUN.match(line)
     if srun:
-        return line[srun.end() :]
+        return srun.group().strip(" \t:"), line[srun.end() :]
     hydra = _HYDRA.match(line)
     if not hydra:
-        return line
+        return "", line
     # Each write has its tag; but NCCL writes the number of a device as [0], too.
     rest = line[hydra.end() :]
-    return rest if " NCCL " in rest else rest.replace(hydra.group(1), "")
+    return ("", rest) if " NCCL " in rest else (hydra.group(1), rest.replace(hydra.group(1), ""))
 
 
-def _by_rank(line: str) -> t.Sequence[str]:
+def _by_rank(line: str) -> t.Sequence[tuple[str, str]]:
     """A tag in the middle of a line is the same rank's next write, or another rank's: then a line of its own."""
     srun = _SRUN.match(line)
     if srun:
         line = line[srun.end() :]
     first = _OPEN_MPI.match(line)
     if first and line.find("]<std", first.end()) < 0:
-        return (_behind(first.group(), line[first.end() :]),)
+        return ((_rank(first.group()), _behind(first.group(), line[first.end() :])),)
     tags = _OPEN_MPI.findall(line)
     if not tags:
         return (_untagged(line),)
     head, *parts = _OPEN_MPI.split(line)
-    found, last = ([head] if head.strip() else []), ""
+    found, last = ([("", head)] if head.strip() else []), ""
     for tag, part in zip(tags, parts):
         if tag == last:
-            found[-1] += part
+            found[-1] = (found[-1][0], found[-1][1] + part)
         else:
-            found.append(_behind(tag, part))
+            found.append((_rank(tag), _behind(tag, part)))
         last = tag
     return found
+
+
+def _rank(tag: str) -> str:
+    """Return the rank of a tag of Open MPI, which is the same for what it writes to both of its outputs."""
+    return tag.partition("<")[0]
 
 
 def _behind(tag: str, text: str) -> str:

@@ -110,10 +110,15 @@ def check(
         reason += f": {cause.text}" if cause else ""
         return record(CHECK, None, verdict="fail", blame=cause.kind if cause else "software", reason=reason, **fields)
     if run is None or not run.ok:
-        reason = cause.text if cause else "the log holds no training" if run is None else "the training did not end"
+        reason = cause.text if cause else "the log holds no training" if run is None else _unfinished(run)
         return record(CHECK, None, verdict="error", reason=reason, **fields)
     judged = judge(CHECK, measure(run, planned), expected, len(job.get("nodes") or []))
     return record(CHECK, None, metrics=judged, blame="software", **fields)
+
+
+def _unfinished(run: MetaseqRun) -> str:
+    torn = f"{run.torn} intervals in the log cannot be read, so that its numbers are not those of the whole training"
+    return torn if run.torn and run.seconds is not None else "the training did not end"
 
 
 def measure(run: MetaseqRun, planned: Json) -> list[Json]:

@@ -60,7 +60,7 @@ def damage(home: Path, how: str) -> None:
     elif how == "added":
         (home / "site/b.py").touch()
     elif how == "linked":
-        (home / "site/b.py").symlink_to("/etc/passwd")
+        (home / "site/b.py").symlink_to(home / "site/a.py")
     elif how == "no sums":
         (home / "SHA256SUMS").unlink()
     else:

@@ -85,5 +85,7 @@ def ask(state: State, request: Request, kind: str, name: str) -> Response:
         )
     if operation["status"] == "Failed":
         return Response(operation.get("error_status", 409), {"error": operation["error"]})
+    if "result" in operation:
+        return Response(200, operation["result"])
     found = state.get(operation["resource"])
     return Response(200, behaviour.of(found["type"]).show(state, found, {})) if found else Response(200)

@@ -43,6 +43,7 @@ SETTINGS: dict[str, t.Any] = {
     "taken_names": [],  # storage account names of others
     "images_gone": [],  # URNs
     "not_purchasable": [],  # publishers whose plans this subscription may not buy
+    "host_keys": {},  # machine -> lines of its /etc/ssh/ssh_host_*_key.pub, else a key of its own
     "expired_secrets": [],
     "secrets": {CLIENT: [SECRET]},
     "token_seconds": 3600,

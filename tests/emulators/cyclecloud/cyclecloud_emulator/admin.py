@@ -69,16 +69,16 @@ def _import(store: Store, request: Json) -> str:
     return f"{len(request['records'])} records"
 
 
-def _ssh(store: Store, request: Json) -> str:
-    """A head that is ready takes commands."""
+def _ssh(store: Store, request: Json) -> Json:
+    """A head that is ready takes commands; its name, and its host keys where it is a machine of Azure."""
     store.state["log"].append({"method": "SSH", "path": f"/ssh/{request['what']}", "status": 0, "why": ""})
-    nodes = [node for cluster in store.state["clusters"].values() for node in cluster["nodes"].values()]
-    for node in nodes:
+    nodes = [(one, node) for one in store.state["clusters"].values() for node in one["nodes"].values()]
+    for cluster, node in nodes:
         if (
             request["address"] in (node.get("PrivateIp"), node.get("Hostname"), node["Name"])
             and node["Status"] == "Ready"
         ):
-            return str(node["Name"])
+            return {"name": node["Name"], "keys": azure.host_keys(store, cluster, node)}
     raise UserError("Connection refused")
 
 

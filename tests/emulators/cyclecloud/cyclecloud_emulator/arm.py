@@ -116,6 +116,15 @@ class Arm:
             time.sleep(0.05)
         return found
 
+    def result(self, path: str, body: Json) -> Json:
+        """Call an action, and return what it ends with."""
+        status, headers, found = self._send("POST", f"{self.given['url']}{path}?api-version={_version(path)}", body)
+        end = time.monotonic() + WAIT
+        while status == 202 and time.monotonic() < end:
+            time.sleep(0.05)
+            status, dummy, found = self._send("GET", headers["Location"], None)
+        return found
+
     def _send(self, method: str, url: str, body: Json | None) -> tuple[int, t.Any, Json]:
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()

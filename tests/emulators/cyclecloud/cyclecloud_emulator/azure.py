@@ -138,7 +138,7 @@ def made(store: Store, cluster: Json, node: Json) -> str:
         definition = {**cluster["heads"], **cluster["arrays"]}[node["Template"]]
         _way_out(place.azure, _subnet(place.azure, definition["attributes"]))
         if node["Template"] in cluster["heads"]:
-            _vm(place, cluster, node, cluster["heads"][node["Template"]])
+            node["_address"], node["_machine"] = _vm(place, cluster, node, cluster["heads"][node["Template"]])
         else:
             _scale(place, cluster, node["Template"], more=1)
     except UserError as exc:
@@ -183,7 +183,8 @@ def _name(cluster: Json, name: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]", "-", f"{cluster['name']}-{name}")
 
 
-def _vm(place: _Place, cluster: Json, node: Json, definition: Json) -> None:
+def _vm(place: _Place, cluster: Json, node: Json, definition: Json) -> tuple[str, str]:
+    """Make a machine; return the address that its interface got, and its id."""
     name, attributes = _name(cluster, node["Name"]), definition["attributes"]
     azure, tags = place.azure, {**place.tags, "Name": node["Name"]}
     common = {"location": place.location, "tags": tags}
@@ -205,6 +206,17 @@ def _vm(place: _Place, cluster: Json, node: Json, definition: Json) -> None:
     }
     vm = f"{place.group}/providers/Microsoft.Compute/virtualMachines/{name}"
     azure.put(vm, {**common, **_identities(attributes), "properties": properties})
+    return azure.ask("GET", nic)["properties"]["ipConfigurations"][0]["properties"]["privateIPAddress"], vm
+
+
+def host_keys(store: Store, cluster: Json, node: Json) -> list[str] | None:
+    """Return the lines of /etc/ssh/ssh_host_*_key.pub of a head; None where it is no machine of Azure."""
+    place = _place(store, cluster) if node.get("_machine") else None
+    if place is None:
+        return None
+    script = {"commandId": "RunShellScript", "script": ["cat /etc/ssh/ssh_host_*_key.pub"]}
+    message: str = place.azure.result(f"{node['_machine']}/runCommand", script)["value"][0]["message"]
+    return message.partition("[stdout]\n")[2].partition("\n[stderr]")[0].splitlines()
 
 
 def _identities(attributes: Json) -> Json:

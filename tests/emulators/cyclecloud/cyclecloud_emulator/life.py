@@ -51,7 +51,8 @@ def _acquired(store: Store, cluster: Json, node: Json) -> bool:
         return _moved(node, "Failed", settings["acquire"], problem)
     number = store.number()
     first = ".".join(settings["network"].split(".")[:2])
-    node["PrivateIp"] = settings["machines"].get(node["Name"]) or f"{first}.{number // 250}.{number % 250 + 4}"
+    made = node.pop("_address", "") or f"{first}.{number // 250}.{number % 250 + 4}"
+    node["PrivateIp"] = settings["machines"].get(node["Name"]) or made
     node["InstanceId"] = uuid.uuid5(uuid.NAMESPACE_URL, f"{node['NodeId']}/{number}").hex
     node["Hostname"] = _hostname(cluster, node)
     return _moved(node, "Preparing", settings["acquire"], "Installing software")

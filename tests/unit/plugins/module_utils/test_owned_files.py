@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,96 @@ def test_what_happened_in_the_meantime(
     now: dict[str, bool], patterns: list[str], earlier: list[str], plan: packages.HoldPlan
 ) -> None:
     assert packages.plan(now, patterns, earlier) == plan
+
+
+MALLORY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="files of two users need root")
+
+
+def file(path: Path, content: str | None = "new\n", owner: str = "root") -> dict[str, str | None]:
+    return {"path": str(path), "content": content, "owner": owner}
+
+
+def mallorys(path: Path) -> Path:
+    """Make a directory of a user in one where everybody may make some."""
+    path.parent.chmod(0o1777)
+    path.mkdir()
+    os.chown(path, MALLORY, MALLORY)
+    return path
+
+
+@as_root
+@pytest.mark.parametrize("content", ["new\n", None], ids=["file", "directory"])
+def test_a_users_link_leads_root_nowhere(tmp_path: Path, content: str | None) -> None:
+    """A link to a directory of root's had root write there, and give what it wrote to a service."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "service").symlink_to(victim)
+    os.chown(shared / "service", MALLORY, MALLORY, follow_symlinks=False)
+    target = shared / "service/x" if content else shared / "service"
+    with pytest.raises(_owned_files.FileError, match="symbolic link of"):
+        _owned_files.keep(Host(), file(target, content))
+    assert list(victim.iterdir()) == []
+
+
+@as_root
+@pytest.mark.parametrize("content", ["new\n", None], ids=["file", "directory"])
+def test_nothing_is_put_where_a_user_could_exchange_it(tmp_path: Path, content: str | None) -> None:
+    folder = mallorys(tmp_path / "shared")
+    with pytest.raises(_owned_files.FileError, match="belongs to"):
+        _owned_files.keep(Host(), file(folder / "below/x", content))
+    assert list(folder.iterdir()) == []
+
+
+@as_root
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+def test_what_stands_in_a_files_place_is_no_file(tmp_path: Path, kind: str) -> None:
+    """What a link leads to was read and shown in the diff; a pipe was waited for."""
+    path, victim = tmp_path / "x.conf", tmp_path / "victim"
+    victim.write_text("secret\n")
+    if kind == "link":
+        path.symlink_to(victim)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(_owned_files.FileError, match="symbolic link" if kind == "link" else "no regular file"):
+        _owned_files.keep(Host(), file(path))
+    assert victim.read_text() == "secret\n"
+
+
+@as_root
+def test_links_and_directories_of_root_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "run").symlink_to("real")
+    changed, diff = _owned_files.keep(Host(), file(tmp_path / "run/a/b/x.conf"))
+    assert changed and diff["after"] == "new\n"
+    assert (tmp_path / "real/a/b/x.conf").read_text() == "new\n"
+    assert (tmp_path / "real/a").stat().st_mode & 0o777 == 0o755
+    assert _owned_files.keep(Host(), file(tmp_path / "run/a/b/x.conf")) == (False, {})
+    assert _owned_files.keep(Host(), file(tmp_path / "run", None)) == (False, {})
+
+
+@as_root
+def test_what_belongs_to_the_service_is_the_services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a directory of its own a service may have written the file before; nobody else's directory will do."""
+    folder = mallorys(tmp_path / "spool")
+    monkeypatch.setattr(_owned_files, "_ids", lambda owner: (MALLORY, MALLORY) if owner == "service" else (0, 0))
+    (folder / "state").write_text("old\n")
+    os.chown(folder / "state", MALLORY, MALLORY)
+    changed, diff = _owned_files.keep(Host(), file(folder / "state", owner="service"))
+    assert (changed, diff["before"]) == (True, "old\n")
+    status = (folder / "state").stat()
+    assert (status.st_uid, (folder / "state").read_text()) == (MALLORY, "new\n")
+    with pytest.raises(_owned_files.FileError, match="belongs to"):
+        _owned_files.keep(Host(), file(folder / "other"))
+
+
+def test_check_mode_makes_nothing(tmp_path: Path) -> None:
+    host = Host()
+    host.check_mode = True
+    assert _owned_files.keep(host, file(tmp_path / "a/x"))[0] and _owned_files.keep(host, file(tmp_path / "b", None))[0]
+    assert list(tmp_path.iterdir()) == []

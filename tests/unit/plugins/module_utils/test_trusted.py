@@ -188,7 +188,9 @@ def test_a_file_is_read_only_when_nobody_else_can_have_written_it(shared: Path) 
         read(str(key), ROOT)
     assert "belongs to" in distrust(str(key), ROOT)
     key.unlink()
-    as_mallory(lambda: key.symlink_to("/etc/hostname"))
+    other = shared / "other"
+    other.write_bytes(b"k" * 32)
+    as_mallory(lambda: key.symlink_to(other))
     with pytest.raises(TrustError, match="is a symbolic link"):
         read(str(key), ROOT)
     key.unlink()
@@ -204,9 +206,11 @@ def test_a_handle_is_of_what_was_looked_at(shared: Path) -> None:
     (shared / "ours").mkdir()
     with opened(str(shared / "ours"), ROOT) as handle:
         (shared / "ours").rename(shared / "elsewhere")
-        (shared / "ours").symlink_to("/etc")
+        (shared / "victim").mkdir()
+        (shared / "ours").symlink_to(shared / "victim")
         os.mkdir("new", dir_fd=handle)
     assert (shared / "elsewhere/new").is_dir()
+    assert list((shared / "victim").iterdir()) == []
 
 
 @pytest.mark.parametrize("path", ["relative", "", "/tmp/\0"])

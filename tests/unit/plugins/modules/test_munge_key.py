@@ -80,8 +80,9 @@ def exchange(key: Path) -> None:
 
 
 def link(key: Path) -> None:
-    key.unlink()
-    key.symlink_to("/etc/hostname")
+    other = key.with_name("other")
+    key.rename(other)
+    key.symlink_to(other)
 
 
 def show(key: Path) -> None:

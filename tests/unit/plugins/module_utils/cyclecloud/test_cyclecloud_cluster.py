@@ -80,6 +80,7 @@ def want(**others: t.Any) -> Json:
         "specs": [],
         "locker": "azure-storage",
         "drift": "correct",
+        "until": "slurm",
         "ssh": "ssh",
         "wait": {"ready": 1, "slurm": 1, "poll": 0},
         "home": "/nowhere",

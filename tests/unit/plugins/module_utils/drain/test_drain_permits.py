@@ -184,9 +184,10 @@ def test_a_permit_that_was_taken_while_the_controller_began_to_count_is_given_ba
 
 
 def test_links_and_junk_in_place_of_permits_hold_nobody(world: World) -> None:
-    (world.mailbox / ".permit-0000000000000000-0").symlink_to("/etc/shadow")
+    (world.mailbox.parent / "secret").write_text("n3\n")
+    (world.mailbox / ".permit-0000000000000000-0").symlink_to(world.mailbox.parent / "secret")
     os.mkfifo(world.mailbox / ".permit-0000000000000000-1")
-    (world.mailbox / ".permit-0000000000000000-2").write_text("../../etc")
+    (world.mailbox / ".permit-0000000000000000-2").write_text("../../elsewhere")
     (world.mailbox / ".permit-0000000000000000-3").write_text("not-of-this-cluster")
     world.now = time.time()
     world.everybody_is_well()

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
+import signal
 import typing as t
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp, ddp_facts
 
@@ -207,3 +211,77 @@ def test_a_run_without_what_it_needs_is_refused_by_name(tmp_path: Path, spec: di
 def test_a_run_with_values_of_another_kind_is_refused(tmp_path: Path, change: dict[str, t.Any]) -> None:
     with pytest.raises(ddp.DdpError, match=next(iter(change))):
         ddp.prepare(tmp_path, {**SPEC, **change}, {}, False, False)
+
+
+class _Module:
+    """What start_unit needs of AnsibleModule; the unit does not run yet."""
+
+    check_mode = False
+
+    def __init__(self, folder: Path) -> None:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        self.params = {"path": str(folder), "run": "run-1", "node": "c1", "user": user}
+        self.started: list[list[str]] = []
+
+    def get_bin_path(self, name: str, required: bool) -> str:
+        return f"/bin/{name}"
+
+    def run_command(self, argv: list[str], check_rc: bool = False) -> tuple[int, str, str]:
+        self.started += [argv] if check_rc else []
+        return (0 if check_rc else 3), "", ""
+
+
+@pytest.fixture
+def impatient() -> t.Iterator[None]:
+    """End a test that waits for somebody who never writes."""
+
+    def end(*dummy: t.Any) -> None:
+        raise AssertionError("it waits for the other end of a pipe")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(round(patience(5)))
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_pipe_in_the_place_of_the_specification_is_refused_by_root(tmp_path: Path) -> None:
+    module = _Module(tmp_path)
+    ddp.prepare(tmp_path, SPEC, {"train.py": "print()"}, False, False)
+    (tmp_path / "run-1/spec.json").unlink()
+    os.mkfifo(tmp_path / "run-1/spec.json")
+    with pytest.raises(ddp.DdpError, match="no regular file"):
+        ddp.start_unit(module, "hpcai-ddp-x")
+    assert module.started == []
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("name", ["spec.json", "nodes/c1.json", "ranks/rank-0.json", "failed.json", "../ddp.json"])
+def test_a_pipe_among_the_records_of_a_run_holds_nobody(tmp_path: Path, name: str) -> None:
+    """Whoever waits for the run may be root, and everything in it is the user's."""
+    ddp.prepare(tmp_path, SPEC, {"train.py": "print()"}, False, False)
+    _end(tmp_path / "run-1")
+    path = (tmp_path / "run-1" / name).resolve() if name != "../ddp.json" else tmp_path / ddp.RECORD
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    if name == "spec.json":
+        with pytest.raises(ddp.DdpError, match="not readable"):
+            ddp.read(tmp_path / "run-1")
+    else:
+        assert ddp.wait(tmp_path, "run-1", -60)["run"] == "run-1"
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_the_last_lines_are_those_of_a_file_in_the_run(tmp_path: Path, kind: str) -> None:
+    """A link to a file that root alone can read had its end shown as the output of a rank."""
+    (tmp_path / "secret").write_text("root:$6$secret\n")
+    (tmp_path / "run-1/ranks").mkdir(parents=True)
+    output = tmp_path / "run-1/ranks/rank-0.txt"
+    training = {"directory": str(tmp_path / "run-1"), "failed": {"rank": 0}}
+    output.write_text("a\nlast\n")
+    assert ddp.last_lines(training) == "a\nlast"
+    output.unlink()
+    os.mkfifo(output) if kind == "pipe" else output.symlink_to(tmp_path / "secret")
+    assert ddp.last_lines(training) == ""

@@ -66,9 +66,10 @@ def test_speed_that_is_no_number(speed: str) -> None:
     assert run.words_per_second == 1000
 
 
-def test_torn_rows_are_counted() -> None:
+def test_a_torn_row_leaves_the_run_incomplete() -> None:
+    """It may have been the interval that stalled, or the loss that was nan."""
     (run,) = metaseq.parse(row(5) + row(10)[:70] + "\n" + row(15) + END).runs
-    assert (run.torn, len(run.rows), run.ok) == (1, 2, True)
+    assert (run.torn, len(run.rows), run.seconds, run.complete, run.ok) == (1, 2, 9.5, False, False)
 
 
 def test_updates_that_go_back_are_another_run() -> None:

@@ -705,3 +705,20 @@ PARSERS = (nvidia_smi.parse_query, nvidia_smi.parse_csv, nvidia_smi.parse_topo, 
 def test_any_mixture_of_lines_gives_json(lines: list[str]) -> None:
     for parser in PARSERS:
         json.dumps(dataclasses.asdict(parser("".join(lines))), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "damaged", ["index, name, tempera\ufeffture.gpu", "index, name, temper", "inde\x00, gpu_name, temperature"]
+)
+def test_a_header_that_was_damaged_is_no_gpu(damaged: str) -> None:
+    """It was a GPU whose values are the names of its fields, and where nothing followed, a table that was ok."""
+    text = f"index, name, temperature.gpu\n{damaged}\n"
+    (run,) = nvidia_smi.parse_csv(text).runs
+    assert (run.rows, run.rejected, run.ok) == ([], [damaged], False)
+    (run,) = nvidia_smi.parse_csv(text + "0, NVIDIA H100, 31\n").runs
+    assert (len(run.rows), run.ok) == (1, False)
+
+
+def test_a_process_may_be_called_like_a_field() -> None:
+    (run,) = nvidia_smi.parse_csv("gpu_uuid, pid, process_name\nGPU-aa, 7, process_name\n").runs
+    assert (len(run.rows), run.ok) == (1, True)

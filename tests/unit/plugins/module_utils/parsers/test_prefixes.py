@@ -79,6 +79,44 @@ def test_lines_of_several_hosts_that_alternate_are_no_result(name: str) -> None:
     assert log.cause is not None
 
 
+# As `srun -l`, `mpirun --tag-output` and Hydra's -prepend-rank mark the ranks.
+RANKS = {
+    "srun -l": ("0: ", "1: "),
+    "srun -l, aligned": (" 3: ", "12: "),
+    "Open MPI": ("[1,0]<stdout>:", "[1,1]<stdout>:"),
+    "Hydra": ("[0] ", "[1] "),
+    "dates before": ("2026-03-14T09:26:53Z 0: ", "2026-03-14T09:26:53Z 1: "),
+}
+# Of these a node may have a copy of its own; but none of them is one measurement where they ran beside each other.
+WITHOUT_MPI = sorted(set(OUTPUTS) - {"perftest", "fio"})
+
+
+@pytest.mark.parametrize("tags", RANKS.values(), ids=RANKS)
+@pytest.mark.parametrize("name", WITHOUT_MPI)
+def test_copies_that_do_not_know_of_each_other_are_no_result(name: str, tags: tuple[str, str]) -> None:
+    """Each task of a step started the program for itself: their rows were read as one run's."""
+    parse, text = OUTPUTS[name][0], said(name).splitlines()
+    log = parse("".join(f"{tag}{line}\n" for line in text for tag in tags))
+    assert not log.ok
+    assert log.cause is not None and log.cause.kind == "config", log.cause
+    assert "copies of the program" in log.cause.text or "tables are mixed" in log.cause.text
+
+
+@pytest.mark.parametrize("name", WITHOUT_MPI)
+def test_copies_whose_outputs_overlap_for_one_line_are_no_result(name: str) -> None:
+    parse, text = OUTPUTS[name][0], said(name).splitlines()
+    first, second = ([f"{rank}: {line}\n" for line in text] for rank in "01")
+    assert not parse("".join([*first[:-1], *second[:-1], first[-1], second[-1]])).ok
+
+
+@pytest.mark.parametrize("name", WITHOUT_MPI)
+def test_other_ranks_may_say_something_between_the_lines_of_the_first(name: str) -> None:
+    parse, text = OUTPUTS[name][0], said(name).splitlines()
+    notes = "1: gpu-002:412:431 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] via P2P\n"
+    log = parse("".join(f"0: {line}\n{notes}" for line in text))
+    assert (log.ok, log.cause, len(log.runs)) == (True, None, len(parse(said(name)).runs))
+
+
 @pytest.mark.parametrize("word", ["fio", "srun", "Device 0", "0x1", "error"])
 def test_a_word_before_a_colon_is_no_host(word: str) -> None:
     log = nccl_tests.parse(

@@ -1,0 +1,121 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whose machine an address is, and what counts as its host keys."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _host_keys
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import host_keys
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import AzureError
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBGC5EmSxTKWqtnSx5nFMFh0Xxk8o4hYlXQqSvKu7JcW"
+ECDSA = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBA=="
+GROUP = "/subscriptions/s/resourceGroups/train-rg/providers"
+SUBNET = f"{GROUP}/Microsoft.Network/virtualNetworks/train-vnet/subnets/compute"
+MACHINE = f"{GROUP}/Microsoft.Compute/virtualMachines/train-scheduler"
+
+
+def interface(address: str, subnet: str = SUBNET, machine: t.Any = MACHINE) -> dict[str, t.Any]:
+    place = {"privateIPAddress": address, "subnet": {"id": subnet}}
+    properties: dict[str, t.Any] = {"ipConfigurations": [{"name": "ip", "properties": place}]}
+    if machine:
+        properties["virtualMachine"] = {"id": machine}
+    return {"id": f"{GROUP}/Microsoft.Network/networkInterfaces/nic-of-{address}", "properties": properties}
+
+
+def answer(message: str, code: str = "ProvisioningState/succeeded") -> dict[str, t.Any]:
+    return {"value": [{"code": code, "level": "Info", "displayStatus": "Provisioning succeeded", "message": message}]}
+
+
+def test_the_machine_is_the_one_with_the_address_in_that_subnet() -> None:
+    other = SUBNET.replace("/compute", "/other")
+    interfaces = [
+        interface("10.80.1.4", other, MACHINE.replace("scheduler", "impostor")),
+        {"id": "half", "properties": {}},
+        interface("10.80.1.40", machine=MACHINE.replace("scheduler", "login")),
+        interface("10.80.1.4", SUBNET.upper()),
+    ]
+    assert host_keys.machine_at(interfaces, SUBNET, "10.80.1.4") == MACHINE
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "told"),
+    [
+        ([], "no network interface of this subscription has 10.80.1.4"),
+        ([interface("10.80.1.5")], "no network interface"),
+        ([interface("10.80.1.4", machine=None)], "which is no interface of a virtual machine"),
+        (
+            [interface("10.80.1.4", machine=f"{GROUP}/Microsoft.Compute/virtualMachineScaleSets/s/virtualMachines/0")],
+            "no interface of a virtual machine",
+        ),
+    ],
+)
+def test_an_address_of_nobody_is_an_error(interfaces: list[t.Any], told: str) -> None:
+    with pytest.raises(AzureError, match=told):
+        host_keys.machine_at(interfaces, SUBNET, "10.80.1.4")
+
+
+def test_the_keys_are_what_the_agent_printed() -> None:
+    printed = f"Enable succeeded: \n[stdout]\n{ECDSA} root@train\n{KEY} root@train\n\n[stderr]\n"
+    assert host_keys.keys_of(answer(printed), MACHINE) == [ECDSA, KEY]
+    cut = f"Enable succeeded: \n[stdout]\nAAAAB3NzaC1yc2E= root@train\n{KEY}\n[stderr]\n"
+    assert host_keys.keys_of(answer(cut), MACHINE) == [KEY]
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("Enable succeeded: \n[stdout]\n\n[stderr]\ncat: '/etc/ssh/ssh_host_*_key.pub': No such file", "No such file"),
+        (f"Enable succeeded: \n[stdout]\n\n[stderr]\n{KEY}\n", "read no SSH host key"),
+        ("Enable failed: failed to execute command: command terminated with exit status=1\n", "exit status=1"),
+        (KEY, "read no SSH host key"),
+        ("", "ProvisioningState/succeeded\\): nothing"),
+    ],
+)
+def test_an_answer_without_keys_is_an_error(message: str, told: str) -> None:
+    with pytest.raises(AzureError, match=told):
+        host_keys.keys_of(answer(message), MACHINE)
+    with pytest.raises(AzureError, match="no status"):
+        host_keys.keys_of({}, MACHINE)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "@cert-authority * " + KEY,
+        f"scheduler {KEY}",
+        f"{KEY}\r",
+        f"  {KEY}",
+        "ssh-dss AAAAB3NzaC1kc3MAAACBAJ1qDn1v",
+        "ssh-ed25519 AAAA",
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA;reboot",
+    ],
+)
+def test_a_line_that_is_no_key_is_none(line: str) -> None:
+    """It would be a line of known_hosts."""
+    assert not _host_keys.is_key(line)
+    assert _host_keys.read(f"{line}\n{ECDSA} a comment\n{ECDSA}\n") == [ECDSA]
+
+
+def test_a_comment_cannot_be_a_second_line() -> None:
+    assert _host_keys.is_key(f"{KEY} root@scheduler")
+    assert not _host_keys.is_key(f"{KEY} root@scheduler\n* {ECDSA}")
+    assert _host_keys.read(f"{KEY} x\n") == [KEY]
+
+
+@pytest.mark.parametrize("text", ["train-rg/train-vnet/compute", SUBNET])
+def test_a_subnet_has_two_forms(text: str) -> None:
+    assert host_keys.subnet_id(text, "s") == SUBNET
+
+
+@pytest.mark.parametrize("text", ["", "compute", "a/b", "a/b/c/d", MACHINE, f"{SUBNET}/x", f"{SUBNET}?x=y/"])
+def test_anything_else_is_no_subnet_and_no_machine(text: str) -> None:
+    with pytest.raises(AzureError):
+        host_keys.subnet_id(text, "s")
+    with pytest.raises(AzureError):
+        host_keys.machine_id(text.replace("/train-scheduler", ""))
