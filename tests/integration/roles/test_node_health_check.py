@@ -257,9 +257,3 @@ def test_nodes_are_ready_before_slurm_is_told() -> None:
     assert order == sorted(order)
     (step,) = yaml.safe_load((ROOT / "playbooks/configure_steps/health.yml").read_text())
     assert {"slurm", "slurm_controller", "slurm_compute"} <= set(step["roles"][0]["tags"])
-
-
-def test_roles_that_share_a_directory_of_prologs_put_the_same_program_there() -> None:
-    """Else each would change what the other wrote, in every run."""
-    own = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__node_health_check_anchor"]
-    assert own == yaml.safe_load((ROOT / "roles/enroot/vars/main.yml").read_text())["__enroot_anchor"]
