@@ -52,29 +52,36 @@ def slurm_nodes(hosts: object, hostvars: t.Mapping[str, t.Any], headroom: float 
     return nodes
 
 
-def slurm_elastic_nodes(entries: object) -> list[dict[str, t.Any]]:
-    """Describe the nodes that Slurm creates and removes by itself."""
-    name = "slurm_elastic_nodes"
-    listed = [_dict(entry, name) for entry in _list(entries, name)]
-    return _guard(name, lambda: node_lines.elastic(listed))
-
-
-def slurm_power_settings(nodes: object, power: object, version: str = "", base: str = "") -> dict[str, str]:
-    """Return the settings of power saving in slurm.conf for a release."""
-    name = "slurm_power_settings"
-    listed, settings = _list(nodes, name), _dict(power, name)
-    return _guard(name, lambda: node_lines.power_settings(listed, settings, str(version or ""), str(base or "")))
-
-
-def slurm_node_lines(nodes: object) -> list[str]:
-    """Return the node lines of slurm.conf."""
-    return _lines("slurm_node_lines", lambda: node_lines.node_lines(_list(nodes, "slurm_node_lines")))
-
-
-def slurm_partition_lines(partitions: object, nodes: object) -> list[str]:
-    """Return the partition lines of slurm.conf."""
-    name = "slurm_partition_lines"
-    return _lines(name, lambda: node_lines.partition_lines(_list(partitions, name), _list(nodes, name)))
+def slurm_conf(
+    settings: object,
+    nodes: object,
+    partitions: object,
+    health: object,
+    power: object,
+    elastic_nodes: object = (),
+    topology: bool = False,
+    version: str = "",
+    extra: object = None,
+) -> list[str]:
+    """Return the lines of slurm.conf."""
+    name = "slurm_conf"
+    checks = {"program": "", "interval": 0, "states": [], "suspend_exc_states": [], **_dict(health, f"{name}: health")}
+    for key in ("states", "suspend_exc_states"):
+        _list(checks[key], f"{name}: {key} of health")
+    conf = node_lines.SlurmConf(
+        settings=_dict(settings, name),
+        nodes=_list(nodes, f"{name}: nodes"),
+        elastic_nodes=[
+            _dict(entry, f"{name}: elastic_nodes") for entry in _list(elastic_nodes, f"{name}: elastic_nodes")
+        ],
+        partitions=_list(partitions, f"{name}: partitions"),
+        topology=bool(topology),
+        power=_dict(power, f"{name}: power"),
+        health=checks,
+        version=str(version or ""),
+        extra=_dict(extra or {}, f"{name}: extra"),
+    )
+    return _lines(name, lambda: node_lines.conf_lines(conf))
 
 
 def slurm_setting_lines(base: object, extra: object = None) -> list[str]:
@@ -88,41 +95,13 @@ def slurm_gres_lines(entries: object) -> list[str]:
     return _lines("slurm_gres_lines", lambda: node_lines.gres_lines(_list(entries, "slurm_gres_lines")))
 
 
-def slurm_gres_names(nodes: object) -> list[str]:
-    """Return the kinds of generic resource that the nodes have."""
-    return node_lines.gres_names(_list(nodes, "slurm_gres_names"))
-
-
-def slurm_memory_per_cpu(nodes: object) -> int:
-    """Return the memory in MB that belongs to one CPU."""
-    return _guard("slurm_memory_per_cpu", lambda: node_lines.memory_per_cpu(_list(nodes, "slurm_memory_per_cpu")))
-
-
-def slurm_health_settings(health_check: object, version: str = "", extra: object = None) -> dict[str, str]:
-    """Return the settings of health checks in slurm.conf for a release."""
-    name = "slurm_health_settings"
-    settings = {"program": "", "interval": 0, "states": [], "suspend_exc_states": [], **_dict(health_check, name)}
-    states, exceptions = (
-        [str(state) for state in _list(settings[key], name)] for key in ("states", "suspend_exc_states")
-    )
-    program, interval, release = str(settings["program"]), int(settings["interval"]), str(version or "")
-    site = _dict(extra or {}, name)
-    return _guard(name, lambda: node_lines.health_settings(program, interval, states, exceptions, release, site))
-
-
 class FilterModule:
     """What Ansible loads."""
 
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
         return {
-            "slurm_elastic_nodes": slurm_elastic_nodes,
+            "slurm_conf": slurm_conf,
             "slurm_gres_lines": slurm_gres_lines,
-            "slurm_gres_names": slurm_gres_names,
-            "slurm_health_settings": slurm_health_settings,
-            "slurm_memory_per_cpu": slurm_memory_per_cpu,
-            "slurm_node_lines": slurm_node_lines,
             "slurm_nodes": slurm_nodes,
-            "slurm_partition_lines": slurm_partition_lines,
-            "slurm_power_settings": slurm_power_settings,
             "slurm_setting_lines": slurm_setting_lines,
         }

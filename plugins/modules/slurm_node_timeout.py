@@ -73,7 +73,7 @@ reconfigured:
   description:
     - >-
       Whether C(scontrol reconfigure) was run and succeeded. V(false) without a change and in check mode. Where it
-      failed for O(state=restored), the task warns.
+      failed, the task warns.
   returned: success
   type: bool
   sample: true
@@ -110,8 +110,12 @@ def main() -> None:
             os.utime(path, (written, written))
         code, dummy, said = module.run_command(["scontrol", "reconfigure"])
         told = code == 0
-        if not told and module.params["state"] == "restored":
-            module.warn(f"{path} is as before, and slurmctld was not told; run scontrol reconfigure: {said.strip()}")
+        if not told:
+            module.warn(
+                f"{path} has its SlurmdTimeout {module.params['state']}, and slurmctld was not told: "
+                f"'scontrol reconfigure' said: {said.strip()}. Where slurmctld runs, run it again; where it does not, "
+                "slurmctld reads the file when it starts"
+            )
     header = {"before_header": str(path), "after_header": str(path)}
     diff = {**header, "before": before, "after": after}
     module.exit_json(changed=before != after, reconfigured=told, diff=diff)

@@ -35,8 +35,8 @@ options:
   state:
     description:
       - >-
-        V(present) creates the reservation, or updates it when O(nodes), O(users) or O(flags) differ or when it is not
-        active.
+        V(present) creates the reservation, or updates it when O(nodes), O(users) or O(flags) differ, when it is
+        shorter than O(minutes), or when it is not active.
       - V(absent) deletes it. Nothing happens when there is none.
     type: str
     choices: [present, absent]
@@ -67,7 +67,8 @@ options:
     description:
       - >-
         Duration in minutes, from 1 to 527040 (366 days), so that a reservation which nobody deletes ends by itself.
-      - Another value alone does not change a reservation that is there.
+      - A longer value prolongs a reservation that is active. A shorter one leaves its end as it is, since an
+        administrator may have prolonged it. Delete it to end it sooner.
     type: int
     default: 240
   share:
@@ -166,9 +167,15 @@ reservation:
     end:
       description:
         - End in local time.
-      returned: when there is one, but not in check mode when it would be created
+      returned: when there is one, but not in check mode when it would be created or prolonged
       type: str
       sample: "2026-01-05T14:00:00"
+    minutes:
+      description:
+        - Time from its start to its end in minutes, null where it has no end.
+      returned: when there is one
+      type: int
+      sample: 240
 command:
   description:
     - The C(scontrol) command that was run, or would be in check mode. Empty when nothing was to be changed.

@@ -140,6 +140,8 @@ def gres_names(nodes: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
     for node in nodes:
         for resource in filter(None, str(node.get("gres") or "").split(",")):
             parts = [part for part in resource.split("(")[0].split(":") if not part[:1].isdigit()]
+            if not parts:
+                raise NodeError(f"{node.get('host') or node.get('name')}: gres {resource!r} has no name, such as gpu:8")
             kinds.update({parts[0], ":".join(parts[:2])})
     return sorted(kinds)
 
@@ -310,3 +312,40 @@ def _checks(
 def saves_power(extra: t.Mapping[str, t.Any]) -> bool:
     """Return whether a site's settings let Slurm switch nodes off."""
     return any(key.lower() == "suspendprogram" and value for key, value in extra.items())
+
+
+class SlurmConf(t.NamedTuple):
+    """What slurm.conf is made of; ``settings`` are the roles', ``extra`` the site's, which win."""
+
+    settings: Record
+    nodes: t.Sequence[Record]
+    elastic_nodes: t.Sequence[Record]
+    partitions: t.Sequence[Record]
+    topology: bool
+    power: Record
+    health: Record
+    version: str
+    extra: Record
+
+
+def conf_lines(conf: SlurmConf) -> list[str]:
+    """Return the lines of slurm.conf: settings, nodes, partitions, with an empty line between them."""
+    nodes = [*conf.nodes, *elastic(conf.elastic_nodes)]
+    power = power_settings(nodes, conf.power, conf.version, str(conf.settings.get("SlurmctldParameters") or ""))
+    health = health_settings(
+        str(conf.health["program"]),
+        int(conf.health["interval"]),
+        [str(state) for state in conf.health["states"]],
+        [str(state) for state in conf.health["suspend_exc_states"]],
+        conf.version,
+        {**power, **conf.extra},
+    )
+    kinds = gres_names(nodes)
+    derived = {
+        "GresTypes": [kind for kind in kinds if ":" not in kind],
+        "AccountingStorageTRES": [f"gres/{kind}" for kind in kinds],
+        "DefMemPerCPU": memory_per_cpu(nodes),
+        "TopologyPlugin": "topology/tree" if conf.topology else "",
+    }
+    settings = setting_lines({**conf.settings, **power, **health, **derived}, conf.extra)
+    return [*settings, "", *node_lines(nodes), "", *partition_lines(conf.partitions, nodes)]

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import hosts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError, fields, words
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError, fields, seconds, words
 
 REASON_PREFIX = "hpcai:"
 _FORM = re.compile(r"hpcai:[a-z0-9][a-z0-9_-]*:(\S|\S.*[^\s\"])")  # scontrol takes away a quote at the end
@@ -165,6 +165,7 @@ def reservations(text: str) -> list[Record]:
 
 
 def _reservation(values: t.Mapping[str, str]) -> Record:
+    lasts = seconds(values.get("Duration", ""))  # UNLIMITED is no number
     return {
         "name": values["ReservationName"],
         "nodes": sorted(hosts(values.get("Nodes"))),
@@ -173,6 +174,7 @@ def _reservation(values: t.Mapping[str, str]) -> Record:
         "active": values.get("State") == "ACTIVE",
         "start": values.get("StartTime"),
         "end": values.get("EndTime"),
+        "minutes": None if lasts is None else lasts // 60,
     }
 
 
@@ -212,12 +214,17 @@ def other_holders(observed: t.Sequence[Record], request: Record) -> list[str]:
 
 
 def command(observed: t.Sequence[Record], request: Record, minutes: int) -> list[str]:
-    """Return the call that makes the reservation, empty where it exists; another end is no difference."""
+    """Return the call that makes the reservation, empty where it exists.
+
+    An active one is prolonged and never shortened: an administrator may have prolonged it, and Slurm refuses an end
+    that is over.
+    """
     if not 1 <= minutes <= 60 * 24 * 366:
         raise SlurmError(f"{minutes} minutes: 1 to 527040 (a year) are needed")
     before = next((reservation for reservation in observed if reservation["name"] == request["name"]), None)
     same = before is not None and all(before[key] == request[key] for key in ("nodes", "users", "flags"))
-    if before is not None and same and before["active"]:
+    lasts = before is not None and before["active"] and not _shorter(before, minutes)
+    if same and lasts:
         return []
     verb = "create" if before is None else "update"
     settings = [
@@ -225,9 +232,13 @@ def command(observed: t.Sequence[Record], request: Record, minutes: int) -> list
         f"nodes={compress(request['nodes'], sort=True)}",
         f"users={','.join(request['users'])}",
         f"flags={','.join(request['flags'])}",
-        f"duration={minutes}",
+        *([] if lasts else [f"duration={minutes}"]),
     ]
     return ["scontrol", verb, "reservation", *settings, *([] if before else ["starttime=now"])]
+
+
+def _shorter(reservation: Record, minutes: int) -> bool:
+    return reservation["minutes"] is not None and reservation["minutes"] < minutes
 
 
 def perform(params: t.Mapping[str, t.Any], run: Run, check_mode: bool) -> Record:
@@ -259,4 +270,9 @@ def _plan(params: t.Mapping[str, t.Any], observed: t.Sequence[Record]) -> tuple[
     conflicts = [] if params["share"] else other_holders(observed, request)
     if conflicts:
         raise SlurmError(f"{'; '.join(conflicts)}. Wait for its end, or set share to use the nodes all the same")
-    return command(observed, request, params["minutes"]), {**mine, **request, "active": True}
+    argv = command(observed, request, params["minutes"])
+    after = {**mine, **request, "active": True}
+    if any(word.startswith("duration=") for word in argv):
+        after["minutes"] = params["minutes"]
+        after.pop("end", None)  # as Slurm sets it
+    return argv, after

@@ -231,22 +231,20 @@ def test_what_slurm_is_told(given: dict[str, t.Any], version: str, settings: dic
         "HealthCheckProgram HealthCheckInterval HealthCheckNodeState"
         " Prolog PrologFlags SchedulerParameters SuspendExcStates"
     )
-    all_of_it = "__slurm_base_settings | combine(__slurm_health_settings) | dict2items"
-    told = f"{{{{ {all_of_it} | selectattr('key', 'in', wanted) | list }}}}"
-    copy = {"content": told, "dest": str(tmp_path / "told.json")}
+    (tmp_path / "templates").symlink_to(ROOT / "roles/slurm/templates")
+    template = {"src": "slurm.conf.j2", "dest": str(tmp_path / "slurm.conf")}
     names = {
         "slurm_cluster_name": "c",
         "slurm_controller_hosts": ["ctl"],
         "slurm_node_hosts": [],
-        "wanted": keys.split(),
     }
     play(
         tmp_path,
-        [*variables("slurm"), {"ansible.builtin.copy": copy}],
+        [*variables("slurm"), {"ansible.builtin.template": template}],
         {**names, "__slurm_installed": {"version": version}, **given},
     )
-    found = {one["key"]: one["value"] for one in json.loads((tmp_path / "told.json").read_text())}
-    assert {key: value for key, value in found.items() if value} == settings
+    found = dict(line.split("=", 1) for line in (tmp_path / "slurm.conf").read_text().splitlines() if "=" in line)
+    assert {key: value for key, value in found.items() if key in keys.split()} == settings
 
 
 def test_nodes_are_ready_before_slurm_is_told() -> None:
@@ -257,9 +255,3 @@ def test_nodes_are_ready_before_slurm_is_told() -> None:
     assert order == sorted(order)
     (step,) = yaml.safe_load((ROOT / "playbooks/configure_steps/health.yml").read_text())
     assert {"slurm", "slurm_controller", "slurm_compute"} <= set(step["roles"][0]["tags"])
-
-
-def test_roles_that_share_a_directory_of_prologs_put_the_same_program_there() -> None:
-    """Else each would change what the other wrote, in every run."""
-    own = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__node_health_check_anchor"]
-    assert own == yaml.safe_load((ROOT / "roles/enroot/vars/main.yml").read_text())["__enroot_anchor"]

@@ -74,7 +74,7 @@ STUB = [
         }
     },
     {"ansible.builtin.fail": {"msg": "certification broke down"}, "when": "found is not defined"},
-    {"ansible.builtin.set_fact": {"__certification_done": {"certificate": {"nodes": "{{ found }}"}}}},
+    {"ansible.builtin.set_fact": {"certification_result": {"certificate": {"nodes": "{{ found }}"}}}},
 ]
 
 

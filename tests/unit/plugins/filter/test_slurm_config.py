@@ -18,15 +18,55 @@ FACTS = {"hostname": "c1", "memtotal_mb": 1000, "processor_count": 1, "processor
 HOSTVARS = {"h1": {"ansible_facts": {**FACTS, "processor_threads_per_core": 1}, "slurm_node": {"gres": "gpu:1"}}}
 
 
+def conf(settings: t.Any = None, **options: t.Any) -> list[str]:
+    given: dict[str, t.Any] = {"nodes": [], "partitions": [], "health": {}, "power": {}, **options}
+    return slurm_config.slurm_conf({} if settings is None else settings, **given)
+
+
 def test_nodes_come_from_facts_and_inventory() -> None:
     nodes = slurm_config.slurm_nodes(["h1"], HOSTVARS, 0.1)
     assert nodes[0]["name"] == "c1"
-    assert slurm_config.slurm_node_lines(nodes) == [
-        "NodeName=c1 Sockets=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=900 Gres=gpu:1 State=UNKNOWN"
+    assert conf({"ClusterName": "c"}, nodes=nodes, partitions=[{"name": "p", "nodes": ["h1"]}]) == [
+        "ClusterName=c",
+        "GresTypes=gpu",
+        "AccountingStorageTRES=gres/gpu",
+        "DefMemPerCPU=450",
+        "",
+        "NodeName=c1 Sockets=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=900 Gres=gpu:1 State=UNKNOWN",
+        "",
+        "PartitionName=p Nodes=c1 Default=NO State=UP",
     ]
-    assert slurm_config.slurm_gres_names(nodes) == ["gpu"]
-    assert slurm_config.slurm_memory_per_cpu(nodes) == 450
-    assert "Nodes=c1" in slurm_config.slurm_partition_lines([{"name": "p", "nodes": ["h1"]}], nodes)[0]
+
+
+ELASTIC = {"names": "e[1-2]", "sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 800}
+POWER = {
+    **{f"{name}_program": f"/{name}" for name in ("resume", "suspend", "resume_fail")},
+    **dict.fromkeys(("suspend_time", "suspend_timeout", "resume_timeout", "resume_rate", "suspend_rate"), 60),
+}
+
+
+def test_elastic_nodes_bring_power_saving_and_the_site_has_the_last_word() -> None:
+    nodes = slurm_config.slurm_nodes(["h1"], HOSTVARS, 0.1)
+    health = {"suspend_exc_states": ["down", "DRAIN"]}
+    options = {"nodes": nodes, "elastic_nodes": [ELASTIC], "power": POWER, "health": health, "version": "24.11.5"}
+    lines = conf({"SlurmctldParameters": "enable_configless", "SlurmdTimeout": 120}, **options)
+    assert {"SuspendExcNodes=c1", "SuspendProgram=/suspend", "SuspendExcStates=DOWN,DRAIN"} <= set(lines)
+    assert "DefMemPerCPU=400" in lines
+    assert any(line.startswith("NodeName=e[1-2] ") and line.endswith("State=CLOUD") for line in lines)
+    site = conf(**options, extra={"suspendexcnodes": "", "SuspendTime": -1})
+    assert not any(line.startswith("SuspendExcNodes") for line in site)
+    assert [line for line in site if line.startswith("SuspendTime=")] == ["SuspendTime=-1"]
+    assert not any(line.startswith("Suspend") for line in conf(**{**options, "elastic_nodes": []}))
+
+
+def test_generic_resources_without_a_name_are_refused() -> None:
+    with pytest.raises(AnsibleFilterError, match="h1: gres '8' has no name"):
+        conf(nodes=[{**NODES[0], "gres": "8"}])
+
+
+def test_a_topology_has_its_plugin() -> None:
+    assert "TopologyPlugin=topology/tree" in conf(topology=True)
+    assert conf() == ["DefMemPerCPU=0", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -34,21 +74,21 @@ def test_nodes_come_from_facts_and_inventory() -> None:
     [
         lambda: slurm_config.slurm_nodes("h1", HOSTVARS),
         lambda: slurm_config.slurm_nodes(["h2"], HOSTVARS),
-        lambda: slurm_config.slurm_node_lines({}),
-        lambda: slurm_config.slurm_node_lines([{"address": "x"}]),
-        lambda: slurm_config.slurm_partition_lines([{"name": "p"}], []),
-        lambda: slurm_config.slurm_partition_lines([{"name": "p", "nodes": "a["}], []),
+        lambda: conf(nodes={}),
+        lambda: conf(nodes=[{"address": "x"}]),
+        lambda: conf(partitions=[{"name": "p"}]),
+        lambda: conf(partitions=[{"name": "p", "nodes": "a["}]),
+        lambda: conf([]),
         lambda: slurm_config.slurm_setting_lines([]),
         lambda: slurm_config.slurm_gres_lines("x"),
-        lambda: slurm_config.slurm_health_settings([]),
-        lambda: slurm_config.slurm_health_settings({"program": "/x"}),
-        lambda: slurm_config.slurm_health_settings(
-            {"program": "x", "interval": 1, "states": ["ANY"], "suspend_exc_states": []}
-        ),
-        lambda: slurm_config.slurm_elastic_nodes("e1"),
-        lambda: slurm_config.slurm_elastic_nodes(["e1"]),
-        lambda: slurm_config.slurm_elastic_nodes([{"names": "e1"}]),
-        lambda: slurm_config.slurm_power_settings([{"name": "e1", "state": "CLOUD"}], {}),
+        lambda: conf(health=[]),
+        lambda: conf(health={"program": "/x"}),
+        lambda: conf(health={"program": "x", "interval": 1, "states": ["ANY"]}),
+        lambda: conf(health={"states": "ANY"}),
+        lambda: conf(elastic_nodes="e1"),
+        lambda: conf(elastic_nodes=["e1"]),
+        lambda: conf(elastic_nodes=[{"names": "e1"}]),
+        lambda: conf(elastic_nodes=[ELASTIC]),
         lambda: preflight.preflight_findings([]),
     ],
 )
@@ -68,11 +108,13 @@ NODES = [{"host": "h1", "name": "c1", "sockets": 1, "cores_per_socket": 1, "thre
         lambda: slurm_config.slurm_setting_lines({}, {"A\nSlurmUser": "mallory"}),
         lambda: slurm_config.slurm_setting_lines({"GresTypes": ["gpu", "x\rSlurmUser=mallory"]}),
         lambda: slurm_config.slurm_gres_lines([{"Name": "gpu", "File": EVIL}]),
-        lambda: slurm_config.slurm_partition_lines([{"name": EVIL, "nodes": ["h1"]}], NODES),
-        lambda: slurm_config.slurm_partition_lines([{"name": "p", "nodes": ["h1"], "max_time": EVIL}], NODES),
-        lambda: slurm_config.slurm_partition_lines([{"name": "p", "nodes": ["h1"], "options": {"X": EVIL}}], NODES),
-        lambda: slurm_config.slurm_node_lines([{**NODES[0], "gres": EVIL}]),
-        lambda: slurm_config.slurm_node_lines([{**NODES[0], "options": {EVIL: "x"}}]),
+        lambda: conf({"MaxJobCount": EVIL}),
+        lambda: conf({}, extra={"A\nSlurmUser": "mallory"}),
+        lambda: conf(nodes=NODES, partitions=[{"name": EVIL, "nodes": ["h1"]}]),
+        lambda: conf(nodes=NODES, partitions=[{"name": "p", "nodes": ["h1"], "max_time": EVIL}]),
+        lambda: conf(nodes=NODES, partitions=[{"name": "p", "nodes": ["h1"], "options": {"X": EVIL}}]),
+        lambda: conf(nodes=[{**NODES[0], "gres": f"gpu:{EVIL}"}]),
+        lambda: conf(nodes=[{**NODES[0], "options": {EVIL: "x"}}]),
     ],
 )
 def test_a_newline_in_the_inventory_is_no_line_of_slurm_conf(call: t.Callable[[], t.Any]) -> None:
@@ -98,7 +140,7 @@ def test_a_node_that_calls_itself_a_line_is_refused(name: str) -> None:
 def test_numbers_in_texts_are_numbers() -> None:
     override = {"sockets": "2", "cores_per_socket": "4", "threads_per_core": "2", "real_memory": "1600"}
     nodes = slurm_config.slurm_nodes(["h1"], {"h1": {"ansible_facts": {"hostname": "c1"}, "slurm_node": override}})
-    assert slurm_config.slurm_memory_per_cpu(nodes) == 100
+    assert "DefMemPerCPU=100" in conf(nodes=nodes)
 
 
 def test_one_line_names_the_place_and_not_the_value() -> None:
@@ -129,18 +171,10 @@ def test_every_expression_with_an_input_of_a_line_based_file_is_guarded(path: Pa
 
 
 def test_filters_are_documented() -> None:
-    assert set(slurm_config.FilterModule().filters()) == {
-        "slurm_elastic_nodes",
-        "slurm_gres_lines",
-        "slurm_gres_names",
-        "slurm_health_settings",
-        "slurm_memory_per_cpu",
-        "slurm_node_lines",
-        "slurm_nodes",
-        "slurm_partition_lines",
-        "slurm_power_settings",
-        "slurm_setting_lines",
-    }
+    names = {"slurm_conf", "slurm_gres_lines", "slurm_nodes", "slurm_setting_lines"}
+    assert set(slurm_config.FilterModule().filters()) == names
+    folder = ROOT / "plugins/filter"
+    assert all((folder / f"{name}.yml").is_file() for name in names)
 
 
 def test_preflight_reads_facts() -> None:

@@ -178,7 +178,7 @@ def test_all_calls_together_have_a_limit(machine: Host) -> None:
 @pytest.mark.parametrize("event", ["prolog", "epilog"])
 @pytest.mark.parametrize("works", [True, False])
 def test_a_hook_never_fails(machine: Host, event: str, works: bool) -> None:
-    hook = machine.write(machine.folder / event, "hook.j2", __gpu_clocks_event=event)
+    hook = machine.write(machine.folder / event, "gpu-clocks-hook.j2", __gpu_clocks_event=event)
     if not works:
         machine.program.write_text("#!/bin/sh\nexit 3\n")
     done = subprocess.run([str(hook)], env={}, capture_output=True, text=True, check=False)

@@ -50,6 +50,9 @@ class Slurm:
             line = OURS.replace("hpcai-repair-c2", values["reservationname"]).replace(
                 " Nodes=c2", f" Nodes={values['nodes']}"
             )
+            if "duration" in values:
+                hours, minutes = divmod(int(values["duration"]), 60)
+                line = line.replace("Duration=01:00:00", f"Duration={hours:02}:{minutes:02}:00")
             self.lines.append(line.replace("root,trainer", values["users"]))
         return ""
 
@@ -83,6 +86,26 @@ def test_a_difference_is_put_right() -> None:
     found = own.perform({**PARAMS, "nodes": "c[2-3]"}, slurm, check_mode=False)
     assert found["command"][:3] == ["scontrol", "update", "reservation"]
     assert "nodes=c[2-3]" in found["command"] and not any(word.startswith("starttime") for word in found["command"])
+
+
+def test_a_longer_time_prolongs_it_once() -> None:
+    slurm = Slurm(OURS)
+    longer = {**PARAMS, "minutes": 300}
+    would = own.perform(longer, slurm, check_mode=True)
+    assert would["changed"] and not slurm.orders and "end" not in would["reservation"]
+    done = own.perform(longer, slurm, check_mode=False)
+    assert done["changed"] and "duration=300" in done["command"]
+    assert would["reservation"]["minutes"] == done["reservation"]["minutes"] == 300
+    assert not own.perform(longer, slurm, check_mode=False)["changed"]
+
+
+@pytest.mark.parametrize("printed", ["1-12:00:00", "UNLIMITED"])
+def test_nobody_s_longer_time_is_cut(printed: str) -> None:
+    """An administrator may have prolonged it with scontrol; Slurm refuses an end that is over."""
+    prolonged = OURS.replace("01:00:00", printed)
+    assert not own.perform(PARAMS, Slurm(prolonged), check_mode=False)["changed"]
+    moved = own.perform({**PARAMS, "nodes": "c3"}, Slurm(prolonged), check_mode=False)
+    assert moved["changed"] and not any(word.startswith("duration") for word in moved["command"])
 
 
 def test_one_that_has_ended_is_made_to_begin_again() -> None:
