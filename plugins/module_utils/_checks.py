@@ -30,6 +30,14 @@ class CheckError(ValueError):
     """An expectation or a record is malformed; the text is fit for the user."""
 
 
+class NotMeasured(Exception):
+    """Nothing was measured: the verdict and the reason of the record, and the parts that were planned, such as GPUs."""
+
+    def __init__(self, verdict: str, reason: str, planned: t.Sequence[t.Any] = ()) -> None:
+        super().__init__(reason)
+        self.verdict, self.reason, self.planned = verdict, reason, planned
+
+
 def finite(value: t.Any) -> float | None:
     """Return the number, or None for whatever is not a finite number, an integer beyond all floats included."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -11,12 +11,15 @@ import posixpath
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 
 # Command lines that start a program on one or many nodes. Pure, private; ``_launch`` makes the Launch of options.
 
 
 IMMEDIATE = 60  # seconds that srun waits for nodes; a job that was faster is not waited for
+# What srun prints when they are over; such a node is not broken, it is left for another time.
+_BUSY = re.compile(r"^.*Unable to allocate resources: .*(?:nodes are busy|[Ii]mmediate execution impossible).*$", re.M)
 # mpirun hands these on by itself and refuses or warns when it is told to.
 _FORWARDED = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
 
@@ -76,6 +79,18 @@ def command(launch: Launch, argv: t.Sequence[str]) -> Command:
     """Return the whole command line for a program and its arguments."""
     front = {"mpirun": _mpirun, "srun": _srun}.get(launch.kind)
     return Command([*(front(launch) if front else []), *argv], dict(launch.environment))
+
+
+def run(launch: Launch, argv: t.Sequence[str]) -> Outcome:
+    """Run a program as the launch says, for as long as it says."""
+    whole = command(launch, argv)
+    return _process.run(whole.argv, launch.timeout, None, whole.environment)
+
+
+def busy(text: str) -> str:
+    """Return the line with which srun gave up because jobs have the nodes, empty when there is none."""
+    match = _BUSY.search(text)
+    return match.group().strip() if match else ""
 
 
 def per_numa(masks: t.Sequence[str]) -> int:
@@ -154,7 +169,7 @@ def mounts(launch: Launch) -> list[str]:
 # How a program is started on one or many nodes: the options that several modules share.
 
 
-__all__ = ["SPEC", "Command", "Launch", "LaunchError", "command", "environment", "flags", "here", "read"]
+__all__ = ["SPEC", "Command", "Launch", "LaunchError", "busy", "command", "environment", "flags", "here", "read", "run"]
 
 # HCOLL breaks or slows collectives of ranks that only use MPI to find each other.
 ALWAYS = {"OMPI_MCA_coll_hcoll_enable": "0"}
@@ -208,9 +223,9 @@ def read(params: t.Mapping[str, t.Any], **more: t.Any) -> Launch:
 
 def here(params: t.Mapping[str, t.Any], **more: t.Any) -> Launch:
     """Make a launch as this machine can start it; raises ``_find.NotFound`` where it has no such launcher."""
-    path, variables = _find.launcher(params["launcher"], params["launcher_path"])
-    surely = {**params, "environment": {**variables, **params["environment"]}}
-    return read(surely, path=path, root=os.geteuid() == 0, in_job="SLURM_JOB_ID" in os.environ, **more)
+    launch = read(params, root=os.geteuid() == 0, in_job="SLURM_JOB_ID" in os.environ, **more)
+    path, variables = _find.launcher(launch.kind, params["launcher_path"])
+    return launch._replace(path=path, environment={**variables, **launch.environment})
 
 
 def with_mpi(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -21,12 +21,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     validate_seconds,
     validate_units,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import dcgm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 
 # The request. Pure.
 

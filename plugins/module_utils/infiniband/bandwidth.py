@@ -24,14 +24,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     validate_expectation,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import text_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import payload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband.payload import MARK
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import perftest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Log
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 
 # From the reports of the nodes to a check record. Pure.
 

@@ -84,13 +84,3 @@ def load(text: str, key: str) -> list[dict[str, t.Any]]:
     if not isinstance(items, list) or not all(isinstance(record, dict) for record in items):
         raise SlurmError(f"{key!r} in Slurm's answer is not a list of objects")
     return items
-
-
-# What srun says when it was told not to wait; such a node is not broken, it is left for another time.
-_BUSY = re.compile(r"^.*Unable to allocate resources: .*(?:nodes are busy|[Ii]mmediate execution impossible).*$", re.M)
-
-
-def busy(text: str) -> str:
-    """Return the line with which srun gave up because jobs have the nodes, empty when there is none."""
-    match = _BUSY.search(text)
-    return match.group().strip() if match else ""
