@@ -17,7 +17,14 @@ MPI_PLACES = ("/opt/hpcx*/ompi/bin", "/opt/openmpi*/bin", "/usr/mpi/gcc/openmpi-
 
 
 class NotFound(ValueError):
-    """The program is nowhere; the text says where it was looked for."""
+    """The program is nowhere; the text says where it was looked for.
+
+    ``missing`` has its names, and is empty where a given path is wrong: that is a mistake, and nothing to install.
+    """
+
+    def __init__(self, text: str, missing: t.Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.missing = list(missing)
 
 
 def executable(path: str) -> bool:
@@ -54,7 +61,7 @@ def find(
             return f"{held}/{name}"
     searched = os.environ.get("PATH", os.defpath) if path is None else path
     looked = ", ".join([f"PATH ({searched})", *places])
-    raise NotFound(f"{' or '.join(names)} was not found in {looked}{_advice(role)}")
+    raise NotFound(f"{' or '.join(names)} was not found in {looked}{_advice(role)}", names)
 
 
 def launcher(kind: str, given: str | None = None) -> tuple[str, dict[str, str]]:

@@ -228,7 +228,8 @@ def choose(request: BandwidthRequest, find: t.Callable[..., str], probe: t.Calla
     if path:
         named = [name for name in names if posixpath.basename(path.rstrip("/")).startswith(name)]
         names = (named[0],) if named else names
-    reasons = []
+    reasons: list[str] = []
+    missing: list[str] = []
     for name in names:
         try:
             if inside and not path:
@@ -236,9 +237,10 @@ def choose(request: BandwidthRequest, find: t.Callable[..., str], probe: t.Calla
             return Program(name, find(name, path, () if path else PLACES[name]))
         except NotFound as exc:
             reasons.append(str(exc))
+            missing += exc.missing
     if inside or (path and request.launch.kind != "local"):
         return _there(names, path, probe)
-    raise NotFound("; ".join(reasons))
+    raise NotFound("; ".join(reasons), missing)
 
 
 _LOOK = 'for p; do command -v "$p" && exit; done; exit 127'
@@ -384,7 +386,7 @@ def _measure(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu]) -> tuple[
     try:
         program = choose(request, _find.find, lambda words: _launch.run(request.launch, words).out)
     except NotFound as exc:
-        raise NotMeasured("error", str(exc), gpus) from exc
+        raise NotMeasured("error", str(exc), gpus, exc.missing) from exc
     method = topology_binding.method() if request.bind else None
     words = [program.path, *arguments(program.tool, request)]
     refused: list[str] = []
@@ -418,5 +420,6 @@ def _about(request: BandwidthRequest) -> Json:
 def _without(request: BandwidthRequest, why: NotMeasured) -> Json:
     """Return the result where nothing was measured."""
     about = _about(request)
+    about["context"].update({"missing": list(why.missing)} if why.missing else {})
     rows = [MeasuredBandwidth(gpu, BandwidthReading({}, why.reason)).row(request.directions) for gpu in why.planned]
     return {"checks": [record(CHECK, verdict=why.verdict, reason=why.reason, **about)], "gpus": rows, "tool": None}

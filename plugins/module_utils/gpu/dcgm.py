@@ -322,6 +322,7 @@ def diag(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
             else _find.find("dcgmi", params["path"], PLACES, role=None)
         )
     except _find.NotFound as exc:
+        common["context"].update({"missing": exc.missing} if exc.missing else {})
         return _result(record(DIAG, verdict="error", reason=str(exc), **common))
     if check_mode:
         return _result(record(DIAG, verdict="skipped", reason="check mode", **common))
@@ -359,6 +360,7 @@ def health(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
     try:
         path = _find.find("dcgmi", params["path"], PLACES, role=None)
     except _find.NotFound as exc:
+        common["context"].update({"missing": exc.missing} if exc.missing else {})
         return {
             "changed": False,
             "checks": [record(HEALTH, verdict="error", reason=str(exc), **common)],

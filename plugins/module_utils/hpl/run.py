@@ -477,7 +477,7 @@ def _program(request: HplRequest) -> str:
     try:
         return _find.find(NAMES, path, PLACES, role=None)
     except _find.NotFound as exc:
-        raise NotMeasured("error", f"{exc}{_ADVICE}") from exc
+        raise NotMeasured("error", f"{exc}{_ADVICE}", missing=exc.missing) from exc
 
 
 @contextlib.contextmanager
@@ -564,5 +564,6 @@ def _about(request: HplRequest) -> Json:
 def _without(request: HplRequest, why: NotMeasured) -> Json:
     """Return the result where nothing was measured."""
     about, command = _about(request), Command([], dict(request.launch.environment))
+    about["context"].update({"missing": list(why.missing)} if why.missing else {})
     check = record(CHECK, verdict=why.verdict, reason=why.reason, **about)
     return {**_facts(hpl.parse(""), command, None), "checks": [check]}

@@ -149,6 +149,9 @@ def result(outcome: Outcome, request: Json, expectations: t.Sequence[Json], abou
     samples = [
         {"nic": link.nic, "bandwidth": link.gbps, **link.facts, "problem": link.problem or None} for link in measured
     ]
+    missing = sorted({program["missing"] for program in programs if program.get("missing")})
+    if missing:
+        about = {**about, "context": {**about.get("context", {}), "missing": missing}}
     hosts = sorted({program["host"] for program in programs})
     if request["nodes"] == 1 and len(hosts) == 1:
         about = {**about, "node": about["node"] or hosts[0]}
