@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import typing as t
 
-# One expectation: what it may say, which measurements it is about, what it makes of a value. No I/O, private.
+# One expectation: what it may say, which measurements it is about, what it makes of a value. No I/O.
 
 
 Json = t.Dict[str, t.Any]
@@ -125,7 +125,7 @@ def compare(entry: Json, expectation: t.Mapping[str, t.Any]) -> Json:
     }
 
 
-# Check records and how they are judged: no I/O, no AnsibleModule, private.
+# Check records and how they are judged. No I/O.
 
 
 SCHEMA = 1
@@ -215,7 +215,7 @@ def record(
     reason: str = "",
     **rest: t.Any,
 ) -> Json:
-    """Return a complete record; without a verdict the (judged) metrics decide, and a fail is blamed as told."""
+    """Return a complete record; without a verdict the (judged) metrics decide, and a fail has the class ``blame``."""
     unknown = sorted(set(rest) - {"run", "seconds", "scope", "samples", "evidence", "context"})
     decided = verdict or overall(metrics)
     if unknown or decided not in VERDICTS or blame not in CLASSES:

@@ -14,18 +14,18 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _process
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 
-# Command lines that start a program on one or many nodes. Pure, private; ``_launch`` makes the Launch of options.
+# Command lines that start a program on one or many nodes. Pure.
 
 
 IMMEDIATE = 60  # seconds that srun waits for nodes; a job that was faster is not waited for
 # What srun prints when they are over; such a node is not broken, it is left for another time.
 _BUSY = re.compile(r"^.*Unable to allocate resources: .*(?:nodes are busy|[Ii]mmediate execution impossible).*$", re.M)
-# mpirun hands these on by itself and refuses or warns when it is told to.
+# mpirun hands these on by itself and refuses or warns when -x names them.
 _FORWARDED = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
 
 
 class LaunchError(ValueError):
-    """The program cannot be started as asked; the text is fit for the user."""
+    """The options of a launch make no sense together; the text is fit for the user."""
 
 
 class Launch(t.NamedTuple):
@@ -65,14 +65,14 @@ def flags(options: t.Mapping[str, t.Any], joined: bool = True) -> list[str]:
 
     srun reads ``--name=value`` (``joined``), mpirun only ``--name value``. A list repeats the option.
     """
-    found: list[str] = []
+    words: list[str] = []
     for key, value in options.items():
         name = f"--{key.replace('_', '-')}"
-        for one in value if isinstance(value, (list, tuple)) else [value]:
-            if one is None or one is False:
+        for entry in value if isinstance(value, (list, tuple)) else [value]:
+            if entry is None or entry is False:
                 continue
-            found += [name] if one is True else [f"{name}={one}"] if joined else [name, str(one)]
-    return found
+            words += [name] if entry is True else [f"{name}={entry}"] if joined else [name, str(entry)]
+    return words
 
 
 def command(launch: Launch, argv: t.Sequence[str]) -> Command:
@@ -142,7 +142,7 @@ def _srun(launch: Launch) -> list[str]:
     if launch.container_image:
         # Without it a variable that the image sets as well keeps the value of the image.
         defaults["container_env"] = ",".join(launch.environment) or None
-    asked = {
+    own = {
         "nodes": launch.nodes,
         "ntasks_per_node": launch.ranks_per_node,
         "ntasks": launch.ranks,
@@ -150,20 +150,20 @@ def _srun(launch: Launch) -> list[str]:
         "container_image": launch.container_image,
         "container_mounts": ",".join(mounts(launch)) or None,
     }
-    return [launch.path, *flags({**defaults, **launch.options, **asked})]
+    return [launch.path, *flags({**defaults, **launch.options, **own})]
 
 
 def mounts(launch: Launch) -> list[str]:
     """Return the mounts of a container; one without the topology file of NCCL would fail or be slow."""
-    found = list(launch.container_mounts)
+    given = list(launch.container_mounts)
     topology = launch.environment.get("NCCL_TOPO_FILE")
     if not launch.container_image or not topology:
-        return found
-    covered = {(mount.split(":")[1:2] or [mount])[0].rstrip("/") for mount in found}
+        return given
+    covered = {(mount.split(":")[1:2] or [mount])[0].rstrip("/") for mount in given}
     folder = topology
     while folder not in covered and folder not in ("", "/"):
         folder = posixpath.dirname(folder)
-    return found if folder in covered else [*found, f"{topology}:{topology}:ro"]
+    return given if folder in covered else [*given, f"{topology}:{topology}:ro"]
 
 
 # How a program is started on one or many nodes: the options that several modules share.
@@ -236,14 +236,14 @@ def with_mpi(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     return {**params, "launcher_options": {"mpi": "pmix", **options}}
 
 
-def environment(asked: t.Mapping[str, t.Any]) -> dict[str, str]:
+def environment(variables: t.Mapping[str, t.Any]) -> dict[str, str]:
     """Return variables as text; what YAML made of an unquoted yes or nothing is refused instead of guessed."""
-    for name, value in asked.items():
+    for name, value in variables.items():
         if not _NAME.fullmatch(str(name)):
             raise LaunchError(f"{name!r} is no name of an environment variable")
         if value is None or isinstance(value, (bool, dict, list)) or "\0" in str(value):
             raise LaunchError(f"environment variable {name} is {value!r}; quote the text that is meant")
-    return {name: str(value) for name, value in asked.items()}
+    return {name: str(value) for name, value in variables.items()}
 
 
 def _named(options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

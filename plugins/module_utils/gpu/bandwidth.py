@@ -255,8 +255,8 @@ def _there(names: t.Sequence[str], path: str | None, probe: t.Callable[[t.Sequen
         return programs[0]
     paths = [program.path for program in programs]
     lines = probe(["sh", "-c", _LOOK, "sh", *paths]).splitlines()
-    said = {posixpath.basename(line.strip()) for line in lines}
-    return next((program for program in programs if program.tool in said), programs[-1])
+    present = {posixpath.basename(line.strip()) for line in lines}
+    return next((program for program in programs if program.tool in present), programs[-1])
 
 
 def arguments(tool: str, request: BandwidthRequest) -> list[str]:

@@ -138,8 +138,8 @@ def diag_findings(tests: t.Sequence[dcgm.DcgmTest]) -> list[DcgmFinding]:
                 continue
             findings += [_finding(test.name, result, error) for error in result.errors]
             # The summary of a test has the status of its worst result, which has said why.
-            said = result.errors or (result.entity is None and test.errors)
-            if result.status in ("fail", "warn") and not said:
+            explained = result.errors or (result.entity is None and test.errors)
+            if result.status in ("fail", "warn") and not explained:
                 findings.append(_finding(test.name, result, dcgm.DcgmError(f"{result.status}, without a reason")))
     return sorted(findings, key=lambda finding: finding.rank)
 
@@ -210,12 +210,12 @@ def _judged(
 
 def judged_diag(outcome: Outcome, params: t.Mapping[str, t.Any], expected: int, common: Json) -> Json:
     """Return the record of what dcgmi printed; its exit status alone proves nothing."""
-    said = f"{outcome.out}\n{outcome.err}".strip()
-    common = {**common, "evidence": said[-_TAIL:]}
+    printed = f"{outcome.out}\n{outcome.err}".strip()
+    common = {**common, "evidence": printed[-_TAIL:]}
     log = dcgm.parse_diag(outcome.out)
     diag = log.runs[-1] if log.runs else None
     if diag is None:
-        verdict, reason = _nothing(outcome, said, expected, log.cause)
+        verdict, reason = _nothing(outcome, printed, expected, log.cause)
         return record(DIAG, verdict=verdict, reason=reason, **common)
     common["context"].update(version=diag.version, driver=diag.driver)
     problem = diag.error and " ".join(diag.error.split())[:_WIDEST]
@@ -244,9 +244,9 @@ def _reasons(tests: t.Sequence[dcgm.DcgmTest]) -> list[str]:
     return list(dict.fromkeys(text[:_WIDEST] for text in texts))
 
 
-def _nothing(outcome: Outcome, said: str, expected: int, cause: Cause | None) -> tuple[str, str]:
+def _nothing(outcome: Outcome, printed: str, expected: int, cause: Cause | None) -> tuple[str, str]:
     """Return the verdict on an answer without a document."""
-    unconnected = _UNCONNECTED.search(said)
+    unconnected = _UNCONNECTED.search(printed)
     taken = busy(outcome.err)
     if taken:
         return "skipped", taken
@@ -270,12 +270,12 @@ def _unfinished(outcome: Outcome, diag: dcgm.DcgmDiagRun) -> str:
 
 def judged_health(outcome: Outcome, params: t.Mapping[str, t.Any], common: Json) -> Json:
     """Return the record of a report of health."""
-    said = f"{outcome.out}\n{outcome.err}".strip()
-    common = {**common, "evidence": said[-_TAIL:]}
+    printed = f"{outcome.out}\n{outcome.err}".strip()
+    common = {**common, "evidence": printed[-_TAIL:]}
     log = dcgm.parse_health(outcome.out)
     report = log.runs[-1] if log.runs else None
     if report is None:
-        verdict, reason = _nothing(outcome, said, 0, log.cause)
+        verdict, reason = _nothing(outcome, printed, 0, log.cause)
         if unwatched(outcome):
             reason = "no health watch is enabled: dcgmi health -s a enables all, until nv-hostengine is restarted"
             verdict = "skipped"

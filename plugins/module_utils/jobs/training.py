@@ -18,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine
     facts,
 )
 
-# Read what a training job left behind and judge whether it learned. Pure, private.
+# Read what a training job left behind and judge whether it learned. Pure.
 
 
 CHECK = "training"
@@ -123,7 +123,7 @@ def learned(record: Json) -> bool:
     return any(metric["name"] == "loss_ratio" and metric["verdict"] == "pass" for metric in record["metrics"])
 
 
-# Where the GPUs of a machine type are, as gpu_info would find them on one. Pure, private.
+# Where the GPUs of a machine type are, as gpu_info would find them on one. Pure.
 
 
 def topology(profile: t.Mapping[str, t.Any]) -> Json:
