@@ -31,16 +31,11 @@ class CheckError(ValueError):
 
 
 class NotMeasured(Exception):
-    """Nothing was measured: the verdict and the reason of the record, and the parts that were planned, such as GPUs.
+    """Nothing was measured: the verdict and the reason of the record, and programs that would have to be installed."""
 
-    ``missing`` has the names of programs that would have to be installed.
-    """
-
-    def __init__(
-        self, verdict: str, reason: str, planned: t.Sequence[t.Any] = (), missing: t.Sequence[str] = ()
-    ) -> None:
+    def __init__(self, verdict: str, reason: str, missing: t.Sequence[str] = ()) -> None:
         super().__init__(reason)
-        self.verdict, self.reason, self.planned, self.missing = verdict, reason, planned, missing
+        self.verdict, self.reason, self.missing = verdict, reason, missing
 
 
 def finite(value: t.Any) -> float | None:

@@ -311,27 +311,26 @@ _PATIENCE = 30.0
 def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
     """Measure and return the module's result; raises ValueError for options that make no sense."""
     request = read_request(params)
+    about = _about(request)
+    gpus: list[MeasuredGpu] = []
     try:
         launch = _launch.here(params, job_name=CHECK, timeout=request.timeout)
         request = with_launch(request, launch)
-        return _watched(request, check_mode)
-    except NotFound as exc:
-        return _without(request, NotMeasured("error", str(exc)))
-    except NotMeasured as exc:
-        return _without(request, exc)
+        gpus = _gpus(request, check_mode)
+        return _watched(request, gpus, about)
+    except (NotFound, NotMeasured) as exc:
+        return _without(request, gpus, about, exc)
 
 
-def _watched(request: BandwidthRequest, check_mode: bool) -> Json:
+def _watched(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu], about: Json) -> Json:
     """Measure, and read before and after it which other processes use the GPUs."""
-    begin, about = time.monotonic(), _about(request)
-    gpus = _gpus(request, check_mode)
     chosen = {name for gpu in gpus for name in (gpu.index, gpu.uuid) if name is not None}
     watch = users.UserWatch(request.launch, request.timeout, request.share_gpus, chosen)
     if watch.refusal:
-        raise NotMeasured("skipped", watch.refusal, gpus)
+        raise NotMeasured("skipped", watch.refusal)
     program, measured = _measure(request, gpus)
     about["context"].update(path=program.path, **ran(program.tool, measured))
-    about["seconds"] = time.monotonic() - begin
+    about["seconds"] = time.time() - about["time"]
     check = judged(measured, request.directions, watch.limits(request.expect), about)
     rows = [bandwidth.row(request.directions) for bandwidth in measured]
     return {"checks": [watch.noted(check)], "gpus": rows, "tool": program.tool}
@@ -383,10 +382,7 @@ def _here(request: BandwidthRequest) -> tuple[Topology, list[Listed] | None]:
 
 def _measure(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu]) -> tuple[Program, list[MeasuredBandwidth]]:
     """Run the program for each GPU; one that hangs leaves the others their results."""
-    try:
-        program = choose(request, _find.find, lambda words: _launch.run(request.launch, words).out)
-    except NotFound as exc:
-        raise NotMeasured("error", str(exc), gpus, exc.missing) from exc
+    program = choose(request, _find.find, lambda words: _launch.run(request.launch, words).out)
     method = topology_binding.method() if request.bind else None
     words = [program.path, *arguments(program.tool, request)]
     refused: list[str] = []
@@ -406,7 +402,7 @@ def _measure(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu]) -> tuple[
         with ThreadPoolExecutor(len(gpus)) as pool, ending():
             measured = list(pool.map(one, gpus))
     if refused and not any(bandwidth.reading.values for bandwidth in measured):
-        raise NotMeasured("skipped", refused[0], gpus)
+        raise NotMeasured("skipped", refused[0])
     return program, measured
 
 
@@ -417,9 +413,12 @@ def _about(request: BandwidthRequest) -> Json:
     return {"node": request.node, "time": time.time(), "run": request.run, "context": context}
 
 
-def _without(request: BandwidthRequest, why: NotMeasured) -> Json:
-    """Return the result where nothing was measured."""
-    about = _about(request)
-    about["context"].update({"missing": list(why.missing)} if why.missing else {})
-    rows = [MeasuredBandwidth(gpu, BandwidthReading({}, why.reason)).row(request.directions) for gpu in why.planned]
-    return {"checks": [record(CHECK, verdict=why.verdict, reason=why.reason, **about)], "gpus": rows, "tool": None}
+def _without(
+    request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu], about: Json, why: NotFound | NotMeasured
+) -> Json:
+    """Return the result where nothing was measured: a program that is nowhere is an error."""
+    verdict, reason = why.verdict if isinstance(why, NotMeasured) else "error", str(why)
+    if gpus and why.missing:  # without GPUs it is the launcher that is nowhere, which no role of ours installs
+        about["context"]["missing"] = list(why.missing)
+    rows = [MeasuredBandwidth(gpu, BandwidthReading({}, reason)).row(request.directions) for gpu in gpus]
+    return {"checks": [record(CHECK, verdict=verdict, reason=reason, **about)], "gpus": rows, "tool": None}
