@@ -46,7 +46,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"Cannot draw the report: {exc}") from exc
         if sources.broken:
             result["warnings"] = [f"Left out of the report: {words}" for words in sources.broken]
-        told = sources.certificate or {}
+        certificate = sources.certificate or {}
         result.update(changed=False, files={name: str(path) for name, path in files.items()})
-        result["certificate"] = {"run": told.get("run"), "before": len(sources.earlier)} if told else None
+        result["certificate"] = {"run": certificate.get("run"), "before": len(sources.earlier)} if certificate else None
         return result

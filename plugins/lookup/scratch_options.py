@@ -14,7 +14,7 @@ author:
 description:
   - Returns those options of M(hpcai.gpu_cluster.nvme_scratch) that say which disks it uses and what it makes of them.
   - Each is taken from the variable C(nvme_scratch_<option>) of the host, else from the profile (C(models) and C(fewer)
-    from its C(nvme.controller) and C(nvme.fewer)), else from the defaults of the role C(nvme_scratch).
+    from its C(nvme.controller) and C(nvme.fewer)), else from the defaults of the module.
 options:
   _terms:
     description:
@@ -61,38 +61,31 @@ from ansible.errors import AnsibleError
 from ansible.plugins.loader import lookup_loader
 from ansible.plugins.lookup import LookupBase
 
-_AZURE = ["Microsoft NVMe Direct Disk", "Microsoft NVMe Direct Disk v2"]
-_DEFAULTS: dict[str, t.Any] = {
-    "name": "scratch",
-    "models": _AZURE,
-    "ids": [],
-    "unused": False,
-    "fewer": "refuse",
-    "adopt": ["/nvme"],
-    "filesystem": "xfs",
-    "options": ["noatime"],
-    "fallback": "",
-}
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.module import SPEC
+
+_OPTIONS = ("name", "models", "ids", "unused", "fewer", "adopt", "filesystem", "options", "fallback")
+
+
+def defaults(nvme: t.Any) -> dict[str, t.Any]:
+    """Return the options without a word of the inventory: of a profile's disks, else the defaults of the module."""
+    disks = nvme if isinstance(nvme, t.Mapping) else {}
+    blank = {"list": [], "path": ""}
+    options = {name: SPEC[name].get("default", blank.get(SPEC[name]["type"])) for name in _OPTIONS}
+    models, fewer = disks.get("controller"), disks.get("fewer")
+    if models:
+        options["models"] = [models] if isinstance(models, str) else models
+    return {**options, "fewer": fewer or options["fewer"]}
 
 
 class LookupModule(LookupBase):
-    """Returns each option from the inventory, else from the profile, else the role's default."""
+    """Returns each option from the inventory, else from the profile, else the module's default."""
 
     def run(self, terms: list[t.Any], variables: dict[str, t.Any] | None = None, **kwargs: t.Any) -> list[t.Any]:
         if len(terms) != 1 or not isinstance(terms[0], t.Mapping):
             raise AnsibleError(f"scratch_options takes one profile, got {terms!r:.200}")
-        defaults = {**_DEFAULTS, **_profile_settings(terms[0].get("nvme"))}
         # This lookup templates a variable of the inventory in the right way for every release of Ansible.
         variables_lookup = lookup_loader.get("vars", self._loader, self._templar)
         options = {}
-        for name, default in defaults.items():
+        for name, default in defaults(terms[0].get("nvme")).items():
             (options[name],) = variables_lookup.run([f"nvme_scratch_{name}"], variables, default=default)
         return [options]
-
-
-def _profile_settings(nvme: t.Any) -> dict[str, t.Any]:
-    """Return the options that a profile's disks set."""
-    disks = nvme if isinstance(nvme, t.Mapping) else {}
-    named = {"models": disks.get("controller"), "fewer": disks.get("fewer")}
-    settings = {name: value for name, value in named.items() if value}
-    return {name: [value] if name == "models" and isinstance(value, str) else value for name, value in settings.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import typing as t
 
-# One expectation: what it may say, which measurements it is about, what it makes of a value. No I/O, private.
+# One expectation: what it may say, which measurements it is about, what it makes of a value. No I/O.
 
 
 Json = t.Dict[str, t.Any]
@@ -28,6 +28,14 @@ _COMPARE: dict[str, t.Callable[[float, float], bool]] = {
 
 class CheckError(ValueError):
     """An expectation or a record is malformed; the text is fit for the user."""
+
+
+class NotMeasured(Exception):
+    """Nothing was measured: the verdict and the reason of the record, and programs that would have to be installed."""
+
+    def __init__(self, verdict: str, reason: str, missing: t.Sequence[str] = ()) -> None:
+        super().__init__(reason)
+        self.verdict, self.reason, self.missing = verdict, reason, missing
 
 
 def finite(value: t.Any) -> float | None:
@@ -112,7 +120,7 @@ def compare(entry: Json, expectation: t.Mapping[str, t.Any]) -> Json:
     }
 
 
-# Check records and how they are judged: no I/O, no AnsibleModule, private.
+# Check records and how they are judged. No I/O.
 
 
 SCHEMA = 1
@@ -202,7 +210,7 @@ def record(
     reason: str = "",
     **rest: t.Any,
 ) -> Json:
-    """Return a complete record; without a verdict the (judged) metrics decide, and a fail is blamed as told."""
+    """Return a complete record; without a verdict the (judged) metrics decide, and a fail has the class ``blame``."""
     unknown = sorted(set(rest) - {"run", "seconds", "scope", "samples", "evidence", "context"})
     decided = verdict or overall(metrics)
     if unknown or decided not in VERDICTS or blame not in CLASSES:

@@ -17,7 +17,14 @@ MPI_PLACES = ("/opt/hpcx*/ompi/bin", "/opt/openmpi*/bin", "/usr/mpi/gcc/openmpi-
 
 
 class NotFound(ValueError):
-    """The program is nowhere; the text says where it was looked for."""
+    """The program is nowhere; the text says where it was looked for.
+
+    ``missing`` has its names, and is empty where a given path is wrong: that is a mistake, and nothing to install.
+    """
+
+    def __init__(self, text: str, missing: t.Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.missing = list(missing)
 
 
 def executable(path: str) -> bool:
@@ -45,33 +52,33 @@ def find(
     if given:
         return _given(names, given, exists, role)
     for name in names:
-        found = which(name)
-        if found:
-            return found
+        on_path = which(name)
+        if on_path:
+            return on_path
         folders = (folder for place in places for folder in sorted(expand(place), key=_version, reverse=True))
         held = next((folder for folder in folders if exists(f"{folder}/{name}")), None)
         if held is not None:
             return f"{held}/{name}"
     searched = os.environ.get("PATH", os.defpath) if path is None else path
     looked = ", ".join([f"PATH ({searched})", *places])
-    raise NotFound(f"{' or '.join(names)} was not found in {looked}{_advice(role)}")
+    raise NotFound(f"{' or '.join(names)} was not found in {looked}{_advice(role)}", names)
 
 
 def launcher(kind: str, given: str | None = None) -> tuple[str, dict[str, str]]:
     """Return the path of mpirun or srun, and the variables without which it cannot run; none of it for local."""
     if kind == "local":
         return "", {}
-    found = find(kind, given, MPI_PLACES if kind == "mpirun" else (), role=None)
-    prefix = re.match(r"(.*/hpcx[^/]*/ompi)/bin/", found)
-    return found, {"OPAL_PREFIX": prefix.group(1)} if prefix else {}
+    program = find(kind, given, MPI_PLACES if kind == "mpirun" else (), role=None)
+    prefix = re.match(r"(.*/hpcx[^/]*/ompi)/bin/", program)
+    return program, {"OPAL_PREFIX": prefix.group(1)} if prefix else {}
 
 
 def _given(names: t.Sequence[str], given: str, exists: t.Callable[[str], bool], role: str | None) -> str:
     """A wrong path is an error: another program of the same name would be measured in its stead."""
     tried = [given, *(f"{given.rstrip('/')}/{name}" for name in names)]
-    for one in tried:
-        if exists(one):
-            return one
+    for path in tried:
+        if exists(path):
+            return path
     raise NotFound(f"no program at the given path: {', '.join(tried)} cannot be run{_advice(role)}")
 
 

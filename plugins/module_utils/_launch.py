@@ -11,18 +11,21 @@ import posixpath
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 
-# Command lines that start a program on one or many nodes. Pure, private; ``_launch`` makes the Launch of options.
+# Command lines that start a program on one or many nodes. Pure.
 
 
 IMMEDIATE = 60  # seconds that srun waits for nodes; a job that was faster is not waited for
-# mpirun hands these on by itself and refuses or warns when it is told to.
+# What srun prints when they are over; such a node is not broken, it is left for another time.
+_BUSY = re.compile(r"^.*Unable to allocate resources: .*(?:nodes are busy|[Ii]mmediate execution impossible).*$", re.M)
+# mpirun hands these on by itself and refuses or warns when -x names them.
 _FORWARDED = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
 
 
 class LaunchError(ValueError):
-    """The program cannot be started as asked; the text is fit for the user."""
+    """The options of a launch make no sense together; the text is fit for the user."""
 
 
 class Launch(t.NamedTuple):
@@ -62,20 +65,32 @@ def flags(options: t.Mapping[str, t.Any], joined: bool = True) -> list[str]:
 
     srun reads ``--name=value`` (``joined``), mpirun only ``--name value``. A list repeats the option.
     """
-    found: list[str] = []
+    words: list[str] = []
     for key, value in options.items():
         name = f"--{key.replace('_', '-')}"
-        for one in value if isinstance(value, (list, tuple)) else [value]:
-            if one is None or one is False:
+        for entry in value if isinstance(value, (list, tuple)) else [value]:
+            if entry is None or entry is False:
                 continue
-            found += [name] if one is True else [f"{name}={one}"] if joined else [name, str(one)]
-    return found
+            words += [name] if entry is True else [f"{name}={entry}"] if joined else [name, str(entry)]
+    return words
 
 
 def command(launch: Launch, argv: t.Sequence[str]) -> Command:
     """Return the whole command line for a program and its arguments."""
     front = {"mpirun": _mpirun, "srun": _srun}.get(launch.kind)
     return Command([*(front(launch) if front else []), *argv], dict(launch.environment))
+
+
+def run(launch: Launch, argv: t.Sequence[str]) -> Outcome:
+    """Run a program as the launch says, for as long as it says."""
+    whole = command(launch, argv)
+    return _process.run(whole.argv, launch.timeout, None, whole.environment)
+
+
+def busy(text: str) -> str:
+    """Return the line with which srun gave up because jobs have the nodes, empty when there is none."""
+    match = _BUSY.search(text)
+    return match.group().strip() if match else ""
 
 
 def per_numa(masks: t.Sequence[str]) -> int:
@@ -127,7 +142,7 @@ def _srun(launch: Launch) -> list[str]:
     if launch.container_image:
         # Without it a variable that the image sets as well keeps the value of the image.
         defaults["container_env"] = ",".join(launch.environment) or None
-    asked = {
+    own = {
         "nodes": launch.nodes,
         "ntasks_per_node": launch.ranks_per_node,
         "ntasks": launch.ranks,
@@ -135,26 +150,26 @@ def _srun(launch: Launch) -> list[str]:
         "container_image": launch.container_image,
         "container_mounts": ",".join(mounts(launch)) or None,
     }
-    return [launch.path, *flags({**defaults, **launch.options, **asked})]
+    return [launch.path, *flags({**defaults, **launch.options, **own})]
 
 
 def mounts(launch: Launch) -> list[str]:
     """Return the mounts of a container; one without the topology file of NCCL would fail or be slow."""
-    found = list(launch.container_mounts)
+    given = list(launch.container_mounts)
     topology = launch.environment.get("NCCL_TOPO_FILE")
     if not launch.container_image or not topology:
-        return found
-    covered = {(mount.split(":")[1:2] or [mount])[0].rstrip("/") for mount in found}
+        return given
+    covered = {(mount.split(":")[1:2] or [mount])[0].rstrip("/") for mount in given}
     folder = topology
     while folder not in covered and folder not in ("", "/"):
         folder = posixpath.dirname(folder)
-    return found if folder in covered else [*found, f"{topology}:{topology}:ro"]
+    return given if folder in covered else [*given, f"{topology}:{topology}:ro"]
 
 
 # How a program is started on one or many nodes: the options that several modules share.
 
 
-__all__ = ["SPEC", "Command", "Launch", "LaunchError", "command", "environment", "flags", "here", "read"]
+__all__ = ["SPEC", "Command", "Launch", "LaunchError", "busy", "command", "environment", "flags", "here", "read", "run"]
 
 # HCOLL breaks or slows collectives of ranks that only use MPI to find each other.
 ALWAYS = {"OMPI_MCA_coll_hcoll_enable": "0"}
@@ -208,9 +223,9 @@ def read(params: t.Mapping[str, t.Any], **more: t.Any) -> Launch:
 
 def here(params: t.Mapping[str, t.Any], **more: t.Any) -> Launch:
     """Make a launch as this machine can start it; raises ``_find.NotFound`` where it has no such launcher."""
-    path, variables = _find.launcher(params["launcher"], params["launcher_path"])
-    surely = {**params, "environment": {**variables, **params["environment"]}}
-    return read(surely, path=path, root=os.geteuid() == 0, in_job="SLURM_JOB_ID" in os.environ, **more)
+    launch = read(params, root=os.geteuid() == 0, in_job="SLURM_JOB_ID" in os.environ, **more)
+    path, variables = _find.launcher(launch.kind, params["launcher_path"])
+    return launch._replace(path=path, environment={**variables, **launch.environment})
 
 
 def with_mpi(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -221,14 +236,14 @@ def with_mpi(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     return {**params, "launcher_options": {"mpi": "pmix", **options}}
 
 
-def environment(asked: t.Mapping[str, t.Any]) -> dict[str, str]:
+def environment(variables: t.Mapping[str, t.Any]) -> dict[str, str]:
     """Return variables as text; what YAML made of an unquoted yes or nothing is refused instead of guessed."""
-    for name, value in asked.items():
+    for name, value in variables.items():
         if not _NAME.fullmatch(str(name)):
             raise LaunchError(f"{name!r} is no name of an environment variable")
         if value is None or isinstance(value, (bool, dict, list)) or "\0" in str(value):
             raise LaunchError(f"environment variable {name} is {value!r}; quote the text that is meant")
-    return {name: str(value) for name, value in asked.items()}
+    return {name: str(value) for name, value in variables.items()}
 
 
 def _named(options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -164,9 +164,12 @@ class ForeignFile(t.NamedTuple):
     text: str
 
 
-def told(findings: t.Iterable[ForeignFile]) -> list[dict[str, str]]:
-    """Return them for the result of a module; the text can stand alone."""
-    return [{"level": one.level, "about": one.about, "text": f"{one.about}: {one.text}"} for one in findings]
+def facts(findings: t.Iterable[ForeignFile]) -> list[dict[str, str]]:
+    """Return the findings for the result of a module; the text can stand alone."""
+    return [
+        {"level": finding.level, "about": finding.about, "text": f"{finding.about}: {finding.text}"}
+        for finding in findings
+    ]
 
 
 class RecordError(ValueError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import MARK
 
-# Which installed packages to hold and which to let go: dpkg's list to a plan. Pure, private.
+# Which installed packages to hold and which to let go: dpkg's list to a plan. Pure.
 
 
 # After 20auto-upgrades and whatever else is numbered: apt takes the last word.
@@ -82,7 +82,7 @@ def perform(module: HoldModule, params: t.Mapping[str, t.Any]) -> _owned_files.J
     """Hold and release what has to be."""
     if not module.get_bin_path("dpkg-query"):
         text = "there is no dpkg here: packages and automatic upgrades are left as they are"
-        return {"changed": False, "findings": _owned_files.told([_owned_files.ForeignFile("warn", "packages", text)])}
+        return {"changed": False, "findings": _owned_files.facts([_owned_files.ForeignFile("warn", "packages", text)])}
     meant = not params["only_on"] or any(Path(path).exists() for path in params["only_on"])
     wanted = params["state"] == "present" and meant
     record = _owned_files.load(params["record"])
@@ -98,7 +98,7 @@ def perform(module: HoldModule, params: t.Mapping[str, t.Any]) -> _owned_files.J
         "changed": changed,
         "held": todo.hold,
         "released": todo.release,
-        "findings": _owned_files.told(findings),
+        "findings": _owned_files.facts(findings),
         "diff": diffs,
     }
 

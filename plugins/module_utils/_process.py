@@ -15,7 +15,7 @@ import types
 import typing as t
 from pathlib import Path
 
-# Programs in sessions of their own that do not outlive us: no AnsibleModule, private, also used by the node agent.
+# Programs in sessions of their own that do not outlive us.
 
 
 _PRCTL: t.Any = None
@@ -33,12 +33,12 @@ _STARTING = threading.Lock()  # held while a program is started and noted, in wh
 
 @contextlib.contextmanager
 def ending() -> t.Iterator[None]:
-    """End what runs, in threads as well, when the process is told to end within; handlers of others stay."""
+    """End what runs, in threads as well, when the process gets a signal to end within; handlers of others stay."""
     # In other threads there are neither signals nor their exceptions.
     main = threading.current_thread() is threading.main_thread()
-    found = {number: signal.getsignal(number) for number in _ENDS} if main else {}
+    handlers = {number: signal.getsignal(number) for number in _ENDS} if main else {}
     # One that C installed cannot be set again.
-    before = {number: handler for number, handler in found.items() if handler is not None}
+    before = {number: handler for number, handler in handlers.items() if handler is not None}
     for number, handler in before.items():
         if handler == signal.SIG_DFL:
             signal.signal(number, _leave)
@@ -65,8 +65,8 @@ def _later() -> t.Iterator[None]:
     The signals are not blocked, as a child would inherit that.
     """
     main = threading.current_thread() is threading.main_thread()
-    found = {number: signal.getsignal(number) for number in _ENDS} if main else {}
-    before = {number: handler for number, handler in found.items() if callable(handler)}
+    handlers = {number: signal.getsignal(number) for number in _ENDS} if main else {}
+    before = {number: handler for number, handler in handlers.items() if callable(handler)}
     came: list[int] = []
     for number in before:
         signal.signal(number, lambda number, dummy: came.append(number))
@@ -75,8 +75,8 @@ def _later() -> t.Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for told in dict.fromkeys(came):
-            signal.raise_signal(told)
+        for caught in dict.fromkeys(came):
+            signal.raise_signal(caught)
 
 
 @contextlib.contextmanager
@@ -143,7 +143,7 @@ def send(process: subprocess.Popen[bytes], sign: int) -> None:
         os.killpg(process.pid, sign)
 
 
-# Run an external program that may hang: no AnsibleModule, private, also used by the node agent.
+# Run an external program that may hang.
 
 
 _TAIL = 4096
@@ -162,8 +162,8 @@ class Outcome(t.NamedTuple):
         """Say why the output cannot be trusted, empty when it can."""
         if self.rc == 0:
             return ""
-        said = (self.err.strip() or self.out.strip()).splitlines()
-        return f"{'' if self.rc is None else f'exit status {self.rc}: '}{said[-1] if said else 'no output'}"
+        lines = (self.err.strip() or self.out.strip()).splitlines()
+        return f"{'' if self.rc is None else f'exit status {self.rc}: '}{lines[-1] if lines else 'no output'}"
 
 
 def run(
@@ -224,8 +224,8 @@ def run_to_file(
                     end([process])
         except (OSError, ValueError) as exc:
             return _not_started(argv, exc)
-    said = "" if rc is not None else _late(argv, timeout)
-    return Outcome(rc, _tail(Path(path)), said, time.monotonic() - begin)
+    message = "" if rc is not None else _late(argv, timeout)
+    return Outcome(rc, _tail(Path(path)), message, time.monotonic() - begin)
 
 
 def _not_started(argv: t.Sequence[str], exc: OSError | ValueError) -> Outcome:

@@ -80,7 +80,7 @@ def _extract(content: tarfile.TarFile, into: Path) -> None:
         content.extract(member, root, set_attrs=not member.issym())
 
 
-# Programs that travel to other nodes as text: no AnsibleModule, private.
+# Programs that travel to other nodes as text.
 
 
 def text_of(module: t.Any) -> str:

@@ -11,7 +11,7 @@ import time
 import typing as t
 from pathlib import Path
 
-# What a systemd unit needs so that it runs with its current files: ``systemctl show`` to a plan. No I/O; private.
+# What a systemd unit needs so that it runs with its current files: ``systemctl show`` to a plan. No I/O.
 
 
 _PROPERTIES = (
@@ -60,8 +60,8 @@ def running(unit: t.Mapping[str, str]) -> bool:
 
 def units(paths: t.Iterable[str]) -> list[str]:
     """The units that files of systemd are about, drop-ins of other units among them."""
-    found = (_UNIT_FILE.search(path) for path in paths)
-    return sorted({match.group(1) for match in found if match})
+    matches = (_UNIT_FILE.search(path) for path in paths)
+    return sorted({match.group(1) for match in matches if match})
 
 
 def started(unit: t.Mapping[str, str]) -> float | None:
@@ -147,10 +147,10 @@ class Service:
         if rc not in (0, 1):  # 1 is any finding about any unit of the machine
             raise ServiceError(f"{' '.join(verify)} ended with {rc}: {err.strip()}")
         if "ordering cycle" in err:
-            found = [line for line in err.splitlines() if re.search("ordering cycle|dependency on|break", line)]
+            lines = [line for line in err.splitlines() if re.search("ordering cycle|dependency on|break", line)]
             raise ServiceError(
                 "At the next boot systemd would leave out a unit of this node, for some wait for each other: "
-                f"{'; '.join(found)}. Look which of them has an After= or Before= that it does not need "
+                f"{'; '.join(lines)}. Look which of them has an After= or Before= that it does not need "
                 "('systemctl cat UNIT'; a copy in /etc/systemd/system replaces a package's)"
             )
 
@@ -189,5 +189,5 @@ class Service:
 
     def _failed(self, cause: str) -> ServiceError:
         journal = ["journalctl", "-u", self.name, "-n", "12", "-o", "cat", "--no-pager"]
-        said = self.module.run_command(journal)[1]
-        return ServiceError(f"Service {self.name} does not run: {cause}. Its journal ends with:\n{said}")
+        lines = self.module.run_command(journal)[1]
+        return ServiceError(f"Service {self.name} does not run: {cause}. Its journal ends with:\n{lines}")

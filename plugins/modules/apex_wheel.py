@@ -236,11 +236,11 @@ wheel:
       sample: ""
     proof:
       description:
-        - The proof. C(state) is V(computed), or V(imported) when no result was compared on a GPU. C(said) is a
+        - The proof. C(state) is V(computed), or V(imported) when no result was compared on a GPU. C(summary) is a
           sentence, C(gpu) the name of the GPU, C(modules) what was imported, C(left_out) what the release left out.
       returned: always
       type: dict
-      sample: {state: imported, said: "amp_C imported, not run: no GPU", gpu: null, modules: [amp_C], left_out: []}
+      sample: {state: imported, summary: "amp_C imported, not run: no GPU", gpu: null, modules: [amp_C], left_out: []}
     inputs:
       description:
         - Everything that decides the content of the wheel.

@@ -204,6 +204,7 @@ checks:
         - Program, versions of DCGM and of the driver, command line, level or tests, O(profile).
         - With a finding also C(code), the number of the worst error in DCGM's C(dcgm_errors.h), and C(action), what its
           severity asks for. An error whose severity asks for triage or configuration has no action.
+        - Where C(dcgmi) is not installed, C(missing) has its name.
       type: dict
       sample:
         tool: dcgmi diag

@@ -146,6 +146,7 @@ checks:
       description:
         - Program and command line, O(profile), and with a finding C(action), what it asks for, V(isolate), V(reboot),
           V(reset) or V(monitor).
+        - Where C(dcgmi) is not installed, C(missing) has its name.
       type: dict
       sample:
         tool: dcgmi health

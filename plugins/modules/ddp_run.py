@@ -238,8 +238,8 @@ training:
     ranks:
       description:
         - >-
-          Every rank that wrote its end, with C(rank), C(node), C(rc) (exit code, negative for a signal), C(told)
-          (whether it got a signal to end) and C(output) (file of its output).
+          Every rank that wrote its end, with C(rank), C(node), C(rc) (exit code, negative for a signal),
+          C(signalled) (whether it got a signal to end) and C(output) (file of its output).
       returned: always
       type: list
       elements: dict
@@ -247,7 +247,7 @@ training:
         - rank: 0
           node: gpu1
           rc: 0
-          told: false
+          signalled: false
           output: /shared/training/trainer/vision/run-1/ranks/rank-0.txt
 """
 

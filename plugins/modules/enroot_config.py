@@ -189,7 +189,7 @@ def bring(module: AnsibleModule) -> dict[str, t.Any]:
         *enroot_config.differences(hooks),
         *enroot_config.setting_differences({**closed, **lost}),
     ]
-    return {"changed": bool(todo or closed or lost or profile), "findings": owned.told(findings), "diff": diff}
+    return {"changed": bool(todo or closed or lost or profile), "findings": owned.facts(findings), "diff": diff}
 
 
 def main() -> None:

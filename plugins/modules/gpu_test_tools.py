@@ -190,9 +190,10 @@ tools:
     proof:
       description:
         - Result of the proof, null if none was made. C(state) is V(measured), V(no device) (without a GPU), V(loads)
-          (without a driver) or V(failed) (the GPU is busy or faulty, which is a warning), C(said) what the program did.
+          (without a driver) or V(failed) (the GPU is busy or faulty, which is a warning), C(summary) what the program
+          did.
       type: dict
-      sample: {state: measured, said: nvbandwidth -t device_local_copy -b 64}
+      sample: {state: measured, summary: nvbandwidth -t device_local_copy -b 64}
     why:
       description: Why it comes from there.
       type: str

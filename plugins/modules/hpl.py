@@ -248,7 +248,9 @@ checks:
       type: str
       sample: ""
     context:
-      description: Program that measured, its version and command line, O(profile), and what else explains the values.
+      description:
+        - Program that measured, its version and command line, O(profile), and what else explains the values.
+        - Where no program is installed, C(missing) has the names that were looked for.
       type: dict
       sample:
         tool: HPL

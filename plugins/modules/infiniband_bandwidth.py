@@ -239,7 +239,9 @@ checks:
       type: str
       sample: ""
     context:
-      description: Program that measured, its version and command line, O(profile), and what else explains the values.
+      description:
+        - Program that measured, its version and command line, O(profile), and what else explains the values.
+        - Where no program is installed, C(missing) has the names that were looked for.
       type: dict
       sample: {tool: perftest, version: null, test: ib_write_bw, gpu_direct: false, profile: Standard_ND96asr_v4}
 results:

@@ -32,8 +32,6 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "dcgm": ("dcgm_health", "dcgm_diag"),
 }
 TESTS = tuple(CHECKS)
-# A module that finds no program ends its reason with where it looked; perftest is looked for by a program on the nodes.
-_MISSING = (" was not found in ", " is not installed (package perftest)")
 _TOOLS = "the role gpu_test_tools builds it (measure_build_tools: true), and measure_path names a directory that has it"
 _DCGM = "install DCGM, whose packages begin with datacenter-gpu-manager, and start the service nvidia-dcgm"
 _ADVICE = {
@@ -197,7 +195,7 @@ def _checks(result: t.Any) -> t.Iterator[Json]:
 def _advised(one: Json) -> Json:
     """A program that is not there is no fault of the machine, as long as the reason says how to get it."""
     advice = _ADVICE.get(one["check"])
-    if one["verdict"] != "error" or not advice or not any(words in one["reason"] for words in _MISSING):
+    if one["verdict"] != "error" or not advice or not one["context"].get("missing"):
         return one
     return {**one, "verdict": "skipped", "class": None, "reason": f"{one['reason']}; {advice}"}
 

@@ -67,15 +67,15 @@ def settle(
         name = node["name"]
         if name in cases and name not in proved and not node["drained"]:
             groups.setdefault(held.get(name) or _reason(cases[name]), []).append(name)
-    told = [_told(name, status[name], verdicts.get(name) or {}) for name in sorted(set(cases) - set(proved))]
+    refusals = [_refusal(name, status[name], verdicts.get(name) or {}) for name in sorted(set(cases) - set(proved))]
     # By a person; or by the reconciler, for the reservation ended before the certificate was there.
-    told += [
+    refusals += [
         f"{node['name']} is cleared, and was drained meanwhile: {node['reason'] or 'no reason'}"
         for node in now
         if node["name"] in proved and node["drained"]
     ]
     drains = [{"name": compress(names, sort=True), "reason": reason} for reason, names in sorted(groups.items())]
-    return {"proved": compress(proved, sort=True), "drains": drains, "told": told}
+    return {"proved": compress(proved, sort=True), "drains": drains, "refusals": refusals}
 
 
 def _reason(node: Record) -> str:
@@ -85,7 +85,7 @@ def _reason(node: Record) -> str:
     return node["reason"] if node["reason"].startswith(REASON_PREFIX) else _UNPROVED
 
 
-def _told(name: str, status: str, verdict: Record) -> str:
+def _refusal(name: str, status: str, verdict: Record) -> str:
     why = verdict.get("reason") or "no certificate came of it"
     return f"{name} is {status}: {why}"
 

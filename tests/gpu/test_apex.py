@@ -24,6 +24,6 @@ def test_fused_kernels_compute_what_pytorch_computes() -> None:
     said = subprocess.run(argv, input=text_of(apex_proof), capture_output=True, text=True, timeout=600, check=False)
     cuda = [apex_recipe.Extension("cuda_ext", MODULES, [], [], True)]
     proof = apex.judge(said.stdout, said.stderr, cuda)
-    assert proof["state"] == "computed", proof["said"]
-    assert "FusedAdam off by" in proof["said"]
-    assert "FusedLayerNorm off by" in proof["said"]
+    assert proof["state"] == "computed", proof["summary"]
+    assert "FusedAdam off by" in proof["summary"]
+    assert "FusedLayerNorm off by" in proof["summary"]

@@ -20,7 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.xid impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import address, bus_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import pci_gpus
 
-# The action for each Xid: isolate, reboot, reset or monitor. Pure, private.
+# The action for each Xid: isolate, reboot, reset or monitor. Pure.
 
 
 ACTIONS = ("monitor", "reset", "reboot", "isolate")

@@ -105,7 +105,7 @@ def acting_as(user: str) -> t.Iterator[None]:
         os.setgroups(groups)
 
 
-# The mounted file systems. Pure but for the reading, private, stdlib only.
+# The mounted file systems. Pure but for the reading.
 
 
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "beegfs", "ceph", "gpfs", "glusterfs", "9p", "virtiofs", "autofs")

@@ -18,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import che
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as agent_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import BootedHost, Context
 
-# Work in child processes that may hang for ever: private, stdlib only.
+# Work in child processes that may hang for ever.
 
 
 Say = t.Callable[[Json], None]
@@ -238,13 +238,10 @@ class _ChildPass:
 
 def _work(run: SuiteRun, names: t.Sequence[str], blind: str, say: Say) -> None:
     """Be the child: find out the host, read the state, and run check after check."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as host
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as spool
-
-    here = host.host(run.config.proc)
+    here = agent_state.host(run.config.proc)
     say({"host": list(here)})
     node = run.config.node
-    state, problem = (agent_state.fresh(node, here), blind) if blind else spool.load(run.config.home, node, here)
+    state, problem = (agent_state.fresh(node, here), blind) if blind else agent_state.load(run.config.home, node, here)
     say({"ready": True})
     context = Context(run.config, run.suite, host=here, state=state, run=run.name, problem=problem)
     for name in names:

@@ -16,7 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import BootedHost, Context
 
-# The agent's state on a node, and what stays a finding until the node has booted again. Pure, private, stdlib only.
+# The agent's state on a node, and what stays a finding until the node has booted again. Pure.
 
 
 SCHEMA = 1

@@ -124,11 +124,11 @@ def _broken(options: argparse.Namespace, reason: str) -> int:
 
 
 def _save(run: SuiteRun, result: SuiteResult) -> str:
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as spool
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import state as agent_state
 
     def work(say: runner.Say) -> None:
-        folders = spool.StateFolders(run.config.home, run.config.spool)
-        spool.save(folders, run.config.node, result.host, run.suite, result.records, result.kept)
+        folders = agent_state.StateFolders(run.config.home, run.config.spool)
+        agent_state.save(folders, run.config.node, result.host, run.suite, result.records, result.kept)
 
     left = min(run.deadline + SAVING - time.monotonic(), PATIENCE if run.suite in CALM else LONGEST)
     return runner.bounded(work, max(SAVING, left))

@@ -25,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing import Standing, stand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.verdicts import verdicts
 
-# What a certification will do, how long it takes and what it costs, before it starts. Pure, private.
+# What a certification will do, how long it takes and what it costs, before it starts. Pure.
 
 
 class _Step(t.NamedTuple):
@@ -104,7 +104,7 @@ def _total(totals: Json, options: CampaignOptions) -> str:
     return f"in all: {totals['nodes']} nodes, at most {totals['wall_seconds'] / 60:.1f} min, {hours}{cost}{left}"
 
 
-# The certificate, as a function of the ledger. Pure, private.
+# The certificate, as a function of the ledger. Pure.
 
 
 SCHEMA = 1
@@ -225,7 +225,7 @@ def _digest(ledger: Ledger) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-# The course of a certification: which tests come next, given the results. No I/O, no clock, private.
+# The course of a certification: which tests come next, given the results. No I/O, no clock.
 
 
 _ARRANGE = (ledger.inside, ledger.across, ledger.anyhow)

@@ -27,7 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm im
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
-# How long a node may be silent, learnt from the nodes that were not. Pure, private.
+# How long a node may be silent, learnt from the nodes that were not. Pure.
 
 
 _CHANCE = 1e-4  # that a sound node takes longer

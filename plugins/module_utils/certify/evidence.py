@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CLASSES, VERDICTS, Json, compare, finite
 
-# The outcome of a test from its check records; records that cannot be believed make it infra. Pure, private.
+# The outcome of a test from its check records; records that cannot be believed make it infra. Pure.
 
 
 RATES = ("GB/s", "Gb/s", "bytes/s", "TFLOP/s", "GFLOP/s", "Gflops", "MHz")  # units in which less is worse
@@ -203,7 +203,7 @@ def _tools(records: t.Sequence[Json]) -> dict[str, Json]:
     return tools
 
 
-# Which values of a fleet lie too far under the rest. Pure, private.
+# Which values of a fleet lie too far under the rest. Pure.
 
 
 LEAST = 5  # values; of fewer the spread says nothing

@@ -160,13 +160,14 @@ RESUMABLE = 6 * 3600.0  # seconds; older results prove nothing about today
 _EARLIER = 5  # earlier certificates that are read for suspects
 
 
-def refuse_others(base: Path, agent: Path) -> None:
+def refuse_others(base: Path, agent: Path, run: str = "") -> None:
     """Raise JournalError where somebody else could exchange the agent that all nodes run, or what they answer."""
     trusted = _trusted.trusted_users()
-    try:
-        _trusted.check(str(base), trusted)
-    except _trusted.TrustError as exc:
-        raise JournalError(f"runs cannot be kept in {base}: {exc}") from exc
+    for folder in [base, base / run] if run and (base / run).exists() else [base]:
+        try:
+            _trusted.check(str(folder), trusted)
+        except _trusted.TrustError as exc:
+            raise JournalError(f"runs cannot be kept in {folder}: {exc}") from exc
     if agent.exists() and (foreign := _trusted.distrust(str(agent), trusted)):
         raise JournalError(f"the agent {agent} is not run: {foreign}")
 
@@ -174,6 +175,27 @@ def refuse_others(base: Path, agent: Path) -> None:
 def _is_foreign(folder: Path) -> bool:
     """Say whether a run may be somebody else's, from before its directory was ours."""
     return bool(_trusted.distrust(str(folder), _trusted.trusted_users()))
+
+
+def begun(base: Path, run: str, fingerprint: str) -> Json | None:
+    """Return the request of the named run, or without a name of one that was cut short; None where there is none.
+
+    One of other options is another run, and one that was left for days would mix answers of different days.
+    """
+    if not run:
+        return unfinished(base, fingerprint)
+    folder = base / run
+    request = load(folder / REQUEST)
+    if request is None:
+        return None
+    if request.get("fingerprint") != fingerprint:
+        raise JournalError(f"run {run} was begun with other options; name another one, or remove {folder}")
+    if not (recent(folder) or (folder / CERTIFICATE).exists()):
+        raise JournalError(
+            f"run {run} was begun more than {RESUMABLE / 3600:g} hours ago and never ended: what its nodes answered"
+            f" then is no proof of today. Name another one, or remove {folder}"
+        )
+    return dict(request)
 
 
 def unfinished(base: Path, fingerprint: str) -> Json | None:

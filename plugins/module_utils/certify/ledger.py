@@ -12,7 +12,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import J
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import TestOutcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignOptions, FleetNode, away
 
-# Who meets whom: disjoint pairs that cover everybody, and nobody twice while that is possible. Pure, private.
+# Who meets whom: disjoint pairs that cover everybody, and nobody twice while that is possible. Pure.
 
 
 Met = t.Dict[str, t.Set[str]]
@@ -133,7 +133,7 @@ def _part(groups: list[Group], first: str, second: str, met: Met) -> bool:
     return False
 
 
-# The tests planned and their outcomes so far; all that a campaign decides is a function of them. Pure, private.
+# The tests planned and their outcomes so far; all that a campaign decides is a function of them. Pure.
 
 
 PAIRS = ("pair", "confirm")

@@ -34,7 +34,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
-# The request of a certification: made once, and the same for each process that continues the run. Pure, private.
+# The request of a certification: made once, and the same for each process that continues the run. Pure.
 
 
 SCHEMA = 1
@@ -210,9 +210,7 @@ def perform(params: Json, slurm: CampaignSlurm, check_mode: bool) -> CampaignRes
     """Plan and, unless in check mode, certify; a run that was begun is finished, one that is done is returned."""
     validate(params)
     base = Path(params["dir"])
-    certify_journal.refuse_others(base, Path(params["agent"]))
-    if params["run"] and (base / params["run"]).exists():
-        certify_journal.refuse_others(base / params["run"], Path(params["agent"]))
+    certify_journal.refuse_others(base, Path(params["agent"]), params["run"])
     request = _request(params, slurm, base, check_mode)
     folder = base / request["run"]
     done = certify_journal.load(folder / CERTIFICATE)
@@ -238,36 +236,19 @@ def _request(params: Json, slurm: CampaignSlurm, base: Path, check_mode: bool) -
     partition = certify_slurm.partition_of(slurm.partitions(), params["partition"])
     # A job that asks for more than the partition allows would wait for ever.
     settings["longest"] = partition["max_time"] if partition else None
-    if params["run"]:
-        begun = certify_journal.load(base / params["run"] / REQUEST)
-        if begun is not None:
-            if begun.get("fingerprint") != fingerprint(params, settings):
-                raise CampaignRequestError(
-                    f"run {params['run']} was begun with other options; name another one, or remove"
-                    f" {base / params['run']}"
-                )
-            if not (certify_journal.recent(base / params["run"]) or (base / params["run"] / CERTIFICATE).exists()):
-                raise CampaignRequestError(
-                    f"run {params['run']} was begun more than {certify_journal.RESUMABLE / 3600:g} hours ago and never"
-                    f" ended: what its nodes said then is no proof of today. Name another one, or remove"
-                    f" {base / params['run']}"
-                )
-            return dict(begun)
-    else:
-        begun = certify_journal.unfinished(base, fingerprint(params, settings))
-        if begun:
-            return begun
+    begun = certify_journal.begun(base, params["run"], fingerprint(params, settings))
+    if begun is not None:
+        return begun
     taken = {path.name for path in base.iterdir()} if base.is_dir() else set()
     named = {**params, "run": params["run"] or new_name(time.time(), taken)}
     settings["agent_path"] = str(base / named["run"] / "agent.pyz")
     digests = {"profile_sha256": digest(params["profile"])}
-    return build(named, *_fleet(params, slurm, base), settings, digests)
+    return build(named, *_fleet(params, slurm, partition, base), settings, digests)
 
 
-def _fleet(params: Json, slurm: CampaignSlurm, base: Path) -> tuple[Json, list[str]]:
+def _fleet(params: Json, slurm: CampaignSlurm, partition: Json | None, base: Path) -> tuple[Json, list[str]]:
     """Return the fleet, and all other nodes that Slurm might give instead."""
     nodes = slurm.nodes()
-    partition = certify_slurm.partition_of(slurm.partitions(), params["partition"])
     selected = certify_slurm.selected(nodes, params["hosts"], partition)
     suspicion = certify_slurm.history(certify_journal.earlier(base))
     listed = certify_slurm.fleet(

@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import J
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.state import host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
 
-# To which test a record belongs; apart from what measures, as each node imports it. Pure, private, stdlib only.
+# To which test a record belongs; apart from what measures, as each node imports it. Pure.
 
 
 def marked(record: Json, test: Json, run_name: str) -> Json:

@@ -20,7 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing
     explained,
 )
 
-# Which nodes are tested again, and with which partners: suspects meet nodes that never failed. Pure, private.
+# Which nodes are tested again, and with which partners: suspects meet nodes that never failed. Pure.
 
 
 Group = t.List[str]
@@ -135,7 +135,7 @@ def again(ledger: Ledger, standing: Standing, believed: float = 0.0) -> list[Gro
     return failed
 
 
-# Wider and wider collectives on the nodes that came through, and which of them are slow. Pure, private.
+# Wider and wider collectives on the nodes that came through, and which of them are slow. Pure.
 
 
 _STEP = 4  # without a topology each rung is so many times as wide
@@ -230,7 +230,7 @@ def leaves(ledger: Ledger, nodes: t.Sequence[str]) -> list[str]:
     return sorted({ledger.nodes[name].leaf for name in nodes} - {""})
 
 
-# What in a slow step of the ladder is slow: the switch, or the way between two nodes. Pure, private.
+# What in a slow step of the ladder is slow: the switch, or the way between two nodes. Pure.
 
 
 Names = t.Tuple[str, ...]

@@ -110,7 +110,7 @@ def _row(cells: t.Sequence[str]) -> JobRow:
     return JobRow(job_id, cells[4], cells[2], text_or_none(cells[3]) or "")
 
 
-# The fleet that is certified, as Slurm describes it. Pure, private, stdlib only.
+# The fleet that is certified, as Slurm describes it. Pure.
 
 
 # Ours inside its own reservation; anybody else's node in one is not free.

@@ -24,7 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet im
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS, Ledger, RoundTest
 
-# Weak rails of fleets that are too small to compare a rail with the same one of other pairs. Pure, private.
+# Weak rails of fleets that are too small to compare a rail with the same one of other pairs. Pure.
 
 
 FEW = 2 * evidence.LEAST  # nodes; fewer are too few pairs in a round
@@ -79,7 +79,7 @@ def shares(outcome: TestOutcome) -> dict[str, float]:
     return {rail: value / middle for rail, value in outcome.rails.items()} if middle > 0 else {}
 
 
-# When not to speak of single nodes: the whole fleet is off, or too much of it would go at once. Pure, private.
+# When not to speak of single nodes: the whole fleet is off, or too much of it would go at once. Pure.
 
 
 _MAJORITY = 0.5
@@ -163,7 +163,7 @@ def drains(judged: t.Sequence[FleetNode], planned: int, options: CampaignOptions
     return sorted(allowed), findings
 
 
-# The kind of each test, judged beside others of its stage and the fleet as a whole. Pure, private.
+# The kind of each test, judged beside others of its stage and the fleet as a whole. Pure.
 
 
 Pair = t.Tuple[RoundTest, TestOutcome]
@@ -247,7 +247,7 @@ def _ratio(test: RoundTest, outcome: TestOutcome, limits: t.Mapping[str, evidenc
     return None
 
 
-# The standing of every node, given all outcomes. Pure, private.
+# The standing of every node, given all outcomes. Pure.
 
 
 _MOST = 64

@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import hostlist
 
-# The status of each node: cleared, watched, drained or untested, and why. Pure, private.
+# The status of each node: cleared, watched, drained or untested, and why. Pure.
 
 
 _REPAIRED = ("hardware", "fabric")  # what configuration or software did is not for a repair
@@ -195,7 +195,7 @@ def _rest(ledger: Ledger, now: Standing, name: str) -> list[str]:
     return [*(f"  {key} is at fault with {now.fabric[key]:.2g}" for key in above), learnt]
 
 
-# What is wrong with more than a node: switches, links, rungs of the ladder, the fleet. Pure, private.
+# What is wrong with more than a node: switches, links, rungs of the ladder, the fleet. Pure.
 
 
 def findings(ledger: Ledger, now: standing.Standing) -> list[Json]:

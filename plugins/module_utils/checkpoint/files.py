@@ -155,7 +155,7 @@ def unchanged(path: Path, expected: CheckpointFile) -> None:
         raise CheckpointError(f"{path} was written while it was sent; try again when the checkpoint is complete")
 
 
-# The blobs in the account, compared with what they should be: manifests and azcopy's listings. No I/O, private.
+# The blobs in the account, compared with what they should be: manifests and azcopy's listings. No I/O.
 
 
 SCHEMA = 1

@@ -19,7 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import TrustError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
 
-# How fast files may be sent to one storage account, and by how many connections: no I/O, private.
+# How fast files may be sent to one storage account, and by how many connections. No I/O.
 
 
 LIMIT_SHARE = 92  # percent

@@ -17,13 +17,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     record,
     validate_expectation,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import flags
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import busy, flags
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import text_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import payload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective.payload import MARK, OPERATIONS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 
 # The request, and its command line.
 

@@ -15,7 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import nodes as slurm_nodes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import REASON_PREFIX
 
-# Which records of a node are a reason to drain it, and their short text. No I/O; private.
+# Which records of a node are a reason to drain it, and their short text. No I/O.
 
 
 # The worst first; an error of the infrastructure is a finding and says nothing about the node.
@@ -127,7 +127,7 @@ def merge(faults: t.Iterable[DrainFault]) -> dict[str, DrainFault]:
     }
 
 
-# Latches, releases and holds: what is remembered of drained nodes, by physical host. No I/O; private.
+# Latches, releases and holds: what is remembered of drained nodes, by physical host. No I/O.
 
 
 _PHYSICAL = ("hardware", "fabric")  # a wrong key or a full disk is no property of a host

@@ -16,7 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import nod
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 
-# When many nodes fail at once, what they share has failed: report that and drain none. No I/O; private.
+# When many nodes fail at once, what they share has failed: report that and drain none. No I/O.
 
 
 Finding = t.Dict[str, t.Any]
@@ -103,7 +103,7 @@ def _count(names: t.Collection[str], limits: Limits) -> str:
     return f"{len(names)} of {limits.nodes} nodes in one go, at most {limits.most} are drained"
 
 
-# The findings that the reconciler reports and does nothing about. No I/O; private.
+# The findings that the reconciler reports and does nothing about. No I/O.
 
 
 Seen = t.Mapping[str, t.List[DrainFault]]
@@ -191,7 +191,7 @@ def _quiet(nodes: t.Sequence[Node], seen: Seen, view: View, settings: DrainSetti
     return [finding("provable", text, names)] if names else []
 
 
-# Which nodes to drain, and the findings on the others. No I/O; private.
+# Which nodes to drain, and the findings on the others. No I/O.
 
 
 Node = t.Dict[str, t.Any]

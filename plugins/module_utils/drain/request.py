@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CLASSES, VERDICTS, Json, finite
 
-# The reconciler's configuration file, checked. No I/O but the reading; private.
+# The reconciler's configuration file, checked. No I/O but the reading.
 
 
 SCHEMA = 1
@@ -81,7 +81,7 @@ def _numbers(checked: DrainSettings) -> None:
             raise DrainError(f"{key} is {value:g}, {least} to {most} is needed")
 
 
-# The report of one node in the mailbox. No I/O; private.
+# The report of one node in the mailbox. No I/O.
 
 
 _CHECK = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")

@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _find, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     Json,
+    NotMeasured,
     record,
     validate_expectation,
     validate_seconds,
     validate_units,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, LaunchError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, LaunchError, busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import ending, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_result import (
@@ -34,12 +35,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_re
     MeasuredBandwidth,
     MeasuredGpu,
     judged,
+    ran,
     read,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.test_tools_recipe import TOOLS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import CsvRow, parse_csv
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_topo import parse_topo
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import binding as topology_binding
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import matrix
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import sysfs as topology_sysfs
@@ -82,7 +83,7 @@ class GpuBandwidthError(ValueError):
 
 
 class BandwidthRequest(t.NamedTuple):
-    """What is measured and how, and what the record says of it; how this machine starts a program is not part of it."""
+    """What is measured and how, how this machine starts the program for it, and what the record says of it."""
 
     node: str
     run: str | None = None
@@ -92,7 +93,7 @@ class BandwidthRequest(t.NamedTuple):
     path: str | None = None
     directions: t.Sequence[str] = DIRECTIONS
     indexes: t.Sequence[int] | None = None  # of the GPUs; None for all of them
-    topology: Json | None = None  # facts of gpu_info, as they were given
+    topology: Topology | None = None
     mode: str = "sequential"
     size: int | None = None
     bind: bool = True
@@ -101,16 +102,28 @@ class BandwidthRequest(t.NamedTuple):
     share_gpus: bool = False
     sysfs: str = "/sys"
     launcher: str = "local"
+    launch: Launch = Launch()
     placing: t.Sequence[str] = ()  # options of the launcher that say where ranks go
 
 
 def read_request(params: t.Mapping[str, t.Any]) -> BandwidthRequest:
-    """Make a request of the options of the module."""
+    """Make a request of the options of the module; what cannot be measured or judged is refused."""
     host = params["hosts"][0] if params["hosts"] else socket.gethostname().partition(".")[0]
     placing = [name for name in ("cpu_masks", "visible_devices") if params[name]]
-    derived: Json = {"node": params["name"] or host, "indexes": parse_gpus(params["gpus"]), "placing": placing}
+    derived: Json = {"node": params["name"] or host, "placing": placing, "launch": Launch()}
+    derived["indexes"] = parse_gpus(params["gpus"])
+    derived["topology"] = from_facts(params["topology"]) if params["topology"] else None
     given = {name: params[name] for name in BandwidthRequest._fields if name not in derived}
-    return BandwidthRequest(**given, **derived)
+    request = BandwidthRequest(**given, **derived)
+    for expectation in request.expect:
+        validate_expectation(expectation)
+    validate_units(request.expect, CHECK, dict.fromkeys(DIRECTIONS, UNIT))
+    validate_seconds("timeout", request.timeout)
+    if not request.directions or len(set(request.directions)) != len(request.directions):
+        raise GpuBandwidthError("directions must name at least one, and each once")
+    if request.size is not None and request.size < 1 << 20:
+        raise GpuBandwidthError(f"size is {request.size}; less than 1 MiB measures latency, not bandwidth")
+    return request
 
 
 @dataclass(frozen=True)
@@ -140,19 +153,12 @@ def parse_gpus(value: t.Any) -> list[int] | None:
     return indexes
 
 
-def validate(request: BandwidthRequest, launch: Launch) -> None:
-    """Refuse what cannot be measured or judged, before anything starts."""
-    for expectation in request.expect:
-        validate_expectation(expectation)
-    validate_units(request.expect, CHECK, dict.fromkeys(DIRECTIONS, UNIT))
-    if not request.directions or len(set(request.directions)) != len(request.directions):
-        raise GpuBandwidthError("directions must name at least one, and each once")
-    if request.size is not None and request.size < 1 << 20:
-        raise GpuBandwidthError(f"size is {request.size}; less than 1 MiB measures latency, not bandwidth")
-    validate_seconds("timeout", request.timeout)
+def with_launch(request: BandwidthRequest, launch: Launch) -> BandwidthRequest:
+    """Return the request with the way to start a program here; one that places ranks or starts several is refused."""
     if request.placing or launch.ranks != 1:
         subject = ", ".join(request.placing) or f"{launch.nodes} nodes with {launch.ranks_per_node} ranks"
         raise LaunchError(f"{subject}: one process measures one GPU of one node, where the topology says it belongs")
+    return request._replace(launch=launch)
 
 
 def plan(
@@ -214,33 +220,30 @@ class Program(t.NamedTuple):
     path: str
 
 
-def choose(
-    tool: str,
-    path: str | None,
-    launch: Launch,
-    find: t.Callable[..., str],
-    probe: t.Callable[[t.Sequence[str]], str],
-) -> Program:
+def choose(request: BandwidthRequest, find: t.Callable[..., str], probe: t.Callable[[t.Sequence[str]], str]) -> Program:
     """Return the program: bandwidthTest where it exists, else nvbandwidth. Raises NotFound with all that was tried.
 
     A given path on other machines or in a container cannot be checked here and is used as it is. If two programs could
     be there, ``probe`` starts a command there, and its output says which one is.
     """
-    names = NAMES if tool == "auto" else (tool,)
+    path, inside = request.path, request.launch.container_image
+    names = NAMES if request.tool == "auto" else (request.tool,)
     if path:
         named = [name for name in names if posixpath.basename(path.rstrip("/")).startswith(name)]
         names = (named[0],) if named else names
-    reasons = []
+    reasons: list[str] = []
+    missing: list[str] = []
     for name in names:
         try:
-            if launch.container_image and not path:
+            if inside and not path:
                 raise NotFound(f"{name} is looked for on the PATH of the container")
             return Program(name, find(name, path, () if path else PLACES[name]))
         except NotFound as exc:
             reasons.append(str(exc))
-    if launch.container_image or (path and launch.kind != "local"):
+            missing += exc.missing
+    if inside or (path and request.launch.kind != "local"):
         return _there(names, path, probe)
-    raise NotFound("; ".join(reasons))
+    raise NotFound("; ".join(reasons), missing)
 
 
 _LOOK = 'for p; do command -v "$p" && exit; done; exit 127'
@@ -255,12 +258,13 @@ def _there(names: t.Sequence[str], path: str | None, probe: t.Callable[[t.Sequen
         return programs[0]
     paths = [program.path for program in programs]
     lines = probe(["sh", "-c", _LOOK, "sh", *paths]).splitlines()
-    said = {posixpath.basename(line.strip()) for line in lines}
-    return next((program for program in programs if program.tool in said), programs[-1])
+    present = {posixpath.basename(line.strip()) for line in lines}
+    return next((program for program in programs if program.tool in present), programs[-1])
 
 
-def arguments(tool: str, directions: t.Sequence[str], size: int | None, more: t.Sequence[str]) -> list[str]:
+def arguments(tool: str, request: BandwidthRequest) -> list[str]:
     """Return the arguments for the one GPU that the program sees."""
+    size, directions, more = request.size, request.directions, request.arguments
     if tool == "nvbandwidth":
         buffer = [] if size is None else ["--bufferSize", str(size // (1 << 20))]
         # The copy inside the GPU comes last: versions before 0.7 do not know it and go on.
@@ -271,11 +275,11 @@ def arguments(tool: str, directions: t.Sequence[str], size: int | None, more: t.
 
 
 class BoundCommand(t.NamedTuple):
-    """What to run for one GPU, the variables to set, and what binds it to CPUs: numactl, taskset, srun or none."""
+    """What to run for one GPU, the variables to set, and what binds it to CPUs: numactl, taskset, own, srun or none."""
 
     argv: t.Sequence[str]
     environment: t.Mapping[str, str]
-    binding: str
+    binding: str = "none"
 
 
 def command(
@@ -309,105 +313,74 @@ _PATIENCE = 30.0
 
 def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
     """Measure and return the module's result; raises ValueError for options that make no sense."""
-    begin = time.monotonic()
     request = read_request(params)
+    about = _about(request)
+    gpus: list[MeasuredGpu] = []
     try:
         launch = _launch.here(params, job_name=CHECK, timeout=request.timeout)
-    except NotFound as exc:
-        return _without(request, "error", str(exc))
-    validate(request, launch)
-    topology = from_facts(request.topology) if request.topology else None
-    if check_mode:
-        return _without(request, "skipped", "check mode")
-    if launch.kind == "local":
-        gpus = _here(request, topology)
-    elif request.indexes is None and topology is None:
-        raise GpuBandwidthError(f"launcher {launch.kind} needs gpus or topology: this machine's GPUs may be others")
-    else:
-        gpus = plan(request.indexes, topology, None)
-    if not gpus:
-        expected = any(expectation["check"] == CHECK for expectation in request.expect)
-        return _without(request, "error" if expected else "skipped", "no GPU")
-    return _watched(request, launch, gpus, begin)
+        request = with_launch(request, launch)
+        gpus = _gpus(request, check_mode)
+        return _watched(request, gpus, about)
+    except (NotFound, NotMeasured) as exc:
+        return _without(request, gpus, about, exc)
 
 
-def _here(request: BandwidthRequest, topology: Topology | None) -> list[MeasuredGpu]:
-    """Return the GPUs of this machine to measure; where they are is read here unless a topology was given."""
-    listed = _listed(request.timeout)
-    return plan(request.indexes, topology or _topology(request.sysfs, listed, request.timeout), listed)
-
-
-def _watched(request: BandwidthRequest, launch: Launch, gpus: t.Sequence[MeasuredGpu], begin: float) -> Json:
+def _watched(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu], about: Json) -> Json:
     """Measure, and read before and after it which other processes use the GPUs."""
     chosen = {name for gpu in gpus for name in (gpu.index, gpu.uuid) if name is not None}
-    watch = users.UserWatch(launch, request.timeout, request.share_gpus, chosen)
+    watch = users.UserWatch(request.launch, request.timeout, request.share_gpus, chosen)
     if watch.refusal:
-        return _without(request, "skipped", watch.refusal, gpus)
-
-    def probe(words: t.Sequence[str]) -> str:
-        command = _launch.command(launch, words)
-        return run(command.argv, request.timeout, None, command.environment).out
-
-    try:
-        program = choose(request.tool, request.path, launch, _find.find, probe)
-    except NotFound as exc:
-        return _without(request, "error", str(exc), gpus)
-    measured = _measure(request, launch, program, gpus)
-    taken = next(filter(None, (busy(bandwidth.outcome.err) for bandwidth in measured)), "")
-    if taken and not any(bandwidth.reading.values for bandwidth in measured):
-        return _without(request, "skipped", taken, gpus)
-    seconds = time.monotonic() - begin
-    check = _check(request._replace(expect=watch.limits(request.expect)), program, measured, seconds)
+        raise NotMeasured("skipped", watch.refusal)
+    program, measured = _measure(request, gpus)
+    about["context"].update(path=program.path, **ran(program.tool, measured))
+    about["seconds"] = time.time() - about["time"]
+    check = judged(measured, request.directions, watch.limits(request.expect), about)
     rows = [bandwidth.row(request.directions) for bandwidth in measured]
     return {"checks": [watch.noted(check)], "gpus": rows, "tool": program.tool}
 
 
-def _measure(
-    request: BandwidthRequest, launch: Launch, program: Program, gpus: t.Sequence[MeasuredGpu]
-) -> list[MeasuredBandwidth]:
-    """Run the program for each GPU; one that hangs leaves the others their results."""
-    method = topology_binding.method() if request.bind else None
-    words = [program.path, *arguments(program.tool, request.directions, request.size, request.arguments)]
-
-    refused: list[str] = []
-
-    def one(gpu: MeasuredGpu) -> MeasuredBandwidth:
-        if gpu.problem or refused:
-            return MeasuredBandwidth(gpu, BandwidthReading({}, gpu.problem or refused[0]))
-        bound = command(launch, words, gpu, method)
-        outcome = run(bound.argv, request.timeout, None, bound.environment)
-        refused.extend(filter(None, [busy(outcome.err)]))
-        reading = read(program.tool, outcome, gpu, request.directions)
-        return MeasuredBandwidth(gpu, reading, outcome, *bound)
-
-    if request.mode == "sequential":
-        return list(map(one, gpus))
-    with ThreadPoolExecutor(len(gpus)) as pool, ending():
-        return list(pool.map(one, gpus))
+def _gpus(request: BandwidthRequest, check_mode: bool) -> list[MeasuredGpu]:
+    """Return the GPUs to measure, of this machine or, by their numbers and the topology alone, of another one."""
+    if check_mode:
+        raise NotMeasured("skipped", "check mode")
+    if request.launch.kind == "local":
+        gpus = plan(request.indexes, *_here(request))
+    elif request.indexes is None and request.topology is None:
+        raise GpuBandwidthError(
+            f"launcher {request.launch.kind} needs gpus or topology: this machine's GPUs may be others"
+        )
+    else:
+        gpus = plan(request.indexes, request.topology, None)
+    if not gpus:
+        expected = any(expectation["check"] == CHECK for expectation in request.expect)
+        raise NotMeasured("error" if expected else "skipped", "no GPU")
+    return gpus
 
 
-def _check(
-    request: BandwidthRequest, program: Program, measured: t.Sequence[MeasuredBandwidth], seconds: float
-) -> Json:
-    version = next((gpu.reading.version for gpu in measured if gpu.reading.version), None)
-    lacks = sorted({name for gpu in measured for name in gpu.reading.lacks})
-    notes = [f"{program.tool} {version or ''} does not measure {name}".replace("  ", " ") for name in lacks]
-    common = _about(request)
-    common["context"].update(tool=program.tool, path=program.path, version=version, notes=notes)
-    common["context"]["argv"] = next((list(gpu.argv) for gpu in measured if gpu.argv), [])
-    return judged(measured, request.directions, request.expect, {**common, "seconds": seconds})
+def _here(request: BandwidthRequest) -> tuple[Topology, list[Listed] | None]:
+    """Return where this machine's GPUs are, unless the request says it, and those that nvidia-smi lists.
 
-
-def _listed(timeout: float) -> list[Listed] | None:
-    """Return the GPUs of this machine, or None where nvidia-smi cannot tell."""
-    smi = shutil.which("nvidia-smi")
-    if not smi:
-        return None
-    query = [smi, f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader"]
-    outcome = run(query, min(timeout, _PATIENCE))
-    # One GPU that is lost gives nvidia-smi another status than 0, and leaves the rows of all others.
-    runs = parse_csv(outcome.out, _FIELDS).runs if outcome.rc is not None else []
-    return [_seen(row, place) for csv in runs for place, row in enumerate(csv.rows)] or None
+    None is for a nvidia-smi that is not there or cannot tell.
+    """
+    smi, listed = shutil.which("nvidia-smi"), None
+    limit = min(request.timeout, _PATIENCE)
+    if smi:
+        outcome = run([smi, f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader"], limit)
+        # One GPU that is lost gives nvidia-smi another status than 0, and leaves the rows of all others.
+        runs = parse_csv(outcome.out, _FIELDS).runs if outcome.rc is not None else []
+        listed = [_seen(row, place) for csv in runs for place, row in enumerate(csv.rows)] or None
+    if request.topology:
+        return request.topology, listed
+    placed = [gpu for gpu in listed if gpu.bus_id] if listed else None
+    topology = topology_sysfs.read_sysfs(request.sysfs, None if placed is None else [gpu.bus_id for gpu in placed])
+    # nvidia-smi keeps the number of a GPU that is lost.
+    numbers = [gpu.index for gpu in placed or topology.gpus]
+    topology = replace(topology, gpus=[replace(gpu, index=number) for gpu, number in zip(topology.gpus, numbers)])
+    if not smi or not listed or all(gpu.numa_node is not None for gpu in topology.gpus):
+        return topology, listed
+    outcome = run([smi, "topo", "-m"], limit)
+    matrices = parse_topo(outcome.out).runs if outcome.rc == 0 else []
+    return matrix.merge(topology, matrices[0] if matrices else None), listed
 
 
 def _seen(row: CsvRow, place: int) -> Listed:
@@ -418,18 +391,30 @@ def _seen(row: CsvRow, place: int) -> Listed:
     return Listed(number, uuid, bus_id, fault and f"nvidia-smi shows no such GPU that answers: its {fault}")
 
 
-def _topology(sysfs: str, listed: t.Sequence[Listed] | None, timeout: float) -> Topology:
-    placed = None if listed is None else [gpu for gpu in listed if gpu.bus_id]
-    topology = topology_sysfs.read_sysfs(sysfs, None if placed is None else [gpu.bus_id for gpu in placed])
-    # nvidia-smi keeps the number of a GPU that is lost.
-    numbers = [gpu.index for gpu in placed or topology.gpus]
-    topology = replace(topology, gpus=[replace(gpu, index=number) for gpu, number in zip(topology.gpus, numbers)])
-    smi = shutil.which("nvidia-smi")
-    if not listed or not smi or all(gpu.numa_node is not None for gpu in topology.gpus):
-        return topology
-    outcome = run([smi, "topo", "-m"], min(timeout, _PATIENCE))
-    runs = parse_topo(outcome.out).runs if outcome.rc == 0 else []
-    return matrix.merge(topology, runs[0] if runs else None)
+def _measure(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu]) -> tuple[Program, list[MeasuredBandwidth]]:
+    """Run the program for each GPU; one that hangs leaves the others their results."""
+    program = choose(request, _find.find, lambda words: _launch.run(request.launch, words).out)
+    method = topology_binding.method() if request.bind else None
+    words = [program.path, *arguments(program.tool, request)]
+    refused: list[str] = []
+
+    def one(gpu: MeasuredGpu) -> MeasuredBandwidth:
+        if gpu.problem or refused:
+            return MeasuredBandwidth(gpu, BandwidthReading({}, gpu.problem or refused[0]))
+        bound = command(request.launch, words, gpu, method)
+        outcome = run(bound.argv, request.timeout, None, bound.environment)
+        refused.extend(filter(None, [busy(outcome.err)]))
+        reading = read(program.tool, outcome, gpu, request.directions)
+        return MeasuredBandwidth(gpu, reading, outcome, *bound)
+
+    if request.mode == "sequential":
+        measured = list(map(one, gpus))
+    else:
+        with ThreadPoolExecutor(len(gpus)) as pool, ending():
+            measured = list(pool.map(one, gpus))
+    if refused and not any(bandwidth.reading.values for bandwidth in measured):
+        raise NotMeasured("skipped", refused[0])
+    return program, measured
 
 
 def _about(request: BandwidthRequest) -> Json:
@@ -439,7 +424,12 @@ def _about(request: BandwidthRequest) -> Json:
     return {"node": request.node, "time": time.time(), "run": request.run, "context": context}
 
 
-def _without(request: BandwidthRequest, verdict: str, reason: str, gpus: t.Sequence[MeasuredGpu] = ()) -> Json:
-    """Return the result where nothing was measured."""
+def _without(
+    request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu], about: Json, why: NotFound | NotMeasured
+) -> Json:
+    """Return the result where nothing was measured: a program that is nowhere is an error."""
+    verdict, reason = why.verdict if isinstance(why, NotMeasured) else "error", str(why)
+    if gpus and why.missing:  # without GPUs it is the launcher that is nowhere, which no role of ours installs
+        about["context"]["missing"] = list(why.missing)
     rows = [MeasuredBandwidth(gpu, BandwidthReading({}, reason)).row(request.directions) for gpu in gpus]
-    return {"checks": [record(CHECK, verdict=verdict, reason=reason, **_about(request))], "gpus": rows, "tool": None}
+    return {"checks": [record(CHECK, verdict=verdict, reason=reason, **about)], "gpus": rows, "tool": None}

@@ -172,6 +172,15 @@ class MeasuredBandwidth(t.NamedTuple):
         return {**about, **values, **location, **command, "problem": reading.problem or None}
 
 
+def ran(tool: str, measured: t.Sequence[MeasuredBandwidth]) -> Json:
+    """Return what the record's context says of the program, which prints its version and what it cannot measure."""
+    version = next((gpu.reading.version for gpu in measured if gpu.reading.version), None)
+    lacks = sorted({name for gpu in measured for name in gpu.reading.lacks})
+    notes = [f"{tool} {version or ''} does not measure {name}".replace("  ", " ") for name in lacks]
+    argv = next((list(gpu.argv) for gpu in measured if gpu.argv), [])
+    return {"tool": tool, "version": version, "argv": argv, "notes": notes}
+
+
 def judged(
     measured: t.Sequence[MeasuredBandwidth], directions: t.Sequence[str], expectations: t.Sequence[Json], common: Json
 ) -> Json:
@@ -192,10 +201,10 @@ def judged(
         verdict=verdict,
         blame=blame,
         metrics=judged,
-        reason=_reason(judged, broken),
         scope=_scope(judged, broken),
         samples=[_sample(gpu, directions) for gpu in measured],
         evidence="\n".join(_evidence(gpu) for gpu in broken)[:_TAIL],
+        reason=_reason(judged, broken),
         **common,
     )
 

@@ -21,12 +21,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     validate_seconds,
     validate_units,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import dcgm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 
 # The request. Pure.
 
@@ -139,8 +138,8 @@ def diag_findings(tests: t.Sequence[dcgm.DcgmTest]) -> list[DcgmFinding]:
                 continue
             findings += [_finding(test.name, result, error) for error in result.errors]
             # The summary of a test has the status of its worst result, which has said why.
-            said = result.errors or (result.entity is None and test.errors)
-            if result.status in ("fail", "warn") and not said:
+            explained = result.errors or (result.entity is None and test.errors)
+            if result.status in ("fail", "warn") and not explained:
                 findings.append(_finding(test.name, result, dcgm.DcgmError(f"{result.status}, without a reason")))
     return sorted(findings, key=lambda finding: finding.rank)
 
@@ -211,12 +210,12 @@ def _judged(
 
 def judged_diag(outcome: Outcome, params: t.Mapping[str, t.Any], expected: int, common: Json) -> Json:
     """Return the record of what dcgmi printed; its exit status alone proves nothing."""
-    said = f"{outcome.out}\n{outcome.err}".strip()
-    common = {**common, "evidence": said[-_TAIL:]}
+    printed = f"{outcome.out}\n{outcome.err}".strip()
+    common = {**common, "evidence": printed[-_TAIL:]}
     log = dcgm.parse_diag(outcome.out)
     diag = log.runs[-1] if log.runs else None
     if diag is None:
-        verdict, reason = _nothing(outcome, said, expected, log.cause)
+        verdict, reason = _nothing(outcome, printed, expected, log.cause)
         return record(DIAG, verdict=verdict, reason=reason, **common)
     common["context"].update(version=diag.version, driver=diag.driver)
     problem = diag.error and " ".join(diag.error.split())[:_WIDEST]
@@ -245,9 +244,9 @@ def _reasons(tests: t.Sequence[dcgm.DcgmTest]) -> list[str]:
     return list(dict.fromkeys(text[:_WIDEST] for text in texts))
 
 
-def _nothing(outcome: Outcome, said: str, expected: int, cause: Cause | None) -> tuple[str, str]:
+def _nothing(outcome: Outcome, printed: str, expected: int, cause: Cause | None) -> tuple[str, str]:
     """Return the verdict on an answer without a document."""
-    unconnected = _UNCONNECTED.search(said)
+    unconnected = _UNCONNECTED.search(printed)
     taken = busy(outcome.err)
     if taken:
         return "skipped", taken
@@ -271,12 +270,12 @@ def _unfinished(outcome: Outcome, diag: dcgm.DcgmDiagRun) -> str:
 
 def judged_health(outcome: Outcome, params: t.Mapping[str, t.Any], common: Json) -> Json:
     """Return the record of a report of health."""
-    said = f"{outcome.out}\n{outcome.err}".strip()
-    common = {**common, "evidence": said[-_TAIL:]}
+    printed = f"{outcome.out}\n{outcome.err}".strip()
+    common = {**common, "evidence": printed[-_TAIL:]}
     log = dcgm.parse_health(outcome.out)
     report = log.runs[-1] if log.runs else None
     if report is None:
-        verdict, reason = _nothing(outcome, said, 0, log.cause)
+        verdict, reason = _nothing(outcome, printed, 0, log.cause)
         if unwatched(outcome):
             reason = "no health watch is enabled: dcgmi health -s a enables all, until nv-hostengine is restarted"
             verdict = "skipped"
@@ -323,6 +322,7 @@ def diag(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
             else _find.find("dcgmi", params["path"], PLACES, role=None)
         )
     except _find.NotFound as exc:
+        common["context"].update({"missing": exc.missing} if exc.missing else {})
         return _result(record(DIAG, verdict="error", reason=str(exc), **common))
     if check_mode:
         return _result(record(DIAG, verdict="skipped", reason="check mode", **common))
@@ -360,6 +360,7 @@ def health(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
     try:
         path = _find.find("dcgmi", params["path"], PLACES, role=None)
     except _find.NotFound as exc:
+        common["context"].update({"missing": exc.missing} if exc.missing else {})
         return {
             "changed": False,
             "checks": [record(HEALTH, verdict="error", reason=str(exc), **common)],

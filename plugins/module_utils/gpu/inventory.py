@@ -109,8 +109,8 @@ class _Caller:
 
     def keep(self, name: str, text: str) -> None:
         """Keep what a call printed in place of what was asked for, unless it is known why."""
-        said = next((line.strip() for line in f"{text}\n{self.complaint}".splitlines() if line.strip()), "")
-        self.problems.setdefault(name, f"{' '.join(self.commands[-1])}: {said[:_MOST]}")
+        first = next((line.strip() for line in f"{text}\n{self.complaint}".splitlines() if line.strip()), "")
+        self.problems.setdefault(name, f"{' '.join(self.commands[-1])}: {first[:_MOST]}")
 
     def give_up(self, name: str, reason: str) -> None:
         """Give up the other calls, where the first one showed no GPU."""

@@ -177,7 +177,7 @@ class Proof(t.NamedTuple):
     """``state`` is measured, no device, loads (its driver is elsewhere) or failed (the GPU is busy or ill)."""
 
     state: str
-    said: str
+    summary: str
 
 
 _SMALL = ["-b", "1M", "-e", "1M", "-n", "2", "-w", "1", "-g", "1", "-c", "1"]
@@ -516,7 +516,7 @@ class TestToolsBuilder:
         stubs = self.host.needs["stubs"].library if "stubs" in self.host.needs else ""
         proved = prove(plan.tool, directory, ProofHost(test_tools_recipe.has_gpu(), variables, stubs), start)
         if proved.state == "failed":
-            self.warnings.append(f"{plan.tool.name} is built and loads, but measured nothing here: {proved.said}")
+            self.warnings.append(f"{plan.tool.name} is built and loads, but measured nothing here: {proved.summary}")
         return proved
 
 
@@ -525,5 +525,5 @@ def _line(plan: ToolsPlan, result: Json) -> str:
     if not plan.origin:
         return f"{plan.tool.name}: none ({plan.why})"
     proved = result["proof"]
-    proof_text = f"; proof: {proved['state']}, {proved['said']}" if proved else ""
+    proof_text = f"; proof: {proved['state']}, {proved['summary']}" if proved else ""
     return f"{plan.tool.name}: from the {plan.origin}, {plan.directory} ({plan.why}{proof_text})"

@@ -20,6 +20,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _find, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     Json,
+    NotMeasured,
     explain,
     judge,
     metric,
@@ -29,14 +30,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     validate_seconds,
     validate_units,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Command, Launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Command, Launch, busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run, run_to_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import hpl, text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.hpl import HplRow, HplRun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import parse_csv
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import machine
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import binding
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import Topology, from_facts
@@ -192,7 +192,7 @@ SPEC: dict[str, Json] = {
 
 
 class HplRequest(t.NamedTuple):
-    """What HPL is to solve and how, and what the record says of it; how this machine starts HPL is not part of it."""
+    """What HPL is to solve and how, how this machine starts it, and what the record says of it."""
 
     name: str | None = None
     run: str | None = None
@@ -210,19 +210,18 @@ class HplRequest(t.NamedTuple):
     directory: str | None = None
     log: str | None = None
     arguments: t.Sequence[str] = ()
-    topology: Json | None = None  # facts of gpu_info, as they were given
+    topology: Topology | None = None
     timeout: float = 1800
     share_gpus: bool = False
     launcher: str = "local"
+    launch: Launch = Launch()
 
 
 def read_request(params: t.Mapping[str, t.Any]) -> HplRequest:
-    """Make a request of the options of the module."""
-    return HplRequest(**{name: params[name] for name in HplRequest._fields})
-
-
-def validate(request: HplRequest, launch: Launch) -> None:
-    """Refuse what cannot be run or judged, before anything starts."""
+    """Make a request of the options of the module; what cannot be judged or makes no sense is refused."""
+    derived: Json = {"topology": from_facts(params["topology"]) if params["topology"] else None, "launch": Launch()}
+    given = {name: params[name] for name in HplRequest._fields if name not in derived}
+    request = HplRequest(**given, **derived)
     for expectation in request.expect:
         validate_expectation(expectation)
     validate_units(request.expect, CHECK, UNITS)
@@ -236,32 +235,38 @@ def validate(request: HplRequest, launch: Launch) -> None:
     ineffective = [name for name in ("n", "p", "q", "gpu_memory_mib") if getattr(request, name) is not None]
     if request.dat and ineffective:
         raise HplError(f"dat {request.dat} says the problem; {', '.join(ineffective)} would have no effect")
+    return request
+
+
+def with_launch(request: HplRequest, launch: Launch) -> HplRequest:
+    """Return the request with the way to start HPL here; one that does not fit the problem is refused."""
     if not request.dat:
         grid(launch.ranks, request.p, request.q)
         if launch.kind != "local" and not request.directory:
             raise HplError(f"launcher {launch.kind} needs directory, which all nodes see, for HPL.dat; or dat")
+    return request._replace(launch=launch)
 
 
-def rank_affinity(request: HplRequest, launch: Launch) -> Affinity:
+def rank_affinity(request: HplRequest) -> Affinity:
     """Return the affinity of a node's ranks, or why it is unknown; refuse a topology beside options for the same."""
-    if not request.topology:
+    if request.topology is None:
         return Affinity(reason="no topology was given")
-    ranks = affinity(from_facts(request.topology))
-    twice = taken(request.arguments) or (["cpu_masks"] if launch.cpu_masks else [])
+    ranks = affinity(request.topology)
+    twice = taken(request.arguments) or (["cpu_masks"] if request.launch.cpu_masks else [])
     if twice:
         raise HplError(f"topology says where ranks belong; {', '.join(twice)} would say it again")
-    if ranks.gpus and len(ranks.gpus) != launch.ranks_per_node:
-        raise HplError(f"the topology has {len(ranks.gpus)} GPUs, for {launch.ranks_per_node} ranks per node")
+    if ranks.gpus and len(ranks.gpus) != request.launch.ranks_per_node:
+        raise HplError(f"the topology has {len(ranks.gpus)} GPUs, for {request.launch.ranks_per_node} ranks per node")
     return ranks
 
 
-def plan(request: HplRequest, ranks: int, memory_mib: int | None) -> Problem | None:
+def plan(request: HplRequest, memory_mib: int | None) -> Problem | None:
     """Return the problem to solve; None when the file ``dat`` has it, or the memory is unknown."""
     memory_mib = request.gpu_memory_mib or memory_mib
     if request.dat or not (request.n or memory_mib):
         return None
-    gpus = request.gpus or ranks
-    n = request.n or order(gpus * (memory_mib or 0) * MIB, request.nb, request.memory_fraction)
+    ranks = request.launch.ranks
+    n = request.n or order((request.gpus or ranks) * (memory_mib or 0) * MIB, request.nb, request.memory_fraction)
     if n < request.nb:
         raise HplError(f"n is {n}, less than one block of {request.nb}")
     return Problem(n, request.nb, *grid(ranks, request.p, request.q))
@@ -290,6 +295,11 @@ class HplFinding(t.NamedTuple):
     failures: int | None = None
     problem: str = ""
     kind: str = "infra"
+
+    @property
+    def bad(self) -> bool:
+        """Return whether the output is needed as evidence."""
+        return bool(self.problem or self.failures)
 
 
 def read(log: Log[HplRun], outcome: Outcome, request: Problem | None) -> HplFinding:
@@ -359,8 +369,8 @@ def metrics(finding: HplFinding, gpus: int | None) -> list[Json]:
 
 def judged(finding: HplFinding, gpus: int | None, nodes: int, expectations: t.Sequence[Json], common: Json) -> Json:
     """Return the record. A speed without an expectation is no pass, and one above the hardware's peak is an error."""
-    compared = judge(CHECK, metrics(finding, gpus), [_EXACT, *expectations], nodes)
-    entries = [_misread(entry) for entry in compared]
+    measured = metrics(finding, gpus)
+    entries = [_misread(entry) for entry in judge(CHECK, measured, [_EXACT, *expectations], nodes)]
     verdict = overall(entries)
     speeds = {entry["verdict"] for entry in entries if entry["name"] in _SPEEDS}
     if finding.problem:
@@ -400,75 +410,74 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
     request = read_request(params)
     try:
         launch = _launch.here(_launch.with_mpi(params), job_name=CHECK, timeout=request.timeout)
+        return _watched(with_launch(request, launch), check_mode, folder)
     except _find.NotFound as exc:
-        return _without(request, None, "error", str(exc))
-    validate(request, launch)
-    ranks = rank_affinity(request, launch)
-    if check_mode:
-        return _without(request, launch, "skipped", "check mode")
-    memory = None if request.dat or request.n or launch.kind != "local" else _memory(request.timeout)
-    problem = plan(request, launch.ranks, memory)
-    if problem is None and not request.dat:
-        expected = any(limit["check"] == CHECK for limit in request.expect)
-        if launch.kind != "local":
-            raise HplError(f"launcher {launch.kind} needs n, gpu_memory_mib or dat")
-        return _without(request, launch, "error" if expected else "skipped", "no GPU, and neither n nor dat is given")
-    return _watched(request, launch, problem, ranks, folder)
+        return _without(request, NotMeasured("error", str(exc)))
+    except NotMeasured as exc:
+        return _without(request, exc)
 
 
-def _watched(request: HplRequest, launch: Launch, problem: Problem | None, ranks: Affinity, folder: str) -> Json:
+def _watched(request: HplRequest, check_mode: bool, folder: str) -> Json:
     """Run, and read before and after it which other processes use the GPUs."""
-    try:
-        program = _program(request.path, launch)
-    except _find.NotFound as exc:
-        return _without(request, launch, "error", f"{exc}{_ADVICE}")
-    watch = users.UserWatch(launch, request.timeout, request.share_gpus)
+    ranks = rank_affinity(request)
+    if check_mode:
+        raise NotMeasured("skipped", "check mode")
+    problem = _problem(request)
+    program = _program(request)
+    watch = users.UserWatch(request.launch, request.timeout, request.share_gpus)
     if watch.refusal:
-        return _without(request, launch, "skipped", watch.refusal)
-    log = request.log or f"{folder}/hpl.log"
+        raise NotMeasured("skipped", watch.refusal)
+    about = _about(request)
     bound = ranks.arguments if understands(program) else []
+    log = request.log or f"{folder}/hpl.log"
     with _work(request.directory or folder, problem) as work:
-        argv = arguments(program, request.dat or f"{work}/HPL.dat", [*bound, *request.arguments])
-        command = _launch.command(_mounted(launch, posixpath.dirname(request.dat) if request.dat else work), argv)
+        command = _command(request, program, bound, request.dat or f"{work}/HPL.dat")
         outcome = run_to_file(command.argv, request.timeout, log, command.environment)
     with text.opened(log) as lines:
         parsed = hpl.parse(itertools.chain(lines, [outcome.err]))
-    common = _about(request, launch)
     refusal = busy(outcome.out)
     if refusal and not parsed.runs:
-        check = record(CHECK, verdict="skipped", reason=refusal, **common)
+        check = record(CHECK, verdict="skipped", reason=refusal, **about)
     else:
+        about["context"].update(argv=command.argv, log=request.log)
+        about["context"]["version"] = parsed.runs[0].version if parsed.runs else None
+        about["context"]["affinity"] = " ".join(bound) or ranks.reason or f"{program} takes none"
         finding = read(parsed, outcome, problem)
-        evidence = outcome.out[-_TAIL:] if finding.problem or finding.failures else ""
-        common["context"].update(argv=command.argv, log=request.log)
-        common["context"]["version"] = parsed.runs[0].version if parsed.runs else None
-        common["context"]["affinity"] = " ".join(bound) or ranks.reason or f"{program} takes none"
-        common.update(seconds=outcome.seconds, evidence=evidence)
-        gpus = request.gpus or (launch.ranks if problem and not request.n else None)
-        check = judged(finding, gpus, launch.nodes, watch.limits(request.expect), common)
+        about.update(seconds=outcome.seconds, evidence=outcome.out[-_TAIL:] if finding.bad else "")
+        gpus = request.gpus or (request.launch.ranks if problem and not request.n else None)
+        check = judged(finding, gpus, request.launch.nodes, watch.limits(request.expect), about)
     return {"checks": [watch.noted(check)], **_facts(parsed, command, problem)}
 
 
-def _mounted(launch: Launch, directory: str) -> Launch:
-    """Return the launch with the directory of HPL.dat in its container, where it has one."""
-    if not launch.container_image:
-        return launch
-    return launch._replace(container_mounts=[*launch.container_mounts, f"{directory}:{directory}"])
+def _problem(request: HplRequest) -> Problem | None:
+    """Return the problem to solve, by the memory of this machine's GPUs where nothing says it; None for that of dat."""
+    local = request.launch.kind == "local"
+    problem = plan(request, None if request.dat or request.n or not local else _memory(request.timeout))
+    if problem is None and not request.dat:
+        if not local:
+            raise HplError(f"launcher {request.launch.kind} needs n, gpu_memory_mib or dat")
+        expected = any(limit["check"] == CHECK for limit in request.expect)
+        raise NotMeasured("error" if expected else "skipped", "no GPU, and neither n nor dat is given")
+    return problem
 
 
-def _program(path: str | None, launch: Launch) -> str:
+def _program(request: HplRequest) -> str:
     """Return the program; a path on other machines or in a container cannot be checked here.
 
     Of a directory that is here, too, the same program is taken as for one machine.
     """
-    if launch.container_image:
+    path = request.path
+    if request.launch.container_image:
         return path or _INSIDE
-    if path and launch.kind != "local":
+    if path and request.launch.kind != "local":
         if posixpath.basename(path).startswith(("hpl", "xhpl")):
             return path
         held = [f"{path.rstrip('/')}/{name}" for name in NAMES]
         return next((name for name in held if _find.executable(name)), held[-1])
-    return _find.find(NAMES, path, PLACES, role=None)
+    try:
+        return _find.find(NAMES, path, PLACES, role=None)
+    except _find.NotFound as exc:
+        raise NotMeasured("error", f"{exc}{_ADVICE}", missing=exc.missing) from exc
 
 
 @contextlib.contextmanager
@@ -505,6 +514,15 @@ def _write_in(folder: str, name: str, text: str) -> None:
             raise HplError(f"{name} cannot be written in {folder}: {exc.strerror}") from exc
 
 
+def _command(request: HplRequest, program: str, bound: t.Sequence[str], dat: str) -> Command:
+    """Return the command line that starts all ranks, with the directory of HPL.dat in their container."""
+    launch, folder = request.launch, posixpath.dirname(dat)
+    argv = arguments(program, dat, [*bound, *request.arguments])
+    if launch.container_image:
+        launch = launch._replace(container_mounts=[*launch.container_mounts, f"{folder}:{folder}"])
+    return _launch.command(launch, argv)
+
+
 def arguments(program: str, dat: str, more: t.Sequence[str]) -> list[str]:
     """Return the command line for one rank; NVIDIA's script takes any file, xhpl only HPL.dat where it is started."""
     if posixpath.basename(program).endswith(".sh"):
@@ -534,22 +552,19 @@ def _memory(timeout: float) -> int | None:
     return int(min(size for size in sizes if size)) if any(sizes) else None
 
 
-def _about(request: HplRequest, launch: Launch | None) -> Json:
+def _about(request: HplRequest) -> Json:
     """Return the parts of a record that are known before anything ran; several nodes are a group and have no name."""
-    host = launch.hosts[0] if launch and launch.hosts else socket.gethostname().partition(".")[0]
-    node = None if launch and launch.nodes > 1 else request.name or host
-    context: Json = {
-        "tool": "HPL",
-        "version": None,
-        "argv": [],
-        "profile": request.profile,
-        "launcher": request.launcher,
-    }
+    launch = request.launch
+    host = launch.hosts[0] if launch.hosts else socket.gethostname().partition(".")[0]
+    context: Json = {"tool": "HPL", "version": None, "argv": [], "profile": request.profile}
+    context["launcher"] = request.launcher
+    node = None if launch.nodes > 1 else request.name or host
     return {"node": node, "time": time.time(), "run": request.run, "context": context}
 
 
-def _without(request: HplRequest, launch: Launch | None, verdict: str, reason: str) -> Json:
+def _without(request: HplRequest, why: NotMeasured) -> Json:
     """Return the result where nothing was measured."""
-    check = record(CHECK, verdict=verdict, reason=reason, **_about(request, launch))
-    command = Command([], dict(launch.environment) if launch else {})
+    about, command = _about(request), Command([], dict(request.launch.environment))
+    about["context"].update({"missing": list(why.missing)} if why.missing else {})
+    check = record(CHECK, verdict=why.verdict, reason=why.reason, **about)
     return {**_facts(hpl.parse(""), command, None), "checks": [check]}

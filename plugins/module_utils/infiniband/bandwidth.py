@@ -24,14 +24,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     validate_expectation,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import text_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import payload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband.payload import MARK
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import perftest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Log
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 
 # From the reports of the nodes to a check record. Pure.
 
@@ -150,6 +149,9 @@ def result(outcome: Outcome, request: Json, expectations: t.Sequence[Json], abou
     samples = [
         {"nic": link.nic, "bandwidth": link.gbps, **link.facts, "problem": link.problem or None} for link in measured
     ]
+    missing = sorted({program["missing"] for program in programs if program.get("missing")})
+    if missing:
+        about = {**about, "context": {**about.get("context", {}), "missing": missing}}
     hosts = sorted({program["host"] for program in programs})
     if request["nodes"] == 1 and len(hosts) == 1:
         about = {**about, "node": about["node"] or hosts[0]}

@@ -139,13 +139,15 @@ class PayloadProcess:
         return {"argv": self.argv, "rc": rc, "out": shorten(text), "seconds": seconds}
 
 
-def refusal(task: Json, nic: str, at: Json) -> str:
+def refusal(task: Json, nic: str, at: Json) -> Json:
     """Return why a port is not measured: it is missing, has another link layer, or the program is not installed."""
     if not at["link_layer"]:
-        return f"{nic} is not there"
+        return {"problem": f"{nic} is not there"}
     if at["link_layer"] != task["link_layer"]:
-        return f"{nic}: link layer is {at['link_layer']}, not {task['link_layer']}"
-    return "" if shutil.which(task["program"]) else f"{task['program']} is not installed (package perftest)"
+        return {"problem": f"{nic}: link layer is {at['link_layer']}, not {task['link_layer']}"}
+    if shutil.which(task["program"]):
+        return {}
+    return {"problem": f"{task['program']} is not installed (package perftest)", "missing": task["program"]}
 
 
 def client(task: Json, nic: str, cpus: str, port: int, host: str, server: PayloadProcess | None = None) -> Json:
@@ -189,9 +191,9 @@ def loopback(task: Json, nics: t.Sequence[str]) -> None:
     for index, nic in enumerate(nics):
         partner = nics[(index + 1) % len(nics)] if task["partner"] == "next" else nic
         places = {name: place(task["sysfs"], name) for name in (nic, partner)}
-        problem = next(filter(None, (refusal(task, name, at) for name, at in places.items())), "")
-        if problem:
-            report(nic=nic, partner=partner, role="client", problem=problem, **places[nic])
+        refused = next(filter(None, (refusal(task, name, at) for name, at in places.items())), {})
+        if refused:
+            report(nic=nic, partner=partner, role="client", **refused, **places[nic])
             continue
         with socket.create_server(("", 0)) as probe:
             port = probe.getsockname()[1]  # free now, and perftest takes it at once
@@ -205,9 +207,9 @@ def between(task: Json, nics: t.Sequence[str], rank: int, host: str) -> None:
     """Be the server or the client of two nodes; a port has the same index on both."""
     for index, nic in enumerate(nics):
         port, at, role = task["port"] + index, place(task["sysfs"], nic), "client" if rank else "server"
-        problem = refusal(task, nic, at)
-        if problem:
-            report(nic=nic, role=role, problem=problem, **at)
+        refused = refusal(task, nic, at)
+        if refused:
+            report(nic=nic, role=role, **refused, **at)
             if rank:
                 knock(host, port)
             else:

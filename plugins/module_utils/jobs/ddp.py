@@ -17,7 +17,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock, open_regular
 
-# A training without a scheduler: whether nodes fit together, the command for each, the result. Pure, private.
+# A training without a scheduler: whether nodes fit together, the command for each, the result. Pure.
 
 
 Json = t.Dict[str, t.Any]

@@ -20,7 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine
     facts,
 )
 
-# Read what a training job left behind and judge whether it learned. Pure, private.
+# Read what a training job left behind and judge whether it learned. Pure.
 
 
 CHECK = "training"
@@ -172,7 +172,7 @@ def _plain(line: str) -> str:
     return "".join(c if c.isprintable() else " " for c in line).rstrip()[:300]
 
 
-# Where the GPUs of a machine type are, as gpu_info would find them on one. Pure, private.
+# Where the GPUs of a machine type are, as gpu_info would find them on one. Pure.
 
 
 def topology(profile: t.Mapping[str, t.Any]) -> Json:

@@ -245,7 +245,7 @@ def perform(module: FileModule, params: t.Mapping[str, t.Any]) -> Json:
     every = chosen.findings + findings + (remarks if present else []) + foreign
     return {
         "changed": bool(changes),
-        "findings": owned.told(every),
+        "findings": owned.facts(every),
         "files": [change.path for change in changes],
         "topology_file": chosen.path or None,
         "variables": effective(after or ""),

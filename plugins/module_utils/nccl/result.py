@@ -10,6 +10,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, judge, metric, overall, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import ROLE
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.request import CHECK, UNITS, NcclTestsRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tests_table import (
@@ -17,7 +18,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nccl_tes
     NcclTestsRun,
     Timing,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 
 # What a log has beside the table of nccl-tests: the network that NCCL used, ranks with wrong values.
 

@@ -105,6 +105,7 @@ def _one(
     try:
         words = [*program(request, collective, _find.find), *arguments(request)]
     except _find.NotFound as exc:
+        common["context"].update({"missing": exc.missing} if exc.missing else {})
         return MeasuredCollective(None, str(exc), nccl_tests.parse(""), Network()), common, []
     argv, environment = command(request.launch, words)
     outcome = run_to_file(argv, request.timeout, log, environment)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 
-# How checks touch the node that they run on: private, stdlib only, also packed into the node agent.
+# How checks touch the node that they run on.
 
 
 Runner = t.Callable[..., Outcome]

@@ -24,7 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock, replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 
-# The node that configures itself: its files, its units, its gate. No AnsibleModule, private, runs on the node.
+# The node that configures itself: its files, its units, its gate. Runs on the node.
 
 
 UNITS = {
@@ -144,7 +144,7 @@ class NodeHost:
             self.command([program, "log", f"hpcai-node: {line}", f"--level={level}", f"--priority={priority}"], _MOMENT)
 
 
-# The result of a node that configured itself, and where it is kept: no AnsibleModule, private, runs on the node.
+# The result of a node that configured itself, and where it is kept. Runs on the node.
 
 
 SCHEMA = 1
@@ -245,7 +245,7 @@ def _fetch() -> str:
         return str(answer.read(256).decode("ascii", "replace"))
 
 
-# Apply a bundle to this node: what bootstrap.sh starts. No AnsibleModule, private, runs on the node.
+# Apply a bundle to this node: what bootstrap.sh starts. Runs on the node.
 
 
 BUDGET = 900

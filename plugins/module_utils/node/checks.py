@@ -24,7 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.facts impor
     usable,
 )
 
-# Checks that make sense on any node: private, stdlib only, also packed into the node agent.
+# Checks that make sense on any node.
 
 
 _IDLE_ALL_THE_SAME = {"CLOUD", "COMPLETING", "DYNAMIC_NORM"}

@@ -9,7 +9,7 @@ import re
 import typing as t
 from dataclasses import dataclass, field
 
-# The words of the failures that `failures` knows; private.
+# The words of the failures that `failures` knows.
 
 
 class FailureRule(t.NamedTuple):

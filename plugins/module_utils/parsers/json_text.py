@@ -9,7 +9,7 @@ import json
 import re
 import typing as t
 
-# JSON that a program did not finish, or did not write to the letter; private.
+# JSON that a program did not finish, or did not write to the letter.
 
 
 # Strings first: what looks like a bracket or a number inside of one is none. C prints infinities bare.

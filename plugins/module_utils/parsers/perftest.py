@@ -113,7 +113,7 @@ def _match(line: str, rules: t.Sequence[tuple[str, str]]) -> Cause | None:
     return next((cause(line, kind) for pattern, kind in rules if re.search(pattern, line)), None)
 
 
-# perftest: what was printed about one test; private.
+# perftest: what was printed about one test.
 
 
 # What --out_json calls the columns of the table and the lines of the banner.
@@ -203,7 +203,7 @@ class PerftestBlock:
         self.failures.join(other.failures)
 
 
-# perftest: from lines to blocks; private.
+# perftest: from lines to blocks.
 
 
 # One or several rows; a failure message and even the next row can be glued to the last cell, whose newline is

@@ -26,7 +26,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 
-# Where cloud and Slurm differ, and what to do about it. No I/O; private.
+# Where cloud and Slurm differ, and what to do about it. No I/O.
 
 
 PREFIX = "hpcai:power:"

@@ -163,7 +163,7 @@ def _check_places(request: ScratchRequest) -> None:
         )
 
 
-# The check record of the NVMe scratch, for Ansible and for the boot alike. No I/O; private.
+# The check record of the NVMe scratch, for Ansible and for the boot alike. No I/O.
 
 
 CHECK = "nvme_scratch"

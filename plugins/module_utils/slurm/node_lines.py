@@ -9,8 +9,7 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, compress, expand
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import release
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError, release
 
 _MEMORY_STEP = 100  # MB: a new kernel that keeps some MB more for itself must not change the node line
 _FIELDS = (

@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text impor
     fields,
     load,
     number,
+    release,
     seconds,
     text_or_none,
     words,
@@ -43,12 +44,6 @@ def version(text: str) -> str:
     if not match:
         raise SlurmError(f"{text.strip()!r} is not a Slurm version")
     return match.group(1)
-
-
-def release(text: str) -> tuple[int, int]:
-    """Return year and month of a version: ``22.05.8`` is release (22, 5)."""
-    year, month = text.split(".")[:2]
-    return int(year), int(re.sub(r"\D.*", "", month) or 0)
 
 
 def controllers(text: str) -> list[Record]:

@@ -20,6 +20,32 @@ class SlurmError(ValueError):
     """Slurm's answer cannot be read or says no; the text is fit for the user."""
 
 
+class VersionError(SlurmError):
+    """A text is no version of Slurm, or an upgrade is not possible."""
+
+
+Release = t.Tuple[int, int]
+_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+def upstream(version: str) -> str:
+    """Return the upstream part of a package version: ``26.05.5`` of ``1:26.05.5-1+b2``."""
+    return version.rpartition(":")[2].partition("-")[0]
+
+
+def numbers(version: str) -> tuple[int, int, int]:
+    """Return ``26.05.5-1`` as (26, 5, 5); a release candidate (0rc1) counts as 0."""
+    match = _VERSION.match(upstream(version))
+    if not match:
+        raise VersionError(f"{version!r} is not a version of Slurm such as 26.05 or 26.05.5")
+    return int(match.group(1)), int(match.group(2)), int(match.group(3) or 0)
+
+
+def release(version: str) -> Release:
+    """Return the release of a version, year and month: (26, 5) for ``26.05.5-1``."""
+    return numbers(version)[:2]
+
+
 def fields(line: str) -> dict[str, str]:
     """Read one line of ``scontrol show ... -o``; the first of two equal keys wins, free text comes last."""
     values: dict[str, str] = {}
@@ -84,13 +110,3 @@ def load(text: str, key: str) -> list[dict[str, t.Any]]:
     if not isinstance(items, list) or not all(isinstance(record, dict) for record in items):
         raise SlurmError(f"{key!r} in Slurm's answer is not a list of objects")
     return items
-
-
-# What srun says when it was told not to wait; such a node is not broken, it is left for another time.
-_BUSY = re.compile(r"^.*Unable to allocate resources: .*(?:nodes are busy|[Ii]mmediate execution impossible).*$", re.M)
-
-
-def busy(text: str) -> str:
-    """Return the line with which srun gave up because jobs have the nodes, empty when there is none."""
-    match = _BUSY.search(text)
-    return match.group().strip() if match else ""

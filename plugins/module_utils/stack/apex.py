@@ -164,7 +164,7 @@ def pip_version(unpacked: str, facts: t.Mapping[str, t.Any]) -> str:
 
 
 def judge(output: str, problem: str, extensions: t.Sequence[Extension]) -> Json:
-    """Return ``state`` (computed, imported), ``said``, ``gpu``, ``modules`` and ``left_out``; raises on a bad build."""
+    """Return ``state`` (computed, imported), ``summary``, ``gpu``, ``modules``, ``left_out``; raises on a bad build."""
     lines = [line[len(MARK) :] for line in output.splitlines() if line.startswith(MARK)]
     if not lines:
         raise ApexError(f"the wheel was built, but not proved: {problem or 'the proof said nothing'}")
@@ -176,7 +176,7 @@ def judge(output: str, problem: str, extensions: t.Sequence[Extension]) -> Json:
     cuda = any(extension.cuda for extension in extensions)
     return {
         "state": "computed" if ran or not cuda else "imported",
-        "said": _summary(proof, cuda and not ran),
+        "summary": _summary(proof, cuda and not ran),
         "gpu": proof["gpu"],
         "modules": _modules(proof),
         "left_out": proof["absent"],

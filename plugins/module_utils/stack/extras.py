@@ -21,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildError, BuildStep, run_steps
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import TrustError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex import provide
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.lock_files import normal
 
 # Wheels of pinned sources, built for one environment and stored by a digest of what decides their content.
 
@@ -50,11 +51,6 @@ class ExtraRequest(t.NamedTuple):
     options: t.Sequence[str] = ()
     editable: bool = False
     environment: t.Mapping[str, str] = {}
-
-
-def normal(name: str) -> str:
-    """Return a project's name as indexes write it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def wheel_dir(request: ExtraRequest, facts: Json) -> Path:

@@ -96,6 +96,7 @@ def pins(name: str, text: str) -> list[Pin]:
 
 
 def normal(name: str) -> str:
+    """Return a project's name as indexes write it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -390,6 +390,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
     try:
         program = find("fio", params["fio"], role=None)
     except NotFound as exc:
+        context.update({"missing": exc.missing} if exc.missing else {})
         return _without(record(CHECK, verdict="error", reason=str(exc), context=context, **common))
     measured = [
         measurement for path in request.paths for measurement in _path(program, request, path, params["timeout"])

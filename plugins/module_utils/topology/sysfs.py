@@ -43,12 +43,9 @@ def read_sysfs(root: str = "/sys", bus_ids: t.Sequence[str] | None = None) -> To
 
 def pci_gpus(root: str = "/sys") -> list[str]:
     """Return the bus ids of all NVIDIA GPUs that the kernel sees, in the order in which nvidia-smi counts."""
-    addresses = []
-    for path in _entries(Path(root, "bus/pci/devices")):
-        pci_address = address(path.name)
-        if pci_address and _read(path / "vendor") == _NVIDIA and _read(path / "class")[:6] in _GPU_CLASSES:
-            addresses.append(pci_address)
-    return [bus_id(pci_address) for pci_address in sorted(addresses)]
+    devices = _entries(Path(root, "bus/pci/devices"))
+    gpus = [path for path in devices if _read(path / "vendor") == _NVIDIA and _read(path / "class")[:6] in _GPU_CLASSES]
+    return [bus_id(pci_address) for pci_address in sorted(filter(None, (address(path.name) for path in gpus)))]
 
 
 def _numa(base: Path) -> list[NumaNode]:

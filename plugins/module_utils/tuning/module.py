@@ -269,7 +269,7 @@ def result(work: Work, findings: t.Sequence[ForeignFile]) -> Json:
         diffs.append({**header, "before": before, "after": after})
     return {
         "changed": bool(work.changes or writes or lines),
-        "findings": owned.told(findings),
+        "findings": owned.facts(findings),
         "files": [entry.path for entry in work.changes],
         "values": [entry._asdict() for entry in writes],
         "units": lines,

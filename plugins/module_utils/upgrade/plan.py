@@ -6,43 +6,24 @@
 from __future__ import annotations
 
 import collections
-import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import (
+    Release,
+    VersionError,
+    numbers,
+    release,
+    upstream,
+)
 
 # Slurm's releases, and which of them can be upgraded to which.
 
-
-Release = t.Tuple[int, int]
 
 # In their order, until the rhythm became May and November with 24.05.
 _EARLY: list[Release] = [(18, 8), (19, 5), (20, 2), (20, 11), (21, 8), (22, 5), (23, 2), (23, 11), (24, 5), (24, 11)]
 _THREE_BACK: Release = (24, 11)
 _LAST: Release = (40, 11)
-_FORM = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
-
-
-class VersionError(ValueError):
-    """A text is no version of Slurm, or an upgrade is not possible; the text is fit for the user."""
-
-
-def upstream(version: str) -> str:
-    """Return the upstream part of a package version: ``26.05.5`` of ``1:26.05.5-1+b2``."""
-    return version.rpartition(":")[2].partition("-")[0]
-
-
-def numbers(version: str) -> tuple[int, int, int]:
-    """Return ``26.05.5-1`` as (26, 5, 5); a release candidate (0rc1) counts as 0."""
-    match = _FORM.match(upstream(version))
-    if not match:
-        raise VersionError(f"{version!r} is not a version of Slurm such as 26.05 or 26.05.5")
-    return int(match.group(1)), int(match.group(2)), int(match.group(3) or 0)
-
-
-def release(version: str) -> Release:
-    """Return the release of a version: (26, 5) for ``26.05.5-1``."""
-    return numbers(version)[:2]
 
 
 def named(release: Release) -> str:

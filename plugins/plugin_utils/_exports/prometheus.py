@@ -85,12 +85,12 @@ def _values(node: str, check: str, record: Row) -> t.Iterator[tuple[str, str]]:
         yield sample.rpartition(" ")[0], sample
 
 
-def _certificate(told: Row) -> t.Iterator[str]:
-    nodes = told.get("nodes")
+def _certificate(certificate: Row) -> t.Iterator[str]:
+    nodes = certificate.get("nodes")
     if not isinstance(nodes, dict):
         return
     known = {str(name): about for name, about in nodes.items() if isinstance(about, dict)}
-    run = {"run": str(told.get("run") or ""), "cluster": str(told.get("cluster") or "")}
+    run = {"run": str(certificate.get("run") or ""), "cluster": str(certificate.get("cluster") or "")}
     found = [str(about.get("status")) for about in known.values()]
     name = "hpcai_certificate_nodes"
     yield from _family(name, [_sample(name, {**run, "status": status}, found.count(status)) for status in STATUSES])
@@ -100,9 +100,9 @@ def _certificate(told: Row) -> t.Iterator[str]:
     name = "hpcai_certificate_posterior"
     sure = {node: value for node, about in out.items() if (value := _number(about.get("posterior"))) is not None}
     yield from _family(name, [_sample(name, {"node": node}, value) for node, value in sure.items()])
-    missed = told.get("miss_bound")
+    missed = certificate.get("miss_bound")
     scalars = {"miss_probability": missed.get("probability") if isinstance(missed, dict) else None}
-    scalars.update(time_seconds=told.get("time"), duration_seconds=told.get("seconds"))
+    scalars.update(time_seconds=certificate.get("time"), duration_seconds=certificate.get("seconds"))
     for key, raw in scalars.items():
         value = _number(raw)
         name = f"hpcai_certificate_{key}"

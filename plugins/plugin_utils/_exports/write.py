@@ -50,7 +50,7 @@ def find(record: Row, folder: Path | None) -> Sources:
     # Of two copies of one certificate the one with records counts.
     found.sort(key=lambda pair: (number(pair[0].get("time")) or 0.0, _beside(pair[1]) is not None))
     latest, path = found[-1]
-    by_run = {str(told.get("run")): told for told, dummy in found if told.get("run") != latest.get("run")}
+    by_run = {str(row.get("run")): row for row, dummy in found if row.get("run") != latest.get("run")}
     return Sources(record, latest, _beside(path), list(by_run.values()), broken)
 
 
@@ -91,8 +91,8 @@ def write(sources: Sources, dest: Path, stem: str, formats: t.Collection[str], v
 
 
 def _title(sources: Sources) -> str:
-    told = sources.certificate or {}
-    return str(told.get("cluster") or sources.record.get("cluster") or "hpcai.gpu_cluster")
+    certificate = sources.certificate or {}
+    return str(certificate.get("cluster") or sources.record.get("cluster") or "hpcai.gpu_cluster")
 
 
 def _page(sources: Sources, gather: read.Gather) -> str:

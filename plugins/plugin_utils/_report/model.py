@@ -36,8 +36,8 @@ class Run:
     @property
     def emulated(self) -> bool:
         """Tell whether a tool said that no hardware stands behind it."""
-        told = [mapping(check.get("context")) for check in self.checks]
-        return any("emulated" in str(context.get(key)) for context in told for key in ("version", "driver"))
+        contexts = [mapping(check.get("context")) for check in self.checks]
+        return any("emulated" in str(context.get(key)) for context in contexts for key in ("version", "driver"))
 
     @property
     def verdict(self) -> str:

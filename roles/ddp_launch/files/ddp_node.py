@@ -175,19 +175,20 @@ def rank(run: Path, node: str, argv: t.Sequence[str]) -> int:
     path = run / "ranks" / f"rank-{number}.txt"
     with path.open("ab") as output:
         child = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, preexec_fn=_die_with_parent)
-    told: list[int] = []
+    signals: list[int] = []
 
-    def forward(asked: int, dummy: t.Any) -> None:
-        told.append(asked)
-        child.send_signal(asked)
+    def forward(number: int, dummy: t.Any) -> None:
+        signals.append(number)
+        child.send_signal(number)
 
-    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(one, forward)
+    for caught in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(caught, forward)
     code = child.wait()
-    if code and not told:
+    if code and not signals:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         fail(run, {"node": node, "rank": int(number), "why": how})
-    put(run / "ranks" / f"rank-{number}.json", {"rank": int(number), "node": node, "rc": code, "told": bool(told)})
+    end = {"rank": int(number), "node": node, "rc": code, "signalled": bool(signals)}
+    put(run / "ranks" / f"rank-{number}.json", end)
     return code if code >= 0 else 128 - code
 
 

@@ -224,7 +224,7 @@ def test_a_rank_that_ends_well(tmp_path: Path) -> None:
     run = torchrun(tmp_path, "print('x' * 100_000)")
     assert start(run).wait(patience(30)) == 0
     assert outcome(run, "nodes/c1.json")["rc"] == 0
-    assert outcome(run, "ranks/rank-0.json") == {"rank": 0, "node": "c1", "rc": 0, "told": False}
+    assert outcome(run, "ranks/rank-0.json") == {"rank": 0, "node": "c1", "rc": 0, "signalled": False}
     assert (run / "ranks/rank-0.txt").stat().st_size == 100_001
     assert (run / "nodes/c1.beat").read_text() == "end"
     assert not (run / "failed.json").exists()
@@ -249,7 +249,7 @@ def test_a_failure_elsewhere_ends_this_node(tmp_path: Path) -> None:
     assert running.wait(patience(30)) == 1
     assert outcome(run, "failed.json")["node"] == "c9"
     assert outcome(run, "nodes/c1.json")["why"] == "another node or rank failed"
-    assert outcome(run, "ranks/rank-0.json")["told"] is True
+    assert outcome(run, "ranks/rank-0.json")["signalled"] is True
 
 
 def test_a_run_that_takes_too_long_ends(tmp_path: Path) -> None:

@@ -37,28 +37,28 @@ _GENUINE = {
 
 def basis(fleet: Fleet, genuine: bool | None = None) -> Html:
     """Show the plan, the options and the digests."""
-    told = fleet.certificate
-    plan = mapping(told.get("plan"))
+    certificate = fleet.certificate
+    plan = mapping(certificate.get("plan"))
     facts = [
         tile(
             "Rounds",
             short(plan.get("rounds")),
             "round robin" if plan.get("round_robin") else f"{short(plan.get('tests'))} tests",
         ),
-        tile("Took", duration(told.get("seconds")), f"planned {duration(plan.get('wall_seconds'))}"),
+        tile("Took", duration(certificate.get("seconds")), f"planned {duration(plan.get('wall_seconds'))}"),
         tile("GPU-hours", short(plan.get("gpu_hours")), "by the plan"),
         tile("Cost", short(plan.get("cost")), "by the plan") if plan.get("cost") else None,
     ]
     body = [
         el("tr", el("td", el("b", name)), el("td", version or NONE), el("td", el("code", digest) if digest else NONE))
-        for name, version, digest in _digests(told)
+        for name, version, digest in _digests(certificate)
     ]
     return section(
         "basis",
         "What it stands on",
         _GENUINE[genuine],
         el("div", facts, class_="tiles small"),
-        el("p", _options(told), class_="faint"),
+        el("p", _options(certificate), class_="faint"),
         el("details", el("summary", "The plan"), [el("p", words) for words in strings(plan.get("text"))])
         if plan
         else None,
@@ -66,19 +66,19 @@ def basis(fleet: Fleet, genuine: bool | None = None) -> Html:
     )
 
 
-def _options(told: Row) -> str:
+def _options(certificate: Row) -> str:
     """Return what was asked for; lists are in the plan."""
-    known = sorted(mapping(told.get("options")).items())
+    known = sorted(mapping(certificate.get("options")).items())
     words = ", ".join(f"{key.replace('_', ' ')} {_option(value)}" for key, value in known if _simple(value))
     return f"Options: {words}" if words else ""
 
 
-def _digests(told: Row) -> t.Iterator[tuple[t.Any, ...]]:
+def _digests(certificate: Row) -> t.Iterator[tuple[t.Any, ...]]:
     """Yield (what, version, digest)."""
-    for name in sorted(told):
-        if name.endswith("_sha256") and told[name]:
-            yield name.partition("_sha256")[0], "", told[name]
-    for name, tool in sorted(mapping(told.get("tools")).items()):
+    for name in sorted(certificate):
+        if name.endswith("_sha256") and certificate[name]:
+            yield name.partition("_sha256")[0], "", certificate[name]
+    for name, tool in sorted(mapping(certificate.get("tools")).items()):
         yield name, mapping(tool).get("version"), mapping(tool).get("sha256")
 
 
@@ -159,10 +159,10 @@ def _again(line: t.Sequence[Row]) -> list[str]:
     """Name machines that were drained or watched in several runs: by physical host, where it is known."""
     seen: dict[str, int] = {}
     for one in line:
-        told = mapping(one.get("nodes")).items()
+        nodes = mapping(one.get("nodes")).items()
         bad = {
             str(mapping(a).get("physical_host") or name)
-            for name, a in told
+            for name, a in nodes
             if mapping(a).get("status") in ("drained", "watched")
         }
         for machine in bad:
@@ -184,10 +184,10 @@ def untested(fleet: Fleet) -> Html | None:
         el("tr", el("td", short(len(names)), class_="number"), el("td", why), el("td", listing(names, 40)))
         for why, names in reasons.items()
     ]
-    told = fleet.certificate
+    certificate = fleet.certificate
     planned, missing = (
-        int(number(told.get("planned")) or len(fleet.nodes)),
-        len(rows(told.get("untested"))) or len(found),
+        int(number(certificate.get("planned")) or len(fleet.nodes)),
+        len(rows(certificate.get("untested"))) or len(found),
     )
     note = f"{short(planned)} planned = {short(planned - missing)} reached + {short(missing)} untested"
     return section("not-tested", "Not tested", note, table(["Nodes>", "Why", "Which"], body))

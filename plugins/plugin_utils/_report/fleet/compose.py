@@ -64,51 +64,51 @@ class Page:
     blocks: list[Html]
 
 
-def compose(record: Row, told: Certified) -> Page:
+def compose(record: Row, certified: Certified) -> Page:
     """Draw the sections of a certified fleet."""
     found = runs(record)
     run, before = (found[0], found[1:]) if found else (Run("none", [], [], []), [])
-    fleet = told.fleet
+    fleet = certified.fleet
     parts = {
         "findings": front.findings(fleet),
         "map": squares.fleet_map(fleet),
         "find": explore.explore(fleet),
-        **_checks(record, run, told),
+        **_checks(record, run, certified),
         "isolation": isolation.isolation(fleet),
         "ladder": ladder.ladder(fleet),
         "not-tested": certificate.untested(fleet),
         "stages": stages.timeline(run) if run.stages else None,
         "fabric": curves.fabric(run),
         "training": curves.training(run),
-        "basis": certificate.basis(fleet, told.genuine),
-        "certificates": certificate.earlier(fleet, told.earlier),
+        "basis": certificate.basis(fleet, certified.genuine),
+        "certificates": certificate.earlier(fleet, certified.earlier),
         "again": stages.again(run) if run.stages else None,
         "history": stages.history(before),
     }
     drawn = {name: part for name, part in parts.items() if part is not None}
-    emulated = overview.EMULATED if told.emulated or run.emulated else None
+    emulated = overview.EMULATED if certified.emulated or run.emulated else None
     trouble = run.headline if any(state(stage) in ("failed", "unfinished") for stage in run.stages) else None
-    foreign = FOREIGN if told.genuine is False else None
+    foreign = FOREIGN if certified.genuine is False else None
     notices = [notice for notice in (foreign, emulated, trouble, *strings(fleet.certificate.get("notes"))) if notice]
     header = front.header(fleet, [(name, TITLES[name]) for name in drawn], notices)
     return Page(header, front.tiles(fleet), drawn, _blocks(fleet))
 
 
-def _checks(record: Row, run: Run, told: Certified) -> dict[str, Html | None]:
+def _checks(record: Row, run: Run, certified: Certified) -> dict[str, Html | None]:
     """A few nodes have room for every cell; many are drawn as strips and distributions."""
-    if told.few is None:
+    if certified.few is None:
         return {
-            "heat": strips.heat_map(told.fleet),
-            "spread": distributions.distributions(told.fleet),
-            "curves": bands.curves(told.fleet),
+            "heat": strips.heat_map(certified.fleet),
+            "spread": distributions.distributions(certified.fleet),
+            "curves": bands.curves(certified.fleet),
         }
-    small = Run(run.name, [], told.few, [])
-    fits = len(told.fleet.verdicts) <= MAX_COLUMNS and len(told.fleet.nodes) <= MAX_ROWS
-    table = {"nodes": nodes.nodes(record, small)} if fits else {"heat": strips.heat_map(told.fleet)}
+    small = Run(run.name, [], certified.few, [])
+    fits = len(certified.fleet.verdicts) <= MAX_COLUMNS and len(certified.fleet.nodes) <= MAX_ROWS
+    table = {"nodes": nodes.nodes(record, small)} if fits else {"heat": strips.heat_map(certified.fleet)}
     return {
         **table,
         "gpus": gpus.gpus(small),
-        "spread": distributions.distributions(told.fleet),
+        "spread": distributions.distributions(certified.fleet),
     }
 
 

@@ -51,18 +51,20 @@ def headline(fleet: Fleet) -> str:
 
 def header(fleet: Fleet, links: t.Sequence[tuple[str, str]], notices: t.Sequence[str] = ()) -> Html:
     """Show the cluster, what is certified, when and how long it took."""
-    told, found = fleet.certificate, verdict(fleet)
+    certificate, found = fleet.certificate, verdict(fleet)
     titles = {"pass": "Certified", "warn": "Certified with exceptions", "fail": "Not certified"}
     facts = [
-        ("Ended", when(told.get("time"))),
-        ("Took", duration(told.get("seconds"))),
-        ("Profile", told.get("profile")),
-        ("Run", told.get("run")),
+        ("Ended", when(certificate.get("time"))),
+        ("Took", duration(certificate.get("seconds"))),
+        ("Profile", certificate.get("profile")),
+        ("Run", certificate.get("run")),
     ]
     seal = el("span", SYMBOLS[found], class_="seal", aria_hidden="true")
     words = el("div", el("strong", titles[found]), el("span", headline(fleet)))
     name = el(
-        "div", el("p", "Certificate of a GPU cluster", class_="eyebrow"), el("h1", told.get("cluster") or "cluster")
+        "div",
+        el("p", "Certificate of a GPU cluster", class_="eyebrow"),
+        el("h1", certificate.get("cluster") or "cluster"),
     )
     return el(
         "header",
@@ -79,11 +81,11 @@ def header(fleet: Fleet, links: t.Sequence[tuple[str, str]], notices: t.Sequence
 
 def tiles(fleet: Fleet) -> Html:
     """Show what became of the nodes; planned = reached + untested."""
-    told, total = fleet.certificate, len(fleet.nodes)
-    planned = int(number(told.get("planned")) or total)
+    certificate, total = fleet.certificate, len(fleet.nodes)
+    planned = int(number(certificate.get("planned")) or total)
     untested = fleet.amount("untested")
     sums = f"{short(planned)} planned = {short(planned - untested)} reached + {short(untested)} untested"
-    missed = mapping(told.get("miss_bound"))
+    missed = mapping(certificate.get("miss_bound"))
     chance = number(missed.get("probability"))
     found = [
         tile("Cleared", [short(fleet.amount("cleared")), el("small", f" / {short(total)}")], sums),

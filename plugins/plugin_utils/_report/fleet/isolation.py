@@ -119,11 +119,11 @@ def cases(fleet: Fleet, found: list[Round]) -> Html | None:
     """Return, for each node that was not cleared, the tests that speak of it."""
     wanted = [node for node in fleet.nodes if node.status in ("drained", "watched")]
     wanted.sort(key=lambda node: (list(STATUSES).index(node.status), -(number(node.about.get("posterior")) or 0)))
-    told = {node.name for node in wanted[:MAX_CASES]}
+    shown = {node.name for node in wanted[:MAX_CASES]}
     tests: dict[str, list[tuple[Round, Test]]] = {}
     for one in found:
         for test in one.tests:
-            for name in told.intersection(test.nodes):
+            for name in shown.intersection(test.nodes):
                 tests.setdefault(name, []).append((one, test))
     drawn = [
         _case(node.name, node.status, node.reason, tests.get(node.name, []), node.about.get("posterior"))

@@ -79,10 +79,10 @@ class Fleet:
 
 def fleet(certificate: Row, columns: Columns) -> Fleet:
     """Put a certificate and columns together; either may know nodes that the other does not."""
-    told = {str(name): mapping(about) for name, about in mapping(certificate.get("nodes")).items()}
+    verdicts = {str(name): mapping(about) for name, about in mapping(certificate.get("nodes")).items()}
     untested = {str(row.get("node")): str(row.get("reason") or "") for row in rows(certificate.get("untested"))}
-    names = {**dict.fromkeys(told), **dict.fromkeys(untested), **dict.fromkeys(columns.nodes)}
-    nodes = [_node(name, told.get(name), untested, columns) for name in names]
+    names = {**dict.fromkeys(verdicts), **dict.fromkeys(untested), **dict.fromkeys(columns.nodes)}
+    nodes = [_node(name, verdicts.get(name), untested, columns) for name in names]
     nodes.sort(key=lambda node: (natural(node.leaf), natural(node.name)))
     order = [columns.nodes.get(node.name, -1) for node in nodes]
     back = {old: new for new, old in enumerate(order) if old >= 0}

@@ -38,8 +38,8 @@ class Certified:
     @property
     def genuine(self) -> bool | None:
         """Tell whether the records here are those of the certificate; None where one has no digest."""
-        told = self.fleet.certificate.get("records_sha256")
-        return told == self.records_sha256 if told and self.records_sha256 else None
+        digest = self.fleet.certificate.get("records_sha256")
+        return digest == self.records_sha256 if digest and self.records_sha256 else None
 
 
 class Gather:

@@ -61,8 +61,8 @@ def read_rounds(certificate: Row) -> list[Round]:
 
 
 def _round(row: Row) -> Round:
-    told = {str(name): number(value) for name, value in mapping(row.get("suspects")).items()}
-    suspects = {name: min(1.0, max(0.0, value)) for name, value in told.items() if value is not None}
+    shares = {str(name): number(value) for name, value in mapping(row.get("suspects")).items()}
+    suspects = {name: min(1.0, max(0.0, value)) for name, value in shares.items() if value is not None}
     tests = [_test(test) for test in rows(row.get("tests"))]
     return Round(str(row.get("id") or ""), str(row.get("stage") or ""), 0, tests, suspects)
 

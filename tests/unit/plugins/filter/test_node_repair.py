@@ -64,7 +64,7 @@ def test_only_what_is_cleared_comes_back() -> None:
     found = node_repair_settle(before, now, certificate(c1="cleared", c2="watched", c3="drained"))
     assert found["proved"] == "c1"
     assert found["drains"] == [{"name": "c[2-4]", "reason": "hpcai:nhc:no chronyd"}]
-    assert found["told"] == [
+    assert found["refusals"] == [
         "c2 is watched: why c2",
         "c3 is drained: why c3",
         "c4 is untested: no certificate came of it",
@@ -85,13 +85,13 @@ def test_without_a_certificate_all_are_drained_again() -> None:
 def test_what_is_drained_still_is_left_so_and_partners_are_nobody_s_case() -> None:
     found = node_repair_settle([node("c1"), node("c2", "", flags=[])], [node("c1")], certificate(c2="drained"), "c2")
     assert found["drains"] == [] and found["proved"] == ""
-    assert found["told"] == ["c1 is untested: no certificate came of it"]
+    assert found["refusals"] == ["c1 is untested: no certificate came of it"]
 
 
 def test_what_somebody_drained_while_it_was_proved_is_said() -> None:
     found = node_repair_settle([node("c1")], [node("c1", "ops: cable swap")], certificate(c1="cleared"))
     assert (found["proved"], found["drains"]) == ("c1", [])
-    assert found["told"] == ["c1 is cleared, and was drained meanwhile: ops: cable swap"]
+    assert found["refusals"] == ["c1 is cleared, and was drained meanwhile: ops: cable swap"]
 
 
 def test_what_slurm_drained_by_itself_is_taken_over_first() -> None:

@@ -15,6 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 from ansible_collections.hpcai.gpu_cluster.plugins.lookup import scratch_options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.module import SPEC
 
 ROLE = Path(__file__).resolve().parents[4] / "roles/nvme_scratch"
 
@@ -26,12 +27,13 @@ def ask(profile: t.Any, **variables: t.Any) -> dict[str, t.Any]:
     return one
 
 
-def test_without_a_word_it_is_the_role_s_defaults() -> None:
-    defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
-    plain = {name: defaults[f"nvme_scratch_{name}"] for name in scratch_options._DEFAULTS}
+def test_without_a_word_it_is_the_module_s_defaults_and_the_role_has_the_same() -> None:
+    found = ask({})
+    assert found == {name: SPEC[name].get("default", "" if name == "fallback" else []) for name in found}
+    role = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+    plain = {name: role[f"nvme_scratch_{name}"] for name in found}
     templated = {name for name, value in plain.items() if "{{" in str(value)}
     assert templated == {"models", "fewer"}
-    found = ask({})
     assert {name: found[name] for name in set(plain) - templated} == {n: plain[n] for n in set(plain) - templated}
     assert found["models"] == yaml.safe_load((ROLE / "vars/main.yml").read_text())["__nvme_scratch_azure"]
     assert found["fewer"] == "refuse"

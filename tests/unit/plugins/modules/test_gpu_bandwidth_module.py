@@ -188,6 +188,7 @@ def test_a_program_that_is_nowhere_names_places_and_role(machine: Machine) -> No
     (check,) = got["checks"]
     assert (check["verdict"], check["class"], len(got["gpus"])) == ("error", "infra", 8)
     assert all(word in check["reason"] for word in ("bandwidthTest", "nvbandwidth", "/nowhere/bin", "gpu_test_tools"))
+    assert check["context"]["missing"] == ["bandwidthTest", "nvbandwidth"]
 
 
 def test_a_step_that_jobs_keep_waiting_is_skipped(machine: Machine) -> None:

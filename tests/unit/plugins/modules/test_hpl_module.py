@@ -119,6 +119,7 @@ def test_a_program_that_is_nowhere(machine: Machine) -> None:
     (check,) = machine(n=5000)["checks"]
     assert check["verdict"] == "error"
     assert all(word in check["reason"] for word in ("hpl.sh or xhpl", "/nowhere/bin", "hpc-benchmarks"))
+    assert check["context"]["missing"] == ["hpl.sh", "xhpl"]
 
 
 def test_nvidias_container_through_slurm(machine: Machine) -> None:

@@ -227,6 +227,7 @@ def test_without_the_program(machine: Machine) -> None:
     (check,) = machine(path="/nowhere", devices=["mlx5_ib0"])["checks"]
     assert (check["verdict"], check["class"]) == ("error", "infra")
     assert check["reason"] == "mlx5_ib0: /nowhere/ib_write_bw is not installed (package perftest)"
+    assert check["context"]["missing"] == ["/nowhere/ib_write_bw"]
 
 
 @pytest.mark.parametrize(

@@ -376,12 +376,12 @@ def test_task_goes_on_with_what_was_cut_short_unless_that_is_old(
     again = module.perform({**params, "run": done.run}, _slurm(world), check_mode=False)
     assert (again.changed, again.certificate) == (False, json.loads(json.dumps(done.certificate)))
     assert list(again.records) == list(done.records)
-    with pytest.raises(module.CampaignRequestError, match="other options"):
+    with pytest.raises(journal.JournalError, match="other options"):
         (base / done.run / "certificate.json").unlink()
         module.perform({**params, "run": done.run, "timeout": 5.0}, _slurm(world), check_mode=False)
     monkeypatch.setattr(journal, "RESUMABLE", -1.0)
     assert module.perform(params, _slurm(world), check_mode=True).resumed is False
-    with pytest.raises(module.CampaignRequestError, match="no proof of today"):
+    with pytest.raises(journal.JournalError, match="no proof of today"):
         module.perform({**params, "run": done.run}, _slurm(world), check_mode=False)
 
 

@@ -23,15 +23,15 @@ def squashfs(content: bytes = b"content", used: int = 0) -> bytes:
 
 def image(directory: Path, name: str = "app", content: bytes = b"content") -> Json:
     """A version of an image on the shared directory, with its manifest and its link."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_node as image_folder
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_node
 
     data = squashfs(content)
     digest = hashlib.sha256(data).hexdigest()
     found = {"name": name, "file": f"{name}-{digest[:12]}.sqsh", "sha256": digest, "size": len(data)}
     directory.mkdir(exist_ok=True)
     (directory / found["file"]).write_bytes(data)
-    image_folder.write_json(directory / f"{name}-{digest[:12]}.json", found)
-    image_folder.point(directory / f"{name}.sqsh", found["file"])
+    image_node.write_json(directory / f"{name}-{digest[:12]}.json", found)
+    image_node.point(directory / f"{name}.sqsh", found["file"])
     return found
 
 

@@ -13,7 +13,7 @@ from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth import BandwidthRequest, Listed
@@ -24,7 +24,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_re
     judged,
     read,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import Method
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import from_facts
 
@@ -129,11 +128,11 @@ def test_a_planned_gpu_that_is_not_there_is_named_and_no_other_takes_its_place()
 )
 def test_nonsense_is_refused(change: dict[str, t.Any]) -> None:
     blank = {name: option.get("default") for name, option in {**_launch.SPEC, **bandwidth.SPEC}.items()}
-    bandwidth.validate(bandwidth.read_request(blank), Launch())
+    bandwidth.with_launch(bandwidth.read_request(blank), Launch())
     with pytest.raises(ValueError):
-        bandwidth.validate(bandwidth.read_request({**blank, **change}), Launch())
+        bandwidth.with_launch(bandwidth.read_request({**blank, **change}), Launch())
     with pytest.raises(ValueError, match="8 ranks"):
-        bandwidth.validate(bandwidth.read_request(blank), Launch(kind="srun", ranks_per_node=8))
+        bandwidth.with_launch(bandwidth.read_request(blank), Launch(kind="srun", ranks_per_node=8))
 
 
 def finder(*there: str) -> t.Callable[..., str]:
@@ -170,7 +169,8 @@ SRUN, INSIDE = Launch(kind="srun"), Launch(kind="srun", container_image="x")
 def test_bandwidthtest_where_it_exists_and_nvbandwidth_where_not(
     tool: str, path: str | None, launch: Launch, there: list[str], want: tuple[str, str]
 ) -> None:
-    assert tuple(bandwidth.choose(tool, path, launch, finder(*there), lambda _words: "")) == want
+    request = BandwidthRequest(node="n1", tool=tool, path=path, launch=launch)
+    assert tuple(bandwidth.choose(request, finder(*there), lambda _words: "")) == want
 
 
 @pytest.mark.parametrize("launch, where", [(INSIDE, "PATH"), (INSIDE, "path"), (SRUN, "path")])
@@ -198,7 +198,8 @@ def test_a_container_and_another_node_say_what_they_have(
         return f"starting\n{done.stdout}"
 
     folder = str(tmp_path) if where == "path" else None
-    program = bandwidth.choose(tool, folder, launch, finder(), probe)
+    request = BandwidthRequest(node="n1", tool=tool, path=folder, launch=launch)
+    program = bandwidth.choose(request, finder(), probe)
     assert (program.tool, program.path) == (want, f"{tmp_path}/{want}" if folder else want)
     assert len(asked) == (tool == "auto")
 
@@ -208,16 +209,18 @@ def test_a_container_and_another_node_say_what_they_have(
 )
 def test_a_missing_program_names_both_and_all_places(tool: str, path: str | None, launch: Launch) -> None:
     with pytest.raises(NotFound, match=r"bandwidthTest not in .*; nvbandwidth not in ") as caught:
-        bandwidth.choose(tool, path, launch, finder(), pytest.fail)
+        bandwidth.choose(BandwidthRequest(node="n1", tool=tool, path=path, launch=launch), finder(), pytest.fail)
     assert path or "/opt/gpu_test_tools/bin" in str(caught.value)
 
 
 def test_arguments() -> None:
-    assert " ".join(bandwidth.arguments("bandwidthTest", ["h2d", "d2h"], None, ["--wc"])) == (
+    request = BandwidthRequest(node="n1", directions=["h2d", "d2h"], arguments=["--wc"])
+    assert " ".join(bandwidth.arguments("bandwidthTest", request)) == (
         "--device=0 --memory=pinned --mode=range --start=256000000 --end=256000000 --increment=256000000"
         " --htod --dtoh --wc"
     )
-    assert " ".join(bandwidth.arguments("nvbandwidth", ["d2d", "h2d"], 1 << 30, ["-m"])) == (
+    request = BandwidthRequest(node="n1", directions=["d2d", "h2d"], size=1 << 30, arguments=["-m"])
+    assert " ".join(bandwidth.arguments("nvbandwidth", request)) == (
         "--bufferSize 1024 -m -t host_to_device_memcpy_ce device_local_copy"
     )
 
@@ -439,9 +442,9 @@ def test_side_by_side_all_start_at_once_and_one_by_one_none_does(mode: str, monk
         return outcome(fixture("bandwidth_test", "quick-12.8.txt"))
 
     monkeypatch.setattr(bandwidth, "run", run)
+    monkeypatch.setattr(bandwidth, "choose", lambda *dummy: bandwidth.Program("bandwidthTest", "/x/bandwidthTest"))
     request = BandwidthRequest(node="n1", mode=mode, bind=False, timeout=5)
-    program = bandwidth.Program("bandwidthTest", "/x/bandwidthTest")
-    got = bandwidth._measure(request, Launch(), program, [MeasuredGpu(n) for n in range(4)])
+    dummy, got = bandwidth._measure(request, [MeasuredGpu(n) for n in range(4)])
     assert [one.reading.values["h2d"] for one in got] == [24.6] * 4
     assert max(most) == (4 if mode == "parallel" else 1)
 

@@ -116,7 +116,7 @@ def test_first_run_builds_and_second_changes_nothing(site: Site) -> None:
     first = site.run()
     [tool] = first["tools"]
     assert (first["changed"], first["sources"], tool["origin"]) == (True, ["nccl_tests"], "source")
-    assert tool["proof"] == {"state": "no device", "said": NO_GPU}
+    assert tool["proof"] == {"state": "no device", "summary": NO_GPU}
     assert first["diff"] == {"before": {"nccl_tests": ""}, "after": {"nccl_tests": tool["directory"]}}
     binary = site.root / "prefix/bin/alltoall_perf"
     assert os.readlink(binary) == "../current/nccl_tests/alltoall_perf"

@@ -196,7 +196,7 @@ def test_a_build_host_without_a_driver_loads_the_program_with_stubs(program: Pro
     program.answers("exit 127")
     with pytest.raises(test_tools_recipe.ToolError, match="did not print its usage: exit status 127"):
         program.proved(gpu=False)
-    assert "not run" in program.proved(gpu=False, stubs=False).said
+    assert "not run" in program.proved(gpu=False, stubs=False).summary
 
 
 def test_a_gpu_host_without_the_driver_s_libraries_cannot_run_it(program: Program) -> None:

@@ -114,12 +114,12 @@ def test_dat_has_the_lines_where_hpl_reads_them() -> None:
     ],
 )
 def test_problem(change: dict[str, t.Any], launch: Launch, memory: int | None, want: Problem | None) -> None:
-    assert run.plan(run.read_request({**PARAMS, **change}), launch.ranks, memory) == want
+    assert run.plan(run.read_request({**PARAMS, **change})._replace(launch=launch), memory) == want
 
 
 def test_a_problem_of_less_than_a_block_is_refused() -> None:
     with pytest.raises(run.HplError, match="less than one block"):
-        run.plan(run.read_request({**PARAMS, "n": 500}), 1, None)
+        run.plan(run.read_request({**PARAMS, "n": 500}), None)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_a_problem_of_less_than_a_block_is_refused() -> None:
     ],
 )
 def test_nonsense_is_refused(change: dict[str, t.Any], launch: Launch) -> None:
-    run.validate(run.read_request(PARAMS), Launch())
+    run.with_launch(run.read_request(PARAMS), Launch())
     with pytest.raises(ValueError):
-        run.validate(run.read_request({**PARAMS, **change}), launch)
+        run.with_launch(run.read_request({**PARAMS, **change}), launch)
 
 
 def test_command_lines() -> None:
@@ -268,9 +268,9 @@ def test_of_a_directory_the_same_program_is_taken_on_one_node_and_on_several(
     for name in there:
         (tmp_path / name).touch(0o755)
     for launch in (Launch("srun", nodes=2), Launch("mpirun", nodes=2)):
-        assert run._program(f"{tmp_path}/", launch) == f"{tmp_path}/{want}"
+        assert run._program(run.HplRequest(path=f"{tmp_path}/", launch=launch)) == f"{tmp_path}/{want}"
     if there:
-        assert run._program(str(tmp_path), Launch("local")) == f"{tmp_path}/{want}"
+        assert run._program(run.HplRequest(path=str(tmp_path))) == f"{tmp_path}/{want}"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="files of two users need root")

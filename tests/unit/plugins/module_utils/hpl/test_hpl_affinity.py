@@ -72,7 +72,7 @@ def test_what_cannot_be_derived_is_left_out_and_said(facts: Json, why: str) -> N
 
 def bound(ranks: int = 8, masks: t.Sequence[str] = (), **options: t.Any) -> run.Affinity:
     launch = Launch("srun", "/usr/bin/srun", ranks_per_node=ranks, cpu_masks=masks)
-    return run.rank_affinity(run.read_request({**PARAMS, **options}), launch)
+    return run.rank_affinity(run.read_request({**PARAMS, **options})._replace(launch=launch))
 
 
 def test_without_a_topology_nothing_is_said() -> None:

@@ -380,14 +380,14 @@ BOTH = apex_recipe.choose(apex_recipe.read(NEW), ["cpp_ext", "cuda_ext"])
 def test_without_a_gpu_modules_are_only_imported() -> None:
     found = apex.judge(proved(computed={"flatten": 0.0}), "", BOTH)
     assert found["state"] == "imported"
-    assert found["said"] == "apex_C, amp_C imported, not run: no GPU, flatten off by 0 of what is allowed"
+    assert found["summary"] == "apex_C, amp_C imported, not run: no GPU, flatten off by 0 of what is allowed"
     assert found["modules"] == ["apex_C", "amp_C"]
 
 
 def test_on_a_gpu_results_count() -> None:
     found = apex.judge(proved(gpu="H100", computed={"FusedAdam": 0.1}), "", BOTH)
     assert found["state"] == "computed"
-    assert found["said"].endswith("FusedAdam off by 0.1 of what is allowed (on H100)")
+    assert found["summary"].endswith("FusedAdam off by 0.1 of what is allowed (on H100)")
     only = apex.judge(proved(computed={"flatten": 0.0}), "", BOTH[:1])
     assert only["state"] == "computed"
 
