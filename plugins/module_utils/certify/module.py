@@ -269,6 +269,8 @@ def _fleet(params: Json, slurm: CampaignSlurm, base: Path) -> tuple[Json, list[s
     nodes = slurm.nodes()
     partition = certify_slurm.partition_of(slurm.partitions(), params["partition"])
     selected = certify_slurm.selected(nodes, params["hosts"], partition)
+    if not params["hosts"]:
+        selected = _present(selected)
     suspicion = certify_slurm.history(certify_journal.earlier(base))
     listed = certify_slurm.fleet(
         selected, certify_slurm.places(slurm.topology()), suspicion, bool(params["reservation"])
@@ -276,6 +278,18 @@ def _fleet(params: Json, slurm: CampaignSlurm, base: Path) -> tuple[Json, list[s
     names = {node["name"] for node in selected}
     others = [node["name"] for node in nodes if node["name"] not in names]
     return {"cluster": params["cluster"], "profile": params["profile"], "nodes": listed}, others
+
+
+def _present(nodes: t.Sequence[Json]) -> list[Json]:
+    """Return the nodes that exist: what power saving has switched off is no part of the fleet unless it is named."""
+    present = [node for node in nodes if not certify_slurm.switched_off(node)]
+    if not present:
+        off = compress([node["name"] for node in nodes], sort=True)
+        raise CampaignRequestError(
+            f"there is no node to certify: power saving has switched off all of {off}. Have Slurm resume as many as are"
+            " wanted (playbook resume_nodes.yml), then run this again"
+        )
+    return present
 
 
 def _lead(request: Json, folder: Path, agent: Path, slurm: CampaignSlurm, campaign: CampaignPlan) -> CampaignResult:
