@@ -118,10 +118,10 @@ def jobs_from(text: str) -> list[HoldJob]:
     ]
 
 
-def progress(todo: ElasticPlan, seconds: float) -> str:
+def progress(todo: ElasticPlan) -> str:
     """Return one line about how far the nodes are."""
     total = len(todo.up) + len(todo.waiting)
-    text = f"{len(todo.up)} of {total} nodes are up after {seconds:.0f} s"
+    text = f"{len(todo.up)} of {total} nodes are up"
     if todo.waiting:
         listed = [f"{name} {state}" for name, state in list(todo.waiting.items())[:_LISTED]]
         more = len(todo.waiting) - len(listed)
