@@ -136,7 +136,7 @@ waiting:
   type: dict
   returned: with O(state=held)
   sample: {train-ndv4-3: ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP}
-failed:
+unusable:
   description: Nodes of the partition that Slurm cannot use, with their state and reason.
   type: dict
   returned: with O(state=held)
@@ -210,7 +210,7 @@ def main() -> None:
                 todo = slurm.bring_up(where, count, *limits, options(params["sbatch_options"]))
             changed = bool(todo.resume)
             result = {
-                **{name: getattr(todo, name) for name in ("up", "waiting", "failed", "short")},
+                **{name: getattr(todo, name) for name in ("up", "waiting", "unusable", "short")},
                 "resumed": todo.resume,
                 "settled": not todo.waiting,
                 "text": progress(todo),

@@ -42,7 +42,7 @@ class ElasticPlan(t.NamedTuple):
     resume: list[str]  # of ``submit`` those that are switched off
     up: list[str]
     waiting: dict[str, str]  # node -> its state
-    failed: dict[str, str]  # node -> why Slurm cannot use it
+    unusable: dict[str, str]  # node -> why Slurm cannot use it
     short: int  # how many fewer there can be than were asked for
 
 
@@ -80,9 +80,9 @@ def members(nodes: t.Sequence[Record], partitions: t.Sequence[Record], name: str
 
 def plan(nodes: t.Sequence[Record], jobs: t.Sequence[HoldJob], count: int) -> ElasticPlan:
     """Plan for ``count`` nodes, 0 for all that can be had: those that we keep, then those that are up, then others."""
-    failed = {node["name"]: why for node in nodes for why in [out_of_service(node)] if why}
+    unusable = {node["name"]: why for node in nodes for why in [out_of_service(node)] if why}
     kept = {job.node for job in jobs}
-    usable = [node for node in nodes if node["name"] not in failed]
+    usable = [node for node in nodes if node["name"] not in unusable]
     usable.sort(key=lambda node: (node["name"] not in kept, not is_up(node), switched_off(node)))
     chosen = usable[: count or None]
     names = [node["name"] for node in chosen]
@@ -94,7 +94,7 @@ def plan(nodes: t.Sequence[Record], jobs: t.Sequence[HoldJob], count: int) -> El
         resume=[name for name in submit if name in off],
         up=[node["name"] for node in chosen if is_up(node)],
         waiting={node["name"]: shown(node) for node in chosen if not is_up(node)},
-        failed=failed,
+        unusable=unusable,
         short=max(0, count - len(chosen)),
     )
 
@@ -126,8 +126,8 @@ def progress(todo: ElasticPlan) -> str:
         listed = [f"{name} {state}" for name, state in list(todo.waiting.items())[:_LISTED]]
         more = len(todo.waiting) - len(listed)
         text += f"; waiting for {', '.join(listed)}{f' and {more} more' if more else ''}"
-    if todo.failed:
-        text += f"; cannot be used: {'; '.join(f'{name} {why}' for name, why in list(todo.failed.items())[:_LISTED])}"
+    if todo.unusable:
+        text += f"; cannot be used: {'; '.join(f'{name} {why}' for name, why in list(todo.unusable.items())[:_LISTED])}"
     return text
 
 

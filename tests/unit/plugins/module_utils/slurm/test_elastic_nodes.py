@@ -120,7 +120,7 @@ def test_a_node_that_never_comes_gives_its_place_to_another() -> None:
     slurm = PowerSaving({"n1": 60, "n2": float("inf"), "n3": 60})
     todo = bring_up(slurm, 2)
     assert (sorted(todo.up), todo.waiting) == (["n1", "n3"], {})
-    assert todo.failed == {"n2": "DOWN+CLOUD+POWERED_DOWN: ResumeTimeout reached"}
+    assert todo.unusable == {"n2": "DOWN+CLOUD+POWERED_DOWN: ResumeTimeout reached"}
     assert todo.short == 0
     assert "n2" not in {node for dummy, node in slurm.jobs.values()}
 
