@@ -286,8 +286,8 @@ def _present(nodes: t.Sequence[Json]) -> list[Json]:
     if not present:
         off = compress([node["name"] for node in nodes], sort=True)
         raise CampaignRequestError(
-            f"there is no node to certify: power saving has switched off all of {off}. Have Slurm resume as many as are"
-            " wanted (playbook resume_nodes.yml), then run this again"
+            f"there is no node to certify: power saving has switched off all of {off}. Say in cluster_nodes how many"
+            " Slurm is to resume for this, or have a job resume them, then run this again"
         )
     return present
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""resume_nodes.yml and suspend_nodes.yml against emulated commands of a Slurm with power saving."""
+"""How playbooks have nodes and let them go, against emulated commands of a Slurm with power saving."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Cluster:
             "tasks": [{"ansible.builtin.debug": {"msg": told + jump}}],
         }
         steps = [
-            {"ansible.builtin.import_playbook": str(ROOT / f"playbooks/{name}_nodes.yml")}
+            {"ansible.builtin.import_playbook": str(ROOT / f"playbooks/elastic_steps/{name}.yml")}
             for name in ("resume", "suspend")
         ]
         (place / "play.yml").write_text(yaml.safe_dump([steps[0], show, steps[1]]))

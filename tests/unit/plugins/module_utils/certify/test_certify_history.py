@@ -263,5 +263,5 @@ def test_a_node_that_is_named_and_switched_off_is_untested(tmp_path: Path, agent
 
 def test_a_cluster_without_a_node_says_how_to_get_some(tmp_path: Path, agent: Path) -> None:
     slurm: t.Any = Elastic(World(["n2", "n3"]), tmp_path)
-    with pytest.raises(CampaignRequestError, match=r"switched off all of n\[2-3\].*resume_nodes.yml"):
+    with pytest.raises(CampaignRequestError, match=r"switched off all of n\[2-3\].*cluster_nodes"):
         module.perform(_params(tmp_path / "runs", agent, hosts=""), slurm, check_mode=True)
