@@ -27,7 +27,9 @@ class SharedHook:
         environment.filters.update(comment="# {}".format, quote=shlex.quote)
         text = environment.from_string((ROLE / "templates/hook.j2").read_text())
         self.program = place / "50-hpcai-node"
-        self.program.write_text(text.render(ansible_managed="managed", __cyclecloud_hook={"programs": str(self.own)}))
+        self.program.write_text(
+            text.render(ansible_managed="managed", __cyclecloud_hooks_program={"programs": str(self.own)})
+        )
 
     def add(self, name: str, status: int = 0, mode: int = 0o755) -> None:
         self.own.mkdir(exist_ok=True)
