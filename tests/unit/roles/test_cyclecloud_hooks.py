@@ -76,9 +76,11 @@ def test_shellcheck_finds_nothing(hook: SharedHook) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("inventory", ["azure_ndv4", "azure_ndv5"])
+@pytest.mark.parametrize(
+    "inventory", ["inventories/azure_ndv4", "inventories/azure_ndv5", "site_template/inventories/azure"]
+)
 def test_no_node_of_an_azure_inventory_writes_into_the_directory_of_all(inventory: str) -> None:
-    given = yaml.safe_load((ROOT / f"inventories/{inventory}/group_vars/all.yml").read_text())
+    given = yaml.safe_load((ROOT / f"{inventory}/group_vars/all.yml").read_text())
     role = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
     for kind in ("prolog", "epilog"):
         own = role[f"cyclecloud_hooks_node_{kind}_dir"]
