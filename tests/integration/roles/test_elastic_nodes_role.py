@@ -148,8 +148,9 @@ def test_check_mode_says_the_price_and_creates_nothing(tmp_path: Path) -> None:
 
 def test_a_cluster_of_which_no_node_comes_ends_with_the_reason(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, {"n1": -1, "n2": -1})
-    status, told = cluster.play()
+    status, told = cluster.play('--extra-vars={"cluster_node_price": null}')
     assert status != 0
+    assert "Slurm creates n1, n2, kept for 120 minutes at most; cluster_node_price would say what that costs" in told
     assert "0 of 0 nodes are up; cannot be used: n1 DOWN+CLOUD+POWERED_DOWN: ResumeTimeout reached" in told
     assert "sinfo -R" in told
     assert cluster.slurm["jobs"] == {}, "nothing keeps asking for nodes that cost when they come"
