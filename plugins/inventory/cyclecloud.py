@@ -29,6 +29,19 @@ extends_documentation_fragment:
   - ansible.builtin.inventory_cache
   - hpcai.gpu_cluster.cyclecloud
 options:
+  connection:
+    description:
+      - JSON file with C(url), C(ca_path), C(username), C(bastion), C(cluster) and C(user). C(provision.yml) writes it
+        beside the inventory. An option that is set itself, or by its variable of the environment, takes precedence.
+      - A file that is not there counts as empty. Where O(url) comes from it, a server that does not answer, and a
+        password that is missing, are warnings, because the cluster's own hosts are in another file of that inventory.
+      - By default C(.cyclecloud/connection.json) in the directory of the inventory file.
+    type: path
+  cluster:
+    description:
+      - Name of the cluster in CycleCloud. Required where O(connection) does not name it.
+    type: str
+    required: false
   plugin:
     description:
       - Marks the file as one for this plugin.
@@ -64,9 +77,9 @@ options:
     default: [Ready]
   user:
     description:
-      - User for SSH logins on the nodes, which becomes C(ansible_user).
+      - User for SSH logins on the nodes, which becomes C(ansible_user). Without it and without O(connection) it is
+        C(cyclecloud).
     type: str
-    default: cyclecloud
   bastion:
     description:
       - Host through which SSH jumps, as C(user@host), usually the CycleCloud VM. Without it the nodes have to be
@@ -140,8 +153,10 @@ keyed_groups:
     prefix: placement
 """
 
+import json
 import time
 import typing as t
+from pathlib import Path
 
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import Cacheable
@@ -167,17 +182,46 @@ class InventoryModule(ConstructedInventory, Cacheable):
     def parse(self, inventory: t.Any, loader: t.Any, path: str, cache: bool = True) -> None:
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)
+        self._from_file = not self.get_option("url")
+        self._connect(path)
         if not self._complete(path):
             return
         names = ("cluster", "states", "group_prefix")
         cluster, states, prefix = (self.get_option(name) for name in names)
-        for host in to_hosts(self._nodes(path, cache), cluster, states, prefix):
+        try:
+            nodes = self._nodes(path, cache)
+        except UnknownOutcome as exc:
+            if not self._from_file:
+                raise self._failed(path, exc) from None
+            self.display.warning(f"{path} adds no nodes, since CycleCloud cannot be reached from here: {exc}")
+            return
+        for host in to_hosts(nodes, cluster, states, prefix):
             self.add(host.name, host.remote, host.groups, **self._access())
+
+    def _connect(self, path: str) -> None:
+        """Take what is not set from what provision.yml wrote."""
+        file = Path(self.get_option("connection") or Path(path).with_name(".cyclecloud") / "connection.json")
+        try:
+            known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+            if not isinstance(known, dict):
+                raise TypeError("it is no dictionary")
+        except (OSError, ValueError, TypeError) as exc:
+            raise AnsibleParserError(f"{file}, which has the connection of {path}, cannot be read: {exc}") from None
+        for name in ("url", "ca_path", "username", "bastion", "cluster", "user"):
+            if not self.get_option(name) and known.get(name):
+                self.set_option(name, str(known[name]))
+        if not self.get_option("user"):
+            self.set_option("user", "cyclecloud")
 
     def _complete(self, path: str) -> bool:
         """Whether there is a CycleCloud to ask yet."""
         if not self.get_option("url"):
             self.display.warning(f"{path} adds no nodes: neither option url nor CYCLECLOUD_URL names a CycleCloud")
+            return False
+        if not self.get_option("cluster"):
+            raise AnsibleParserError(f"{path} names no cluster; set cluster")
+        if self._from_file and not self.get_option("password"):
+            self.display.warning(f"{path} adds no nodes: CYCLECLOUD_PASSWORD is not set")
             return False
         missing = [name for name in ("username", "password") if not self.get_option(name)]
         if missing:
@@ -195,7 +239,7 @@ class InventoryModule(ConstructedInventory, Cacheable):
             nodes = cluster_state.nodes(self._client().status(self.get_option("cluster")))
         except UnknownOutcome as exc:
             if not kept or not self.get_option("stale"):
-                raise self._failed(path, exc) from None
+                raise
             age = time.time() - kept["time"]
             self.display.warning(f"Nodes as they were {age:.0f} seconds ago, since CycleCloud does not answer: {exc}")
             return t.cast("list[dict[str, t.Any]]", kept["nodes"])
@@ -222,6 +266,8 @@ class InventoryModule(ConstructedInventory, Cacheable):
 
     def _client(self) -> CycleClient:
         given = {name: self.get_option(name) for name in ("ca_path", "validate_certs", "timeout")}
+        if self._from_file:  # a private address may not be routed from here, and every run would wait for it
+            given["timeout"] = min(given["timeout"], 10)
         return CycleClient(self.get_option("url"), self.get_option("username"), self.get_option("password"), **given)
 
     def _access(self) -> dict[str, str]:

@@ -71,7 +71,9 @@ options:
   hosts:
     description:
       - Nodes to certify, as a hostlist such as V(gpu-[001-064]). All of them must be in the partition.
-      - By default all nodes of the partition.
+      - By default all nodes of the partition but those that power saving has switched off (C(POWERED_DOWN)), which
+        are no part of the run. One that is named here and switched off is C(untested), and so is one that failed to
+        resume (C(DOWN)).
     type: str
     default: ""
   partition:

@@ -250,6 +250,8 @@ def _fleet(params: Json, slurm: CampaignSlurm, partition: Json | None, base: Pat
     """Return the fleet, and all other nodes that Slurm might give instead."""
     nodes = slurm.nodes()
     selected = certify_slurm.selected(nodes, params["hosts"], partition)
+    if not params["hosts"]:
+        selected = _present(selected)
     suspicion = certify_slurm.history(certify_journal.earlier(base))
     listed = certify_slurm.fleet(
         selected, certify_slurm.places(slurm.topology()), suspicion, bool(params["reservation"])
@@ -257,6 +259,18 @@ def _fleet(params: Json, slurm: CampaignSlurm, partition: Json | None, base: Pat
     names = {node["name"] for node in selected}
     others = [node["name"] for node in nodes if node["name"] not in names]
     return {"cluster": params["cluster"], "profile": params["profile"], "nodes": listed}, others
+
+
+def _present(nodes: t.Sequence[Json]) -> list[Json]:
+    """Return the nodes that exist: what power saving has switched off is no part of the fleet unless it is named."""
+    present = [node for node in nodes if not certify_slurm.switched_off(node)]
+    if not present:
+        off = compress([node["name"] for node in nodes], sort=True)
+        raise CampaignRequestError(
+            f"there is no node to certify: power saving has switched off all of {off}. Say in cluster_nodes how many"
+            " Slurm is to resume for this, or have a job resume them, then run this again"
+        )
+    return present
 
 
 def _lead(request: Json, folder: Path, agent: Path, slurm: CampaignSlurm, campaign: CampaignPlan) -> CampaignResult:

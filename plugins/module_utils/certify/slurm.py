@@ -116,10 +116,12 @@ def _row(cells: t.Sequence[str]) -> JobRow:
 # Ours inside its own reservation; anybody else's node in one is not free.
 _RESERVED = {"RESERVED", "MAINTENANCE", "MAINT"}
 _FREE = {"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "COMPLETING", "PLANNED"}
+_SWITCHED_OFF = {"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"}
 _STATES = (
     ({"DRAIN", "FAIL", "INVALID_REG", "BLOCKED"}, "drained"),
     ({"NOT_RESPONDING"}, "down"),
-    ({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP"}, "powered_down"),
+    (_SWITCHED_OFF, "powered_down"),
+    ({"POWERING_UP", "POWER_UP"}, "powering_up"),
     ({"REBOOT_ISSUED", "REBOOT_REQUESTED", "REBOOT"}, "rebooting"),
 )
 
@@ -128,7 +130,8 @@ def state(node: Json, reservation: bool = False) -> str:
     """Return idle, or why a node takes part in nothing."""
     flags = set(node["flags"]) - _FREE - (_RESERVED if reservation else set())
     for among, word in _STATES:
-        if flags & among:
+        # One that did not come within ResumeTimeout is DOWN and switched off: that is a fault, and not power saving.
+        if flags & among and not (among is _SWITCHED_OFF and node["state"] == "DOWN"):
             return word
     if node["state"] in ("ALLOCATED", "MIXED"):
         return "busy"
@@ -140,6 +143,11 @@ def state(node: Json, reservation: bool = False) -> str:
 def mute(node: Json) -> bool:
     """Say whether a node does not answer Slurm itself."""
     return "NOT_RESPONDING" in node["flags"]
+
+
+def switched_off(node: Json) -> bool:
+    """Say whether power saving has removed a node that nobody needs, which is no fault of the node."""
+    return state(node) == "powered_down"
 
 
 def selected(nodes: t.Sequence[Json], hosts: str, partition: Json | None) -> list[Json]:

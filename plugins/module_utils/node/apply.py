@@ -115,15 +115,22 @@ class NodeHost:
             self.systemctl("daemon-reload")
         self.systemctl("enable", "hpcai-node.service")
 
-    def open(self) -> None:
-        """Let slurmd start, and start it where it was stopped for this."""
+    def open(self, was_open: bool | None = None) -> None:
+        """Let slurmd start, and start it where it was stopped for this or has found the gate closed."""
+        was_open = self.gate.exists() if was_open is None else was_open
         if not self.gate.exists():
             self.gate.write_text("ready\n", encoding="utf-8")
-        self.release()
+        self.release(was_open)
 
-    def release(self) -> None:
-        if self.held.exists():
+    def release(self, was_open: bool) -> None:
+        """Start slurmd where it was stopped for this, or where it runs from boot on and its start was passed over.
+
+        One that somebody stopped while the gate was open stays stopped.
+        """
+        held = self.held.exists()
+        if held or (not was_open and self.systemctl("is-enabled", "--quiet", "slurmd").rc == 0):
             self.systemctl("start", "--no-block", "slurmd")
+        if held:
             self.held.unlink()
 
     def close(self) -> None:
@@ -310,6 +317,7 @@ def boot(request: argparse.Namespace, host: NodeHost) -> int:
 def apply(request: argparse.Namespace, host: NodeHost, begin: float) -> int:
     """Run the playbook, write the result, and open or close the gate by it."""
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    was_open = host.gate.exists()
     try:
         verdict = attempt(request, host, begin)
     except (OSError, ValueError, KeyError) as exc:  # a full disk, for one
@@ -319,7 +327,7 @@ def apply(request: argparse.Namespace, host: NodeHost, begin: float) -> int:
         digest=request.bundle_digest, machine=host.machine(), started=started, seconds=seconds, **verdict
     )
     if result.status == OK:
-        host.open()
+        host.open(was_open)
     else:
         host.systemctl("kill", "--signal=KILL", SCOPE)
         host.close()

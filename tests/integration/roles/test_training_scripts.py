@@ -26,7 +26,7 @@ BASE = {
     "ansible_python_interpreter": sys.executable,
     "cluster_shared_dir": "/shared",
     "cluster_sku": "ND96asr_v4",
-    "training_job_user": "trainer",
+    "cluster_user": "trainer",
 }
 TOPOLOGY = {"numa": [], "gpus": [{"index": 0, "cpus": "2-3"}, {"index": 1, "cpus": "0-1"}]}
 
@@ -75,6 +75,7 @@ JOBS = {
         training_job_container_mounts=["/data:/data:ro"],
     ),
     "conda": job(
+        training_job_gpus_per_node=0,
         training_job_launcher="mpirun",
         training_job_runtime="conda",
         training_job_processes_per_node=2,

@@ -163,3 +163,26 @@ def test_what_slurmd_is_told(states: dict[str, str], jobs: bool, ready: bool, sa
     assert (done.returncode == 0, done.stdout) == (ready, "")
     assert said in done.stderr
     assert bool(done.stderr) == bool(said)
+
+
+# What the vendor's installer puts beside ours (templates/slurmd.override of Azure/cyclecloud-slurm), where it matters.
+VENDOR = "[Unit]\nAfter=munge.service\n[Service]\nRestart=always\nRestartSec=10s\n"
+
+
+def gate() -> tuple[str, str]:
+    """Return the drop-in that the bundle's gate writes: its name and its text."""
+    script = (ROLES / "node_bundle/files/gate.sh").read_text()
+    path = script.split("gate=", 1)[1].split("\n", 1)[0]
+    return Path(path).name, script.split("<<'GATE'\n", 1)[1].split("\nGATE\n", 1)[0] + "\n"
+
+
+def test_a_closed_gate_fails_no_start_and_no_vendor_s_drop_in_comes_after_it(node: Node) -> None:
+    """CycleCloud's converge starts slurmd at every boot, and a start that fails makes the node Failed."""
+    name, text = gate()
+    node.write(f"slurmd.service.d/{name}", text)
+    node.write("slurmd.service", "[Service]\nType=simple\nExecStart=/bin/true\n")
+    node.write("slurmd.service.d/override.conf", VENDOR)
+    assert node.verify() == ""
+    assert max(path.name for path in (node.folder / "slurmd.service.d").iterdir()) == name
+    assert "ConditionPathExists=/run/hpcai/node-ready" in text.splitlines()
+    assert "Exec" not in text

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import ssl
 import subprocess
@@ -54,6 +55,9 @@ class Cloud:
         self.told = json.loads((self.place / "azure.json").read_text())
         self.environment: dict[str, str] = json.loads((self.place / "environment.json").read_text())
         self.trust = ssl.create_default_context(cafile=self.told["ca"])
+        # A copy, as a user makes one: provision.yml writes the way to the cluster beside it.
+        self.inventory = STATE / "inventory"
+        shutil.copytree(ROOT / "inventories/azure_ndv4", self.inventory, dirs_exist_ok=True)
         self.planned: set[str] = set()  # what --check said would be made
         self.seen: dict[str, str] = {}  # every command line of a process that was seen while playbooks ran
 
@@ -82,7 +86,7 @@ class Cloud:
         place = f"{BIN}:{os.environ['PATH']}"
         packages = next((ROOT / ".build/venv/lib").glob("*/site-packages"))  # has azure.azcollection
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "MOLECULE_"))}
-        argv = [str(BIN / "ansible-playbook"), f"--inventory={ROOT}/inventories/azure_ndv4"]
+        argv = [str(BIN / "ansible-playbook"), f"--inventory={self.inventory}"]
         given = {**LAB, "lab_state_dir": str(STATE), **variables}
         argv += [f"--extra-vars=@{SCENARIO}/vars/site.yml", f"--extra-vars={json.dumps(given)}"]
         log = STATE / "outputs" / f"{time.time():.1f}-{Path(playbook).name}.txt"

@@ -154,3 +154,50 @@ def test_a_server_without_credentials_is_an_error(site: Site, monkeypatch: pytes
     monkeypatch.delenv(name)
     with pytest.raises(AnsibleParserError, match=f"set {name}"):
         site.read()
+
+
+def connection(site: Site, **more: str) -> None:
+    """What provision.yml writes beside the inventory."""
+    known = {"url": "https://cc.example.org", "ca_path": "/c/ca.pem", "username": "admin", "cluster": "c1"}
+    more = {"user": "hpcadmin", "bastion": "hpcadmin@10.0.0.4", **more}
+    (site.folder / ".cyclecloud").mkdir()
+    (site.folder / ".cyclecloud/connection.json").write_text(json.dumps({**known, **more}))
+
+
+def bare(site: Site, monkeypatch: pytest.MonkeyPatch, *left: str) -> InventoryData:
+    """Read an inventory file that names nothing, with these variables alone in the environment."""
+    for name in set(GIVEN) - set(left):
+        monkeypatch.delenv(name)
+    path = site.folder / "c1.cyclecloud.yml"
+    path.write_text("plugin: hpcai.gpu_cluster.cyclecloud\n")
+    inventory = InventoryData()
+    load().parse(inventory, DataLoader(), str(path))
+    return inventory
+
+
+def test_what_provision_wrote_is_all_that_a_later_run_needs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection(site)
+    hosts = bare(site, monkeypatch, "CYCLECLOUD_PASSWORD").hosts
+    variables = hosts["scheduler"].get_vars()
+    assert variables["ansible_user"] == "hpcadmin"
+    assert variables["ansible_ssh_common_args"] == "-o ProxyJump=hpcadmin@10.0.0.4"
+
+
+def test_without_a_password_or_a_way_there_the_other_hosts_of_the_inventory_are_used(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection(site)
+    site.answer = UnknownOutcome("GET /clusters/c1/status: timed out")
+    assert bare(site, monkeypatch, "CYCLECLOUD_PASSWORD").hosts == {}
+    assert site.asked == 1
+    monkeypatch.setenv("CYCLECLOUD_URL", "")
+    monkeypatch.setenv("CYCLECLOUD_USERNAME", "")
+    assert bare(site, monkeypatch).hosts == {}
+    assert site.asked == 1
+
+
+def test_a_connection_that_cannot_be_read_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    (site.folder / ".cyclecloud").mkdir()
+    (site.folder / ".cyclecloud/connection.json").write_text("[1]")
+    with pytest.raises(AnsibleParserError, match=r"connection\.json, which has the connection of .* no dictionary"):
+        bare(site, monkeypatch, "CYCLECLOUD_PASSWORD")

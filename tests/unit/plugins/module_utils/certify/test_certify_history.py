@@ -230,3 +230,38 @@ def test_less_than_nothing_cannot_be_kept(tmp_path: Path, agent: Path) -> None:
     slurm: t.Any = Known(World(["n1"]), tmp_path)
     with pytest.raises(CampaignRequestError, match="keep must not be negative"):
         module.perform(_params(tmp_path, agent, keep=-1), slurm, check_mode=True)
+
+
+class Elastic(FakeSlurm):
+    """Nodes that Slurm creates when jobs want them; these are switched off, and n4 failed to resume."""
+
+    off: t.ClassVar[set[str]] = {"n2", "n3", "n4"}
+
+    def nodes(self) -> list[Json]:
+        marked = {name: {"flags": ["CLOUD", "POWERED_DOWN"]} for name in self.off}
+        failed = {"n4": {"state": "DOWN", "reason": "ResumeTimeout reached"}}
+        return [{**node, **marked.get(node["name"], {}), **failed.get(node["name"], {})} for node in super().nodes()]
+
+
+def test_nodes_that_power_saving_has_switched_off_are_no_part_of_a_run(tmp_path: Path, agent: Path) -> None:
+    slurm: t.Any = Elastic(World(["n1", "n2", "n3", "n4"]), tmp_path)
+    done = module.perform(_params(tmp_path / "runs", agent, hosts=""), slurm, check_mode=False)
+    assert done.certificate is not None
+    status = {name: node["status"] for name, node in done.certificate["nodes"].items()}
+    assert status == {"n1": "cleared", "n4": "untested"}
+    assert [one["text"] for one in module.refused(done.certificate)] == [
+        "n4 is not certified: untested: down: ResumeTimeout reached"
+    ]
+
+
+def test_a_node_that_is_named_and_switched_off_is_untested(tmp_path: Path, agent: Path) -> None:
+    slurm: t.Any = Elastic(World(["n1", "n2", "n3", "n4"]), tmp_path)
+    done = module.perform(_params(tmp_path / "runs", agent, hosts="n[1-2]"), slurm, check_mode=False)
+    assert done.certificate is not None
+    assert done.certificate["nodes"]["n2"]["status"] == "untested"
+
+
+def test_a_cluster_without_a_node_says_how_to_get_some(tmp_path: Path, agent: Path) -> None:
+    slurm: t.Any = Elastic(World(["n2", "n3"]), tmp_path)
+    with pytest.raises(CampaignRequestError, match=r"switched off all of n\[2-3\].*cluster_nodes"):
+        module.perform(_params(tmp_path / "runs", agent, hosts=""), slurm, check_mode=True)

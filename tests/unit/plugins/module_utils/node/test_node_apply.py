@@ -24,7 +24,7 @@ class Node:
     """A machine in a directory; slurmd is a word in it."""
 
     def __init__(self, root: Path) -> None:
-        self.slurmd, self.jobs = False, False
+        self.slurmd, self.enabled, self.jobs = False, False, False
         self.calls: list[str] = []
         for folder in ("etc/systemd/system", "var/log", "opt/cycle/jetpack/bin"):
             (root / folder).mkdir(parents=True)
@@ -39,9 +39,13 @@ class Node:
     def command(self, argv: t.Sequence[str], timeout: float) -> Outcome:
         line = " ".join(argv)
         self.calls.append(line)
-        answers = {"pgrep": self.jobs, "systemctl is-active": self.slurmd}
+        answers = {
+            "pgrep": self.jobs,
+            "systemctl is-active": self.slurmd,
+            "systemctl is-enabled": self.enabled,
+        }
         good = next((answer for words, answer in answers.items() if line.startswith(words)), True)
-        if " slurmd" in line and "is-active" not in line:
+        if " slurmd" in line and "is-" not in line:
             self.slurmd = "start" in line
         return Outcome(0 if good else 1, "", "", 0.0)
 
@@ -89,6 +93,21 @@ def test_a_node_that_applied_its_bundle_is_open(node: Node, playbook: t.Any) -> 
     inventory = json.loads((node.host.run / "node-inventory/hosts.yml").read_text())["all"]["children"]
     assert {*inventory} == {"slurm_compute", "gpu"}
     assert "systemctl enable hpcai-node.service" in node.calls
+
+
+def test_a_slurmd_whose_start_was_passed_over_is_started_and_one_that_somebody_stopped_is_not(
+    node: Node, playbook: t.Any
+) -> None:
+    playbook(0, {"hosts": 1})
+    node.enabled = True
+    assert node.run() == 0
+    assert node.slurmd
+    node.slurmd = False  # by an administrator
+    assert node.run() == node.run("--force") == 0
+    assert not node.slurmd
+    node.host.gate.unlink()  # a reboot, at which the gate was closed when slurmd was to start
+    assert node.run("--boot") == 0
+    assert node.slurmd
 
 
 def test_the_second_time_it_only_opens_the_gate(node: Node, playbook: t.Any) -> None:

@@ -1,0 +1,156 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How playbooks have nodes and let them go, against emulated commands of a Slurm with power saving."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+# One program under five names. A node boots for so many looks at it (boots); one with a negative number never comes.
+SLURM = """\
+#!{python}
+import json, pathlib, sys
+path = pathlib.Path({file!r})
+slurm = json.loads(path.read_text())
+nodes, jobs = slurm["nodes"], slurm["jobs"]
+name, words = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
+given = dict(word.lstrip("-").split("=", 1) for word in words if "=" in word)
+slurm["did"].append(" ".join([name, *words]))
+if name == "sinfo":
+    sys.exit("sinfo: unrecognized option '--json'")
+elif words == ["--version"]:
+    print("slurm-wlm 22.05.8")
+elif words[:2] == ["show", "partition"]:
+    print("PartitionName=ndv4 Default=YES Nodes=" + ",".join(nodes), "State=UP MaxTime=1-00:00:00 TotalCPUs=9")
+elif words[:2] == ["show", "node"]:
+    for node, one in nodes.items():
+        wanted = node in [job["node"] for job in jobs.values()]
+        if wanted and one["state"] == "IDLE+CLOUD+POWERED_DOWN":
+            one["state"], one["looks"] = "ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP", 0
+        elif "POWERING_UP" in one["state"]:
+            one["looks"] += 1
+            if one["looks"] >= abs(one["boots"]):
+                one["state"] = "MIXED+CLOUD" if one["boots"] > 0 else "DOWN+CLOUD+POWERED_DOWN"
+        elif not wanted and one["state"] == "MIXED+CLOUD":
+            one["state"] = "IDLE+CLOUD"
+        why = " Reason=ResumeTimeout reached [slurm@2026-01-05T10:00:00]" if one["state"].startswith("DOWN") else ""
+        where = f"NodeName={{node}} CPUTot=4 NodeAddr=10.80.1.{{one['address']}}"
+        print(f"{{where}} State={{one['state']}} Partitions=ndv4{{why}}")
+elif name == "squeue":
+    for number, job in jobs.items():
+        print("\\x1f".join([number, "RUNNING", job["name"]]))
+elif name == "sbatch":
+    number = str(len(slurm["did"]))
+    jobs[number] = {{"name": given["job-name"], "node": given["nodelist"]}}
+    print(number)
+elif name == "scancel":
+    for number in words:
+        del jobs[number]
+elif words[0] == "update":
+    assert given == {{"nodename": "n[1-2]", "state": "power_down"}}, given
+    for node in ("n1", "n2"):
+        nodes[node]["state"] = "IDLE+CLOUD+POWERED_DOWN"
+path.write_text(json.dumps(slurm))
+"""
+
+
+class Cluster:
+    """An inventory, and Slurm's commands beside it."""
+
+    def __init__(self, place: Path, boots: t.Mapping[str, int]) -> None:
+        self.place, self.state = place, place / "slurm.json"
+        nodes = {
+            name: {"boots": looks, "looks": 0, "address": number, "state": "IDLE+CLOUD+POWERED_DOWN"}
+            for number, (name, looks) in enumerate(boots.items(), 1)
+        }
+        self.state.write_text(json.dumps({"nodes": nodes, "jobs": {}, "did": []}))
+        (place / "bin").mkdir()
+        for name in ("squeue", "sbatch", "scancel", "scontrol", "sinfo"):
+            program = place / "bin" / name
+            program.write_text(SLURM.format(python=sys.executable, file=str(self.state)))
+            program.chmod(0o755)
+        login = {"ansible_connection": "local", "ansible_ssh_common_args": "-o ProxyJump=hpcadmin@198.51.100.7"}
+        groups = {"slurm_login": {"hosts": {"scheduler": login}}, "slurm_compute": {"children": {"gpu": {}}}}
+        variables = {
+            "ansible_become": False,
+            "ansible_python_interpreter": sys.executable,
+            "cluster_sku": "ND96asr_v4",
+            "cluster_user": "hpcadmin",
+            "cluster_nodes": 2,
+            "cluster_node_price": 27.2,
+        }
+        (place / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": groups, "vars": variables}}))
+        hosts = "groups['gpu'] | map('extract', hostvars)"
+        told = f"gpu: {{{{ {hosts} | map(attribute='ansible_host') | join(' ') }}}}"
+        jump = f" by {{{{ {hosts} | map(attribute='ansible_ssh_common_args') | unique | join }}}}"
+        show = {
+            "hosts": "slurm_login",
+            "gather_facts": False,
+            "tasks": [{"ansible.builtin.debug": {"msg": told + jump}}],
+        }
+        steps = [
+            {"ansible.builtin.import_playbook": str(ROOT / f"playbooks/elastic_steps/{name}.yml")}
+            for name in ("resume", "suspend")
+        ]
+        (place / "play.yml").write_text(yaml.safe_dump([steps[0], show, steps[1]]))
+
+    def play(self, *options: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [Path(sys.executable).with_name("ansible-playbook"), "-i", "hosts.yml", "play.yml", *options],
+            cwd=self.place,
+            env={
+                **os.environ,
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".build/collections"),
+                "HPCAI_REPORT_DIR": str(self.place / "report"),
+                "PATH": f"{self.place}/bin:{os.environ['PATH']}",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, re.sub(r"\s+", " ", done.stdout + done.stderr)
+
+    @property
+    def slurm(self) -> dict[str, t.Any]:
+        return t.cast("dict[str, t.Any]", json.loads(self.state.read_text()))
+
+
+def test_nodes_are_priced_awaited_added_to_the_inventory_and_let_go(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, {"n1": 1, "n2": 3, "n3": 1})
+    status, told = cluster.play()
+    assert status == 0, told[-3000:]
+    assert "Slurm creates n1, n2, for about 54.40 an hour, kept for 120 minutes at most" in told
+    assert re.search(r"After \d+ s 2 of 2 nodes are up", told)
+    assert "gpu: 10.80.1.1 10.80.1.2 by -o ProxyJump=hpcadmin@198.51.100.7" in told
+    assert "n1, n2 is powered down now" in told
+    assert cluster.slurm["jobs"] == {}
+    assert {node["state"] for node in cluster.slurm["nodes"].values()} == {"IDLE+CLOUD+POWERED_DOWN"}
+
+
+def test_check_mode_says_the_price_and_creates_nothing(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, {"n1": 1, "n2": 1})
+    status, told = cluster.play("--check")
+    assert status == 0, told[-3000:]
+    assert "for about 54.40 an hour" in told
+    assert not [line for line in cluster.slurm["did"] if line.startswith(("sbatch", "scancel", "scontrol update"))]
+
+
+def test_a_cluster_of_which_no_node_comes_ends_with_the_reason(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, {"n1": -1, "n2": -1})
+    status, told = cluster.play('--extra-vars={"cluster_node_price": null}')
+    assert status != 0
+    assert "Slurm creates n1, n2, kept for 120 minutes at most; cluster_node_price would say what that costs" in told
+    assert "0 of 0 nodes are up; cannot be used: n1 DOWN+CLOUD+POWERED_DOWN: ResumeTimeout reached" in told
+    assert "sinfo -R" in told
+    assert cluster.slurm["jobs"] == {}, "nothing keeps asking for nodes that cost when they come"
