@@ -83,7 +83,6 @@ def _host(variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         "sku": variables.get("cluster_sku"),
         "slurm_node": override,
         "system": facts.get("distribution"),
-        "told": plain(variables.get("hpcai_node") or {}),
     }
 
 

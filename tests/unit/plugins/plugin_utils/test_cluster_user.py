@@ -10,8 +10,7 @@ import typing as t
 import pytest
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.filter.cluster_user import cluster_user_uid
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _preflight
+from ansible_collections.hpcai.gpu_cluster.plugins.filter.cluster_user import cluster_user_problems, cluster_user_uid
 
 NOBODY: dict[str, t.Any] = {"users": {}, "ids": []}
 
@@ -48,8 +47,9 @@ def test_a_user_has_one_number_everywhere(machines: list[t.Any], wanted: int, ui
     ],
 )
 def test_what_cannot_be_one_user_is_refused(machines: dict[str, t.Any], wanted: int, words: list[str]) -> None:
-    inputs = {"cluster_user": "trainer", "hosts": {host: {"told": told} for host, told in machines.items()}}
-    texts = _preflight.user.one_number({**inputs, **({"cluster_user_uid": wanted} if wanted else {})})
+    texts = cluster_user_problems(
+        "trainer", {host: {"hpcai_node": told} for host, told in machines.items()}, list(machines), wanted
+    )
     assert len(texts) == 1
     assert all(word in texts[0] for word in words), texts
     with pytest.raises(AnsibleFilterError, match="cluster_user_uid: "):
@@ -57,7 +57,7 @@ def test_what_cannot_be_one_user_is_refused(machines: dict[str, t.Any], wanted: 
 
 
 def test_a_number_that_is_none_is_refused_and_silence_is_no_finding() -> None:
-    assert "not the number of a user" in _preflight.user.one_number({"cluster_user_uid": "x"})[0]
-    assert _preflight.user.one_number({"cluster_user": "trainer", "hosts": {"a": {}, "b": {"told": {}}}}) == []
+    assert "not the number of a user" in cluster_user_problems("trainer", {}, ["a"], "x")[0]
+    assert cluster_user_problems("trainer", {"a": {}, "b": {"hpcai_node": {}}}, ["a", "b", "c"]) == []
     with pytest.raises(AnsibleFilterError, match="takes a list"):
         cluster_user_uid("trainer", "text")
