@@ -134,6 +134,8 @@ def test_filters_are_documented() -> None:
         "slurm_gres_lines",
         "slurm_gres_names",
         "slurm_health_settings",
+        "slurm_machine_gres",
+        "slurm_machine_parameters",
         "slurm_memory_per_cpu",
         "slurm_node_lines",
         "slurm_nodes",
@@ -156,3 +158,35 @@ def test_preflight_reads_facts() -> None:
     }
     found = preflight.preflight_findings(inputs, {"c1": {"ansible_facts": facts}, "ctl": {}})
     assert found == ["operating system of c1 is 'Ubuntu 20.04': not supported; accepted: Ubuntu 24.04"]
+
+
+def test_a_node_has_what_its_machine_type_says_of_slurm() -> None:
+    facts = {"processor_count": 2, "processor_cores": 48, "processor_threads_per_core": 1, "memtotal_mb": 900000}
+    ndv4 = {
+        "sku": "ND96asr_v4",
+        "slurm": {
+            "gres": "gpu:a100:8",
+            "node": {"sockets": 4, "cores_per_socket": 24, "threads_per_core": 1},
+            "slurmd_parameters": ["numa_node_as_socket"],
+            "gres_conf": [{"name": "gpu", "type": "a100", "file": "/dev/nvidia[0-7]", "cores": "0-23"}],
+        },
+    }
+    hosts = {
+        name: {"cluster_sku": "ND96asr_v4", "ansible_facts": {**facts, "hostname": name, "processor_vcpus": 96}}
+        for name in ("a", "b", "c", "d")
+    }
+    hosts["b"]["ansible_facts"]["processor_vcpus"] = 192
+    hosts["c"]["slurm_node"] = {"gres": "", "sockets": 2, "cores_per_socket": 48}
+    nodes = slurm_config.slurm_nodes(["a", "b", "c", "d"], hosts, 0.05, [ndv4], ["a", "b", "c"])
+    assert slurm_config.slurm_node_lines(nodes) == [
+        "NodeName=a Sockets=4 CoresPerSocket=24 ThreadsPerCore=1 RealMemory=855000 Gres=gpu:a100:8 State=UNKNOWN",
+        "NodeName=b Sockets=2 CoresPerSocket=48 ThreadsPerCore=1 RealMemory=855000 Gres=gpu:a100:8 State=UNKNOWN",
+        "NodeName=c,d Sockets=2 CoresPerSocket=48 ThreadsPerCore=1 RealMemory=855000 State=UNKNOWN",
+    ]
+    assert slurm_config.slurm_gres_lines(slurm_config.slurm_machine_gres(nodes)) == [
+        "NodeName=a Name=gpu Type=a100 File=/dev/nvidia[0-7] Cores=0-23",
+        "NodeName=b Name=gpu Type=a100 File=/dev/nvidia[0-7]",
+    ]
+    assert slurm_config.slurm_machine_parameters(nodes) == "numa_node_as_socket"
+    plain = slurm_config.slurm_nodes(["d"], hosts, 0.05, [ndv4], [])
+    assert (slurm_config.slurm_machine_gres(plain), slurm_config.slurm_machine_parameters(plain)) == ([], "")
