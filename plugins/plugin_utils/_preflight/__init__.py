@@ -15,14 +15,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight impor
     partitions,
     slurm,
     storage,
-    user,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.inputs import check_shapes
 
 Inputs = t.Mapping[str, t.Any]
 # What has to hold for a cluster that is only measured as well.
-_OF_ANY_SLURM = (hosts.cluster, hosts.login, accounting.prover, user.one_number)
-_TOPICS = (hosts, machine, user, partitions, slurm, gres, accounting, storage)
+_OF_ANY_SLURM = (hosts.cluster, hosts.login, accounting.prover)
+_TOPICS = (hosts, machine, partitions, slurm, gres, accounting, storage)
 
 
 def findings(inputs: Inputs, specs: t.Mapping[str, t.Any] | None = None) -> list[str]:
