@@ -28,7 +28,7 @@ def matching(inputs: Inputs) -> list[str]:
     for host in inputs.get("preflight_compute_hosts") or []:
         known = inputs.get("hosts", {}).get(host, {})
         override = known.get("slurm_node") or {}
-        here = [entry for entry in offers if _on(entry, {host, known.get("node")})]
+        here: list[Entry] = [entry for entry in offers if _on(entry, {host, known.get("node")})]
         if _VARIABLE not in inputs:
             here = _of_machine_type(str(known.get("sku") or inputs.get("cluster_sku") or GENERIC), inputs)
         for claim in filter(None, str(override.get("gres") or "").split(",") if isinstance(override, dict) else []):
