@@ -42,14 +42,29 @@ def _guard(name: str, work: t.Callable[[], t.Any]) -> t.Any:
         raise AnsibleFilterError(f"{name}: an entry lacks {exc}") from exc
 
 
-def slurm_nodes(hosts: object, hostvars: t.Mapping[str, t.Any], headroom: float = 0.05) -> list[dict[str, t.Any]]:
-    """Describe every host from its facts and its ``slurm_node``."""
+def slurm_nodes(
+    hosts: object,
+    hostvars: t.Mapping[str, t.Any],
+    headroom: float = 0.05,
+    profiles: object = (),
+    gpu_hosts: object = (),
+) -> list[dict[str, t.Any]]:
+    """Describe every host from its facts, its machine type and its ``slurm_node``."""
+    name = "slurm_nodes"
+    machines = {str(_dict(profile, name)["sku"]): profile.get("slurm") or {} for profile in _list(profiles, name)}
+    with_gpus = set(_list(gpu_hosts, name))
     nodes = []
-    for host in _list(hosts, "slurm_nodes"):
+    for host in _list(hosts, name):
         variables = hostvars.get(host) or {}
         facts, override = variables.get("ansible_facts", {}), variables.get("slurm_node", {})
-        nodes.append(_guard("slurm_nodes", lambda: node_lines.node(host, facts, override, float(headroom))))  # noqa: B023
+        machine = machines.get(str(variables.get("cluster_sku"))) if host in with_gpus else None
+        nodes.append(_guard(name, lambda: node_lines.node(host, facts, override, float(headroom), machine)))  # noqa: B023
     return nodes
+
+
+def slurm_machine_gres(nodes: object) -> list[dict[str, t.Any]]:
+    """Return the lines of gres.conf that the machine types of the nodes have."""
+    return node_lines.machine_gres(_list(nodes, "slurm_machine_gres"))
 
 
 def slurm_conf(
@@ -102,6 +117,7 @@ class FilterModule:
         return {
             "slurm_conf": slurm_conf,
             "slurm_gres_lines": slurm_gres_lines,
+            "slurm_machine_gres": slurm_machine_gres,
             "slurm_nodes": slurm_nodes,
             "slurm_setting_lines": slurm_setting_lines,
         }

@@ -49,6 +49,13 @@ options:
       - Whether to read the release of Slurm from its commands.
     type: bool
     default: false
+  users:
+    description:
+      - Names of users to look for, wherever the machine has its users from.
+      - If there are any, RV(ids) is read as well.
+    type: list
+    elements: str
+    default: []
 """
 EXAMPLES = r"""
 - name: Read whether munge is installed and runs
@@ -95,6 +102,19 @@ files:
   type: dict
   returned: success
   sample: {/etc/munge/munge.key: "munge:munge 0400 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"}
+users:
+  description: Those of O(users) that exist, with the numbers of user and primary group.
+  type: dict
+  returned: success
+  sample: {trainer: {uid: 2000, gid: 2000}}
+ids:
+  description:
+    - Numbers from 1000 to 59999 that users or groups have. Directory services often do not list theirs, and are then
+      missing here. Empty without O(users).
+  type: list
+  elements: int
+  returned: success
+  sample: [1000, 2000]
 """
 
 import contextlib
@@ -108,6 +128,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import installed_release
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
+
+ORDINARY = range(1000, 60000)  # UID_MIN to just below UID_MAX in login.defs of Debian, Ubuntu and RHEL
 
 
 def installed(module: AnsibleModule, names: list[str]) -> list[str]:
@@ -145,12 +167,29 @@ def files(paths: list[str]) -> dict[str, str]:
     return found
 
 
+def users(names: list[str]) -> dict[str, dict[str, int]]:
+    """As the machine resolves them, from a file or a directory service."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            found[name] = {"uid": entry.pw_uid, "gid": entry.pw_gid}
+    return found
+
+
+def ids() -> list[int]:
+    """What useradd would not give to a new user, as far as it is listed."""
+    numbers = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
+    return sorted(number for number in numbers if number in ORDINARY)
+
+
 def main() -> None:
     spec = {
         "packages": {"type": "list", "elements": "str", "default": []},
         "services": {"type": "list", "elements": "str", "default": []},
         "files": {"type": "list", "elements": "path", "default": []},
         "slurm": {"type": "bool", "default": False},
+        "users": {"type": "list", "elements": "str", "default": []},
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     module.exit_json(
@@ -159,6 +198,8 @@ def main() -> None:
         services=services(module, module.params["services"]),
         slurm=slurm(module),
         files=files(module.params["files"]),
+        users=users(module.params["users"]),
+        ids=ids() if module.params["users"] else [],
     )
 
 

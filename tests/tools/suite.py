@@ -110,6 +110,11 @@ REST = [
     scenario("azure", 280, "the way into Azure and back, against emulators"),
     scenario("fleet", 280, "32 slurmd with broken GPUs, certified"),
     scenario("gpu", 200, "nodes that claim to be a GPU machine, certified"),
+    scenario(
+        "static",
+        360,
+        "bare machines that claim to be DGX H100, from inventories/static; then the same as somebody else's Slurm",
+    ),
     scenario("machine", 600, "a virtual machine with eight NVMe disks: scratch, kernel settings, boots, faults"),
     scenario("vm", 360, "virtual machines: cgroup v2, NFS, CIFS, power cuts"),
     scenario("containers", 900, "enroot and pyxis")._replace(needs=("extensions/molecule/containers/sources.sh",)),

@@ -91,13 +91,15 @@ class Lab:
     def podman(self, action: str, name: str) -> None:
         subprocess.run(["podman", action, self.container(name)], check=True, capture_output=True)
 
+    def inventories(self) -> list[str]:
+        return [f"{ROOT}/lab/inventory", f"{self.state}/hosts.yml"]
+
     def start(self, playbook: str | Path, *options: str, **variables: t.Any) -> subprocess.Popen[str]:
         """Start one of the collection's playbooks (or a file) on this lab, with variables."""
         return subprocess.Popen(
             [
                 "ansible-playbook",
-                f"--inventory={ROOT}/lab/inventory",
-                f"--inventory={self.state}/hosts.yml",
+                *(f"--inventory={place}" for place in self.inventories()),
                 *self.more,
                 f"--extra-vars=@{self.scenario}/vars/lab.yml",
                 f"--extra-vars=lab_state_dir={self.state}",

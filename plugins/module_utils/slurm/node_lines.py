@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import typing as t
 
@@ -35,8 +36,17 @@ class NodeError(ValueError):
     """A node cannot be described; the text is fit for the user."""
 
 
-def node(host: str, facts: t.Mapping[str, t.Any], override: t.Mapping[str, t.Any], headroom: float) -> dict[str, t.Any]:
-    """Describe one machine by its facts, less some memory for the system; what the inventory says has precedence."""
+def node(
+    host: str,
+    facts: t.Mapping[str, t.Any],
+    override: t.Mapping[str, t.Any],
+    headroom: float,
+    machine: t.Mapping[str, t.Any] | None = None,
+) -> dict[str, t.Any]:
+    """Describe one machine by its facts, less some memory for the system; what the inventory says has precedence.
+
+    ``machine`` is what a machine type's profile says of Slurm. Its processors count where the machine has as many.
+    """
     unknown = sorted(set(override) - _NODE_KEYS)
     if unknown:
         raise NodeError(f"slurm_node of {host} has {', '.join(unknown)}; accepted: {', '.join(sorted(_NODE_KEYS))}")
@@ -45,6 +55,8 @@ def node(host: str, facts: t.Mapping[str, t.Any], override: t.Mapping[str, t.Any
         usable = int(_number(host, "memtotal_mb", facts["memtotal_mb"]) * (1 - headroom))
         description["real_memory"] = max(usable // _MEMORY_STEP * _MEMORY_STEP, 1)
     description.update({field: facts[fact] for field, fact in _FACTS.items() if fact in facts})
+    if machine:
+        description.update(_of_machine(machine, facts))
     description.update(override)
     description.update(
         {
@@ -62,6 +74,44 @@ def node(host: str, facts: t.Mapping[str, t.Any], override: t.Mapping[str, t.Any
             f"{host} has no facts for {', '.join(missing)}: gather facts on it in this run, or set slurm_node for it"
         )
     return description
+
+
+def _of_machine(machine: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return gres and processors of a machine type, and in ``machine`` what belongs into other lines.
+
+    Sockets that are NUMA nodes go with a parameter of slurmd, and cores in gres.conf with such sockets.
+    """
+    processors = {field: machine["node"][field] for field in _FACTS if field in (machine.get("node") or {})}
+    count = 1
+    for field in _FACTS:
+        count *= int(processors.get(field, 0))
+    fits = count > 0 and str(facts.get("processor_vcpus", "")) == str(count)
+    gres = [dict(entry) for entry in machine.get("gres_conf") or []]
+    if not fits:
+        gres = [{key: setting for key, setting in entry.items() if key != "cores"} for entry in gres]
+    found: dict[str, t.Any] = {"gres": machine["gres"]} if machine.get("gres") else {}
+    found.update(processors if fits else {})
+    found["machine"] = {
+        "gres_conf": gres,
+        "slurmd_parameters": (machine.get("slurmd_parameters") or []) if fits else [],
+    }
+    return found
+
+
+def machine_gres(nodes: t.Sequence[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Entries of gres.conf that the nodes have from their machine types, each with its nodes."""
+    found: dict[str, dict[str, t.Any]] = {}
+    for node in nodes:
+        for entry in (node.get("machine") or {}).get("gres_conf") or [] if node.get("gres") else []:
+            key = json.dumps(entry, sort_keys=True)
+            found.setdefault(key, {"nodes": [], **entry})["nodes"].append(node["name"])
+    return list(found.values())
+
+
+def machine_parameters(nodes: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+    """SlurmdParameters that the nodes need for how their machine types are described."""
+    words = (word for node in nodes for word in (node.get("machine") or {}).get("slurmd_parameters") or [])
+    return list(dict.fromkeys(str(word) for word in words))
 
 
 def _number(host: str, what: str, value: object) -> int:
@@ -344,6 +394,7 @@ def conf_lines(conf: SlurmConf) -> list[str]:
         "GresTypes": [kind for kind in kinds if ":" not in kind],
         "AccountingStorageTRES": [f"gres/{kind}" for kind in kinds],
         "DefMemPerCPU": memory_per_cpu(nodes),
+        "SlurmdParameters": machine_parameters(nodes),
         "TopologyPlugin": "topology/tree" if conf.topology else "",
     }
     settings = setting_lines({**conf.settings, **power, **health, **derived}, conf.extra)

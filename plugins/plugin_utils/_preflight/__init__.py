@@ -19,6 +19,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight impor
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.inputs import check_shapes
 
 Inputs = t.Mapping[str, t.Any]
+# What has to hold for a cluster that is only measured as well.
+_OF_ANY_SLURM = (hosts.cluster, hosts.login, accounting.prover)
 _TOPICS = (hosts, machine, partitions, slurm, gres, accounting, storage)
 
 
@@ -28,4 +30,7 @@ def findings(inputs: Inputs, specs: t.Mapping[str, t.Any] | None = None) -> list
     ``specs`` are the roles' argument specifications. What has the wrong shape is reported and not looked at further.
     """
     found, sound = check_shapes(inputs, specs or {})
-    return found + [text for topic in _TOPICS for check in topic.CHECKS for text in check(sound)]
+    checks = [check for topic in _TOPICS for check in topic.CHECKS]
+    if sound.get("cluster_slurm") == machine.EXISTING:
+        checks = [*machine.CHECKS, *_OF_ANY_SLURM]
+    return found + [text for check in checks for text in check(sound)]

@@ -1,14 +1,17 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Does gres.conf offer what the nodes are said to have? A node that offers less is drained by Slurm. Private."""
+"""Does gres.conf offer what the nodes are said to have? A node that offers less is drained by Slurm. Reads
+profiles; private."""
 
 from __future__ import annotations
 
 import typing as t
+from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import say, slip
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import GENERIC, ProfileError, load
 
 _VARIABLE = "slurm_gres"
 _KEYS = "autodetect cores count file flags links multiplefiles name nodename nodes type".split()
@@ -25,13 +28,24 @@ def matching(inputs: Inputs) -> list[str]:
     for host in inputs.get("preflight_compute_hosts") or []:
         known = inputs.get("hosts", {}).get(host, {})
         override = known.get("slurm_node") or {}
-        here = [entry for entry in offers if _on(entry, {host, known.get("node")})]
+        here: list[Entry] = [entry for entry in offers if _on(entry, {host, known.get("node")})]
+        if _VARIABLE not in inputs:
+            here = _of_machine_type(str(known.get("sku") or inputs.get("cluster_sku") or GENERIC), inputs)
         for claim in filter(None, str(override.get("gres") or "").split(",") if isinstance(override, dict) else []):
             problem = _short(claim, here)
             if problem:
                 accepted = "what slurm_gres offers there, such as {name: gpu, type: a100, file: '/dev/nvidia[0-7]'}"
                 found.append(say(f"slurm_node.gres of {host}", claim, problem, accepted))
     return found
+
+
+def _of_machine_type(sku: str, inputs: Inputs) -> list[Entry]:
+    """What the role slurm writes where the inventory says nothing; a profile that cannot be read is said elsewhere."""
+    site = Path(str(inputs["preflight_profile_dir"])) if inputs.get("preflight_profile_dir") else None
+    try:
+        return list((load(sku, site=site).get("slurm") or {}).get("gres_conf") or [])
+    except (ProfileError, OSError, UnicodeDecodeError):
+        return []
 
 
 def _named(entry: Entry) -> bool:

@@ -55,6 +55,15 @@ def groups(inputs: Inputs) -> list[str]:
     return found
 
 
+def login(inputs: Inputs) -> list[str]:
+    """On a Slurm that is there everything starts on a host with its commands."""
+    if inputs.get("preflight_login_hosts"):
+        return []
+    return [
+        say("preflight_login_hosts", [], "there is no host where jobs are submitted", "a host in group slurm_login")
+    ]
+
+
 def shared_controller(inputs: Inputs) -> list[str]:
     both = sorted(
         set(inputs.get("preflight_compute_hosts") or []) & set(inputs.get("preflight_controller_hosts") or [])

@@ -9,14 +9,16 @@ import difflib
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import say
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import one_of, say
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import GENERIC, ProfileError, alike, load
 
 # What playbooks and defaults of roles read beside the roles' own inputs; a test compares them.
 VARIABLES = frozenset(
     "apex build_host containers driver_hosts health_check munge_key_file name profile_dir profiles scratch_dir"
-    " shared_dir sku slurm user".split()
+    " mpi shared_dir sku slurm user user_uid".split()
 )
+EXISTING = "existing"
+_SLURMS = ("ours", "cyclecloud", EXISTING)
 _PREFIX = "cluster_"
 _ALIKE = 0.75
 Inputs = t.Mapping[str, t.Any]
@@ -54,6 +56,12 @@ def _sku_problems(label: str, sku: str, site: Path | None, inputs: Inputs) -> li
     return [say(label, sku, "no such machine type, so that nothing would be expected of its nodes", accepted)]
 
 
+def whose_slurm(inputs: Inputs) -> list[str]:
+    """A slip here would leave the daemons of a new cluster unmade, or write over those of somebody else."""
+    value = inputs.get("cluster_slurm", _SLURMS[0])
+    return [] if value in _SLURMS else [say("cluster_slurm", value, "no kind of Slurm", one_of(_SLURMS))]
+
+
 def misspelt(inputs: Inputs) -> list[str]:
     """A variable of the cluster that nothing reads, and that is nearly one that something reads."""
     found = []
@@ -65,4 +73,4 @@ def misspelt(inputs: Inputs) -> list[str]:
     return found
 
 
-CHECKS = (machine_types, misspelt)
+CHECKS = (machine_types, whose_slurm, misspelt)

@@ -12,6 +12,7 @@ import yaml
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.filter import one_line, preflight, slurm_config
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import node_lines
 
 ROOT = Path(__file__).resolve().parents[4]
 FACTS = {"hostname": "c1", "memtotal_mb": 1000, "processor_count": 1, "processor_cores": 2}
@@ -171,7 +172,7 @@ def test_every_expression_with_an_input_of_a_line_based_file_is_guarded(path: Pa
 
 
 def test_filters_are_documented() -> None:
-    names = {"slurm_conf", "slurm_gres_lines", "slurm_nodes", "slurm_setting_lines"}
+    names = {"slurm_conf", "slurm_gres_lines", "slurm_machine_gres", "slurm_nodes", "slurm_setting_lines"}
     assert set(slurm_config.FilterModule().filters()) == names
     folder = ROOT / "plugins/filter"
     assert all((folder / f"{name}.yml").is_file() for name in names)
@@ -190,3 +191,35 @@ def test_preflight_reads_facts() -> None:
     }
     found = preflight.preflight_findings(inputs, {"c1": {"ansible_facts": facts}, "ctl": {}})
     assert found == ["operating system of c1 is 'Ubuntu 20.04': not supported; accepted: Ubuntu 24.04"]
+
+
+def test_a_node_has_what_its_machine_type_says_of_slurm() -> None:
+    facts = {"processor_count": 2, "processor_cores": 48, "processor_threads_per_core": 1, "memtotal_mb": 900000}
+    ndv4 = {
+        "sku": "ND96asr_v4",
+        "slurm": {
+            "gres": "gpu:a100:8",
+            "node": {"sockets": 4, "cores_per_socket": 24, "threads_per_core": 1},
+            "slurmd_parameters": ["numa_node_as_socket"],
+            "gres_conf": [{"name": "gpu", "type": "a100", "file": "/dev/nvidia[0-7]", "cores": "0-23"}],
+        },
+    }
+    hosts = {
+        name: {"cluster_sku": "ND96asr_v4", "ansible_facts": {**facts, "hostname": name, "processor_vcpus": 96}}
+        for name in ("a", "b", "c", "d")
+    }
+    hosts["b"]["ansible_facts"]["processor_vcpus"] = 192
+    hosts["c"]["slurm_node"] = {"gres": "", "sockets": 2, "cores_per_socket": 48}
+    nodes = slurm_config.slurm_nodes(["a", "b", "c", "d"], hosts, 0.05, [ndv4], ["a", "b", "c"])
+    assert node_lines.node_lines(nodes) == [
+        "NodeName=a Sockets=4 CoresPerSocket=24 ThreadsPerCore=1 RealMemory=855000 Gres=gpu:a100:8 State=UNKNOWN",
+        "NodeName=b Sockets=2 CoresPerSocket=48 ThreadsPerCore=1 RealMemory=855000 Gres=gpu:a100:8 State=UNKNOWN",
+        "NodeName=c,d Sockets=2 CoresPerSocket=48 ThreadsPerCore=1 RealMemory=855000 State=UNKNOWN",
+    ]
+    assert slurm_config.slurm_gres_lines(slurm_config.slurm_machine_gres(nodes)) == [
+        "NodeName=a Name=gpu Type=a100 File=/dev/nvidia[0-7] Cores=0-23",
+        "NodeName=b Name=gpu Type=a100 File=/dev/nvidia[0-7]",
+    ]
+    assert node_lines.machine_parameters(nodes) == ["numa_node_as_socket"]
+    plain = slurm_config.slurm_nodes(["d"], hosts, 0.05, [ndv4], [])
+    assert (slurm_config.slurm_machine_gres(plain), node_lines.machine_parameters(plain)) == ([], [])

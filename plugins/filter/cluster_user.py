@@ -1,0 +1,48 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filters over who has which number; documented in the YAML files beside this one."""
+
+from __future__ import annotations
+
+import collections.abc as c
+import typing as t
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _cluster_user
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import say
+
+
+def cluster_user_uid(name: object, machines: object, wanted: object = 0) -> int:
+    """Return the number of a user on all machines."""
+    if not isinstance(machines, c.Iterable) or isinstance(machines, (str, bytes, c.Mapping)):
+        raise AnsibleFilterError(f"cluster_user_uid takes a list of what node_info told, not {type(machines).__name__}")
+    told = {str(number): machine for number, machine in enumerate(machines) if isinstance(machine, c.Mapping)}
+    found = _cluster_user.problems(str(name), told, int(str(wanted or 0)))
+    if found:
+        raise AnsibleFilterError(f"cluster_user_uid: {'; '.join(why for dummy, why, dummy in found)}")
+    return _cluster_user.number(str(name), told, int(str(wanted or 0)))
+
+
+def cluster_user_problems(
+    name: object, hostvars: t.Mapping[str, t.Any], hosts: object, wanted: object = 0
+) -> list[str]:
+    """Return why a user cannot be one user on all hosts."""
+    if not isinstance(hosts, c.Iterable) or isinstance(hosts, (str, bytes, c.Mapping)):
+        raise AnsibleFilterError(f"cluster_user_problems takes a list of hosts, not {type(hosts).__name__}")
+    number = str(wanted or 0)
+    if not number.isdecimal():
+        return [say("cluster_user_uid", wanted, "not the number of a user", "a whole number, or none")]
+    told = {str(host): (hostvars.get(host) or {}).get("hpcai_node") or {} for host in hosts}
+    found = _cluster_user.problems(str(name), told, int(number))
+    return [
+        say("cluster_user" if value == name else "cluster_user_uid", value, why, rest) for value, why, rest in found
+    ]
+
+
+class FilterModule:
+    """What Ansible loads."""
+
+    def filters(self) -> dict[str, t.Callable[..., t.Any]]:
+        return {"cluster_user_problems": cluster_user_problems, "cluster_user_uid": cluster_user_uid}
