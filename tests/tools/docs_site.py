@@ -22,6 +22,11 @@ CODE = "https://github.com/hpcai/gpu_cluster/blob/main"
 PATTERNS = ("*.md", "docs/*.md", "docs/howto/*.md", "roles/*/README.md", "lab/*.md", "lab/roles/*/README.md")
 PATTERNS += ("inventories/*/README.md", "site_template/README.md", "tests/*/README.md", "benchmarks/*.md")
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+# Labels in the reference that are no page of ours.
+LABEL = re.compile(
+    r"<((?:ansible_collections\.(?!hpcai\.)[a-z0-9_.]+_[a-z]+)|common_return_values|[a-z]+_plugins|ansible_configuration_settings)>"
+)
+ANSIBLE = "https://docs.ansible.com/ansible/latest"
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -87,12 +92,26 @@ def reference(goal: Path) -> None:
     subprocess.run([str(program), *words], env=environment, check=True)
 
 
+def elsewhere(source: Path) -> None:
+    """Give the labels that the reference takes from Ansible's own documentation a page of links to it."""
+    texts = [page.read_text(encoding="utf-8") for page in (source / "reference").rglob("*.rst")]
+    labels = {label for text in texts for label in LABEL.findall(text)}
+    lines = [":orphan:", "", "Documented elsewhere", "====================", ""]
+    for label in sorted(labels):
+        namespace, dot, name = label.removeprefix("ansible_collections.").rpartition(".")
+        place = f"collections/{namespace.replace('.', '/')}/{name}.html" if dot else "index.html"
+        title = f"{namespace}.{name}" if dot else label.replace("_", " ")
+        lines += [f".. _{label}:", "", title, "-" * len(title), "", f"`{ANSIBLE}/{place} <{ANSIBLE}/{place}>`__", ""]
+    (source / "elsewhere.rst").write_text("\n".join(lines), encoding="utf-8")
+
+
 def main(folder: Path) -> int:
     source = folder / "source"
     shutil.rmtree(folder, ignore_errors=True)
     source.mkdir(parents=True)
     collect(source)
     reference(source / "reference")
+    elsewhere(source)
     build = ["-m", "sphinx", "-b", "html", "-j", "auto", "-q", "-W", "--keep-going", str(source), str(folder / "html")]
     return subprocess.run([sys.executable, *build], check=False).returncode
 
