@@ -24,7 +24,7 @@ PATTERNS += ("inventories/*/README.md", "site_template/README.md", "tests/*/READ
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 # Labels in the reference that are no page of ours.
 LABEL = re.compile(
-    r"<((?:ansible_collections\.(?!hpcai\.)[a-z0-9_.]+_[a-z]+)|common_return_values|[a-z]+_plugins|ansible_configuration_settings)>"
+    r"[<`]((?:ansible_collections\.(?!hpcai\.)[a-z0-9_.]+_[a-z]+)|common_return_values|[a-z]+_plugins|ansible_configuration_settings)[>`]"
 )
 ANSIBLE = "https://docs.ansible.com/ansible/latest"
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
