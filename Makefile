@@ -6,6 +6,7 @@ BUILD := .build
 VENV := $(BUILD)/venv
 BIN := $(VENV)/bin
 AZURE := $(BUILD)/azure
+SITE := $(BUILD)/site
 TREE := $(BUILD)/collections/ansible_collections/hpcai/gpu_cluster
 LINKS := galaxy.yml meta lab playbooks plugins roles extensions tests README.md changelogs
 # The one that the venv was made with.
@@ -38,7 +39,7 @@ PLAYBOOK := $(BIN)/ansible-playbook
 SUITE_OF_TESTS := $(BIN)/python tests/tools/suite.py
 SCENARIOS ?= default
 
-.PHONY: agent azure-faults azure-newest-venv azure-venv benchmark build check clean docs format fuzz help host-packages \
+.PHONY: agent azure-faults azure-newest-venv azure-venv benchmark build check clean docs docs-site format fuzz help host-packages \
   integration lab lab-down lab-shell lab-up lint lock lock-pytorch missing-packages molecule sanity test test-all test-gpu \
   test-packages test-rest types unit venv
 
@@ -109,7 +110,7 @@ missing-packages:
 
 lock: ## pin requirements/*.in with hashes
 	$(PYTHON) -m venv $(BUILD)/uv && $(BUILD)/uv/bin/pip install --quiet uv
-	cd requirements && for f in runtime dev azure azure-newest; do \
+	cd requirements && for f in runtime dev docs azure azure-newest; do \
 	  ../$(BUILD)/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -o $$f.txt $$f.in; done
 
 # Each build's lock, for the oldest Python that has wheels of all of it.
@@ -149,6 +150,16 @@ fuzz: venv ## feed the parsers broken logs (MINUTES), and everything that is gen
 docs: venv ## draw docs/sku_profiles.md from the profiles, and the inputs in the roles' READMEs from their specifications
 	PYTHONPATH=$(BUILD)/collections $(BIN)/python tests/tools/sku_profiles.py
 	$(BIN)/python tests/tools/role_readmes.py
+
+# Other collections' names come from the package ansible of the environment above.
+docs-site: venv $(BUILD)/docs/.done ## the pages and a reference as a site that can be searched, .build/site/html; offline, warnings are errors
+	ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(BUILD)/collections:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+	  $(BUILD)/docs/bin/python tests/tools/docs_site.py $(SITE)
+
+$(BUILD)/docs/.done: requirements/docs.txt | venv
+	$(PYTHON) -m venv --without-pip $(BUILD)/docs
+	$(BIN)/uv pip sync --quiet --require-hashes --python $(BUILD)/docs/bin/python requirements/docs.txt
+	@touch $@
 
 # What only ansible-test can do; the unit tests are pytest's.
 sanity: venv ## ansible-test sanity on a copy of the tree, and imports by the oldest Python that nodes may have

@@ -11,9 +11,9 @@ from pathlib import Path
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._run_file import RecordError, load
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._exports.write import FORMATS, find, paths, write
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.fleet.read import ReadError
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_file import RecordError, load
 
 SPEC: dict[str, dict[str, t.Any]] = {
     "dir": {"type": "path", "required": True},

@@ -13,8 +13,8 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._run_file import RecordError, store
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _measure
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_file import RecordError, store
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_record import Recorder, run_name
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._verdicts import count
 

@@ -28,8 +28,9 @@ requirements:
 options:
   run:
     description:
-      - Name of the run. Playbooks that are started one after the other with the same name count as one run. The default
-        is the time at which the playbook started.
+      - Name of the run. Playbooks that are started one after the other with the same name count as one run. In AWX
+        the default is C(awx-) and the number of the workflow's job, or that of the job where there is no workflow.
+        Else it is the time at which the playbook started.
     type: str
     env:
       - name: HPCAI_RUN
@@ -60,13 +61,14 @@ from pathlib import Path
 from ansible import context
 from ansible.plugins.callback import CallbackBase
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._run_file import RecordError, store
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preload import preload
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_file import RecordError, store
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_record import Recorder, run_name
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_record import Recorder, run_name, workflow_run
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_results import is_rescued
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_summary import summary
 
 GATHER = ("gather_facts", "ansible.builtin.gather_facts", "setup", "ansible.builtin.setup", "ansible.legacy.setup")
+KEEP = ("run_results", "hpcai.gpu_cluster.run_results")
 WRITE_EVERY = 2.0
 
 
@@ -86,6 +88,8 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_play_start(self, play: t.Any) -> None:
         self.play = play
+        if not self.recorder.document["stages"] and not self.get_option("run"):
+            self.recorder.run = workflow_run(play.get_variable_manager().extra_vars) or self.recorder.run
         self.recorder.enter(play.get_vars().get("run_stage"), time.time())
         self._write()
 
@@ -97,7 +101,11 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_task_start(self, task: t.Any, is_conditional: bool) -> None:
         self.recorder.task()
-        if time.time() - self.written > WRITE_EVERY:
+        # What the task hands on has to be in the file.
+        keeps = task.resolved_action in KEEP or task.action in KEEP
+        if keeps:
+            self.recorder.settle(time.time())
+        if keeps or time.time() - self.written > WRITE_EVERY:
             self._write()
 
     def v2_playbook_on_handler_task_start(self, task: t.Any) -> None:

@@ -22,15 +22,18 @@ options:
       - The lookup takes no terms.
   cache:
     description:
-      - Directory on the control host for the file. A file that is there is used again.
+      - Directory on the control host for the file. A file that is there is used again. The default is C(agent) in
+        O(cache_dir).
     type: path
-    default: ~/.cache/hpcai.gpu_cluster/agent
   content:
     description:
       - Whether to return the content of the file in base64 instead of its path.
     type: bool
     default: false
+extends_documentation_fragment: [hpcai.gpu_cluster.cache_dir]
 seealso:
+  - plugin: hpcai.gpu_cluster.cache_dir
+    plugin_type: lookup
   - plugin: hpcai.gpu_cluster.node_program
     plugin_type: lookup
 """
@@ -72,6 +75,7 @@ import typing as t
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._cache_dir import directory
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program import ProgramError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._zipapp import agent
 
@@ -84,7 +88,7 @@ class LookupModule(LookupBase):
         if terms:
             raise AnsibleLookupError(f"node_agent takes no terms, got {terms!r}")
         try:
-            path = agent(self.get_option("cache"))
+            path = agent(self.get_option("cache") or directory(self.get_option("cache_dir")) / "agent")
             return [base64.b64encode(path.read_bytes()).decode() if self.get_option("content") else str(path)]
         except (ProgramError, OSError) as exc:
             raise AnsibleLookupError(f"node_agent: {exc}") from exc

@@ -19,6 +19,12 @@ def timestamp(seconds: float) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def workflow_run(variables: t.Mapping[str, t.Any]) -> str:
+    """Name the run that AWX's extra variables tell of: the whole workflow, or a job by itself; nothing without AWX."""
+    number = variables.get("awx_workflow_job_id") or variables.get("awx_job_id")
+    return f"awx-{number}" if number else ""
+
+
 def run_name(seconds: float) -> str:
     """Name a run that was not given a name: names sort by time."""
     return timestamp(seconds).replace("-", "").replace(":", "")
@@ -56,6 +62,12 @@ class Recorder:
             self.tick(now)
             self.stage["state"] = "failed" if self.stage["failures"] else "done"
             self.stage = None
+
+    def settle(self, now: float) -> None:
+        """Say how the current stage stands before its record is handed on: a failure that was seen is not running."""
+        if self.stage is not None:
+            self.tick(now)
+            self.stage["state"] = "failed" if self.stage["failures"] else "running"
 
     def stages(self) -> set[str]:
         """Return the names of the stages so far."""

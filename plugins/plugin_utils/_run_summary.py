@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.text import duration, plural, short
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._verdicts import worst
 
 _MARKS = {"done": "ok", "failed": "FAILED", "running": "ended early"}
 Record = t.Mapping[str, t.Any]
@@ -22,6 +23,26 @@ def summary(record: Record, run: str) -> list[str]:
     title = f"{record.get('cluster') or 'cluster'}, run {run}"
     lines = ["  ".join([*(cell.ljust(w) for cell, w in zip(row, widths)), row[4]]).rstrip() for row in rows]
     return [title, *(f"  {line}" for line in lines)]
+
+
+def artifacts(record: Record, place: str) -> dict[str, t.Any]:
+    """Return what a later job has to know of each stage of the latest run; a few words, as AWX stores it in each job.
+
+    A name for each stage: AWX gives a job the artifacts of all jobs before it, and says nothing about their order.
+    """
+    stages = record.get("stages") or []
+    run = stages[-1].get("run") if stages else None
+    return {
+        f"hpcai_{stage['stage']}": {
+            "run": run,
+            "state": stage["state"],
+            "verdict": worst(stage.get("verdicts") or ()),
+            "counts": dict(stage.get("verdicts") or {}),
+            "place": place,
+        }
+        for stage in stages
+        if stage.get("run") == run
+    }
 
 
 def _row(stage: Record, trainings: t.Sequence[Record]) -> list[str]:

@@ -103,6 +103,7 @@ TEST = [
 ]
 REST = [
     make("sanity", 240, "ansible-test sanity"),
+    make("docs-site", 110, "antsibull-docs and Sphinx: all pages and the reference")._replace(name="docs"),
     pytest("azure_roles", 220, "roles that make and remove what is in Azure, against an emulator", *CLOUD),
     scenario("faults", 800, "what happens to that cluster when things break", after=["default"]),
     scenario("upgrade", 420, "Slurm exchanged for the next release below running jobs"),

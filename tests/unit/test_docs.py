@@ -19,7 +19,7 @@ COLLECTIONS = next(iter(ansible_collections.__path__))
 LOG = ROOT / "tests/unit/fixtures/nccl_tests/authored-2.16.7-broadcast.txt"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/parsers.md", "plugins/module_utils/parsers/__init__.py"])
+@pytest.mark.parametrize("page", ["docs/overview.md", "docs/parsers.md", "plugins/module_utils/parsers/__init__.py"])
 def test_the_example_of_the_library_runs_without_ansible(page: str, tmp_path: Path) -> None:
     shown = (ROOT / page).read_text(encoding="utf-8")
     pattern = r"```python\n(.*?)```" if page.endswith(".md") else r"::\n\n(.*?)\n\n[A-Z]"

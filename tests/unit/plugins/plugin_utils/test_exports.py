@@ -95,6 +95,37 @@ def test_exports_bear_hostile_records(seed: int) -> None:
     samples(records, {"nodes": {HOSTILE: {"status": HOSTILE, "posterior": math.nan}}}, values=True)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_prometheus_itself_reads_every_series(seed: int) -> None:
+    """By the parser of Prometheus's own Python client, with labels and values as they were."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    draw = random.Random(seed)
+    verdicts = ["fail", "error", "pass"]
+    names = ["n1", 'a"b\\c', "with\nbreak", "gpu-ü"]
+    metrics = [{"name": "h2d", "value": draw.choice([1.5, 1e-9, 2e12, 7]), "unit": "GB/s", "verdict": "fail", "gpu": 3}]
+    records = [
+        {
+            "node": name,
+            "check": "gpu_bandwidth",
+            "verdict": draw.choice(verdicts),
+            "reason": HOSTILE,
+            "metrics": metrics,
+        }
+        for name in names
+    ]
+    made = Prometheus(values=True)
+    for record in records:
+        made.add(record)
+    text = "".join(made.text(None))
+    families = list(parser.text_string_to_metric_families(text))
+    series = [sample for family in families for sample in family.samples]
+    assert len(series) == len([row for row in text.splitlines() if row and not row.startswith("#")])
+    assert {sample.labels["node"] for sample in series if "node" in sample.labels} >= {
+        record["node"] for record in records if record["verdict"] != "pass"
+    }
+    assert all(family.documentation and family.type != "unknown" for family in families)
+
+
 def test_prometheus_has_sums_and_what_did_not_pass() -> None:
     made = invented(100)
     records = list(made.records())

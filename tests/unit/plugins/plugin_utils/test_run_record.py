@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_file import RecordError, load, merge, store
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._run_file import RecordError, load, merge, store
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_record import Recorder, run_name, timestamp
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_results import (
     failure_text,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_summary import summary
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_summary import artifacts, summary
 
 
 def stage(name: str, **more: t.Any) -> dict[str, t.Any]:
@@ -50,3 +50,16 @@ def test_one_aligned_line_for_each_stage_of_this_run() -> None:
 
 def test_an_empty_record_has_only_a_title() -> None:
     assert summary({}, "r1") == ["cluster, run r1"]
+
+
+def test_later_jobs_get_a_few_words_of_each_stage_of_the_latest_run() -> None:
+    stages = [
+        {"run": "awx-1", "stage": "certify", "state": "done", "verdicts": {"pass": 3}},
+        {"run": "awx-2", "stage": "certify", "state": "failed", "verdicts": {"fail": 1, "pass": 2}},
+        {"run": "awx-2", "stage": "train", "state": "done", "verdicts": {}},
+    ]
+    found = artifacts({"stages": stages}, "ctl:/results")
+    told = {"run": "awx-2", "state": "failed", "verdict": "fail", "counts": {"fail": 1, "pass": 2}}
+    assert found["hpcai_certify"] == {**told, "place": "ctl:/results"}
+    assert found["hpcai_train"]["verdict"] == "unjudged"
+    assert artifacts({}, "ctl:/results") == {}

@@ -33,6 +33,8 @@ def merge(document: JsonDict, own: JsonDict, keep: int) -> JsonDict:
     for name, key in keys.items():
         rows = [row for row in [*_list(document.get(name)), *_list(own.get(name))] if isinstance(row, dict)]
         merged[name] = list({key(row): row for row in rows}.values())
+    # Another machine's entries may come later than they were made.
+    merged["stages"].sort(key=lambda stage: str(stage.get("start") or ""))
     runs = list(dict.fromkeys(stage.get("run") for stage in merged["stages"]))[-keep:]
     for name in keys:
         merged[name] = [row for row in merged[name] if row.get("run") in runs]

@@ -1,0 +1,146 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a page shows can be typed: YAML parses; playbooks, make targets, plugins, variables and options are there."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+import role_readmes
+import yaml
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import registry
+
+ROOT = Path(__file__).resolve().parents[2]
+PATTERNS = ("*.md", "docs/*.md", "docs/howto/*.md", "roles/*/README.md", "lab/*.md", "lab/roles/*/README.md")
+PATTERNS += ("inventories/*/README.md", "site_template/README.md")
+PAGES = sorted(str(path.relative_to(ROOT)) for pattern in PATTERNS for path in ROOT.glob(pattern))
+FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+OWN = re.compile(r"hpcai\.gpu_cluster\.(\w+)")
+# Of the shell, and of what is shown of other programs' files.
+PLACEHOLDER = re.compile(r"…|\.\.\.|^<")
+
+
+class Loader(yaml.SafeLoader):
+    """YAML of Ansible: a vault's value is text."""
+
+
+Loader.add_constructor("!vault", lambda loader, node: loader.construct_scalar(node))
+Loader.add_constructor("!unsafe", lambda loader, node: loader.construct_scalar(node))
+
+
+def blocks(page: str, *kinds: str) -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = FENCE.findall(text)
+    return [re.sub(rf"^{indent}", "", block, flags=re.MULTILINE) for indent, kind, block in found if kind in kinds]
+
+
+def commands(page: str) -> list[str]:
+    """The lines behind a prompt, joined with those that they go on in."""
+    found = []
+    for block in blocks(page, "console"):
+        lines = iter(block.replace("\\\n", " ").splitlines())
+        found += [line[2:].strip() for line in lines if line.startswith(("$ ", "# "))]
+    return found
+
+
+@functools.cache
+def plugins() -> set[str]:
+    kinds = ("modules", "filter", "lookup", "inventory", "callback", "action")
+    files = [path for kind in kinds for path in (ROOT / "plugins" / kind).glob("*.*")]
+    named = {path.stem for path in [*files, *(ROOT / "playbooks").glob("*.yml")]}
+    groups = yaml.safe_load((ROOT / "meta/runtime.yml").read_text(encoding="utf-8"))["action_groups"]
+    return named | {path.name for path in (ROOT / "roles").iterdir()} | set(groups)
+
+
+@functools.cache
+def inputs() -> set[str]:
+    """The inputs of all roles, and what playbooks read themselves."""
+    specs = [role_readmes.load(path / "meta/argument_specs.yml")["argument_specs"] for path in role_readmes.ROLES]
+    names = {name for one in specs for spec in one.values() for name in spec.get("options") or {}}
+    for folder in ("playbooks", "roles", "site_template", "inventories", "lab", "plugins"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".yml", ".j2", ".py") and "README" not in path.name:
+                names.update(re.findall(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b", path.read_text(encoding="utf-8")))
+    return names
+
+
+@functools.cache
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+@functools.cache
+def options() -> set[str]:
+    """The options of ansible-playbook, as it lists them."""
+    words = [sys.executable, "-m", "ansible.cli.playbook", "--help"]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"(?<![\w-])(--?[a-zA-Z][a-z-]*)", shown))
+
+
+def keys(value: t.Any) -> t.Iterator[str]:
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield str(key)
+            yield from keys(below)
+    elif isinstance(value, list):
+        for below in value:
+            yield from keys(below)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_yaml_parses_and_names_what_is_there(page: str) -> None:
+    for block in blocks(page, "yaml"):
+        document = list(yaml.load_all(block, Loader))
+        unknown = {name for name in OWN.findall(block) if name not in plugins()}
+        assert not unknown, f"{page} names {unknown}"
+        owned = {path.name for path in role_readmes.ROLES}
+        for key in keys(document):
+            owner = max((name for name in owned if key.startswith(f"{name}_")), key=len, default="")
+            assert not owner or key in inputs(), f"{page} sets {key}, which the role {owner} does not have"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")])
+def test_commands_can_be_typed(page: str) -> None:
+    for line in commands(page):
+        words = [word for word in shlex.split(line, comments=True) if word not in ("&&", "||", "|", ";")]
+        if "ansible-playbook" in words:
+            playbook(page, words[words.index("ansible-playbook") + 1 :])
+        if words[:1] == ["make"]:
+            wanted = [word for word in words[1:] if re.fullmatch(r"[a-z][a-z-]*", word)]
+            named = wanted[: wanted.index("make")] if "make" in wanted else wanted[:1]
+            assert set(named) <= targets(), f"{page}: {line}"
+
+
+def playbook(page: str, words: list[str]) -> None:
+    """Look at the names and options of one call."""
+    for number, word in enumerate(words):
+        if PLACEHOLDER.search(word):
+            continue
+        option = word.split("=")[0]
+        if re.fullmatch(r"--?[a-zA-Z][a-z-]*", option):
+            assert option in options(), f"{page}: ansible-playbook has no {option}"
+        for name in OWN.findall(word):
+            assert name in plugins(), f"{page} calls {word}"
+        if re.fullmatch(r"playbooks/\w+\.yml", word):
+            places = (ROOT / word, ROOT / "site_template" / word)
+            assert any(path.exists() for path in places), f"{page} calls {word}"
+        if number and words[number - 1] == "-e" and re.match(r"[a-z_]+=", word) and "_" in option:
+            assert option in inputs(), f"{page} gives {option}, which nothing reads"
+
+
+def test_each_check_of_the_agent_has_a_section_for_whoever_is_on_call() -> None:
+    text = (ROOT / "docs/howto/drain_reasons.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^### (\w+)$", text, re.MULTILINE)
+    wanted = {name for check in registry.CHECKS for name in (check, *registry.owed(check))}
+    assert wanted <= set(sections)
+    assert len(sections) == len(set(sections))
+    assert set(sections) - wanted == {"certification", "power", "teardown"}
