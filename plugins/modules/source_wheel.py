@@ -110,7 +110,8 @@ EXAMPLES = r"""
     name: deepspeed
     version: 0.19.8
     source:
-      archive: https://files.pythonhosted.org/packages/bc/d8/3162fc810870df1183e686ec70b57028b464a5940b148a90767c727f113c/deepspeed-0.19.8.tar.gz
+      archive: >-
+        https://files.pythonhosted.org/packages/bc/d8/3162fc810870df1183e686ec70b57028b464a5940b148a90767c727f113c/deepspeed-0.19.8.tar.gz
       sha256: 9e491abd0827ea5c389dd702e15e11e13d83d904bac4a20d6c2a4cb37207a9af
     archive: /var/tmp/deepspeed.tar.gz
     tools:

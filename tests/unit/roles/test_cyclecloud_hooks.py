@@ -85,4 +85,4 @@ def test_no_node_of_an_azure_inventory_writes_into_the_directory_of_all(inventor
     for kind in ("prolog", "epilog"):
         own = role[f"cyclecloud_hooks_node_{kind}_dir"]
         assert own != role[f"cyclecloud_hooks_shared_{kind}_dir"]
-        assert {given[f"{name}_{kind}_dir"] for name in ("node_health_check", "gpu_clocks")} == {own}
+        assert given[f"job_hooks_{kind}_dir"] == own

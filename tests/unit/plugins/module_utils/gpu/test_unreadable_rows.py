@@ -8,6 +8,7 @@ The words are NVML's own for its errors (nvmlErrorString), which nvidia-smi sets
 
 from __future__ import annotations
 
+import types
 import typing as t
 from pathlib import Path
 
@@ -90,9 +91,9 @@ def test_a_gpu_that_cannot_be_named_is_not_measured_and_not_left_out(
 ) -> None:
     """Without its UUID CUDA would take the next GPU for it; without its row nobody would miss it."""
     smi("0, GPU-aa, 00000000:07:00.0", row.format(e=error), "2, GPU-cc, 00000000:48:00.0")
-    listed = bandwidth._listed(5)
+    request = types.SimpleNamespace(sysfs=str(tmp_path), timeout=5.0, topology=None)
+    topology, listed = bandwidth._here(t.cast("t.Any", request))
     assert listed is not None and [gpu.index for gpu in listed] == [0, 1, 2]
-    topology = bandwidth._topology(str(tmp_path), listed, 5)
     for gpus in (bandwidth.plan(None, topology, listed), bandwidth.plan([0, 1, 2], None, listed)):
         assert [(gpu.index, bool(gpu.problem)) for gpu in gpus] == [(0, False), (1, True), (2, False)]
         assert (error.strip("[]") if error != "[N/A]" else "not shown") in gpus[1].problem
