@@ -65,7 +65,7 @@ class Journey:
         (state / "ca.pem").write_bytes(Path(server.about["ca"]).read_bytes())
         self.options: Json = {
             "name": "c1",
-            "builtin": "slurm_template_4.0.9",
+            "builtin": "slurm_template",
             "region": "eastus",
             "subnet_id": SUBNET,
             "node_arrays": [{"name": "hpc", "machine_type": "Standard_ND96asr_v4", "max_nodes": 1, "gpus": 8,
@@ -182,7 +182,7 @@ def test_the_role_lets_nobody_log_in_before_it_has_the_keys(journey: Journey, az
         {f"cyclecloud_cluster_{name}": journey.options[name] for name in ("scheduler", "shared", "slurm", "wait")}
     )
     settings = {"places": places, "cluster_name": "c1", "cyclecloud_cluster_template": "builtin", **same}
-    settings["cyclecloud_cluster_slurm"] = {"project": "4.0.9", **journey.options["slurm"]}
+    settings["cyclecloud_cluster_slurm"] = dict(journey.options["slurm"])
     settings["cyclecloud_cluster_azure_host"] = "localhost"
     (tmp_path / "play.yml").write_text(PLAY)
     (tmp_path / "settings.json").write_text(json.dumps(settings))

@@ -256,7 +256,9 @@ def test_a_listing_of_the_subscription_leaves_out_what_may_not_be_read(azure: Az
     azure.token = own
     assert [one["name"] for one in azure.arm("GET", "resourceGroups", RG).body["value"]] == ["c1-rg"]
     assert azure.arm("GET", "resources", RG).body["value"]
-    listed = azure.arm("GET", "providers/Microsoft.Network/networkInterfaces", NET).body["value"]
+    answer = azure.arm("GET", "providers/Microsoft.Network/networkInterfaces", NET)
+    assert answer.status == 200, answer
+    listed = answer.body["value"]
     assert [one["name"] for one in listed] == ["n"]
     assert azure.arm("GET", "resourceGroups/other/resources", RG).code == "AuthorizationFailed"
     assert azure.arm("GET", "providers/Microsoft.Authorization/roleAssignments", ROLE).code == "AuthorizationFailed"

@@ -15,7 +15,6 @@ from .common import page
 from .compute import VM, Vm, instance_view
 from .faults import error
 from .http import ArmError, Response
-from .interfaces import NIC, Nic
 from .routes import RG, SUB, Context, route
 
 
@@ -85,13 +84,6 @@ def _run_command(context: Context) -> Response:
     result = {"value": [{**status, "message": message}]}
     made = operations.begin(context.state, "written", path, result=result, machine=found["id"])
     return Response(202, None, operations.headers(context.state, context.request, made, "both"))
-
-
-@route("GET", f"{SUB}/providers/{NIC}", NIC)
-def _interfaces(context: Context) -> Response:
-    access.allow(context.state, context.request)
-    found = [Nic().show(context.state, one, {}) for one in context.state.of_type(NIC)]
-    return page(context.state, context.request, found)
 
 
 @route("GET", f"{SUB}/providers/{VM}", VM)
