@@ -34,7 +34,7 @@ def test_a_user_certifies_and_trains_on_a_slurm_that_somebody_else_configured(th
     assert everything(theirs) == before
     theirs.done(beside)
     certificate = json.loads((STATE / "theirs/certification/theirs/certificate.json").read_text())
-    # A node that somebody's job has is left to the job, and said to be untested. When the job ends is the clock's affair.
+    # A node that somebody's job has is left to the job, and untested. When that job ends is the clock's affair.
     proved = {"cleared", "watched"}
     assert certificate["nodes"]["c2"]["status"] in proved, certificate["nodes"]
     assert certificate["nodes"]["c1"]["status"] in {*proved, "untested"}, certificate["nodes"]
