@@ -107,10 +107,10 @@ def test_three_roles_share_the_directories_and_what_is_switched_off_goes(node: N
 
 
 def test_no_other_role_writes_there() -> None:
-    """The directories have one owner; slurm.conf names them, and nothing else does."""
+    """The directories have one owner; slurm.conf names them. CycleCloud's, which all nodes share, are another's."""
     written = {
         path.relative_to(ROOT / "roles").parts[0]
         for path in ROOT.glob("roles/*/*/*")
         if path.is_file() and path.parent.name != "meta" and re.search(r"(prolog|epilog)(\.d|_dir)\b", path.read_text())
     }
-    assert written == {"job_hooks", "slurm"}
+    assert written == {"cyclecloud_hooks", "job_hooks", "slurm"}

@@ -253,5 +253,5 @@ def test_nodes_are_ready_before_slurm_is_told() -> None:
     ]
     order = [steps.index(f"configure_steps/{name}.yml") for name in ("health", "slurm", "reconcile")]
     assert order == sorted(order)
-    (step,) = yaml.safe_load((ROOT / "playbooks/configure_steps/health.yml").read_text())
+    step = yaml.safe_load((ROOT / "playbooks/configure_steps/health.yml").read_text())[0]
     assert {"slurm", "slurm_controller", "slurm_compute"} <= set(step["roles"][0]["tags"])
