@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import sys
 import time
 import typing as t
 import urllib.error
@@ -23,6 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import TeardownError
 
 Json = t.Dict[str, t.Any]
+_OPENER = urllib.request.build_opener()
 _TRIES = 5
 _AGAIN = (408, 429, 500, 502, 503, 504)
 _TOKEN_SECONDS = 1200
@@ -54,7 +56,7 @@ class Arm:
             headers = {"Authorization": f"Bearer {self.token()}"}
             request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 - the manager's own URL
             try:
-                with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
+                with _OPENER.open(request, timeout=120) as answer:
                     return answer.status, _document(answer.read())
             except urllib.error.HTTPError as exc:
                 document = _document(exc.read())
@@ -73,7 +75,7 @@ class Arm:
             headers = {"X-IDENTITY-HEADER": self.secret, "Metadata": "True"}
             request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the sandbox's own URL
             try:
-                with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+                with _OPENER.open(request, timeout=60) as answer:
                     self._token = json.load(answer)["access_token"]
             except (OSError, ValueError, KeyError) as exc:
                 raise AzureError(f"the sandbox gives no token for {self.manager}: {exc}") from exc
@@ -220,13 +222,19 @@ def _state(group: t.Mapping[str, t.Any]) -> str:
     return str((group.get("properties") or {}).get("provisioningState") or "unknown")
 
 
+def _say(line: str) -> None:
+    """Write a line to the job's output."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main(settings: t.Mapping[str, str]) -> None:
     """Run as a job of Azure Automation; an exception is what fails one."""
     arm = Arm(settings["subscription"], settings["manager"], os.environ, time.sleep)
     request = teardown.TeardownRequest(settings["cluster"], settings["nodes_cluster"])
     now = datetime.datetime.now(datetime.timezone.utc)
     try:
-        Expiry(arm, request, settings["home"], lambda line: print(line, flush=True)).run(now)
+        Expiry(arm, request, settings["home"], _say).run(now)
     except (AzureError, TeardownError) as exc:
-        print(f"ERROR: {exc}", flush=True)
+        _say(f"ERROR: {exc}")
         raise

@@ -233,7 +233,7 @@ class CommandLine:
 
 _NO_ROUTE = re.compile(
     r"name or service not known|temporary failure in name resolution|network is unreachable|no route to host"
-    r"|connection (timed out|refused)|could not resolve|urlopen error",
+    r"|connection (timed out|refused)|could not resolve|url[o]pen error",
     re.IGNORECASE,
 )
 

@@ -658,7 +658,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def known(self, header: str) -> bool:
-        kind, _, value = header.partition(" ")
+        kind, dummy, value = header.partition(" ")
         if kind == "Bearer":
             return value in self.awx.tokens.values()
         return kind == "Basic" and base64.b64decode(value).decode() == f"admin:{self.awx.password}"

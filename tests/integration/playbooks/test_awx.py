@@ -90,7 +90,9 @@ def test_the_second_run_changes_nothing(filled: Filled) -> None:
     assert filled.second.returncode == 0, filled.second.stdout + filled.second.stderr
     assert re.search(r"changed=0 ", filled.second.stdout), filled.second.stdout
     writes = [
-        (method, path) for method, path, _ in filled.requests_of_second if method != "GET" and "/tokens/" not in path
+        (method, path)
+        for method, path, dummy in filled.requests_of_second
+        if method != "GET" and "/tokens/" not in path
     ]
     assert writes == []
 
