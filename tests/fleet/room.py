@@ -101,8 +101,17 @@ def slurmctld() -> subprocess.Popen[bytes]:
         return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
 
+def find_pmix() -> None:
+    """Let Slurm find PMIx by the name that it looks for, as role slurm does on machines."""
+    for library in Path("/usr/lib").glob("*-linux-gnu/pmix2/lib/libpmix.so.2"):
+        link = library.with_name("libpmix.so")
+        if not link.exists():
+            link.symlink_to(library.name)
+
+
 def run() -> int:
     """Start everything, and start again what was asked to boot."""
+    find_pmix()
     prepare()
     signal.signal(signal.SIGTERM, lambda *dummy: sys.exit(0))  # systemd ends the others
     children = [slurmctld()]
