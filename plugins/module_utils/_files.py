@@ -67,6 +67,17 @@ def open_regular(path: str | Path) -> t.Iterator[t.BinaryIO]:
         yield file
 
 
+def last_lines(path: str | Path, size: int = 16384) -> list[str]:
+    """Return the lines in the last bytes of a regular file, the first perhaps cut; none when it cannot be read."""
+    try:
+        with open_regular(path) as handle:
+            handle.seek(0, os.SEEK_END)
+            handle.seek(max(0, handle.tell() - size))
+            return handle.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
 # One at a time: a lock that ends with its process, however that ends.
 
 

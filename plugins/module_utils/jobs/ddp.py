@@ -14,7 +14,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock, open_regular
 
 # A training without a scheduler: whether nodes fit together, the command for each, the result. Pure.
@@ -184,7 +184,7 @@ def report(training: Json, tail: str) -> str:
 
 RECORD = "record.json"
 LOCK = ".lock"
-_LINES, _BYTES = 30, 16384
+_LINES = 30
 _MOST = 1 << 24  # of a record
 
 
@@ -297,13 +297,7 @@ def last_lines(training: Json) -> str:
 
 
 def _tail(path: Path) -> str:
-    try:
-        with open_regular(path) as handle:
-            handle.seek(0, 2)
-            handle.seek(max(0, handle.tell() - _BYTES))
-            return "\n".join(handle.read().decode(errors="replace").splitlines()[-_LINES:])
-    except OSError:
-        return ""
+    return "\n".join(_files.last_lines(path)[-_LINES:])
 
 
 def _node(path: Path) -> Json:

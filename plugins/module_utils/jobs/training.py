@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, finite, judge, metric, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import machine
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import (
@@ -25,7 +24,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine
 
 CHECK = "training"
 GOOD_STATE = "COMPLETED"
-_TAIL = 16 << 10
 
 
 class TrainingError(ValueError):
@@ -153,18 +151,7 @@ def learned(record: Json) -> bool:
 
 def last_lines(path: str, count: int = 15) -> list[str]:
     """Return the last lines of a file, without control characters; none of what is no regular file."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError:
-        return []
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            return []
-        lines = os.pread(handle, _TAIL, max(0, status.st_size - _TAIL)).decode(errors="replace").splitlines()
-    finally:
-        os.close(handle)
-    return [line for line in map(_plain, lines) if line][-count:]
+    return [line for line in map(_plain, _files.last_lines(path)) if line][-count:]
 
 
 def _plain(line: str) -> str:

@@ -13,7 +13,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import open_regular
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import last_lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import (
     SEPARATOR,
@@ -352,14 +352,7 @@ def same(job: JobState, recorded: JobState) -> bool:
 
 def tail(path: str | None, lines: int = 40, size: int = 16384) -> str:
     """Return the last lines of the job's output; empty when it cannot be read on this host."""
-    try:
-        with open_regular(path or "") as handle:
-            handle.seek(0, 2)
-            handle.seek(max(0, handle.tell() - size))
-            text = handle.read().decode(errors="replace")
-    except OSError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:])
+    return "\n".join(last_lines(path or "", size)[-lines:])
 
 
 # Bringing one job to the requested state, once.
