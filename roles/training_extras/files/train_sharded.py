@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import typing as t
+from functools import partial
 
 import torch
 from stripes import network, pictures
 from torch import nn
-from training_run import Run, join, part
+from training_run import Run, together
 
 Update = t.Callable[[torch.Tensor], None]
 
@@ -82,16 +82,5 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
-    args, device = arguments(), join()
-    status: str | int | None = 0
-    try:
-        train(args, device)
-    except SystemExit as exc:
-        status = exc.code
-    part()
-    sys.exit(status)
-
-
 if __name__ == "__main__":
-    main()
+    together(partial(train, arguments()))

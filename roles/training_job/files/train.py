@@ -13,12 +13,12 @@ nothing but its number: a training that was interrupted gives the same losses as
 from __future__ import annotations
 
 import argparse
-import sys
+from functools import partial
 
 import torch
 from stripes import CLASSES, PIXELS, network, pictures
 from torch import nn
-from training_run import Run, join, part
+from training_run import Run, together
 
 
 def train(args: argparse.Namespace, device: torch.device) -> None:
@@ -47,16 +47,5 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
-    args, device = arguments(), join()
-    status: str | int | None = 0
-    try:
-        train(args, device)
-    except SystemExit as exc:
-        status = exc.code
-    part()
-    sys.exit(status)
-
-
 if __name__ == "__main__":
-    main()
+    together(partial(train, arguments()))

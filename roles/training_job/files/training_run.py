@@ -3,12 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What makes a training that can be interrupted, watched and judged; it travels with every job of role training_job.
 
-In a script, after ``init_process_group``::
+In a script::
 
-    run = Run(model=model, optimizer=optimizer)
-    for step in run.steps(1000):
-        ...
-        run.loss = loss.item()
+    def train(device):
+        run = Run(model=model, optimizer=optimizer)
+        for step in run.steps(1000):
+            ...
+            run.loss = loss.item()
+
+    together(train)
 
 The steps go on from the newest sound checkpoint. On SIGUSR1 and SIGTERM all ranks end after the same step and a
 checkpoint, by SystemExit: what follows the loop is for a training that came to its end. A loss that is not finite ends
@@ -35,15 +38,15 @@ from torch import distributed, nn
 Json = t.Dict[str, t.Any]
 
 
-def part() -> None:
-    """Leave the other ranks. Models have to be gone, so call it where none is in scope.
-
-    DDP's reducer sits in a reference cycle and holds the process group. Still held when the interpreter ends, gloo's
-    threads abort with "terminate called": 4 of 10 short runs on a busy machine, none of 28 with this.
-    """
-    gc.collect()
-    distributed.barrier()
-    distributed.destroy_process_group()
+def together(train: t.Callable[[torch.device], None]) -> t.NoReturn:
+    """Join the other ranks, train on the device of this one, and leave them; end with the status that it ended with."""
+    device, status = join(), t.cast("str | int | None", 0)
+    try:
+        train(device)
+    except SystemExit as exc:
+        status = exc.code
+    part()
+    sys.exit(status)
 
 
 def join() -> torch.device:
@@ -55,6 +58,17 @@ def join() -> torch.device:
     torch.cuda.set_device(device)
     distributed.init_process_group("nccl", device_id=device)
     return device
+
+
+def part() -> None:
+    """Leave the other ranks. Models have to be gone, so call it where none is in scope.
+
+    DDP's reducer sits in a reference cycle and holds the process group. Still held when the interpreter ends, gloo's
+    threads abort with "terminate called": 4 of 10 short runs on a busy machine, none of 28 with this.
+    """
+    gc.collect()
+    distributed.barrier()
+    distributed.destroy_process_group()
 
 
 class Run:
@@ -146,6 +160,8 @@ class Run:
         """End a training that has no loss any more. Nothing is kept of it: the checkpoints before are sound."""
         host = members()[rank]["host"]
         problem = f"the loss of rank {rank} on {host} is {loss} at step {number}"
+        if len(self.history) == 1 and math.isnan(loss):
+            problem += "; the script has to set run.loss in each step"
         print(problem, file=sys.stderr, flush=True)
         if self.rank == 0 and self._result:
             _write(self._result, {"problem": problem, "rank": rank, "host": host, "step": number})
