@@ -31,8 +31,9 @@ extends_documentation_fragment:
 options:
   connection:
     description:
-      - JSON file with C(url), C(ca_path), C(username), C(bastion), C(cluster) and C(user). C(provision.yml) writes it
-        beside the inventory. An option that is set itself, or by its variable of the environment, takes precedence.
+      - JSON file with C(url), C(ca_path), C(username), C(bastion), C(ssh_config), C(cluster) and C(user).
+        C(provision.yml) writes it beside the inventory. An option that is set itself, or by its variable of the
+        environment, takes precedence.
       - A file that is not there counts as empty. Where O(url) comes from it, a server that does not answer, and a
         password that is missing, are warnings, because the cluster's own hosts are in another file of that inventory.
       - By default C(.cyclecloud/connection.json) in the directory of the inventory file.
@@ -87,6 +88,12 @@ options:
     type: str
     env:
       - name: CYCLECLOUD_BASTION
+  ssh_config:
+    description:
+      - Configuration file for SSH, as C(ssh -F) takes it, for the nodes and for O(bastion). Without it SSH reads its
+        own.
+      - That of C(provision.yml) has the host keys of the CycleCloud VM and includes the user's configuration.
+    type: path
   group_prefix:
     description:
       - Prefix of the names of groups. Give every cluster another one when several are in one inventory.
@@ -154,6 +161,7 @@ keyed_groups:
 """
 
 import json
+import shlex
 import time
 import typing as t
 from pathlib import Path
@@ -207,7 +215,7 @@ class InventoryModule(ConstructedInventory, Cacheable):
                 raise TypeError("it is no dictionary")
         except (OSError, ValueError, TypeError) as exc:
             raise AnsibleParserError(f"{file}, which has the connection of {path}, cannot be read: {exc}") from None
-        for name in ("url", "ca_path", "username", "bastion", "cluster", "user"):
+        for name in ("url", "ca_path", "username", "bastion", "ssh_config", "cluster", "user"):
             if not self.get_option(name) and known.get(name):
                 self.set_option(name, str(known[name]))
         if not self.get_option("user"):
@@ -273,6 +281,9 @@ class InventoryModule(ConstructedInventory, Cacheable):
     def _access(self) -> dict[str, str]:
         """How hosts are reached."""
         access = {"ansible_user": self.get_option("user")}
-        if self.get_option("bastion"):
-            access["ansible_ssh_common_args"] = f"-o ProxyJump={self.get_option('bastion')}"
+        config, bastion = self.get_option("ssh_config"), self.get_option("bastion")
+        words = [f"-F {shlex.quote(config)}"] if config else []
+        words += [f"-o ProxyJump={bastion}"] if bastion else []
+        if words:
+            access["ansible_ssh_common_args"] = " ".join(words)
         return access

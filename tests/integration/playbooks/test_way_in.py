@@ -19,13 +19,14 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBGC5EmSxTKWqtnSx5nFMFh0Xxk8o4hYlXQqSvKu7JcW"
 DONE = {
     "ansible_connection": "local",
     "ansible_host": "198.51.100.7",
     "ansible_user": "hpcadmin",
     "cyclecloud_server_result": {"port": 8443, "user": "hpcadmin", "ca": "a certificate\n"},
     "cyclecloud_cluster_result": {
-        "scheduler": {"name": "scheduler", "address": "10.80.0.5"},
+        "scheduler": {"name": "scheduler", "address": "10.80.0.5", "host_keys": [KEY]},
         "login": [{"name": "login-1", "address": "10.80.0.6"}],
     },
 }
@@ -37,6 +38,10 @@ class Site:
     def __init__(self, place: Path) -> None:
         self.place, self.inventory = place, place / "train"
         shutil.copytree(ROOT / "inventories/azure_ndv4", self.inventory)
+        # The first step of provision.yml has written this; the scenario azure runs that one.
+        self.config = self.inventory / ".cyclecloud/ssh_config"
+        self.config.parent.mkdir(mode=0o700)
+        self.config.touch()
         hosts = {
             "azure_control": {
                 "hosts": {"localhost": {"azure_infra_result": {"server": {"private_address": "10.80.0.4"}}}}
@@ -81,9 +86,10 @@ def test_a_later_run_knows_the_machines_and_the_jump_host(site: Site) -> None:
     assert listed["slurm_controller"]["hosts"] == ["scheduler"]
     assert sorted(listed["slurm_login"]["hosts"]) == ["login-1", "scheduler"]
     variables = listed["_meta"]["hostvars"]["login-1"]
-    assert variables["ansible_ssh_common_args"] == "-o ProxyJump=hpcadmin@198.51.100.7"
+    assert variables["ansible_ssh_common_args"] == f"-F {site.config} -o ProxyJump=hpcadmin@198.51.100.7"
     assert (variables["ansible_host"], variables["ansible_user"]) == ("10.80.0.6", "hpcadmin")
-    assert listed["_meta"]["hostvars"]["train-cyclecloud"]["ansible_host"] == "198.51.100.7"
+    server = listed["_meta"]["hostvars"]["train-cyclecloud"]
+    assert (server["ansible_host"], server["ansible_ssh_common_args"]) == ("198.51.100.7", f"-F {site.config}")
     # Names of cluster and user stand in group_vars/all.yml alone.
     assert not {"cluster", "user"} & set(yaml.safe_load((site.inventory / "cluster.cyclecloud.yml").read_text()))
 
@@ -101,7 +107,13 @@ def test_the_connection_is_the_user_s_alone_and_no_secret_is_in_it(site: Site) -
         "cluster": "train",
         "user": "hpcadmin",
         "bastion": "hpcadmin@198.51.100.7",
+        "ssh_config": str(site.config),
     }
+
+
+def test_the_scheduler_is_known_by_the_keys_that_azure_read(site: Site) -> None:
+    known = (site.inventory / ".cyclecloud/known_hosts").read_text()
+    assert known == f"10.80.0.5 {KEY}\n"
 
 
 def test_a_second_run_changes_nothing(site: Site) -> None:

@@ -58,6 +58,10 @@ class Cloud:
         # A copy, as a user makes one: provision.yml writes the way to the cluster beside it.
         self.inventory = STATE / "inventory"
         shutil.copytree(ROOT / "inventories/azure_ndv4", self.inventory, dirs_exist_ok=True)
+        # What Azure's agent would read on the machine that plays the CycleCloud machine.
+        keys = [line.split(maxsplit=1) for line in (STATE / "known_hosts").read_text().splitlines()]
+        self.address = keys[0][0]
+        self.ask("settings", {"host_keys": {f"{CLUSTER}-cyclecloud": [key for dummy, key in keys]}})
         self.planned: set[str] = set()  # what --check said would be made
         self.seen: dict[str, str] = {}  # every command line of a process that was seen while playbooks ran
 
@@ -137,6 +141,12 @@ class Cloud:
         """Run the whole way on the machines that are real here: emulated nodes cannot be configured."""
         here = ("--tags=provision", "--limit=azure_control:cyclecloud_server")
         return self.play("site.yml", *here, *options, **variables)
+
+    def login(self) -> subprocess.CompletedProcess[str]:
+        """Log in to the CycleCloud machine with what provision.yml wrote beside the inventory, asking nobody."""
+        config = str(self.inventory / ".cyclecloud/ssh_config")
+        words = ["ssh", "-F", config, "-i", str(STATE / "ssh_key"), "-o", "BatchMode=yes", f"hpcadmin@{self.address}"]
+        return subprocess.run([*words, "true"], capture_output=True, text=True, check=False, timeout=120)
 
     def destroy(self, *options: str, **variables: t.Any) -> Run:
         return self.play("destroy.yml", *options, **{"confirm": CLUSTER, **variables})

@@ -43,6 +43,17 @@ def test_the_way_to_a_started_cluster(cloud: Cloud) -> None:
     assert any("virtualMachines/train-scheduler" in found for found in cloud.leftovers), cloud.leftovers
 
 
+def test_the_machine_is_known_by_the_keys_that_azure_has_read_on_it(cloud: Cloud) -> None:
+    assert cloud.login().returncode == 0
+    known = cloud.inventory / ".cyclecloud/known_hosts"
+    right = known.read_text()
+    impostor = "AAAAC3NzaC1lZDI1NTE5AAAAIBGC5EmSxTKWqtnSx5nFMFh0Xxk8o4hYlXQqSvKu7JcW"
+    known.write_text(re.sub(r"(ssh-ed25519) \S+", rf"\1 {impostor}", right))
+    refused = cloud.login()
+    known.write_text(right)
+    assert refused.returncode == 255 and "Host key verification failed" in refused.stderr
+
+
 def test_a_second_run_changes_nothing(cloud: Cloud) -> None:
     before = cloud.leftovers
     run = cloud.provision()

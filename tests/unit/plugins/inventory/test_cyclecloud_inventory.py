@@ -183,6 +183,13 @@ def test_what_provision_wrote_is_all_that_a_later_run_needs(site: Site, monkeypa
     assert variables["ansible_ssh_common_args"] == "-o ProxyJump=hpcadmin@10.0.0.4"
 
 
+def test_the_jump_host_is_known_by_what_provision_wrote(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection(site, ssh_config="/home/a b/.cyclecloud/ssh_config")
+    variables = bare(site, monkeypatch, "CYCLECLOUD_PASSWORD").hosts["scheduler"].get_vars()
+    wanted = "-F '/home/a b/.cyclecloud/ssh_config' -o ProxyJump=hpcadmin@10.0.0.4"
+    assert variables["ansible_ssh_common_args"] == wanted
+
+
 def test_without_a_password_or_a_way_there_the_other_hosts_of_the_inventory_are_used(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
