@@ -59,9 +59,10 @@ class Cloud:
         self.inventory = STATE / "inventory"
         shutil.copytree(ROOT / "inventories/azure_ndv4", self.inventory, dirs_exist_ok=True)
         # What Azure's agent would read on the machine that plays the CycleCloud machine.
-        keys = [line.split(maxsplit=1) for line in (STATE / "known_hosts").read_text().splitlines()]
-        self.address = keys[0][0]
-        self.ask("settings", {"host_keys": {f"{CLUSTER}-cyclecloud": [key for dummy, key in keys]}})
+        known = re.findall(r"^([\d.]+) (ssh-\S+ \S+)", (STATE / "known_hosts").read_text(), re.MULTILINE)
+        self.address = LAB["lab_subnet"].replace("0/24", "10")
+        keys = [key for address, key in known if address == self.address]
+        self.ask("settings", {"host_keys": {f"{CLUSTER}-cyclecloud": keys}})
         self.planned: set[str] = set()  # what --check said would be made
         self.seen: dict[str, str] = {}  # every command line of a process that was seen while playbooks ran
 
