@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from pathlib import Path
 
@@ -129,6 +130,13 @@ def test_what_hangs_is_cut_off_with_its_children_and_cleaned_up(place: Path, mon
     while child.exists() and b"sleep" in child.read_bytes():
         assert time.monotonic() < end, "its child is still there"
         time.sleep(0.05)
+
+
+def test_parts_keep_the_bytecode_of_what_they_import(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (place / "one.py").touch()
+    run([part("imports", command=f"cd {place} && {sys.executable} -c 'import one'")], 1)
+    assert list(place.glob("__pycache__/one.*.pyc"))
 
 
 def test_what_cannot_run_here_says_why_and_is_no_failure(place: Path) -> None:

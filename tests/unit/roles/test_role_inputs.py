@@ -14,6 +14,7 @@ import yaml
 from role_readmes import ROLES
 
 COMMENT = re.compile(r"^#.*", re.MULTILINE)
+LINK = re.compile(r"\bO\((?![\w.]+#)([^)=]+)")  # to an option of the same entry point
 
 
 def load(path: Path) -> dict[str, t.Any]:
@@ -53,6 +54,29 @@ def test_inputs_carry_the_role_s_name_and_are_described(role: Path) -> None:
         assert name.startswith(f"{role.name}_"), name
         assert option.get("description"), name
         assert option.get("type"), name
+
+
+def described(spec: t.Any) -> t.Iterator[str]:
+    """All texts of an entry point and of its options."""
+    for name, value in spec.items() if isinstance(spec, dict) else ():
+        if name in ("description", "short_description") and not isinstance(value, dict):
+            yield from [value] if isinstance(value, str) else value
+        else:
+            yield from described(value)
+
+
+def names(options: dict[str, t.Any] | None, parent: str = "") -> t.Iterator[str]:
+    for name, option in (options or {}).items():
+        yield parent + name
+        yield from names(option.get("options"), f"{parent}{name}.")
+
+
+def test_entry_points_are_described_and_name_their_own_options(role: Path) -> None:
+    """Else the reference has no page of the role, or a link to nothing. Another entry point's input is C()."""
+    for entry, spec in load(role / "meta/argument_specs.yml")["argument_specs"].items():
+        assert spec.get("description"), entry
+        links = {link for text in described(spec) for link in LINK.findall(text)}
+        assert {link.replace("[]", "") for link in links} <= set(names(spec.get("options"))), entry
 
 
 def test_role_has_a_page_and_metadata(role: Path) -> None:
