@@ -149,8 +149,9 @@ fuzz: venv ## feed the parsers broken logs (MINUTES), and everything that is gen
 	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES)
 	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -n auto -m hypothesis tests/unit
 
-docs: venv ## draw docs/sku_profiles.md from the profiles, and the inputs in the roles' READMEs from their specifications
+docs: venv ## draw docs/sku_profiles.md from the profiles, and what roles need and take from their specifications
 	PYTHONPATH=$(BUILD)/collections $(BIN)/python tests/tools/sku_profiles.py
+	$(BIN)/python tests/tools/role_needs.py
 	$(BIN)/python tests/tools/role_readmes.py
 
 # Other collections' names come from the package ansible of the environment above.

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import time
 import typing as t
 from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import open_regular
 
 # What a systemd unit needs so that it runs with its current files: ``systemctl show`` to a plan. No I/O.
 
@@ -111,16 +114,45 @@ def times(paths: t.Iterable[str], written: t.Mapping[str, float]) -> dict[str, f
 
 
 class ServiceError(Exception):
-    """The service cannot run; the text is fit for the user and holds the end of its journal."""
+    """The service cannot run; the text is fit for the user and holds the end of its journal and of its log."""
+
+
+_LOG_LINES, _LOG_BYTES = 12, 64 * 1024
+
+
+class LogFile:
+    """A log that a daemon writes by itself, often in a directory of its own user: a link there leads nowhere."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path or ""
+        self.before = self._read()[:2]
+
+    def news(self) -> list[str]:
+        """The last lines since this object was made; none if there are none, or no file that can be read."""
+        identity, size, data = self._read()
+        grown = size - self.before[1] if identity == self.before[0] else size
+        new = data[max(len(data) - grown, 0) :] if grown > 0 else b""
+        return new.decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
+
+    def _read(self) -> tuple[tuple[int, int], int, bytes]:
+        """Which file it is, its size and its end."""
+        try:
+            with open_regular(self.path) as log:
+                about = os.fstat(log.fileno())
+                log.seek(max(about.st_size - _LOG_BYTES, 0))
+                return (about.st_dev, about.st_ino), about.st_size, log.read(_LOG_BYTES)
+        except OSError:
+            return (0, 0), 0, b""
 
 
 class Service:
-    """One systemd service; ``module`` is the AnsibleModule with its name, reload, ready and timeout."""
+    """One systemd service; ``module`` is the AnsibleModule with its name, reload, ready, timeout and log."""
 
     def __init__(self, module: t.Any) -> None:
         self.module = module
         self.name: str = module.params["name"]
         self.stamp = STAMPS / f"{self.name}.reloaded"
+        self.log = LogFile(module.params.get("log"))
 
     def show(self) -> dict[str, str]:
         return parse_show(self._systemctl(*SHOW[1:]))
@@ -190,4 +222,6 @@ class Service:
     def _failed(self, cause: str) -> ServiceError:
         journal = ["journalctl", "-u", self.name, "-n", "12", "-o", "cat", "--no-pager"]
         lines = self.module.run_command(journal)[1]
-        return ServiceError(f"Service {self.name} does not run: {cause}. Its journal ends with:\n{lines}")
+        log = "\n".join(self.log.news())
+        own = f"\nIts log {self.log.path} got these lines:\n{log}" if log else ""
+        return ServiceError(f"Service {self.name} does not run: {cause}. Its journal ends with:\n{lines.rstrip()}{own}")

@@ -16,7 +16,8 @@ description:
     newer than its process.
   - Unlike a handler this also works if an earlier run was killed after it wrote a file and before it restarted the
     service.
-  - If the service does not stay up, or O(ready) does not succeed in time, the module fails with the end of its journal.
+  - If the service does not stay up, or O(ready) does not succeed in time, the module fails with the end of its
+    journal and what the service wrote to O(log) meanwhile.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
   check_mode:
@@ -109,6 +110,12 @@ options:
       - Seconds to wait for O(ready).
     type: int
     default: 60
+  log:
+    description:
+      - File to which the service logs by itself, such as C(/var/log/slurm/slurmctld.log), since its journal then says
+        little. Where the service does not run, the last 12 of the lines that it wrote there meanwhile are part of the
+        message. A file that does not exist, or is no regular file, does not matter.
+    type: path
   no_cycles:
     description:
       - Fail if units of this machine wait for each other in a cycle, because of these files or others. At the next boot
@@ -134,6 +141,7 @@ EXAMPLES = r"""
     reload_on: [/etc/slurm/slurm.conf]
     reload: [scontrol, reconfigure]
     ready: [scontrol, ping]
+    log: /var/log/slurm/slurmctld.log
   become: true
 
 - name: Run munged with the key of the cluster
@@ -223,6 +231,7 @@ def main() -> None:
     paths = {"type": "list", "elements": "path", "default": []}
     words = {"type": "list", "elements": "str"}
     spec: dict[str, t.Any] = {"name": {"type": "str", "required": True}, "timeout": {"type": "int", "default": 60}}
+    spec["log"] = {"type": "path"}
     spec["no_cycles"] = {"type": "bool", "default": False}
     spec["files"] = {"type": "list", "elements": "dict", "default": [], "options": SPEC}
     spec.update({"restart_on": paths, "reload_on": paths, "written": paths, "reload": words, "ready": words})

@@ -58,8 +58,9 @@ def check(*scripts: Path) -> None:
 
 def job(**variables: t.Any) -> dict[str, t.Any]:
     """What the job script of role training_job is made of."""
+    defaults = yaml.safe_load((TRAINING / "defaults/main.yml").read_text())
     inputs = {
-        **yaml.safe_load((TRAINING / "defaults/main.yml").read_text()),
+        **{name: value for name, value in defaults.items() if not str(value).startswith("{{ undef(")},
         **yaml.safe_load((TRAINING / "vars/main.yml").read_text()),
     }
     return {**inputs, **variables}

@@ -10,10 +10,10 @@ import typing as t
 from pathlib import Path
 
 import pytest
+import role_needs
 import yaml
 from role_readmes import ROLES
 
-COMMENT = re.compile(r"^#.*", re.MULTILINE)
 LINK = re.compile(r"\bO\((?![\w.]+#)([^)=]+)")  # to an option of the same entry point
 
 
@@ -31,15 +31,27 @@ def options(role: Path) -> dict[str, t.Any]:
     return {name: option for spec in specs.values() for name, option in (spec.get("options") or {}).items()}
 
 
-def test_defaults_are_the_optional_inputs(role: Path) -> None:
-    defaults = load(role / "defaults/main.yml")
-    spec = options(role)
-    required = {name for name, option in spec.items() if option.get("required")}
-    assert set(defaults) == set(spec) - required
+def test_every_input_has_an_entry_in_the_defaults(role: Path) -> None:
+    assert set(load(role / "defaults/main.yml")) == set(options(role)) | set(role_needs.cluster_names(role))
+
+
+def test_an_input_that_is_not_given_says_what_it_is_for(role: Path) -> None:
     path = role / "defaults/main.yml"
-    comments = " ".join(COMMENT.findall(path.read_text())) if path.exists() else ""
-    mentioned = set(re.findall(r"\w+", comments))
-    assert required <= mentioned, "required inputs stand commented out in defaults/main.yml"
+    text = path.read_text() if path.exists() else ""
+    assert text == role_needs.render(role), "make docs draws it"
+    needed = [name for options in role_needs.required(role) for name in options] + list(role_needs.cluster_names(role))
+    for name in needed:
+        value = load(path)[name]
+        assert value.startswith('{{ undef(hint="Role ') and name in value, name
+
+
+# Ansible evaluates the whole specification, also the defaults of inputs that were given.
+def test_documented_defaults_stand_on_nothing_that_has_to_be_given(role: Path) -> None:
+    needed = {name for options in role_needs.required(role) for name in options} | set(role_needs.CLUSTER)
+    for name, option in options(role).items():
+        expressions = re.findall(r"{{.*?}}", str(option.get("default", "")))
+        used = {word for text in expressions for word in re.findall(r"\b\w+\b(?! *\| *default)", text)}
+        assert not used & needed, name
 
 
 def test_documented_defaults_are_the_real_ones(role: Path) -> None:
