@@ -127,6 +127,12 @@ options:
         type: list
         elements: list
         default: []
+      optional:
+        description:
+          - Parts that come along where they are offered in the chosen version.
+        type: list
+        elements: list
+        default: []
       fabric_manager:
         description:
           - Parts for O(fabric_manager=true). A repository without them is refused then.
@@ -208,6 +214,11 @@ flavour:
   type: str
   returned: success
   sample: open
+changes:
+  description: Whether packages of the driver have to change, or had to.
+  type: bool
+  returned: success
+  sample: true
 install:
   description: What the package manager was, or would be, told to install or keep.
   type: list

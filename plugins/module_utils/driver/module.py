@@ -50,6 +50,7 @@ SPEC: dict[str, t.Any] = {
             "open": {"type": "list", "elements": "list", "required": True},
             "proprietary": {"type": "list", "elements": "list", "required": True},
             "common": _ALTERNATIVES,
+            "optional": _ALTERNATIVES,
             "fabric_manager": _ALTERNATIVES,
             "headers": {"type": "list", "elements": "str", "default": []},
             "streams": {"type": "dict", "default": {}},
@@ -144,10 +145,11 @@ def _bring(params: t.Mapping[str, t.Any], check_mode: bool, result: Json) -> Non
     worker, table = tool(params, kind), _table(params["catalog"], kind, wanted)
     if not check_mode:
         worker.refresh(params["lists_max_age"])
-    every = sorted({name for part in plan.names(table, wanted.version) for name in part})
-    todo = plan.choose(wanted.version, table, worker.offers(every), worker.installed(every))
+    optional = params["catalog"]["optional"]
+    every = sorted({name for part in plan.names([*table, *optional], wanted.version) for name in part})
+    todo = plan.choose(wanted.version, table, worker.offers(every), worker.installed(every), optional)
     words = [*todo.words(worker.mark), *_headers(params["catalog"], state)]
-    result.update(version=todo.version, install=words)
+    result.update(version=todo.version, install=words, changes=todo.changes)
     if not todo.changes:
         _hold(worker, state, check_mode)
         return

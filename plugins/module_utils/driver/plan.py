@@ -162,22 +162,26 @@ class PackagePlan(t.NamedTuple):
         return [f"{name}{mark}{version}" for name, version in sorted(self.install.items())]
 
 
-def choose(request: str, table: Names, offers: Offers, have: t.Mapping[str, str]) -> PackagePlan:
+def choose(request: str, table: Names, offers: Offers, have: t.Mapping[str, str], optional: Names = ()) -> PackagePlan:
     """Choose a version in which every part is offered or installed: what is installed and fits stays, else the highest.
 
     A version is NVIDIA's, not the package's: the fabric manager's package can have another revision than the driver's.
+    Parts that are ``optional`` come along where they are offered in that version.
     """
-    parts = names(table, request)
-    known = {name for alternatives in parts for name in alternatives}
+    parts, extra = names(table, request), names(optional, request)
+    known = {name for alternatives in [*parts, *extra] for name in alternatives}
     everything = {name: [*([have[name]] if name in have else []), *offers.get(name, [])] for name in known}
-    candidates = {upstream(version) for listed in everything.values() for version in listed if fits(request, version)}
-    installed = {upstream(have[name]) for name in known if name in have and fits(request, have[name])}
+    needed = {name for alternatives in parts for name in alternatives}
+    candidates = {upstream(one) for name in needed for one in everything[name] if fits(request, one)}
+    installed = {upstream(have[name]) for name in needed if name in have and fits(request, have[name])}
     for candidate in [
         *sorted(installed, key=order, reverse=True),
         *sorted(candidates - installed, key=order, reverse=True),
     ]:
         taken = _take(parts, everything, request, candidate)
         if taken is not None:
+            for part in extra:
+                taken.update(_take([part], everything, request, candidate) or {})
             changes = any(have.get(name) != version for name, version in taken.items())
             return PackagePlan(candidate, taken, changes)
     raise DriverError(_nothing(request, parts, everything))

@@ -132,7 +132,7 @@ class DriverReader:
         )
 
     def users(self) -> tuple[GpuUser, ...]:
-        """Return who has GPUs open, daemons of the driver apart, and steps of jobs, which may open one at any moment."""
+        """Return who has GPUs open, its daemons apart, and steps of jobs, which may open one at any moment."""
         found = []
         for process in sorted((path for path in (self.root / "proc").glob("[0-9]*")), key=lambda path: int(path.name)):
             program = self._text(f"proc/{process.name}/comm").strip()

@@ -52,11 +52,11 @@ def source(params: t.Mapping[str, t.Any]) -> str:
     """Write the file that describes the repository."""
     name, url = params["name"], params["url"]
     head = f"# {_owned_files.MARK}, module package_repository. Changes made here are lost.\n"
-    where = places(name, params["manager"])
+    key = _at(Path(params["root"]), places(name, params["manager"]).key)
     if params["manager"] == "apt":
         words = " ".join([url, params["suite"], *params["components"]])
-        return f"{head}deb [signed-by={where.key}] {words}\n"
-    return f"{head}[hpcai-{name}]\nname=hpcai-{name}\nbaseurl={url}\nenabled=1\ngpgcheck=1\ngpgkey=file://{where.key}\n"
+        return f"{head}deb [signed-by={key}] {words}\n"
+    return f"{head}[hpcai-{name}]\nname=hpcai-{name}\nbaseurl={url}\nenabled=1\ngpgcheck=1\ngpgkey=file://{key}\n"
 
 
 def others(files: t.Mapping[str, str], url: str, own: str) -> list[str]:

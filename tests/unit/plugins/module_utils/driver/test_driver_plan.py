@@ -218,6 +218,14 @@ def test_all_parts_get_one_version_whatever_they_are_called() -> None:
     ]
 
 
+def test_an_optional_part_comes_along_in_the_same_version_or_not_at_all() -> None:
+    optional = [["nvidia-persistenced", "nvidia-compute-utils-{branch}"]]
+    offers = {**OFFERS, "nvidia-persistenced": ["620.10.01-1ubuntu1"]}
+    assert "nvidia-persistenced" not in plan.choose("580", TABLE, offers, {}, optional).install
+    offers["nvidia-persistenced"].append("580.105.08-1")
+    assert plan.choose("580", TABLE, offers, {}, optional).install["nvidia-persistenced"] == "580.105.08-1"
+
+
 def test_a_version_without_a_fabric_manager_is_passed_over() -> None:
     offers = {**OFFERS, "nvidia-fabricmanager": ["620.10.01-1ubuntu1"]}
     assert plan.choose("580", TABLE, offers, {}).version == "580.95.05"

@@ -99,7 +99,7 @@ def test_a_repository_is_added_once_and_taken_away(tmp_path: Path) -> None:
     module.check_mode = False
     assert repository.bring(module, params(tmp_path), fetch)["changed"]
     source = tmp_path / "etc/apt/sources.list.d/hpcai-nvidia-cuda.list"
-    line = f"deb [signed-by=/etc/apt/keyrings/hpcai-nvidia-cuda.gpg] {URL} /"
+    line = f"deb [signed-by={tmp_path}/etc/apt/keyrings/hpcai-nvidia-cuda.gpg] {URL} /"
     assert source.read_text().splitlines()[1:] == [line]
     assert (tmp_path / "etc/apt/keyrings/hpcai-nvidia-cuda.gpg").read_bytes() == RAW
     assert not repository.bring(module, params(tmp_path), fetch)["changed"]
@@ -159,5 +159,5 @@ def test_a_description_that_apt_would_read_otherwise_is_refused(
 def test_a_repository_of_dnf_checks_its_packages(tmp_path: Path) -> None:
     repository.bring(Module(), params(tmp_path, manager="dnf"), lambda dummy: KEY)
     text = (tmp_path / "etc/yum.repos.d/hpcai-nvidia-cuda.repo").read_text()
-    assert "gpgcheck=1\ngpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-hpcai-nvidia-cuda\n" in text
+    assert f"gpgcheck=1\ngpgkey=file://{tmp_path}/etc/pki/rpm-gpg/RPM-GPG-KEY-hpcai-nvidia-cuda\n" in text
     assert (tmp_path / "etc/pki/rpm-gpg/RPM-GPG-KEY-hpcai-nvidia-cuda").read_bytes() == KEY
