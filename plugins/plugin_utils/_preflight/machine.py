@@ -14,11 +14,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import
 
 # What playbooks and defaults of roles read beside the roles' own inputs; a test compares them.
 VARIABLES = frozenset(
-    "apex build_host containers driver_hosts health_check munge_key_file name profile_dir profiles scratch_dir"
+    "apex build_host containers driver driver_hosts health_check munge_key_file name profile_dir profiles scratch_dir"
     " mpi shared_dir sku slurm user user_uid".split()
 )
 EXISTING = "existing"
 _SLURMS = ("ours", "cyclecloud", EXISTING)
+_DRIVERS = (EXISTING, "ours")
 _PREFIX = "cluster_"
 _ALIKE = 0.75
 Inputs = t.Mapping[str, t.Any]
@@ -62,6 +63,11 @@ def whose_slurm(inputs: Inputs) -> list[str]:
     return [] if value in _SLURMS else [say("cluster_slurm", value, "no kind of Slurm", one_of(_SLURMS))]
 
 
+def whose_driver(inputs: Inputs) -> list[str]:
+    value = inputs.get("cluster_driver", EXISTING)
+    return [] if value in _DRIVERS else [say("cluster_driver", value, "nobody who has the driver", one_of(_DRIVERS))]
+
+
 def misspelt(inputs: Inputs) -> list[str]:
     """A variable of the cluster that nothing reads, and that is nearly one that something reads."""
     found = []
@@ -73,4 +79,4 @@ def misspelt(inputs: Inputs) -> list[str]:
     return found
 
 
-CHECKS = (machine_types, whose_slurm, misspelt)
+CHECKS = (machine_types, whose_slurm, whose_driver, misspelt)

@@ -30,6 +30,7 @@ def test_one_login_node_is_enough_where_slurm_is_somebody_else_s() -> None:
     ("change", "words"),
     [
         ({"cluster_slurm": "exsiting"}, ["cluster_slurm is 'exsiting'", "existing"]),
+        ({"cluster_driver": "mine"}, ["cluster_driver is 'mine'", "existing", "ours"]),
         ({"cluster_sku": "DGX-H100"}, ["no such machine type", "dgx_h100"]),
         ({"cluster_user": ""}, ["cluster_user"]),
         ({"preflight_login_hosts": []}, ["no host where jobs are submitted"]),
