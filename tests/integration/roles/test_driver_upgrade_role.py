@@ -36,7 +36,7 @@ elif sys.argv[1:3] == ["show", "node"]:
 elif sys.argv[1] == "update":
     slurm["did"].append(f"{{words['nodename']}} {{words['state']}} {{words.get('reason', '')}}".strip())
     node = slurm["nodes"][words["nodename"]]
-    node.update(drain=words["state"] == "drain", reason=words.get("reason", ""))
+    node.update(drain=words["state"] == "drain", reason=node.pop("then", words.get("reason", "")))
     path.write_text(json.dumps(slurm))
 """
 
@@ -114,6 +114,12 @@ def test_jobs_that_do_not_end_stop_the_upgrade_before_the_next_node(site: Site) 
     assert site.did[1:] == ["c1 drain hpcai:driver:wait until the jobs of the node have ended failed"]
     assert not site.rebooted
     assert site.node.packages()["nvidia-kernel-open-dkms"].startswith(OLD)
+
+
+def test_a_fault_that_is_found_meanwhile_keeps_its_reason(site: Site) -> None:
+    site.slurm(c1={"state": "ALLOCATED", "then": "hpcai:gpu_ecc:GPU 3"})
+    assert failed(site.upgrade("c1"))
+    assert site.did == [f"c1 drain hpcai:driver:upgrade to {NEW}"]
 
 
 def test_a_drain_of_a_person_stays(site: Site) -> None:
