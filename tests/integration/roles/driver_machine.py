@@ -106,7 +106,10 @@ class Repository:
             self.package("nvidia-fabricmanager", f"{version}-1", files={"usr/bin/nv-fabricmanager": program})
         self.package("datacenter-gpu-manager-4-cuda13", "1:4.4.2-1")
         self.package("site-tool", "1.0", depends=f"nvidia-driver-cuda (= {OLD}-1)")
-        self.publish()
+        try:
+            self.publish()
+        finally:  # gpg leaves an agent behind for its directory
+            subprocess.run(["gpgconf", "--homedir", str(self.home), "--kill", "all"], check=False, capture_output=True)
 
     def _driver(self, version: str) -> None:
         library = {f"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}": ""}
