@@ -135,6 +135,10 @@ def pin(version: str) -> str:
     return f"Package: {_PINNED}\nPin: version {version}-*\nPin-Priority: 1001\n"
 
 
+# Packages of a stream that is not enabled yet would be hidden; only an installation enables it.
+_ALL_STREAMS = "--setopt=*.module_hotfixes=1"
+
+
 class DnfTool:
     """dnf of the RHEL 9 family. Never run against NVIDIA's repository by the tests: what it prints is authored."""
 
@@ -163,13 +167,13 @@ class DnfTool:
 
     def effect(self, words: t.Sequence[str]) -> tuple[list[dict[str, str]], list[str]]:
         """Return what dnf's table says; ``--assumeno`` ends with 1."""
-        outcome = self._run(["dnf", "--assumeno", "install", *words], self._timeout)
+        outcome = self._run(["dnf", "--assumeno", _ALL_STREAMS, "install", *words], self._timeout)
         if outcome.rc not in (0, 1) or "Error:" in outcome.err:
             raise DriverError(f"dnf cannot install {' '.join(words)}: {outcome.problem}")
         return transaction(outcome.out)
 
     def download(self, words: t.Sequence[str]) -> None:
-        self._do(["dnf", "-y", "-q", "install", "--downloadonly", *words])
+        self._do(["dnf", "-y", "-q", _ALL_STREAMS, "install", "--downloadonly", *words])
 
     def install(self, words: t.Sequence[str]) -> None:
         if self._stream:

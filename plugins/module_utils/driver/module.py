@@ -180,7 +180,7 @@ def _bring(params: t.Mapping[str, t.Any], check_mode: bool, result: Json) -> Non
         return
     after = reader.read()
     result.update(facts(after))
-    _prove(after, kind, todo)
+    prove(after, kind, todo, wanted)
     _hold(worker, after, check_mode)
 
 
@@ -221,13 +221,21 @@ def _hold(worker: PackageTool, state: DriverState, check_mode: bool) -> None:
         worker.hold(free, True)
 
 
-def _prove(state: DriverState, kind: str, todo: plan.PackagePlan) -> None:
-    """The package manager may succeed although no module was built for the running kernel."""
-    if state.on_disk == todo.version and state.on_disk_flavour == kind:
-        return
-    have = f"{state.on_disk_flavour} modules of {state.on_disk}" if state.on_disk else "no module"
-    raise DriverError(
-        f"the packages of driver {todo.version} are installed, but the kernel {state.kernel} has {have} instead of the"
-        f" {kind} modules of {todo.version}. Look at 'dkms status', at"
-        f" /var/lib/dkms/nvidia/{todo.version}/build/make.log and for the headers of this kernel"
-    )
+def prove(state: DriverState, kind: str, todo: plan.PackagePlan, wanted: DriverRequest) -> None:
+    """The package manager may succeed although no module was built for the running kernel.
+
+    Ubuntu's packages of the fabric manager for some branches are empty and bring the program of another one.
+    """
+    if state.on_disk != todo.version or state.on_disk_flavour != kind:
+        have = f"{state.on_disk_flavour} modules of {state.on_disk}" if state.on_disk else "no module"
+        raise DriverError(
+            f"the packages of driver {todo.version} are installed, but the kernel {state.kernel} has {have} instead of"
+            f" the {kind} modules of {todo.version}. Look at 'dkms status', at"
+            f" /var/lib/dkms/nvidia/{todo.version}/build/make.log and for the headers of this kernel"
+        )
+    if wanted.fabric_manager and state.fabric_manager != todo.version:
+        raise DriverError(
+            f"driver {todo.version} is installed, but nv-fabricmanager says that it is"
+            f" {state.fabric_manager or 'nothing'}, and would refuse to start. Name a version of the driver whose"
+            f" fabric manager the repository really has, or take NVIDIA's repository"
+        )

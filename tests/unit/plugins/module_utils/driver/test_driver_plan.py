@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver import plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver import module, plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.model import (
     DriverError,
     DriverRequest,
@@ -307,3 +307,30 @@ def test_what_disagrees_after_the_reboot_is_a_fault(state: DriverState, words: l
     text = "; ".join(plan.faults(state, REQUEST, fabric_manager=True))
     assert bool(text) == bool(words)
     assert all(word in text for word in words)
+
+
+PLAN = plan.PackagePlan("580.105.08", {"nvidia-dkms-580-open": "580.105.08-0ubuntu1"}, changes=True)
+INSTALLED = replace(RUNNING, on_disk="580.105.08", fabric_manager="580.105.08")
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        (
+            replace(INSTALLED, on_disk="580.95.05"),
+            "has open modules of 580.95.05 instead of the open modules of 580.105.08",
+        ),
+        (replace(INSTALLED, on_disk_flavour="proprietary"), "has proprietary modules of 580.105.08"),
+        (replace(INSTALLED, on_disk=""), "has no module"),
+        (replace(INSTALLED, fabric_manager="580.159.03"), "nv-fabricmanager says that it is 580.159.03"),
+        (replace(INSTALLED, fabric_manager=""), "says that it is nothing"),
+    ],
+)
+def test_packages_that_brought_something_else_are_no_success(state: DriverState, text: str) -> None:
+    with pytest.raises(DriverError, match=text):
+        module.prove(state, "open", PLAN, replace(REQUEST, fabric_manager=True))
+
+
+def test_packages_that_brought_what_they_say_are() -> None:
+    module.prove(INSTALLED, "open", PLAN, replace(REQUEST, fabric_manager=True))
+    module.prove(replace(INSTALLED, fabric_manager=""), "open", PLAN, REQUEST)

@@ -13,8 +13,12 @@ import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver import read
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.apply import evrs, pin, transaction
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.model import Installed, is_driver_package
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.apply import DnfTool, evrs, pin, transaction
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.model import (
+    DriverError,
+    Installed,
+    is_driver_package,
+)
 
 KERNEL = "6.8.0-85-generic"
 # As NVIDIA's modules print it (NVIDIA/open-gpu-kernel-modules, kernel-open/nvidia/nv-procfs.c).
@@ -137,6 +141,36 @@ Transaction Summary
     moved, removed = transaction(text)
     assert moved == [{"name": "nvidia-driver-cuda", "before": "", "after": "3:580.105.08-1.el9"}]
     assert removed == ["slurm-slurmd"]
+
+
+def test_dnf_enables_the_stream_of_the_branch_with_the_installation_alone() -> None:
+    calls: list[str] = []
+
+    def run(argv: t.Sequence[str], *dummy: t.Any, **more: t.Any) -> Outcome:
+        calls.append(" ".join(argv))
+        return Outcome(1 if "--assumeno" in argv else 0, "Operation aborted.\n", "", 0)
+
+    tool = DnfTool("580-open", runner=run)
+    words = ["nvidia-driver-cuda-3:580.105.08-1.el9"]
+    assert tool.effect(words) == ([], [])
+    tool.download(words)
+    assert not [call for call in calls if " module " in call]
+    tool.install(words)
+    tool.hold(["nvidia-driver-cuda"], True)
+    assert calls[-4:] == [
+        "dnf -y -q module reset nvidia-driver",
+        "dnf -y -q module enable nvidia-driver:580-open",
+        f"dnf -y -q --setopt=install_weak_deps=False --allowerasing install {words[0]}",
+        "dnf -q versionlock add nvidia-driver-cuda",
+    ]
+
+
+def test_dnf_that_cannot_install_says_why() -> None:
+    def run(argv: t.Sequence[str], *dummy: t.Any, **more: t.Any) -> Outcome:
+        return Outcome(1, "", "Error: \n Problem: nothing provides dkms\n", 0)
+
+    with pytest.raises(DriverError, match="nothing provides dkms"):
+        DnfTool(runner=run).effect(["nvidia-driver-cuda-3:580.105.08-1.el9"])
 
 
 def test_a_pin_is_for_one_version_of_all_packages() -> None:
