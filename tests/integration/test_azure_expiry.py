@@ -9,10 +9,10 @@ import time
 import typing as t
 
 from patience import patience
-from test_azure_infra import PLACE, Role, role, running
+from test_azure_infra import PLACE, Role, role, running, warm
 from test_azure_shared_groups import OURS, day, play
 
-__all__ = ["role", "running"]
+__all__ = ["role", "running", "warm"]
 RG, HOME, TAGS = "resourceGroups/c1-rg", "resourceGroups/c1-expiry-rg", "2021-04-01"
 ACCOUNT = f"{HOME}/providers/Microsoft.Automation/automationAccounts/c1-expiry"
 IDENTITY = f"{RG}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/c1-locker"

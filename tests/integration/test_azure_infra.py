@@ -25,6 +25,7 @@ from test_azure_modules import PYTHON, collection, missing
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/emulators/azure"))
 from running import Azure  # noqa: E402
+from warm import Warm  # noqa: E402
 
 Json = t.Dict[str, t.Any]
 PLACE = {"location": "southcentralus"}
@@ -65,8 +66,8 @@ class Done(t.NamedTuple):
 class Role:
     """The role as a user starts it."""
 
-    def __init__(self, azure: Azure, directory: Path) -> None:
-        self.azure, self.directory = azure, directory
+    def __init__(self, azure: Azure, directory: Path, interpreter: Path) -> None:
+        self.azure, self.directory, self.interpreter = azure, directory, interpreter
         (directory / "play.yml").write_text(PLAY)
 
     def __call__(self, *options: str, fails: bool = False, **settings: t.Any) -> Done:
@@ -75,7 +76,7 @@ class Role:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("AZURE_", "ANSIBLE_"))}
         paths = f"{ROOT}/.build/collections:{collection().parents[1]}"
         places = {"ANSIBLE_COLLECTIONS_PATH": paths, "ANSIBLE_HOME": str(self.directory), "ANSIBLE_NOCOLOR": "1"}
-        python = f"ansible_python_interpreter={PYTHON}"
+        python = f"ansible_python_interpreter={self.interpreter}"
         argv = [PYTHON.parent / "ansible-playbook", "play.yml", "-e", "@settings.json", "-e", python, *options]
         environment = {**kept, **self.azure.environment, **places}
         done = subprocess.run(
@@ -116,12 +117,20 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Azure]:
     azure.close()
 
 
+@pytest.fixture(scope="module")
+def warm() -> t.Iterator[Warm]:
+    """An interpreter that has the SDKs, which every module would import again."""
+    process = Warm(PYTHON, collection().parents[2])
+    yield process
+    process.close()
+
+
 @pytest.fixture
-def role(running: Azure, tmp_path: Path) -> Role:
+def role(running: Azure, warm: Warm, tmp_path: Path) -> Role:
     settings = {"delay": 0.02, "group_delete_delay": 0.05, "replication_delay": 1, "unregistered": []}
     running.control("reset", {"settings": settings})
     running.token = ""
-    return Role(running, tmp_path)
+    return Role(running, tmp_path, warm.interpreter)
 
 
 @SLOW

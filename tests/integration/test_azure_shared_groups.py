@@ -9,9 +9,9 @@ import datetime
 import re
 import typing as t
 
-from test_azure_infra import PLACE, ROOT, Role, role, running
+from test_azure_infra import PLACE, ROOT, Role, role, running, warm
 
-__all__ = ["role", "running"]
+__all__ = ["role", "running", "warm"]
 OURS = {"created-by": "hpcai.gpu_cluster", "hpcai-cluster": "c1"}
 RG = "resourceGroups/c1-rg"
 NSG = f"{RG}/providers/Microsoft.Network/networkSecurityGroups"
