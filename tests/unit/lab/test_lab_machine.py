@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import socket
@@ -192,8 +191,38 @@ class TestPlugs:
 class TestDisks:
     def test_new_disks_are_empty_and_take_no_room(self, tmp_path: Path) -> None:
         lab_machine_machine.make(tmp_path, SPEC.disks)
-        assert lab_machine_machine.digest(tmp_path, SPEC.disks[0]) == hashlib.sha256(bytes(1 << 20)).hexdigest()
         assert (tmp_path / "disk1.raw").stat().st_blocks == 0
+
+    def test_a_digest_is_that_of_the_content_whether_it_is_in_a_hole_or_not(self, tmp_path: Path) -> None:
+        """The same for holes and zeros; another one for each byte anywhere, its place, and the size."""
+        disk, path = SPEC.disks[0], tmp_path / "disk1.raw"
+        size = (1 << 20) + 1000  # it does not end with a block
+
+        def digest(*written: tuple[int, bytes], length: int = size, fill: bool = False) -> str:
+            with path.open("wb") as handle:
+                handle.truncate(length)
+                if fill:
+                    handle.write(bytes(length))
+                for place, data in written:
+                    handle.seek(place)
+                    handle.write(data)
+            return lab_machine_machine.digest(tmp_path, disk)
+
+        last = size - 1
+        assert digest() == digest(fill=True)
+        assert digest((5, b"x"), (last, b"x")) == digest((5, b"x"), (last, b"x"), fill=True)
+        contents = [
+            (),
+            ((0, b"x"),),
+            ((0, b"y"),),
+            ((1, b"x"),),
+            ((1 << 16, b"x"),),
+            ((3 << 16, b"x"),),
+            ((last, b"x"),),
+        ]
+        different = [digest(*content, fill=fill) for content in contents for fill in (False, True)]
+        assert len(set(different)) == len(contents)
+        assert digest(length=size - 1) not in different
 
     def test_making_again_keeps_and_blanking_empties(self, tmp_path: Path) -> None:
         lab_machine_machine.make(tmp_path, SPEC.disks)
