@@ -26,6 +26,7 @@ from ansible_collections.hpcai.gpu_cluster.lab.machine.lab import (
     plan,
 )
 from ansible_collections.hpcai.gpu_cluster.lab.machine.machine import Machine, Plugs, Qmp, System
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 
 DISKS = [{"name": f"disk{n}", "size": 1 << 20, "serial": f"HPCAI-c1-{n}"} for n in (1, 2, 3)]
 DATA: dict[str, t.Any] = {
@@ -130,8 +131,10 @@ class TestCommandLine:
     def test_accelerators(self) -> None:
         assert after("-accel", words())[0].startswith("tcg,thread=multi")
         assert after("-accel", words(accelerator="kvm")) == ["kvm"]
-        assert "tsc=reliable" in after("-append", words())[0]
+        assert "erms=off" in after("-cpu", words())[0] and after("-cpu", words(accelerator="kvm")) == ["host"]
+        assert "tsc=reliable clearcpuid=rep_good" in after("-append", words())[0]
         assert "tsc=reliable" not in after("-append", words(accelerator="kvm"))[0]
+        assert "clearcpuid" not in after("-append", words(accelerator="kvm"))[0]
 
     def test_hot_plugged_disk_is_the_one_of_the_command_line(self) -> None:
         given = lab_machine_machine.device(SPEC, SPEC.disks[1])
@@ -367,7 +370,25 @@ class TestSystem:
     def test_commands_share_a_connection(self, tmp_path: Path) -> None:
         system = System(23456, tmp_path)
         assert f"ControlPath={tmp_path}/ssh-23456" in system.argv("true")
-        assert not any("Control" in word for word in system.argv("true", shared=False))
+
+    def test_the_connection_to_the_boot_that_was_waited_for_stays(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The system that goes down still answers; what it answered on would stay without an answer."""
+        system = System(1, tmp_path)
+        answers = ["old stopping", "old running", "new running"]
+        asked: list[str] = []
+
+        def run(argv: list[str], *dummy: object) -> Outcome:
+            asked.append("exit" if "exit" in argv else "boot")
+            system.control.touch()
+            return Outcome(0, "" if "exit" in argv else answers.pop(0), "", 0.1)
+
+        monkeypatch.setattr(lab_machine_machine, "run", run)
+        monkeypatch.setattr(System, "_listens", lambda dummy: True)
+        assert system.await_boot(60, lambda: True, after="old") == "new"
+        assert asked == ["boot", "exit", "boot", "exit", "boot"]
+        assert system.control.exists()
 
     def test_who_waits_for_a_boot_hangs_up_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[list[str]] = []
