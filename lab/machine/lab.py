@@ -222,7 +222,7 @@ def parser() -> argparse.ArgumentParser:
     blank.add_argument("--replace", action="store_true", help="by disks with other serial numbers")
     for name, text in (("remove", "pull disks out, also while it runs"), ("add", "push them in again")):
         command(name, _plug, text, "name", "disk*")
-    command("digest", _digest, "SHA-256 of disks (all by default)", "name", "disk*")
+    command("digest", _digest, "a digest of what is on disks (all by default)", "name", "disk*")
     command("ssh", _ssh, "a shell, or a command, as root", "name").add_argument("words", nargs=argparse.REMAINDER)
     apply = command("apply", _apply, "bring all machines to the description on standard input")
     apply.add_argument("--check", action="store_true", help="only say what would be done")

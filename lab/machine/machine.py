@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -19,7 +20,6 @@ import zlib
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import sha256
 
 # What a machine is told before it boots: files in an archive behind its initial RAM disk.
 
@@ -294,7 +294,7 @@ class System(t.NamedTuple):
         """The socket of the connection that commands share: under emulation a new one costs a second."""
         return self.state_dir / f"ssh-{self.port}"
 
-    def argv(self, *command: str, shared: bool = True) -> list[str]:
+    def argv(self, *command: str) -> list[str]:
         """The ssh command; without arguments that of a shell."""
         options = {
             "IdentitiesOnly": "yes",
@@ -302,9 +302,10 @@ class System(t.NamedTuple):
             "UserKnownHostsFile": f"{self.state_dir}/known_hosts",
             "ConnectTimeout": "10",
             "LogLevel": "ERROR",
+            "ControlMaster": "auto",
+            "ControlPath": str(self.control),
+            "ControlPersist": "120",
         }
-        if shared:
-            options.update(ControlMaster="auto", ControlPath=str(self.control), ControlPersist="120")
         words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         key = ["-i", f"{self.state_dir}/ssh_key"]
         return ["ssh", *key, *words, "-p", str(self.port), "root@127.0.0.1", *command]
@@ -335,10 +336,12 @@ class System(t.NamedTuple):
             if not self._listens():
                 time.sleep(_BOOT_PAUSE)
                 continue
-            done = run(self.argv(_BOOTED, shared=False), left)
+            # The connection stays for the commands that follow, if this is the boot that was waited for.
+            done = self.run(_BOOTED, timeout=left)
             boot, *state = done.out.split() or [""]
             if state and state[0] in _STATES and boot != after:
                 return boot
+            self.hang_up()
             said = f"systemd says {state[0]}" if state else done.problem
             time.sleep(_BOOT_PAUSE)
 
@@ -362,13 +365,17 @@ class System(t.NamedTuple):
 
 
 QEMU = "qemu-system-x86_64"
-# Under emulation five-level page tables only cost time, and the mitigations protect nothing.
+# Under emulation five-level page tables only cost time, and what protects a kernel from its users protects nobody.
+# Where a processor says that it copies strings fast (erms), the C library and the kernel copy and clear memory by
+# instructions that QEMU goes through byte by byte; the kernel also where REP_GOOD is set.
 ACCELERATION = {
     "kvm": ["-accel", "kvm", "-cpu", "host"],
-    "tcg": ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max,la57=off"],
+    "tcg": ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max,la57=off,erms=off,smap=off,smep=off,svm=off"],
 }
-# An emulated processor counts its host's ticks: to measure them against other clocks takes longer than a second.
-_CLOCK = {"kvm": [], "tcg": ["tsc=reliable"]}
+# An emulated processor counts its host's ticks: to measure them against other clocks takes longer than a second. Tests
+# of ciphers, and a look through all page tables for what may be written and run (rodata), are a fifth of a boot.
+_EMULATED = ["tsc=reliable", "clearcpuid=rep_good", "rodata=off", "cryptomgr.notests", "init_on_alloc=0", "audit=0"]
+_EMULATED += ["hardened_usercopy=off", "randomize_kstack_offset=off"]
 # The initial RAM disk knows its root; named here, systemd would wait for it once more.
 _KERNEL = ["console=ttyS0", "quiet", "loglevel=4", "net.ifnames=0", "mitigations=off", "panic=10"]
 
@@ -394,7 +401,7 @@ def qemu(spec: MachineSpec, directory: str, disks: t.Sequence[MachineDisk], init
 
 def kernel(spec: MachineSpec) -> str:
     """The kernel's command line."""
-    return " ".join([*_KERNEL, *_CLOCK[spec.accelerator], *spec.kernel_options])
+    return " ".join([*_KERNEL, *(_EMULATED if spec.accelerator == "tcg" else []), *spec.kernel_options])
 
 
 def backing(directory: str, disk: MachineDisk) -> str:
@@ -447,6 +454,9 @@ def _property(item: tuple[str, t.Any]) -> str:
 # The files that stand for a machine's disks.
 
 
+_BLOCK = 1 << 16
+
+
 def make_root(directory: Path, image: str) -> None:
     """Make the system disk: everything that differs from the image."""
     path = directory / "root.qcow2"
@@ -476,8 +486,33 @@ def _extend(path: Path, size: int) -> None:
 
 
 def digest(directory: Path, disk: MachineDisk) -> str:
-    """SHA-256 of everything on a disk; a hole counts as the zeros that it reads as."""
-    return sha256(backing(str(directory), disk))
+    """SHA-256 of a disk's size and of its blocks that are not zero, with their places.
+
+    The same for the same content and for no other; a hole is the zeros that it reads as. Most of a disk is nothing,
+    and to hash nothing takes as long as to hash anything.
+    """
+    found = hashlib.sha256()
+    with Path(backing(str(directory), disk)).open("rb", buffering=0) as content:
+        size = os.fstat(content.fileno()).st_size
+        found.update(size.to_bytes(8, "little"))
+        begin = 0
+        while begin < size:
+            begin = content.seek(_next_data(content.fileno(), begin, size))
+            block = content.read(_BLOCK)
+            if block.strip(b"\0"):
+                found.update(begin.to_bytes(8, "little") + len(block).to_bytes(8, "little") + block)
+            begin += _BLOCK
+    return found.hexdigest()
+
+
+def _next_data(handle: int, begin: int, size: int) -> int:
+    """The block with the next byte that is not in a hole; the end when there is none."""
+    try:
+        return os.lseek(handle, begin, os.SEEK_DATA) // _BLOCK * _BLOCK
+    except OSError as exc:
+        if exc.errno != errno.ENXIO:
+            raise
+        return size
 
 
 # Talk to a running QEMU through its QMP socket.

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import socket
@@ -27,6 +26,7 @@ from ansible_collections.hpcai.gpu_cluster.lab.machine.lab import (
     plan,
 )
 from ansible_collections.hpcai.gpu_cluster.lab.machine.machine import Machine, Plugs, Qmp, System
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 
 DISKS = [{"name": f"disk{n}", "size": 1 << 20, "serial": f"HPCAI-c1-{n}"} for n in (1, 2, 3)]
 DATA: dict[str, t.Any] = {
@@ -131,8 +131,10 @@ class TestCommandLine:
     def test_accelerators(self) -> None:
         assert after("-accel", words())[0].startswith("tcg,thread=multi")
         assert after("-accel", words(accelerator="kvm")) == ["kvm"]
-        assert "tsc=reliable" in after("-append", words())[0]
+        assert "erms=off" in after("-cpu", words())[0] and after("-cpu", words(accelerator="kvm")) == ["host"]
+        assert "tsc=reliable clearcpuid=rep_good" in after("-append", words())[0]
         assert "tsc=reliable" not in after("-append", words(accelerator="kvm"))[0]
+        assert "clearcpuid" not in after("-append", words(accelerator="kvm"))[0]
 
     def test_hot_plugged_disk_is_the_one_of_the_command_line(self) -> None:
         given = lab_machine_machine.device(SPEC, SPEC.disks[1])
@@ -192,8 +194,38 @@ class TestPlugs:
 class TestDisks:
     def test_new_disks_are_empty_and_take_no_room(self, tmp_path: Path) -> None:
         lab_machine_machine.make(tmp_path, SPEC.disks)
-        assert lab_machine_machine.digest(tmp_path, SPEC.disks[0]) == hashlib.sha256(bytes(1 << 20)).hexdigest()
         assert (tmp_path / "disk1.raw").stat().st_blocks == 0
+
+    def test_a_digest_is_that_of_the_content_whether_it_is_in_a_hole_or_not(self, tmp_path: Path) -> None:
+        """The same for holes and zeros; another one for each byte anywhere, its place, and the size."""
+        disk, path = SPEC.disks[0], tmp_path / "disk1.raw"
+        size = (1 << 20) + 1000  # it does not end with a block
+
+        def digest(*written: tuple[int, bytes], length: int = size, fill: bool = False) -> str:
+            with path.open("wb") as handle:
+                handle.truncate(length)
+                if fill:
+                    handle.write(bytes(length))
+                for place, data in written:
+                    handle.seek(place)
+                    handle.write(data)
+            return lab_machine_machine.digest(tmp_path, disk)
+
+        last = size - 1
+        assert digest() == digest(fill=True)
+        assert digest((5, b"x"), (last, b"x")) == digest((5, b"x"), (last, b"x"), fill=True)
+        contents = [
+            (),
+            ((0, b"x"),),
+            ((0, b"y"),),
+            ((1, b"x"),),
+            ((1 << 16, b"x"),),
+            ((3 << 16, b"x"),),
+            ((last, b"x"),),
+        ]
+        different = [digest(*content, fill=fill) for content in contents for fill in (False, True)]
+        assert len(set(different)) == len(contents)
+        assert digest(length=size - 1) not in different
 
     def test_making_again_keeps_and_blanking_empties(self, tmp_path: Path) -> None:
         lab_machine_machine.make(tmp_path, SPEC.disks)
@@ -338,7 +370,25 @@ class TestSystem:
     def test_commands_share_a_connection(self, tmp_path: Path) -> None:
         system = System(23456, tmp_path)
         assert f"ControlPath={tmp_path}/ssh-23456" in system.argv("true")
-        assert not any("Control" in word for word in system.argv("true", shared=False))
+
+    def test_the_connection_to_the_boot_that_was_waited_for_stays(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The system that goes down still answers; what it answered on would stay without an answer."""
+        system = System(1, tmp_path)
+        answers = ["old stopping", "old running", "new running"]
+        asked: list[str] = []
+
+        def run(argv: list[str], *dummy: object) -> Outcome:
+            asked.append("exit" if "exit" in argv else "boot")
+            system.control.touch()
+            return Outcome(0, "" if "exit" in argv else answers.pop(0), "", 0.1)
+
+        monkeypatch.setattr(lab_machine_machine, "run", run)
+        monkeypatch.setattr(System, "_listens", lambda dummy: True)
+        assert system.await_boot(60, lambda: True, after="old") == "new"
+        assert asked == ["boot", "exit", "boot", "exit", "boot"]
+        assert system.control.exists()
 
     def test_who_waits_for_a_boot_hangs_up_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[list[str]] = []

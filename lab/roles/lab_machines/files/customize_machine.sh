@@ -9,6 +9,11 @@ for unit in nfs-server.service nfs-blkmap.service rpcbind.service rpcbind.socket
   nvmefc-boot-connections.service nvmf-autoconnect.service e2scrub_reap.service uuidd.socket systemd-pstore.service; do
   [ ! -e "$root/lib/systemd/system/$unit" ] || chroot "$root" systemctl --quiet disable "$unit"
 done
+# Each is a program that systemd runs at every boot and at every daemon-reload to look for what is not here.
+mkdir -p "$root/etc/systemd/system-generators"
+for name in cryptsetup debug getty gpt-auto hibernate-resume integritysetup rc-local run system-update sysv veritysetup; do
+  ln -s /dev/null "$root/etc/systemd/system-generators/systemd-$name-generator"
+done
 # Masked: what has nothing to do here, and kernel modules and mounts that come by themselves when somebody needs them.
 chroot "$root" systemctl --quiet mask \
   serial-getty@ttyS0.service systemd-binfmt.service proc-sys-fs-binfmt_misc.automount systemd-timesyncd.service \
@@ -17,17 +22,25 @@ chroot "$root" systemctl --quiet mask \
   modprobe@configfs.service modprobe@dm_mod.service modprobe@drm.service modprobe@efi_pstore.service \
   modprobe@fuse.service modprobe@loop.service sys-kernel-config.mount sys-fs-fuse-connections.mount \
   sys-kernel-debug.mount sys-kernel-tracing.mount
-# At boot udev hears of disks, adapters and buttons only: consoles and memory blocks are most devices, and need nothing.
+# At boot udev hears of disks, adapters and buttons only: consoles and memory blocks are most devices, and need nothing. For
+# a processor it would load KVM, and ciphers that are no faster than the kernel's own where the processor is emulated.
 mkdir -p "$root/etc/systemd/system/systemd-udev-trigger.service.d"
 cat > "$root/etc/systemd/system/systemd-udev-trigger.service.d/lab.conf" <<'END'
 [Service]
 ExecStart=
 ExecStart=-udevadm trigger --type=devices --action=add --prioritized-subsystem=block,net --subsystem-nomatch=bdi \
-  --subsystem-nomatch=memory --subsystem-nomatch=tty --subsystem-nomatch=vc --subsystem-nomatch=vtconsole \
-  --subsystem-nomatch=workqueue
+  --subsystem-nomatch=cpu --subsystem-nomatch=memory --subsystem-nomatch=serio --subsystem-nomatch=tty \
+  --subsystem-nomatch=vc --subsystem-nomatch=vtconsole --subsystem-nomatch=workqueue
 END
 mkdir -p "$root/etc/systemd/journald.conf.d"
 printf '[Journal]\nStorage=persistent\nSystemMaxUse=64M\n' > "$root/etc/systemd/journald.conf.d/lab.conf"
+
+# A new connection runs programs that tell a person what is new: half of what it costs.
+sed -i /pam_motd/d "$root/etc/pam.d/sshd"
+# Python keeps what it compiles of the modules that Ansible sends.
+cp "$(dirname "$0")/lab_bytecode.py" "$root/usr/lib/python3/dist-packages/"
+echo 'import lab_bytecode' > "$root/usr/lib/python3/dist-packages/lab_bytecode.pth"
+mkdir -m 700 "$root/var/cache/lab_bytecode"
 
 # The initial RAM disk mounts the system disk, sets the addresses and fills /etc/lab (make_boot_files.sh).
 ln -sfn lab/hostname "$root/etc/hostname"
