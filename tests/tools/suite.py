@@ -125,9 +125,10 @@ PARTS = {part.name: part for part in TEST + REST}
 
 
 def environment() -> dict[str, str]:
-    """Parts find the tools of the virtual environment, and print no colours."""
+    """Parts find the tools of the virtual environment, print no colours, and keep what Python compiles of our files."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {
-        **os.environ,
+        **kept,
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "ANSIBLE_FORCE_COLOR": "0",
         "HPCAI_TEST_PATIENCE": str(PATIENCE),
