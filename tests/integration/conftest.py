@@ -13,17 +13,26 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from emulated_machine import SETUP, install, set_up
+from forked import run_module
 from patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTIONS = ROOT / ".build/collections"
-SETUP = ROOT / "lab/roles/lab_nodes/files/gpu_tools/emulation/setup.py"
 sys.path.insert(0, str(COLLECTIONS))
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load  # noqa: E402
 
+__all__ = ["COLLECTIONS", "NODES", "ROOT", "SETUP", "Cluster", "Json", "findings"]
 NODES = ("c1", "c2")
 Json = t.Dict[str, t.Any]
+
+
+def pytest_configure() -> None:
+    """Have every Python that tests start keep what it compiles of the modules that Ansible sends."""
+    (ROOT / ".build/bytecode").mkdir(exist_ok=True)
+    path = [str(Path(__file__).parent / "start"), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
 
 
 class Cluster:
@@ -32,7 +41,7 @@ class Cluster:
     def __init__(self, directory: Path, sku: str) -> None:
         self.directory = directory
         self.profile = load(sku)
-        self._setup("install", self.profile, *NODES)
+        install(directory, self.profile, *NODES)
         (directory / "launchers").mkdir()
         for name in ("mpirun", "srun"):
             launcher = directory / "launchers" / name
@@ -49,13 +58,9 @@ class Cluster:
         }
         self.environment.pop("DISPLAY", None)
 
-    def _setup(self, verb: str, document: t.Any, *nodes: str) -> None:
-        command = [sys.executable, "-B", str(SETUP), verb, str(self.directory), *nodes]
-        subprocess.run(command, input=json.dumps(document), text=True, check=True, capture_output=True)
-
     def damage(self, *nodes: str, **faults: t.Any) -> None:
         """Break nodes, the first one when none is named."""
-        self._setup("faults", faults, *(nodes or NODES[:1]))
+        set_up(self.directory, "faults", faults, *(nodes or NODES[:1]))
 
     def add(self, tool: str) -> None:
         """Install a tool that the machine type does not have by itself."""
@@ -84,17 +89,13 @@ class Cluster:
         """Run a module as Ansible does: arguments as JSON on standard input, result as JSON on standard output."""
         shared = {"expect": self.profile["expect"], "profile": self.profile["profile"], "name": NODES[0]}
         arguments = {**shared, "_ansible_check_mode": check_mode, "_ansible_remote_tmp": str(self.directory), **options}
-        done = subprocess.run(
-            [sys.executable, "-m", f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{module}"],
-            input=json.dumps(
-                {"ANSIBLE_MODULE_ARGS": {key: value for key, value in arguments.items() if value is not None}}
-            ),
+        given = {"ANSIBLE_MODULE_ARGS": {key: value for key, value in arguments.items() if value is not None}}
+        done = run_module(
+            f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{module}",
+            input=json.dumps(given),
             env=self.environment,
             cwd=self.directory,
-            text=True,
-            capture_output=True,
             timeout=patience(60),
-            check=False,
         )
         assert done.stdout.lstrip().startswith("{"), done.stdout + done.stderr
         result: Json = json.loads(done.stdout)

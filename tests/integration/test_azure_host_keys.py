@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import typing as t
 import warnings
 from pathlib import Path
 
 import pytest
+from ansible_playbook import ansible_playbook
 from conftest import COLLECTIONS, ROOT
+from forked import run_module
 from patience import patience
 from test_cyclecloud_azure import Azure, account, azure, locker, server
 from test_cyclecloud_emulator import EMULATOR, Emulator
@@ -29,14 +30,12 @@ SUBNET = "rg1/v/compute"
 def host_keys(azure: Azure, fails: bool = False, **options: str) -> Json:
     """Run the module as Ansible does, with Azure's own libraries."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("AZURE_", "ANSIBLE_"))}
-    done = subprocess.run(
-        [PYTHON, "-m", KEYS],
+    done = run_module(
+        KEYS,
         input=json.dumps({"ANSIBLE_MODULE_ARGS": options}),
         env={**kept, **azure.secrets, "PYTHONPATH": str(COLLECTIONS)},
-        text=True,
-        capture_output=True,
         timeout=patience(120),
-        check=False,
+        python=PYTHON,
     )
     assert done.stdout.lstrip().startswith("{"), done.stdout + done.stderr
     answer: Json = json.loads(done.stdout)
@@ -83,14 +82,11 @@ class Journey:
 
     def __call__(self, fails: bool = False, **options: t.Any) -> Json:
         arguments = {**self.options, **options, "_ansible_remote_tmp": str(self.server.folder)}
-        done = subprocess.run(
-            [sys.executable, "-B", "-m", "ansible_collections.hpcai.gpu_cluster.plugins.modules.cyclecloud_cluster"],
+        done = run_module(
+            "ansible_collections.hpcai.gpu_cluster.plugins.modules.cyclecloud_cluster",
             input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
             env={**os.environ, "PYTHONPATH": str(COLLECTIONS)},
-            capture_output=True,
-            text=True,
             timeout=patience(120),
-            check=False,
         )
         assert done.stdout.lstrip().startswith("{"), done.stdout + done.stderr
         answer: Json = json.loads(done.stdout)
@@ -191,15 +187,8 @@ def test_the_role_lets_nobody_log_in_before_it_has_the_keys(journey: Journey, az
 
     def play(*options: str) -> str:
         python = f"ansible_python_interpreter={PYTHON}"
-        done = subprocess.run(
-            [PYTHON.parent / "ansible-playbook", "play.yml", "-e", "@settings.json", "-e", python, *options],
-            cwd=tmp_path,
-            env={**kept, **azure.secrets, **paths},
-            text=True,
-            capture_output=True,
-            timeout=patience(300),
-            check=False,
-        )
+        words = ("play.yml", "-e", "@settings.json", "-e", python, *options)
+        done = ansible_playbook(*words, cwd=tmp_path, env={**kept, **azure.secrets, **paths}, python=PYTHON)
         assert done.returncode == 0, done.stdout + done.stderr
         assert azure.secrets["AZURE_SECRET"] not in done.stdout + done.stderr
         return done.stdout

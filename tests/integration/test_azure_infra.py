@@ -12,14 +12,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import typing as t
 import warnings
 from pathlib import Path
 
 import pytest
-from patience import patience
+from ansible_playbook import ansible_playbook
 from test_azure_modules import PYTHON, collection, missing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,17 +76,9 @@ class Role:
         paths = f"{ROOT}/.build/collections:{collection().parents[1]}"
         places = {"ANSIBLE_COLLECTIONS_PATH": paths, "ANSIBLE_HOME": str(self.directory), "ANSIBLE_NOCOLOR": "1"}
         python = f"ansible_python_interpreter={self.interpreter}"
-        argv = [PYTHON.parent / "ansible-playbook", "play.yml", "-e", "@settings.json", "-e", python, *options]
+        words = ("play.yml", "-e", "@settings.json", "-e", python, *options)
         environment = {**kept, **self.azure.environment, **places}
-        done = subprocess.run(
-            argv,
-            cwd=self.directory,
-            env=environment,
-            text=True,
-            capture_output=True,
-            timeout=patience(600),
-            check=False,
-        )
+        done = ansible_playbook(*words, cwd=self.directory, env=environment, python=PYTHON)
         output = done.stdout + done.stderr
         recap = RECAP.search(output)
         assert recap, output

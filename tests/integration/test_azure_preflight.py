@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import typing as t
 import warnings
 from pathlib import Path
 
 import pytest
+from forked import run_module
 from patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,15 +41,8 @@ class Modules:
         environment = {**kept, **self.azure.environment, "PYTHONPATH": str(ROOT / ".build/collections")}
         arguments = {"ANSIBLE_MODULE_ARGS": {**options, "_ansible_check_mode": check}}
         name = f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{module}"
-        done = subprocess.run(
-            [self.python, "-m", name],
-            input=json.dumps(arguments),
-            env=environment,
-            text=True,
-            capture_output=True,
-            timeout=patience(120),
-            check=False,
-        )
+        given = json.dumps(arguments)
+        done = run_module(name, input=given, env=environment, timeout=patience(120), python=self.python)
         assert done.stdout.lstrip().startswith("{"), done.stdout + done.stderr
         answer: Json = json.loads(done.stdout)
         assert bool(answer.get("failed")) is fails, answer

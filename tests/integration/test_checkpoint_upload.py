@@ -20,7 +20,9 @@ import warnings
 from pathlib import Path
 
 import pytest
+from ansible_playbook import ansible_playbook, of_clone
 from conftest import COLLECTIONS
+from forked import run_module
 from patience import patience
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulators/azurite"))
@@ -92,14 +94,11 @@ class Site:
             "_ansible_remote_tmp": str(self.directory),
             **options,
         }
-        done = subprocess.run(
-            [sys.executable, "-m", "ansible_collections.hpcai.gpu_cluster.plugins.modules.checkpoint_upload"],
+        done = run_module(
+            "ansible_collections.hpcai.gpu_cluster.plugins.modules.checkpoint_upload",
             input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
             env={**os.environ, "PYTHONPATH": str(COLLECTIONS)},
-            text=True,
-            capture_output=True,
             timeout=patience(120),
-            check=False,
         )
         assert done.stdout, done.stderr
         answer: Json = json.loads(done.stdout)
@@ -307,11 +306,10 @@ def test_role(site: Site) -> None:
     (site.directory / "shared").mkdir()
     (site.directory / "play.yml").write_text(PLAY)
     (site.directory / "vars.json").write_text(json.dumps(variables))
-    environment = {**os.environ, **site.account.environment, "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS)}
+    environment = of_clone(site.directory, **site.account.environment)
     for option, changed in (("--check", True), ("--diff", True), ("--check", False), ("--diff", False)):
-        argv = [str(Path(sys.executable).with_name("ansible-playbook")), "-e", f"@{site.directory}/vars.json", option]
-        argv += ["-i", "localhost,", str(site.directory / "play.yml")]
-        done = subprocess.run(argv, env=environment, text=True, capture_output=True, timeout=patience(120), check=False)
+        words = ("-e", f"@{site.directory}/vars.json", option, "-i", "localhost,", str(site.directory / "play.yml"))
+        done = ansible_playbook(*words, cwd=site.directory, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         assert ("changed=0 " not in done.stdout) is changed, done.stdout
     assert site.blob(MANIFEST)[0] == 200

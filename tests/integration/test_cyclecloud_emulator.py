@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from conftest import COLLECTIONS, ROOT
+from forked import run_module
 from patience import patience
 
 EMULATOR = ROOT / "tests/emulators/cyclecloud"
@@ -106,14 +107,11 @@ class Emulator:
 
     def module(self, module: str, check: bool = False, **options: t.Any) -> Json:
         arguments = {"cluster": "c1", **options, "_ansible_check_mode": check, "_ansible_remote_tmp": str(self.folder)}
-        done = subprocess.run(
-            [sys.executable, "-B", "-m", f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{module}"],
+        done = run_module(
+            f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{module}",
             input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
             env={**os.environ, "PYTHONPATH": str(COLLECTIONS), **self.environment()},
-            capture_output=True,
-            text=True,
             timeout=patience(60),
-            check=False,
         )
         assert self.about["password"] not in done.stdout + done.stderr
         assert done.stdout.lstrip().startswith("{"), done.stdout + done.stderr

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_playbook import ansible_playbook, of_clone
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google import google as compute
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.google import (
@@ -282,7 +281,7 @@ def test_a_resource_with_unknown_properties_is_refused(world: World, kind: str) 
 
 
 def play(world: World, name: str, *options: str) -> subprocess.CompletedProcess[str]:
-    argv = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(ROOT / "inventories/google"), *options]
+    argv = ["-i", str(ROOT / "inventories/google"), *options]
     variables = {
         "google_infra_project": PROJECT,
         "google_infra_gcloud": GCLOUD,
@@ -290,14 +289,9 @@ def play(world: World, name: str, *options: str) -> subprocess.CompletedProcess[
         "google_infra_inventory_file": str(world.directory / "hosts.yml"),
         "google_infra_ssh_key": "ansible:ssh-ed25519 AAAA",
     }
-    environment = {
-        **os.environ,
-        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-        "HPCAI_REPORT_DIR": str(world.directory / "report"),
-        "ANSIBLE_FORCE_COLOR": "false",
-    }
+    environment = of_clone(world.directory, ANSIBLE_FORCE_COLOR="false")
     argv += ["-e", json.dumps(variables), str(ROOT / "playbooks" / name)]
-    return subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return ansible_playbook(*argv, cwd=ROOT, env=environment)
 
 
 def changes(done: subprocess.CompletedProcess[str]) -> int:

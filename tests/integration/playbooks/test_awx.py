@@ -14,6 +14,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_playbook import ansible_playbook
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/emulators/awx"))
@@ -47,8 +48,7 @@ def run(project: Path, *arguments: str, **more: str) -> subprocess.CompletedProc
         if not key.startswith(("ANSIBLE_", "HPCAI_", "CONTROLLER_", "AZURE_"))
     }
     environment = {**kept, **SECRETS, "ANSIBLE_NOCOLOR": "1", **more}
-    command = [sys.executable, "-m", "ansible.cli.playbook", *arguments]
-    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    return ansible_playbook(*arguments, cwd=project, env=environment)
 
 
 class Filled(t.NamedTuple):

@@ -11,12 +11,11 @@ from __future__ import annotations
 import copy
 import json
 import os
-import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_playbook import ansible_playbook
 
 ROOT = Path(__file__).resolve().parents[3]
 GROUPS = {"slurm_controller": ["ctl"], "slurm_database": ["ctl"], "slurm_login": ["ctl"], "slurm_compute": ["c1", "c2"]}
@@ -81,11 +80,8 @@ def configure(inventory: Inventory, place: Path, *arguments: str) -> Ended:
         "ANSIBLE_SSH_RETRIES": "0",
         "KNOWN_FACTS": str(place / "facts.json"),
     }
-    playbook = Path(sys.executable).with_name("ansible-playbook")
-    command = [playbook, "-i", place / "hosts.json", *arguments, ROOT / "playbooks/configure.yml"]
-    done = subprocess.run(
-        [str(word) for word in command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    words = ("-i", place / "hosts.json", *arguments, ROOT / "playbooks/configure.yml")
+    done = ansible_playbook(*words, cwd=ROOT, env=environment)
     return Ended(done.returncode, done.stdout + done.stderr)
 
 

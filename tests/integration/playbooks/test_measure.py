@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import sys
 import typing as t
 from pathlib import Path
 
 import pytest
-from patience import patience
+from ansible_playbook import ansible_playbook, few_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 BUSBW = "nccl_tests all_reduce"  # the collective that has a limit
@@ -85,20 +84,9 @@ class Machines:
         inventory = self.place / "hosts.json"
         inventory.write_text(json.dumps({"all": {"hosts": self.hosts}}))
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "HPCAI_"))}
-        config = self.place / "ansible.cfg"  # nothing but where the collection is: no callback is switched on
-        config.write_text(f"[defaults]\ncollections_path = {ROOT / '.build/collections'}\n")
-        environment.update(ANSIBLE_CONFIG=str(config), ANSIBLE_NOCOLOR="1")
-        words = [sys.executable, "-m", "ansible.cli.playbook", "-i", str(inventory)]
-        words += ["-e", json.dumps(inputs), *arguments, f"hpcai.gpu_cluster.{playbook}"]
-        done = subprocess.run(
-            words,
-            cwd=self.place,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=patience(300),
-            check=False,
-        )
+        environment.update(ANSIBLE_CONFIG=str(few_settings()), ANSIBLE_NOCOLOR="1")
+        words = ["-i", str(inventory), "-e", json.dumps(inputs), *arguments, f"hpcai.gpu_cluster.{playbook}"]
+        done = ansible_playbook(*words, cwd=self.place, env=environment)
         path = self.place / "reports/run.json"
         record = json.loads(path.read_text()) if path.exists() else {}
         return Ended(done.returncode, done.stdout + done.stderr, record, self.place)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_playbook import ansible_playbook, few_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 DATABASE = {"url": "train.mysql.database.azure.com", "user": "slurm"}
@@ -23,16 +23,8 @@ def provision(tmp_path: Path, **variables: t.Any) -> str:
     hosts = {"localhost": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}}
     inventory = {"all": {"vars": variables, "children": {"azure_control": {"hosts": hosts}}}}
     (tmp_path / "hosts.json").write_text(json.dumps(inventory))
-    argv = ["-i", str(tmp_path / "hosts.json"), str(ROOT / "playbooks/provision.yml"), "--tags", "always"]
-    done = subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", *argv],
-        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".build/collections")},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    words = ("-i", str(tmp_path / "hosts.json"), str(ROOT / "playbooks/provision.yml"), "--tags", "always")
+    done = ansible_playbook(*words, cwd=tmp_path, env={**os.environ, "ANSIBLE_CONFIG": str(few_settings())})
     return f"rc {done.returncode}: {' '.join((done.stdout + done.stderr).split())}"
 
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_playbook import ansible_playbook
 
 ROOT = Path(__file__).resolve().parents[3]
 HOSTS = ("head-01", "gpu-01", "gpu-02")
@@ -64,10 +63,7 @@ def configure(site: Path) -> str:
         "ANSIBLE_SSH_RETRIES": "0",
         "KNOWN_FACTS": str(facts),
     }
-    command = [Path(sys.executable).with_name("ansible-playbook"), "-i", site, ROOT / "playbooks/configure.yml"]
-    done = subprocess.run(
-        [str(word) for word in command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    done = ansible_playbook("-i", site, ROOT / "playbooks/configure.yml", cwd=ROOT, env=environment)
     return done.stdout + done.stderr
 
 

@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_playbook import ansible_playbook, of_clone
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, checks_dcgm, registry
 
@@ -36,10 +35,8 @@ PLAY = [
 def told(folder: Path, **inputs: t.Any) -> dict[str, t.Any]:
     (folder / "play.json").write_text(json.dumps(PLAY))
     given = {"ansible_python_interpreter": sys.executable, "folder": str(folder), **inputs}
-    program = str(Path(sys.executable).with_name("ansible-playbook"))
-    command = [program, "--connection=local", "-i", "localhost,", "-e", json.dumps(given), "play.json"]
-    own = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "HPCAI_REPORT_DIR": str(folder / "report")}
-    done = subprocess.run(command, cwd=folder, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+    words = ("--connection=local", "-i", "localhost,", "-e", json.dumps(given), "play.json")
+    done = ansible_playbook(*words, cwd=folder, env=of_clone(folder))
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(json.loads((folder / "told.json").read_text()))
 

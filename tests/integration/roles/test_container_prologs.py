@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_playbook import play_here
 
 ROOT = Path(__file__).resolve().parents[3]
 INCLUDE = "include /etc/slurm/plugstack.conf.d/*.conf"
@@ -48,19 +46,8 @@ def test_what_slurm_is_told(
         "slurm_controller_hosts": ["ctl"],
         "slurm_node_hosts": [],
     }
-    given = {"ansible_python_interpreter": sys.executable, **names, **given}
     (tmp_path / "templates").symlink_to(ROOT / "roles/slurm/templates")
-    play = [{"hosts": "localhost", "gather_facts": False, "tasks": [*tasks, {"ansible.builtin.copy": told}]}]
-    (tmp_path / "play.json").write_text(json.dumps(play))
-    program = str(Path(sys.executable).with_name("ansible-playbook"))
-    command = [program, "--connection=local", "-i", "localhost,", "--extra-vars", json.dumps(given), "play.json"]
-    environment = {
-        **os.environ,
-        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-        "HPCAI_REPORT_DIR": str(tmp_path / "report"),
-    }
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    play_here(tmp_path, [*tasks, {"ansible.builtin.copy": told}], {**names, **given})
     found = json.loads((tmp_path / "told.json").read_text())
     assert found["settings"] == settings
     text = found["files"].get("plugstack.conf")

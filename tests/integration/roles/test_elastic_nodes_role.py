@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import typing as t
 from pathlib import Path
 
 import yaml
+from ansible_playbook import ansible_playbook, of_clone
 
 ROOT = Path(__file__).resolve().parents[3]
 # One program under five names. A node boots for so many looks at it (boots); one with a negative number never comes.
@@ -105,20 +105,8 @@ class Cluster:
         (place / "play.yml").write_text(yaml.safe_dump([steps[0], show, steps[1]]))
 
     def play(self, *options: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [Path(sys.executable).with_name("ansible-playbook"), "-i", "hosts.yml", "play.yml", *options],
-            cwd=self.place,
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".build/collections"),
-                "HPCAI_REPORT_DIR": str(self.place / "report"),
-                "PATH": f"{self.place}/bin:{os.environ['PATH']}",
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        env = of_clone(self.place, PATH=f"{self.place}/bin:{os.environ['PATH']}")
+        done = ansible_playbook("-i", "hosts.yml", "play.yml", *options, cwd=self.place, env=env)
         return done.returncode, re.sub(r"\s+", " ", done.stdout + done.stderr)
 
     @property

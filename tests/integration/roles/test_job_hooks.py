@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_playbook import play_here
 
 ROOT = Path(__file__).resolve().parents[3]
 # Of each role: what switches its programs on and off, and what they call.
@@ -41,33 +39,12 @@ class Node:
         tasks = [
             {"include_role": {"name": f"hpcai.gpu_cluster.{role}", "tasks_from": "hooks"}} for role in sorted(PARTS)
         ]
-        (self.folder / "play.json").write_text(
-            json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}])
-        )
         variables = {
-            "ansible_python_interpreter": sys.executable,
             "job_hooks_prolog_dir": str(self.folder / "prolog.d"),
             "job_hooks_epilog_dir": str(self.folder / "epilog.d"),
             **given,
         }
-        done = subprocess.run(
-            [
-                str(Path(sys.executable).with_name("ansible-playbook")),
-                *("--connection=local", "-i", "localhost,", "--extra-vars", json.dumps(variables), *options),
-                "play.json",
-            ],
-            cwd=self.folder,
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".build/collections"),
-                "HPCAI_REPORT_DIR": str(self.folder / "report"),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout
+        done = play_here(self.folder, tasks, variables, *options)
         changed = re.search(r"changed=(\d+)", done.stdout)
         assert changed
         return int(changed[1])

@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_playbook import play_here
 
 ROOT = Path(__file__).resolve().parents[3]
 IMAGE = "bookworm-0123456789ab"
@@ -22,31 +20,13 @@ IMAGE = "bookworm-0123456789ab"
 
 def purge(directory: Path) -> str:
     variables = {
-        "ansible_python_interpreter": sys.executable,
         "lab_machines_state": "absent",
         "lab_machines_purge": True,
         "lab_machines_state_dir": str(directory / "lab"),
         "lab_machines_cache_dir": str(directory / "images"),
     }
     tasks = [{"name": "Purge", "ansible.builtin.include_role": {"name": "lab_machines"}}]
-    play = {"hosts": "localhost", "gather_facts": False, "vars": variables, "tasks": tasks}
-    (directory / "play.json").write_text(json.dumps([play]))
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "localhost,", "-c", "local", "play.json"],
-        cwd=directory,
-        env={
-            **os.environ,
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            "ANSIBLE_LOCALHOST_WARNING": "false",
-            "ANSIBLE_ROLES_PATH": str(ROOT / "lab/roles"),
-            "HPCAI_REPORT_DIR": str(directory / "report"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return play_here(directory, tasks, variables, ANSIBLE_ROLES_PATH=str(ROOT / "lab/roles")).stdout
 
 
 def images(directory: Path) -> Path:

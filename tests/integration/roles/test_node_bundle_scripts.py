@@ -10,12 +10,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_playbook import play_here
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/node_bundle"
@@ -102,23 +102,8 @@ def render(tmp_path: Path, **given: t.Any) -> dict[str, str]:
         (tmp_path / folder).symlink_to(ROLE / folder)
     includes = [{"ansible.builtin.include_vars": str(ROLE / name / "main.yml")} for name in ("defaults", "vars")]
     told = {"content": "{{ __node_bundle_doors | to_json }}", "dest": str(tmp_path / "doors.json")}
-    play = [{"hosts": "localhost", "gather_facts": False, "tasks": [*includes, {"ansible.builtin.copy": told}]}]
-    (tmp_path / "play.json").write_text(json.dumps(play))
-    words = {"ansible_python_interpreter": sys.executable, "__node_bundle": BUNDLE, "node_bundle_dest": "/d", **given}
-    program = str(Path(sys.executable).with_name("ansible-playbook"))
-    subprocess.run(
-        [program, "--connection=local", "-i", "localhost,", "--extra-vars", json.dumps(words), "play.json"],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            "HPCAI_REPORT_DIR": str(tmp_path / "report"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".build/collections"),
-        },
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    tasks = [*includes, {"ansible.builtin.copy": told}]
+    play_here(tmp_path, tasks, {"__node_bundle": BUNDLE, "node_bundle_dest": "/d", **given})
     found = json.loads((tmp_path / "doors.json").read_text())
     return {Path(path).name: text for path, text in found.items()}
 

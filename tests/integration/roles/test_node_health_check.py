@@ -6,32 +6,21 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 import time
 import typing as t
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_playbook import play_here
 from patience import patience
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/node_health_check"
 FAULT = "fail gpu_xid (hardware): Xid 79"
 TOOLS = ("cat", "cp", "date", "grep", "mkdir", "mktemp", "mv", "rm", "sh", "sleep", "tail", "timeout")
-
-
-def play(folder: Path, tasks: list[dict[str, t.Any]], given: dict[str, t.Any]) -> None:
-    (folder / "play.json").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
-    program = str(Path(sys.executable).with_name("ansible-playbook"))
-    more = json.dumps({"ansible_python_interpreter": sys.executable, **given})
-    command = [program, "--connection=local", "-i", "localhost,", "--extra-vars", more, "play.json"]
-    own = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "HPCAI_REPORT_DIR": str(folder / "report")}
-    done = subprocess.run(command, cwd=folder, env={**os.environ, **own}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
 
 
 def variables(role: str) -> list[dict[str, t.Any]]:
@@ -61,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "node_health_check_suites": {"prolog": {"budget": 2}},
         "slurm_health_check_interval": 600,
     }
-    play(folder, tasks, given)
+    play_here(folder, tasks, given)
     return folder
 
 
@@ -238,7 +227,7 @@ def test_what_slurm_is_told(given: dict[str, t.Any], version: str, settings: dic
         "slurm_controller_hosts": ["ctl"],
         "slurm_node_hosts": [],
     }
-    play(
+    play_here(
         tmp_path,
         [*variables("slurm"), {"ansible.builtin.template": template}],
         {**names, "__slurm_installed": {"version": version}, **given},

@@ -9,14 +9,12 @@ import json
 import os
 import shutil
 import stat
-import subprocess
-import sys
 import tempfile
 import typing as t
 from pathlib import Path
 
 import pytest
-from patience import patience
+from ansible_playbook import play_here
 
 ROOT = Path(__file__).resolve().parents[3]
 MALLORY = 65534
@@ -106,34 +104,12 @@ class Share:
             tasks.append({"block": [role], "rescue": [why]})
         said = {name: f"{{{{ why_{name} | default('') }}}}" for name in names}
         tasks.append({"debug": {"msg": said}})
-        (self.home / "play.json").write_text(
-            json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}])
-        )
         given = {
-            "ansible_python_interpreter": sys.executable,
             "cluster_shared_dir": str(self.path),
             "cluster_name": "lab",
             "cluster_sku": "lab",
         }
-        done = subprocess.run(
-            [
-                str(Path(sys.executable).with_name("ansible-playbook")),
-                *("--connection=local", "-i", "localhost,", "--extra-vars", json.dumps(given), *options, "play.json"),
-            ],
-            cwd=self.home,
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".build/collections"),
-                "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.json",
-                "HPCAI_REPORT_DIR": str(self.home / "report"),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=patience(300),
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = play_here(self.home, tasks, given, *options, ANSIBLE_STDOUT_CALLBACK="ansible.builtin.json")
         result = json.loads(done.stdout[done.stdout.index("{") :])
         last = result["plays"][0]["tasks"][-1]["hosts"]["localhost"]["msg"]
         return last, result["stats"]["localhost"]["changed"]
@@ -196,7 +172,6 @@ def test_names_are_reserved_below_mounts_alone_and_a_directory_that_is_there_sta
     tasks: list[t.Any] = [{"include_vars": file} for file in files]
     tasks.append({"hpcai.gpu_cluster.trusted_directory": {"directories": "{{ __shared_storage_reserved }}"}})
     given = {
-        "ansible_python_interpreter": sys.executable,
         "cluster_shared_dir": str(share.path),
         "certification_user": OWNER,
         "training_job_user": OWNER,
@@ -206,19 +181,7 @@ def test_names_are_reserved_below_mounts_alone_and_a_directory_that_is_there_sta
     }
     (share.path / "pytorch").mkdir()
     share.of_mallory(share.path / "pytorch")
-    (share.home / "play.json").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
-    program = str(Path(sys.executable).with_name("ansible-playbook"))
-    more = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".build/collections")}
-    done = subprocess.run(
-        [program, "--connection=local", "-i", "localhost,", "--extra-vars", json.dumps(given), "play.json"],
-        cwd=share.home,
-        env={**os.environ, **more, "HPCAI_REPORT_DIR": str(share.home / "report")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patience(120),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    play_here(share.home, tasks, given)
     owners = {
         str(path.relative_to(share.path)): path.owner() for path in share.path.rglob("*") if path.name != "staging"
     }

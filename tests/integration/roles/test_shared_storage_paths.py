@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from ansible_playbook import play_here
 
 ROOT = Path(__file__).resolve().parents[3]
 MOUNTS = [
@@ -29,26 +27,11 @@ def test_mounts_of_others_are_not_taken_away_and_no_two_share_credentials(tmp_pa
         {"ansible.builtin.copy": {"content": "{{ __shared_storage_path }}\n", "dest": file, "mode": "0600"}, **names},
     ]
     given = {
-        "ansible_python_interpreter": sys.executable,
         "shared_storage_mounts": MOUNTS,
         "shared_storage_credentials_dir": str(tmp_path / "files"),
     }
-    play = [{"hosts": "localhost", "gather_facts": False, "vars": given, "tasks": told}]
     (tmp_path / "files").mkdir()
-    (tmp_path / "play.json").write_text(json.dumps(play))
-    subprocess.run(
-        [
-            str(Path(sys.executable).with_name("ansible-playbook")),
-            "--connection=local",
-            "-i",
-            "localhost,",
-            "play.json",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "HPCAI_REPORT_DIR": str(tmp_path / "report")},
-        check=True,
-        capture_output=True,
-    )
+    play_here(tmp_path, told, given)
     made = {path.name: path.read_text().strip() for path in (tmp_path / "files").iterdir()}
     assert made == {
         "-old": "/old",

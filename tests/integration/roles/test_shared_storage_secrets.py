@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import typing as t
 from pathlib import Path
+
+from ansible_playbook import ansible_playbook, of_clone
 
 ROOT = Path(__file__).resolve().parents[3]
 PASSWORD = "Geheim-4711"
@@ -45,16 +45,8 @@ def test_no_failure_shows_a_password(tmp_path: Path) -> None:
         plays.append({"hosts": name, "gather_facts": False, "tasks": [task]})
     (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
     (tmp_path / "play.json").write_text(json.dumps(plays))
-    playbook = str(Path(sys.executable).with_name("ansible-playbook"))
     arguments = ["--connection=local", "--check", "--diff", "-vvv", "-i", "hosts.json", "play.json"]
-    done = subprocess.run(
-        [playbook, *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "HPCAI_REPORT_DIR": str(tmp_path / "report")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ansible_playbook(*arguments, cwd=tmp_path, env=of_clone(tmp_path))
     text = done.stdout + done.stderr
     assert text.count("rescued=1") == len(FAILURES), text
     assert all(words in text for dummy, dummy2, words in FAILURES.values()), text

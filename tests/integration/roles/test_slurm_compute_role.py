@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import yaml
+from ansible_playbook import play_here
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "/etc/munge/munge.key"
@@ -25,20 +23,7 @@ def written(folder: Path, given: dict[str, t.Any]) -> list[str]:
         {"ansible.builtin.include_vars": str(ROOT / "roles/slurm_compute/vars/main.yml")},
         {"ansible.builtin.copy": told},
     ]
-    (folder / "play.json").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
-    variables = json.dumps({"ansible_python_interpreter": sys.executable, **given})
-    done = subprocess.run(
-        [
-            str(Path(sys.executable).with_name("ansible-playbook")),
-            *("--connection=local", "-i", "localhost,", "--extra-vars", variables, "play.json"),
-        ],
-        cwd=folder,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "HPCAI_REPORT_DIR": str(folder / "report")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    play_here(folder, tasks, given)
     return t.cast("list[str]", json.loads((folder / "told.json").read_text()))
 
 

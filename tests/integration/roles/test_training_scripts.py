@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_playbook import ansible_playbook, of_clone
 from patience import patience
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,14 +39,7 @@ def play(place: Path, *plays: tuple[list[dict[str, t.Any]], dict[str, t.Any]]) -
         for tasks, variables in plays
     ]
     (place / "play.yml").write_text(yaml.safe_dump(text))
-    done = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "-i", "localhost,", "-c", "local", place / "play.yml"],
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "HPCAI_REPORT_DIR": str(place / "report")},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ansible_playbook("-i", "localhost,", "-c", "local", place / "play.yml", cwd=ROOT, env=of_clone(place))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

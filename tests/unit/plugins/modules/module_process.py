@@ -14,13 +14,13 @@ from importlib import import_module
 from pathlib import Path
 
 import yaml
+from emulated_machine import install
 from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles
 
 COLLECTION = Path(_checks.__file__).parents[2]
-SETUP = COLLECTION / "lab/roles/lab_nodes/files/gpu_tools/emulation/setup.py"
 SECRET = "of the caller"
 Result = t.Dict[str, t.Any]
 # Ansible starts modules with its arguments in memory; ansible-core 2.19 wants the profile, too.
@@ -103,8 +103,7 @@ class Emulated(Machine):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        run = [sys.executable, str(SETUP), "install", str(folder), "gpu001"]
-        subprocess.run(run, input=json.dumps(self.profile), text=True, check=True, capture_output=True)
+        install(folder, self.profile, "gpu001")
         self.environment = {
             "GPU_TOOLS_HOST": "gpu001",
             "GPU_TOOLS_MACHINE": str(folder / "machine.json"),
