@@ -66,6 +66,12 @@ def test_inputs_carry_the_role_s_name_and_are_described(role: Path) -> None:
         assert option.get("type"), name
 
 
+# antsibull-docs draws no page for a role that has an entry point without one.
+def test_each_entry_point_is_described(role: Path) -> None:
+    for name, spec in load(role / "meta/argument_specs.yml")["argument_specs"].items():
+        assert spec.get("short_description") and spec.get("description"), name
+
+
 def test_role_has_a_page_and_metadata(role: Path) -> None:
     assert (role / "README.md").read_text().startswith("# ")
     assert load(role / "meta/main.yml")["galaxy_info"]["license"] == "GPL-3.0-or-later"
