@@ -129,7 +129,7 @@ format: venv ## rewrite Python files in the house style
 lint: venv ## ruff, ansible-lint, shellcheck
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline -q
+	$(BIN)/python tests/tools/lint.py --offline -q
 	shellcheck .ci/run tests/tools/ansible_test benchmarks/*.sh roles/*/files/*.sh lab/roles/*/files/*.sh extensions/molecule/*/*.sh
 
 types: venv ## mypy

@@ -1,0 +1,109 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""ansible-lint, whose syntax checks of all playbooks and roles are one run of ansible-playbook.
+
+ansible-lint starts ``ansible-playbook --syntax-check`` for each playbook and each role, which is most of what it costs.
+``lint.py`` starts ansible-lint with this program in place of ansible-playbook. The first time that it is called it
+checks the syntax of all of them in one run. If that passes, it says so for each that was in it; whatever was not, and
+all of them when the run fails, go to ansible-playbook one by one, which finds the place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACE = "HPCAI_LINT"  # the directory with the program that stands for ansible-playbook
+CHECK = ["--syntax-check", "-vv"]
+# What ansible-lint writes for a role.
+PLAY = """
+- name: Temporary playbook for role syntax check
+  hosts: localhost
+  tasks:
+    - ansible.builtin.import_role:
+        name: {}
+"""
+
+
+def subjects() -> tuple[list[str], list[str]]:
+    """Return the playbooks and the roles of this repository."""
+    words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.yml"]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    files = [Path(name) for name in listed if name and (ROOT / name).is_file()]
+    playbooks = [str(path) for path in files if is_playbook((ROOT / path).read_text(encoding="utf-8"))]
+    roles = sorted({str(path.parents[1]) for path in files if path.match("roles/*/tasks/main.yml")})
+    return playbooks, roles
+
+
+def is_playbook(text: str) -> bool:
+    lines = [line for line in text.splitlines() if line and not line.startswith(("#", "---"))]
+    keys = re.compile(r"(- |  )(hosts|(ansible\.builtin\.)?import_playbook):")
+    return bool(lines) and lines[0].startswith("- ") and any(keys.match(line) for line in lines)
+
+
+def check_all(place: Path, program: str) -> list[str]:
+    """Check the syntax of everything in one run; return what passed, which is all of it or nothing."""
+    playbooks, roles = subjects()
+    together = place / "roles.yml"
+    together.write_text("---" + "".join(PLAY.format(role) for role in roles), encoding="utf-8")
+    done = subprocess.run([program, *CHECK, *playbooks, str(together)], cwd=ROOT, capture_output=True, check=False)
+    return playbooks + roles if done.returncode == 0 else []
+
+
+def subject(path: str) -> str:
+    """Return the playbook or role that ansible-lint asks for, as subjects() names it."""
+    text = Path(path).read_text(encoding="utf-8") if path.startswith(tempfile.gettempdir()) else ""
+    role = re.fullmatch(re.escape("\n---" + PLAY).replace(r"\{\}", r"(\S+)"), text)
+    return role[1] if role else os.path.relpath(os.path.realpath(path), ROOT)
+
+
+def stand_in(place: Path, argv: list[str]) -> None:
+    """Be ansible-playbook."""
+    path = os.environ["PATH"].replace(f"{place}:", "")
+    program = shutil.which("ansible-playbook", path=path) or "ansible-playbook"
+    if argv[:-1] in (CHECK, CHECK[:1]):  # of what is to be checked, and of what that imports
+        with (place / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            passed = place / "passed.json"
+            if not passed.exists():
+                passed.write_text(json.dumps(check_all(place, program)))
+        if subject(argv[-1]) in json.loads(passed.read_text()):
+            return
+    with (place / "alone").open("a") as alone:
+        alone.write(f"{argv}\n")
+    os.environ["PATH"] = path
+    os.execv(program, [program, *argv])
+
+
+def main(words: list[str]) -> int:
+    with tempfile.TemporaryDirectory(prefix="hpcai-lint-") as name:
+        place = Path(name)
+        program = place / "ansible-playbook"
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {Path(__file__).resolve()} "$@"\n')
+        program.chmod(0o755)
+        found = {"PATH": f"{place}:{Path(sys.executable).parent}:{os.environ['PATH']}", PLACE: str(place)}
+        lint = str(Path(sys.executable).with_name("ansible-lint"))
+        status = subprocess.run([lint, *words], cwd=ROOT, env={**os.environ, **found}, check=False).returncode
+        alone = place / "alone"
+        checked = (
+            [line for line in alone.read_text().splitlines() if "--syntax-check" in line] if alone.exists() else []
+        )
+        if checked and not status:
+            print("Syntax that was not checked in one run:", *checked, sep="\n  ")
+        return status
+
+
+if __name__ == "__main__":
+    if PLACE in os.environ:
+        stand_in(Path(os.environ[PLACE]), sys.argv[1:])
+    else:
+        sys.exit(main(sys.argv[1:]))
