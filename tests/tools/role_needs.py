@@ -22,7 +22,10 @@ from role_readmes import MARKUP, ROLES, load
 BEGIN = "# What has to be given; drawn from meta/argument_specs.yml by make docs."
 END = "# What has a value."
 BETWEEN = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}\n", re.DOTALL)
-GIVE = "Give {} as a variable of the inventory, of the play or of the role; the role's README has an example."
+GIVE = (
+    "Give {} as a variable of the inventory, of the play or of the task that calls the role, not among another role's"
+    " defaults; the README has an example."
+)
 CLUSTER = {
     "cluster_name": "name of the cluster",
     "cluster_sku": "machine type of the nodes, such as ND96isr_H100_v5",
