@@ -196,8 +196,8 @@ def evrs(text: str) -> dict[str, list[str]]:
     """Read rows of ``name|epoch:version-release``, the highest last in dnf's order and first here."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
-        name, bar, version = line.strip().partition("|")
-        if bar and version not in found.setdefault(name, []):
+        name, dummy, version = line.strip().partition("|")
+        if version and version not in found.setdefault(name, []):
             found[name].insert(0, version.replace("(none):", ""))
     return found
 

@@ -86,6 +86,11 @@ def _receive(caller: socket.socket) -> tuple[list[str], dict[str, str], str, int
     return t.cast("tuple[list[str], dict[str, str], str, int]", json.loads(text))
 
 
+def _end_with(caller: socket.socket) -> None:
+    if not caller.recv(1):
+        os._exit(1)
+
+
 def _run(caller: socket.socket) -> None:
     """Be the interpreter for one caller; whom a caller's end ends, too."""
     import atexit
@@ -98,7 +103,7 @@ def _run(caller: socket.socket) -> None:
     os.environ.update(environment)
     os.chdir(directory)
     os.umask(umask)
-    threading.Thread(target=lambda: caller.recv(1) or os._exit(1), daemon=True).start()
+    threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
     sys.argv, sys.path[0], status = argv, str(Path(argv[0]).parent), 0
     try:
         runpy.run_path(argv[0], run_name="__main__")
