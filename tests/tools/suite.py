@@ -91,34 +91,34 @@ CLOUD = ("tests/integration/test_azure_infra.py", "tests/integration/test_azure_
 ROLES = ("tests/integration/roles", "tests/integration/playbooks")
 MODULES = ("tests/integration", *(f"--ignore={place}" for place in (*CLOUD, *ROLES)))
 CHECK = [
-    make("lint", 105, "ruff, ansible-lint, shellcheck"),
+    make("lint", 70, "ruff, ansible-lint, shellcheck"),
     make("types", 10, "mypy"),
-    pytest("unit", 200, "pure functions, plugins and modules by themselves", workers=min(JOBS, 2)),
+    pytest("unit", 300, "pure functions, plugins and modules by themselves", workers=min(JOBS, 2)),
 ]
 TEST = [
     *CHECK,
-    pytest("integration", 450, "modules against emulated tools and services", *MODULES),
-    pytest("roles", 350, "roles and playbooks against emulated tools", *ROLES),
-    scenario("default", 330, "the whole way on systemd nodes: converge, second run, check mode, verify"),
+    pytest("integration", 600, "modules against emulated tools and services", *MODULES),
+    pytest("roles", 520, "roles and playbooks against emulated tools", *ROLES),
+    scenario("default", 320, "the whole way on systemd nodes: converge, second run, check mode, verify"),
 ]
 REST = [
-    make("sanity", 240, "ansible-test sanity"),
-    make("docs-site", 110, "antsibull-docs and Sphinx: all pages and the reference")._replace(name="docs"),
-    pytest("azure_roles", 220, "roles that make and remove what is in Azure, against an emulator", *CLOUD),
-    scenario("faults", 800, "what happens to that cluster when things break", after=["default"]),
-    scenario("upgrade", 420, "Slurm exchanged for the next release below running jobs"),
-    scenario("elastic", 320, "nodes that Slurm creates and removes"),
-    scenario("azure", 280, "the way into Azure and back, against emulators"),
+    make("sanity", 260, "ansible-test sanity"),
+    make("docs-site", 90, "antsibull-docs and Sphinx: all pages and the reference")._replace(name="docs"),
+    pytest("azure_roles", 100, "roles that make and remove what is in Azure, against an emulator", *CLOUD),
+    scenario("faults", 1200, "what happens to that cluster when things break", after=["default"]),
+    scenario("upgrade", 380, "Slurm exchanged for the next release below running jobs"),
+    scenario("elastic", 285, "nodes that Slurm creates and removes"),
+    scenario("azure", 330, "the way into Azure and back, against emulators"),
     scenario("fleet", 280, "32 slurmd with broken GPUs, certified"),
-    scenario("gpu", 200, "nodes that claim to be a GPU machine, certified"),
+    scenario("gpu", 250, "nodes that claim to be a GPU machine, certified"),
     scenario(
         "static",
-        360,
+        400,
         "bare machines that claim to be DGX H100, from inventories/static; then the same as somebody else's Slurm",
     ),
-    scenario("machine", 600, "a virtual machine with eight NVMe disks: scratch, kernel settings, boots, faults"),
-    scenario("vm", 360, "virtual machines: cgroup v2, NFS, CIFS, power cuts"),
-    scenario("containers", 900, "enroot and pyxis")._replace(needs=("extensions/molecule/containers/sources.sh",)),
+    scenario("machine", 800, "a virtual machine with eight NVMe disks: scratch, kernel settings, boots, faults"),
+    scenario("vm", 700, "virtual machines: cgroup v2, NFS, CIFS, power cuts"),
+    scenario("containers", 1500, "enroot and pyxis")._replace(needs=("extensions/molecule/containers/sources.sh",)),
 ]
 GROUPS = {"check": CHECK, "test": TEST, "rest": REST, "all": TEST + REST}
 PARTS = {part.name: part for part in TEST + REST}
