@@ -16,7 +16,9 @@ import hashlib
 import http.client
 import http.server
 import json
+import os
 import shutil
+import signal
 import socket
 import socketserver
 import ssl
@@ -173,7 +175,10 @@ class Azurite:
             str(directory / "key"),
         ]
         self._log = (directory / "azurite.log").open("wb")
-        self._process = subprocess.Popen(argv, stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        # Of its own session: what npm calls node may be a program that starts node.
+        self._process = subprocess.Popen(
+            argv, stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+        )
         self.identity, self.proxy = Server(Identity), Server(Proxy)
         self.proxy.upstream = self.port
         self.environment = {
@@ -202,7 +207,8 @@ class Azurite:
         raise MissingError(f"Azurite does not start: {(self.directory / 'azurite.log').read_text()[-500:]}")
 
     def close(self) -> None:
-        self._process.terminate()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
         self._process.wait()
         self._log.close()
         for server in (self.identity, self.proxy):
