@@ -37,6 +37,7 @@ class PackageTool(t.Protocol):
     """What apt and dnf do for the driver."""
 
     mark: str
+    locks: bool  # whether its locks are for the driver's module to set
 
     def pinned(self, version: str) -> contextlib.AbstractContextManager[None]: ...
     def refresh(self, max_age: int) -> None: ...
@@ -45,13 +46,14 @@ class PackageTool(t.Protocol):
     def effect(self, words: t.Sequence[str]) -> tuple[list[dict[str, str]], list[str]]: ...
     def download(self, words: t.Sequence[str]) -> None: ...
     def install(self, words: t.Sequence[str]) -> None: ...
-    def hold(self, names: t.Sequence[str], holds: bool) -> None: ...
+    def lock(self, names: t.Sequence[str], locked: t.Sequence[str]) -> None: ...
 
 
 class AptTool:
     """apt of Debian and Ubuntu; ``preferences`` is a file of pins that replaces /etc/apt/preferences for its calls."""
 
     mark = "="
+    locks = False  # the module package_hold knows whose holds are whose
 
     def __init__(self, root: str = "/", timeout: float = 3600, runner: Runner = run) -> None:
         self._root, self._timeout, self._run = Path(root), timeout, runner
@@ -109,8 +111,8 @@ class AptTool:
         with no_daemons(policy):
             self._do([*self._apt(), *keep, "install", *words])
 
-    def hold(self, names: t.Sequence[str], holds: bool) -> None:
-        """Leave that to the module package_hold, which knows whose holds are whose."""
+    def lock(self, names: t.Sequence[str], locked: t.Sequence[str]) -> None:
+        """Do nothing."""
 
     def _apt(self) -> list[str]:
         return [
@@ -137,12 +139,15 @@ def pin(version: str) -> str:
 
 # Packages of a stream that is not enabled yet would be hidden; only an installation enables it.
 _ALL_STREAMS = "--setopt=*.module_hotfixes=1"
+# A locked package has no other version for dnf. Whose locks they are was judged before.
+_UNLOCKED = "--disableplugin=versionlock"
 
 
 class DnfTool:
     """dnf of the RHEL 9 family. Never run against NVIDIA's repository by the tests: what it prints is authored."""
 
     mark = "-"
+    locks = True
 
     def __init__(self, stream: str = "", timeout: float = 3600, runner: Runner = run) -> None:
         self._stream, self._timeout, self._run = stream, timeout, runner
@@ -158,7 +163,7 @@ class DnfTool:
 
     def offers(self, names: t.Sequence[str]) -> dict[str, list[str]]:
         """Return what the repositories have, in all streams of the module nvidia-driver."""
-        query = ["dnf", "-q", "repoquery", "--showduplicates", "--disable-modular-filtering"]
+        query = ["dnf", "-q", _UNLOCKED, "repoquery", "--showduplicates", "--disable-modular-filtering"]
         return evrs(self._do([*query, "--qf", "%{name}|%{evr}", *names])) if names else {}
 
     def installed(self, names: t.Sequence[str]) -> dict[str, str]:
@@ -167,23 +172,27 @@ class DnfTool:
 
     def effect(self, words: t.Sequence[str]) -> tuple[list[dict[str, str]], list[str]]:
         """Return what dnf's table says; ``--assumeno`` ends with 1."""
-        outcome = self._run(["dnf", "--assumeno", _ALL_STREAMS, "install", *words], self._timeout)
+        outcome = self._run(["dnf", "--assumeno", _UNLOCKED, _ALL_STREAMS, "install", *words], self._timeout)
         if outcome.rc not in (0, 1) or "Error:" in outcome.err:
             raise DriverError(f"dnf cannot install {' '.join(words)}: {outcome.problem}")
         return transaction(outcome.out)
 
     def download(self, words: t.Sequence[str]) -> None:
-        self._do(["dnf", "-y", "-q", _ALL_STREAMS, "install", "--downloadonly", *words])
+        self._do(["dnf", "-y", "-q", _UNLOCKED, _ALL_STREAMS, "install", "--downloadonly", *words])
 
     def install(self, words: t.Sequence[str]) -> None:
         if self._stream:
             self._do(["dnf", "-y", "-q", "module", "reset", "nvidia-driver"])
             self._do(["dnf", "-y", "-q", "module", "enable", f"nvidia-driver:{self._stream}"])
-        self._do(["dnf", "-y", "-q", "--setopt=install_weak_deps=False", "--allowerasing", "install", *words])
+        self._do(
+            ["dnf", "-y", "-q", _UNLOCKED, "--setopt=install_weak_deps=False", "--allowerasing", "install", *words]
+        )
 
-    def hold(self, names: t.Sequence[str], holds: bool) -> None:
-        if names:
-            self._do(["dnf", "-q", "versionlock", "add" if holds else "delete", *names])
+    def lock(self, names: t.Sequence[str], locked: t.Sequence[str]) -> None:
+        """Lock packages in the versions that are installed, in place of the locks that some of them have."""
+        for verb, those in (("delete", locked), ("add", names)):
+            if those:
+                self._do(["dnf", "-q", "versionlock", verb, *those])
 
     def _do(self, argv: t.Sequence[str]) -> str:
         outcome = self._run(argv, self._timeout)

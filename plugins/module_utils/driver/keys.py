@@ -11,7 +11,7 @@ import hashlib
 import re
 import typing as t
 
-PUBLIC_KEY, PUBLIC_SUBKEY = 6, 14
+PUBLIC_KEY = 6
 _ARMOUR = re.compile(rb"-----BEGIN PGP PUBLIC KEY BLOCK-----\r?\n(.*?)-----END PGP PUBLIC KEY BLOCK-----", re.DOTALL)
 
 
@@ -88,7 +88,7 @@ def primary(content: bytes) -> list[str]:
 def proved(content: bytes, expected: t.Collection[str]) -> bytes:
     """Return the packets of a file in which every primary key is expected; whatever it holds, apt would trust.
 
-    Secret keys and other packets before a key are refused with it.
+    A file that begins with another packet, such as a secret key, is refused.
     """
     wanted = {re.sub(r"[\s:]", "", one).upper() for one in expected}
     if not wanted or any(not re.fullmatch(r"[0-9A-F]{40}|[0-9A-F]{64}", one) for one in wanted):

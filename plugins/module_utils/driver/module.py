@@ -151,7 +151,7 @@ def _bring(params: t.Mapping[str, t.Any], check_mode: bool, result: Json) -> Non
     words = [*todo.words(worker.mark), *_headers(params["catalog"], state)]
     result.update(version=todo.version, install=words, changes=todo.changes)
     if not todo.changes:
-        _hold(worker, state, check_mode)
+        result["changed"] = _lock(worker, params, state, check_mode, again=False)
         return
     with worker.pinned(todo.version):
         result["moved"], result["removed"] = worker.effect(words)
@@ -181,7 +181,7 @@ def _bring(params: t.Mapping[str, t.Any], check_mode: bool, result: Json) -> Non
     after = reader.read()
     result.update(facts(after))
     prove(after, kind, todo, wanted)
-    _hold(worker, after, check_mode)
+    _lock(worker, params, after, check_mode, again=True)
 
 
 def difference(moved: t.Sequence[t.Mapping[str, str]], removed: t.Sequence[str]) -> dict[str, str]:
@@ -212,13 +212,26 @@ def _note(path: str, kind: str, todo: plan.PackagePlan, state: DriverState) -> N
     """Note it before the packages change: after a run that was killed they are ours all the same."""
     before = {one.name: one.version for one in state.packages}
     record = {"version": todo.version, "flavour": kind, "packages": todo.install, "before": before}
-    _owned_files.save(path, record)
+    _owned_files.save(path, {**_owned_files.load(path), **record})
 
 
-def _hold(worker: PackageTool, state: DriverState, check_mode: bool) -> None:
-    free = [one.name for one in state.packages if not one.held]
-    if free and not check_mode:
-        worker.hold(free, True)
+def _lock(
+    worker: PackageTool, params: t.Mapping[str, t.Any], state: DriverState, check_mode: bool, again: bool
+) -> bool:
+    """Lock the packages that are not locked, or all of them again; return whether that changes something.
+
+    It is noted before: in the next run these locks are ours and no administrator's.
+    """
+    held = [one.name for one in state.packages if one.held and again]
+    names = [one.name for one in state.packages if again or not one.held]
+    if params["state"] != "present" or not worker.locks or not names:
+        return False
+    if not check_mode:
+        record = _owned_files.load(params["record"])
+        noted = sorted({*record.get("locked", []), *names})
+        _owned_files.save(params["record"], {**record, "locked": noted})
+        worker.lock(names, held)
+    return True
 
 
 def prove(state: DriverState, kind: str, todo: plan.PackagePlan, wanted: DriverRequest) -> None:

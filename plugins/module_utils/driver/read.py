@@ -107,6 +107,7 @@ class DriverReader:
         module = self._ask(["modinfo", "-k", self.kernel, "--filename", "nvidia"]).strip()
         gpus, switches = self._pci()
         packages = self._packages()
+        ours = _owned_files.load(self.record) if self.record else {}
         return DriverState(
             kernel=self.kernel,
             gpus=gpus,
@@ -128,7 +129,7 @@ class DriverReader:
             headers=(self.root / "lib/modules" / self.kernel / "build").exists(),
             secure_boot=self._secure_boot(),
             users=self.users(),
-            ours={**(_owned_files.load(self.record) if self.record else {}), "held": list(self.held_by_us)},
+            ours={**ours, "held": [*self.held_by_us, *ours.get("locked", [])]},
         )
 
     def users(self) -> tuple[GpuUser, ...]:

@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+import json
+import types
+import typing as t
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +26,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.model imp
     generation,
     upstream,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.read import DriverReader
 
 REQUEST = DriverRequest("580.105.08")
 HOPPER, VOLTA, BLACKWELL = Gpu("0000:18:00.0", "2330"), Gpu("0000:15:00.0", "1db5"), Gpu("0000:1b:00.0", "2901")
@@ -334,3 +339,38 @@ def test_packages_that_brought_something_else_are_no_success(state: DriverState,
 def test_packages_that_brought_what_they_say_are() -> None:
     module.prove(INSTALLED, "open", PLAN, replace(REQUEST, fabric_manager=True))
     module.prove(replace(INSTALLED, fabric_manager=""), "open", PLAN, REQUEST)
+
+
+def test_locks_of_dnf_are_set_by_state_present_alone_and_ours_in_the_next_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    locked: list[t.Sequence[str]] = []
+    worker = types.SimpleNamespace(
+        mark="-",
+        locks=True,
+        refresh=lambda age: None,
+        offers=lambda names: {},
+        installed=lambda names: {one.name: one.version for one in OLD},
+        lock=lambda names, theirs: locked.append(names),
+    )
+    monkeypatch.setattr(module, "tool", lambda params, kind: worker)
+    monkeypatch.setattr(module, "read", lambda params: (None, RUNNING))
+    catalog = {"open": [["nvidia-dkms-580-open"]], "common": [["libnvidia-compute-580"]], "optional": []}
+    params = {
+        **{name: option.get("default") for name, option in module.SPEC.items()},
+        "version": "580",
+        "catalog": {"proprietary": [], "fabric_manager": [], "headers": [], "streams": {}, **catalog},
+        "record": str(tmp_path / "record.json"),
+    }
+    assert not module.bring({**params, "state": "planned"}, check_mode=False)["changed"]
+    assert not module.bring({**params, "state": "downloaded"}, check_mode=False)["changed"]
+    assert module.bring(params, check_mode=True)["changed"]
+    assert locked == []
+    assert module.bring(params, check_mode=False)["changed"]
+    names = [one.name for one in OLD]
+    assert locked == [names]
+    assert json.loads(Path(params["record"]).read_text()) == {"locked": sorted(names)}
+    ours = DriverReader(str(tmp_path), record=params["record"], kernel="none").read().ours
+    assert set(names) <= set(ours["held"])
+    held = tuple(replace(one, held=True) for one in OLD)
+    assert plan.managers(replace(RUNNING, packages=held, ours=ours), DriverRequest("580")) == []

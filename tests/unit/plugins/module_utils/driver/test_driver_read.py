@@ -156,12 +156,29 @@ def test_dnf_enables_the_stream_of_the_branch_with_the_installation_alone() -> N
     tool.download(words)
     assert not [call for call in calls if " module " in call]
     tool.install(words)
-    tool.hold(["nvidia-driver-cuda"], True)
+    tool.lock(["nvidia-driver-cuda"], [])
     assert calls[-4:] == [
         "dnf -y -q module reset nvidia-driver",
         "dnf -y -q module enable nvidia-driver:580-open",
-        f"dnf -y -q --setopt=install_weak_deps=False --allowerasing install {words[0]}",
+        f"dnf -y -q --disableplugin=versionlock --setopt=install_weak_deps=False --allowerasing install {words[0]}",
         "dnf -q versionlock add nvidia-driver-cuda",
+    ]
+
+
+def test_a_new_version_is_found_past_our_locks_and_locked_in_their_place() -> None:
+    calls: list[str] = []
+
+    def run(argv: t.Sequence[str], *dummy: t.Any, **more: t.Any) -> Outcome:
+        calls.append(" ".join(argv))
+        return Outcome(0, "", "", 0)
+
+    tool = DnfTool(runner=run)
+    tool.offers(["kmod-nvidia-open-dkms"])
+    assert "--disableplugin=versionlock" in calls[-1]
+    tool.lock(["kmod-nvidia-open-dkms", "nvidia-driver-cuda"], ["kmod-nvidia-open-dkms"])
+    assert calls[-2:] == [
+        "dnf -q versionlock delete kmod-nvidia-open-dkms",
+        "dnf -q versionlock add kmod-nvidia-open-dkms nvidia-driver-cuda",
     ]
 
 
