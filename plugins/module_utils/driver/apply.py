@@ -15,7 +15,10 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.model import DriverError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.packages import (
+    ENVIRONMENT,
     HALF,
+    KEEP,
+    REPAIR,
     apt_errors,
     no_daemons,
     offered,
@@ -24,12 +27,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.packages
 )
 
 Runner = t.Callable[..., Outcome]
-ENVIRONMENT = {
-    "DEBIAN_FRONTEND": "noninteractive",
-    "UCF_FORCE_CONFFOLD": "1",
-    "NEEDRESTART_SUSPEND": "1",
-    "APT_LISTCHANGES_FRONTEND": "none",
-}
 _INSTALLED = ["dpkg-query", "--show", "--showformat", "${Package}|${Version}|${db:Status-Abbrev}\\n"]
 
 
@@ -105,11 +102,10 @@ class AptTool:
     def install(self, words: t.Sequence[str]) -> None:
         """Install; no daemon is started or stopped meanwhile, and configuration files that were changed stay."""
         if unfinished(self._run(HALF, self._timeout).out):
-            self._do(["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"])
-        keep = ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
+            self._do(REPAIR)
         policy = self._root / "usr/sbin/policy-rc.d"
         with no_daemons(policy):
-            self._do([*self._apt(), *keep, "install", *words])
+            self._do([*self._apt(), *KEEP, "install", *words])
 
     def lock(self, names: t.Sequence[str], locked: t.Sequence[str]) -> None:
         """Do nothing."""

@@ -152,16 +152,16 @@ def refused(removed: t.Sequence[str], packages: t.Mapping[str, str], may_go: t.C
 POLICY = Path("/usr/sbin/policy-rc.d")
 MARK = "hpcai.gpu_cluster slurm_packages"
 LISTS = Path("/var/lib/apt/lists")
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "UCF_FORCE_CONFFOLD": "1",
     "NEEDRESTART_SUSPEND": "1",  # Ubuntu's hook after dpkg: it would restart slurmd
     "APT_LISTCHANGES_FRONTEND": "none",
 }
 _APT = ["apt-get", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"]
-_KEEP = ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
+KEEP = ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
 _CHECK = ["apt-get", "check"]
-_REPAIR = ["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"]
+REPAIR = ["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"]
 
 
 class PackageError(Exception):
@@ -210,7 +210,7 @@ class SlurmApt:
     def install(self, plan: PackageHost) -> None:
         """Unpack and configure; no script of a package starts, stops or restarts a daemon meanwhile."""
         with no_daemons():
-            self._do([*_APT, *_KEEP, "install", *plan.install])
+            self._do([*_APT, *KEEP, "install", *plan.install])
 
     def interrupted(self) -> bool:
         """Whether a dpkg was killed half-way (it then refuses everything but to go on), or this module was."""
@@ -220,17 +220,17 @@ class SlurmApt:
 
     def repair(self) -> None:
         with no_daemons():
-            outcome = self._run(_REPAIR)
+            outcome = self._run(REPAIR)
             incomplete = half_installed(self._ask(HALF))
             if (
                 incomplete
-                and not self._run([*_APT, *_KEEP, "--fix-broken", "--reinstall", "install", *incomplete]).problem
+                and not self._run([*_APT, *KEEP, "--fix-broken", "--reinstall", "install", *incomplete]).problem
             ):
-                outcome = self._run(_REPAIR)
+                outcome = self._run(REPAIR)
             # What was unpacked may lack others, and what is torn, or new by now, may not fit what is still old (dpkg
             # configures it all the same): without names apt unpacks the torn ones again and brings the others along.
             if outcome.problem or half_installed(self._ask(HALF)) or self._run(_CHECK).problem:
-                self._do([*_APT, *_KEEP, "--fix-broken", "install"])
+                self._do([*_APT, *KEEP, "--fix-broken", "install"])
 
     def daemons(self) -> dict[str, state.Daemon]:
         return state.daemons(run([*state.SHOW, *state.NAMES], 60).out)
@@ -254,7 +254,7 @@ class SlurmApt:
         return answer.out
 
     def _run(self, argv: t.Sequence[str]) -> Outcome:
-        return run(argv, self.timeout, environment=_ENVIRONMENT)
+        return run(argv, self.timeout, environment=ENVIRONMENT)
 
 
 @contextlib.contextmanager
