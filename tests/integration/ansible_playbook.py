@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How tests start ansible-playbook: see forked.py."""
+"""How tests start ansible-playbook: see forked.py. What it starts on this machine, see warm.py."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from forked import run_module
 from patience import patience
+from warm import Warm
 
 ROOT = Path(__file__).resolve().parents[2]
 Ended = subprocess.CompletedProcess[str]
@@ -41,11 +42,19 @@ def play_here(
     """Run tasks on this machine with extra variables, from a clone as its ansible.cfg has it."""
     play = [{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]
     (place / "play.json").write_text(json.dumps(play))
-    variables = json.dumps({"ansible_python_interpreter": sys.executable, **(given or {})})
+    variables = json.dumps({"ansible_python_interpreter": interpreter(), **(given or {})})
     words = ("--connection=local", "-i", "localhost,", "--extra-vars", variables, *options, "play.json")
     done = ansible_playbook(*words, cwd=place, env=of_clone(place, **environment))
     assert bool(done.returncode) is fails, done.stdout + done.stderr
     return done
+
+
+@functools.cache
+def interpreter() -> str:
+    """The interpreter for modules on this machine."""
+    warm = Warm(Path(sys.executable))
+    atexit.register(warm.close)
+    return str(warm.interpreter)
 
 
 @functools.cache

@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 from ansible_playbook import ansible_playbook
 from test_azure_modules import PYTHON, collection, missing
+from warm import SDKS, Warm
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/emulators/azure"))
 from running import Azure  # noqa: E402
-from warm import Warm  # noqa: E402
 
 Json = t.Dict[str, t.Any]
 PLACE = {"location": "southcentralus"}
@@ -111,7 +111,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Azure]:
 @pytest.fixture(scope="module")
 def warm() -> t.Iterator[Warm]:
     """An interpreter that has the SDKs, which every module would import again."""
-    process = Warm(PYTHON, collection().parents[2])
+    process = Warm(PYTHON, SDKS, PYTHONPATH=str(collection().parents[2]))
     yield process
     process.close()
 

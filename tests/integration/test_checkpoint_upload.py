@@ -20,7 +20,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from ansible_playbook import ansible_playbook, of_clone
+from ansible_playbook import ansible_playbook, interpreter, of_clone
 from conftest import COLLECTIONS
 from forked import run_module
 from patience import patience
@@ -289,7 +289,7 @@ def test_role(site: Site) -> None:
     with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         tar.add(site.account.azcopy, "package/azcopy_linux_amd64")
     variables = {
-        "ansible_python_interpreter": sys.executable,
+        "ansible_python_interpreter": interpreter(),
         "checkpoint_upload_destination": site.settings["destination"],
         "checkpoint_upload_owner": getpass.getuser(),
         "cluster_shared_dir": str(site.directory / "shared"),

@@ -14,7 +14,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_playbook import ansible_playbook
+from ansible_playbook import ansible_playbook, interpreter
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/emulators/awx"))
@@ -48,7 +48,9 @@ def run(project: Path, *arguments: str, **more: str) -> subprocess.CompletedProc
         if not key.startswith(("ANSIBLE_", "HPCAI_", "CONTROLLER_", "AZURE_"))
     }
     environment = {**kept, **SECRETS, "ANSIBLE_NOCOLOR": "1", **more}
-    return ansible_playbook(*arguments, cwd=project, env=environment)
+    return ansible_playbook(
+        *arguments, "-e", f"ansible_python_interpreter={interpreter()}", cwd=project, env=environment
+    )
 
 
 class Filled(t.NamedTuple):

@@ -14,7 +14,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_playbook import ansible_playbook, few_settings
+from ansible_playbook import ansible_playbook, few_settings, interpreter
 
 ROOT = Path(__file__).resolve().parents[3]
 BUSBW = "nccl_tests all_reduce"  # the collective that has a limit
@@ -76,7 +76,7 @@ class Machines:
     def _add(self, host: str, names: dict[str, str], variables: dict[str, t.Any]) -> None:
         python = self.place / f"python-{host}"
         exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in names.items())
-        python.write_text(f'#!/bin/sh\nexport {exports}\nexec {sys.executable} "$@"\n')
+        python.write_text(f'#!/bin/sh\nexport {exports}\nexec {interpreter()} "$@"\n')
         python.chmod(0o755)
         local = {"ansible_connection": "local", "ansible_python_interpreter": str(python)}
         self.hosts[host] = {**local, **variables}

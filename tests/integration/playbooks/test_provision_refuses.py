@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_playbook import ansible_playbook, few_settings
+from ansible_playbook import ansible_playbook, few_settings, interpreter
 
 ROOT = Path(__file__).resolve().parents[3]
 DATABASE = {"url": "train.mysql.database.azure.com", "user": "slurm"}
@@ -20,7 +19,7 @@ DATABASE = {"url": "train.mysql.database.azure.com", "user": "slurm"}
 
 def provision(tmp_path: Path, **variables: t.Any) -> str:
     """Run what of the playbook always runs, and return all that it said."""
-    hosts = {"localhost": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}}
+    hosts = {"localhost": {"ansible_connection": "local", "ansible_python_interpreter": interpreter()}}
     inventory = {"all": {"vars": variables, "children": {"azure_control": {"hosts": hosts}}}}
     (tmp_path / "hosts.json").write_text(json.dumps(inventory))
     words = ("-i", str(tmp_path / "hosts.json"), str(ROOT / "playbooks/provision.yml"), "--tags", "always")

@@ -19,6 +19,9 @@ import typing as t
 from pathlib import Path
 
 import yaml
+from ansible_playbook import ansible_playbook, interpreter
+from forked import run_module
+from patience import patience
 
 ROOT = Path(__file__).resolve().parents[3]
 KERNEL = "6.1.0-40-amd64"
@@ -265,12 +268,11 @@ class Node:
         """Run a module as Ansible does, with the places of this node and the role's own table of packages."""
         given = {**self._places, **self.tables, "version": NEW, **options} if program == "nvidia_driver" else options
         given = {"root": str(self.root), **given, "_ansible_check_mode": check, "_ansible_remote_tmp": str(self.folder)}
-        argv = [sys.executable, "-m", f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{program}"]
+        name = f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{program}"
         text = json.dumps({"ANSIBLE_MODULE_ARGS": given})
-        environment = {**self.environment, "PYTHONPATH": str(ROOT / ".build/collections")}
-        done = subprocess.run(
-            argv, input=text, env=environment, cwd=self.folder, text=True, capture_output=True, check=False
-        )
+        kept = {key: value for key, value in self.environment.items() if not key.startswith("ANSIBLE_")}
+        environment = {**kept, "PYTHONPATH": str(ROOT / ".build/collections")}
+        done = run_module(name, input=text, env=environment, cwd=self.folder, timeout=patience(600))
         assert done.stdout.lstrip().startswith("{"), done.stdout + done.stderr
         return dict(json.loads(done.stdout))
 
@@ -337,15 +339,15 @@ class Node:
             "fingerprints": [self.repository.fingerprint],
         }
         variables = {
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": interpreter(),
             "ansible_connection": "local",
             "ansible_remote_tmp": str(self.folder / "tmp"),
             "nvidia_driver_version": NEW,
             "nvidia_driver_repositories": {"cuda": site},
             **given,
         }
-        argv = ["ansible-playbook", "-i", hosts, "-e", json.dumps(variables), *more, str(self.folder / "play.json")]
-        return subprocess.run(argv, env=self.environment, capture_output=True, text=True, check=False, cwd=self.folder)
+        words = ["-i", hosts, "-e", json.dumps(variables), *more, str(self.folder / "play.json")]
+        return ansible_playbook(*words, env=self.environment, cwd=self.folder)
 
     @property
     def result(self) -> dict[str, t.Any]:

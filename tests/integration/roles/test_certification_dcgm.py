@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_playbook import ansible_playbook, of_clone
+from ansible_playbook import ansible_playbook, interpreter, of_clone
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, checks_dcgm, registry
 
@@ -34,7 +33,7 @@ PLAY = [
 
 def told(folder: Path, **inputs: t.Any) -> dict[str, t.Any]:
     (folder / "play.json").write_text(json.dumps(PLAY))
-    given = {"ansible_python_interpreter": sys.executable, "folder": str(folder), **inputs}
+    given = {"ansible_python_interpreter": interpreter(), "folder": str(folder), **inputs}
     words = ("--connection=local", "-i", "localhost,", "-e", json.dumps(given), "play.json")
     done = ansible_playbook(*words, cwd=folder, env=of_clone(folder))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,7 +13,7 @@ import typing as t
 from pathlib import Path
 
 import yaml
-from ansible_playbook import ansible_playbook, of_clone
+from ansible_playbook import ansible_playbook, interpreter, of_clone
 
 ROOT = Path(__file__).resolve().parents[3]
 # One program under five names. A node boots for so many looks at it (boots); one with a negative number never comes.
@@ -83,7 +83,7 @@ class Cluster:
         groups = {"slurm_login": {"hosts": {"scheduler": login}}, "slurm_compute": {"children": {"gpu": {}}}}
         variables = {
             "ansible_become": False,
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": interpreter(),
             "cluster_sku": "ND96asr_v4",
             "cluster_user": "hpcadmin",
             "cluster_nodes": 2,

@@ -14,7 +14,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_playbook import ansible_playbook, of_clone
+from ansible_playbook import ansible_playbook, interpreter, of_clone
 
 ROOT = Path(__file__).resolve().parents[3]
 WHY = "hpcai:certification:fabric fault, run 7"
@@ -111,7 +111,7 @@ class Site:
     def repair(self, found: dict[str, t.Any] | None = None, *more: str) -> subprocess.CompletedProcess[str]:
         (self.folder / "play.json").write_text(json.dumps(PLAY))
         given = {
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": interpreter(),
             "folder": str(self.folder),
             "node_repair_hosts": "c[3-4]",
             "node_repair_stages": ["local"],

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import json
-import sys
 import typing as t
 from pathlib import Path
 
-from ansible_playbook import ansible_playbook, of_clone
+from ansible_playbook import ansible_playbook, interpreter, of_clone
 
 ROOT = Path(__file__).resolve().parents[3]
 PASSWORD = "Geheim-4711"
@@ -35,7 +34,7 @@ def test_no_failure_shows_a_password(tmp_path: Path) -> None:
         # Without a user name the file cannot be drawn.
         login = {"password": PASSWORD} if name == "credentials" else {"password": PASSWORD, "username": "hpc"}
         hosts[name] = {
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": interpreter(),
             "shared_storage_mounts": [{"path": str(tmp_path / name), "credentials": login, **fields}],
             "shared_storage_credentials_dir": str(tmp_path),
         }

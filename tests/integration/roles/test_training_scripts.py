@@ -10,21 +10,20 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 import typing as t
 from pathlib import Path
 
 import pytest
 import yaml
-from ansible_playbook import ansible_playbook, of_clone
+from ansible_playbook import ansible_playbook, interpreter, of_clone
 from patience import patience
 
 ROOT = Path(__file__).resolve().parents[3]
 TRAINING = ROOT / "roles/training_job"
 OWN = ROOT / "roles/training_extras/files/train_sharded.py"
 BASE = {
-    "ansible_python_interpreter": sys.executable,
+    "ansible_python_interpreter": interpreter(),
     "cluster_shared_dir": "/shared",
     "cluster_sku": "ND96asr_v4",
     "cluster_user": "trainer",

@@ -12,7 +12,6 @@ import shutil
 import signal
 import ssl
 import subprocess
-import sys
 import threading
 import time
 import typing as t
@@ -21,10 +20,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from warm import SDKS, Warm
 
 ROOT = Path(__file__).resolve().parents[4]
-sys.path.insert(0, str(ROOT / "tests/emulators/azure"))
-from warm import Warm  # noqa: E402
 
 SCENARIO = Path(__file__).parents[1]
 STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/molecule-azure")))
@@ -69,7 +67,7 @@ class Cloud:
         keys = [key for address, key in known if address == self.address]
         self.ask("settings", {"host_keys": {f"{CLUSTER}-cyclecloud": keys}})
         # The modules of the control host find the SDKs imported, which each of them would do for seconds.
-        self.warm = Warm(BIN / "python", PACKAGES)
+        self.warm = Warm(BIN / "python", SDKS, PYTHONPATH=str(PACKAGES))
         variables = self.inventory / "host_vars/localhost.yml"
         variables.parent.mkdir(exist_ok=True)
         variables.write_text(f"ansible_python_interpreter: {self.warm.interpreter}\n")

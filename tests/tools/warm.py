@@ -1,18 +1,21 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An interpreter that has Azure's SDKs already, for ``ansible_python_interpreter``: only the standard library.
+"""An interpreter for ``ansible_python_interpreter`` that has imported already what modules import.
 
-Each module of azure.azcollection imports all SDKs, which is most of what it does. Here one process imports them once.
-What Ansible sends is run as it is, by a fork of that process, with the arguments, environment, directory, umask and
-open files of who called: Ansible and the collection themselves come out of what was sent, as always.
+Starting Python and importing is nine tenths of what most modules cost. Here one process imports once: Ansible's own
+files for all modules, and what is asked for, such as Azure's SDKs. What Ansible sends is run as it is, by a fork of
+that process, with the arguments, environment, directory, umask and open files of who called. The module and everything
+of a collection come out of what was sent, and a file of Ansible's that was not sent is not found.
 
-``Warm(python, collections).interpreter`` is the program to name. The process ends with who started it.
+``Warm(python, modules).interpreter`` is the program to name. The process ends with who started it.
 """
 
 from __future__ import annotations
 
 import array
+import contextlib
+import importlib
 import json
 import os
 import select
@@ -20,15 +23,24 @@ import socket
 import subprocess
 import sys
 import tempfile
+import types
 import typing as t
 from pathlib import Path
 
-PACKAGE = "ansible_collections.azure.azcollection.plugins.modules.azure_rm_"
-# What is no file of Ansible's is for the interpreter itself: a version, a probe.
+# What is there before any module is, by any of them: Ansible's, and the standard library's.
+COMMON = """ansible.module_utils.basic ansible.module_utils._internal._ansiballz._loader ansible.module_utils.urls
+concurrent.futures dataclasses decimal difflib fractions grp gzip hmac http.client ipaddress pwd queue runpy secrets
+shutil statistics uuid xml.etree.ElementTree zipfile""".split()
+# What every module of azure.azcollection imports, for seconds.
+SDKS = [
+    f"ansible_collections.azure.azcollection.plugins.modules.azure_rm_{name}"
+    for name in ("resourcegroup", "storageaccount", "virtualmachine")
+]
+# What Ansible sends is a file of this name, or standard input.
 CLIENT = """#!{python} -IS
 import array, json, os, socket, sys
-if len(sys.argv) < 2 or not os.path.basename(sys.argv[1]).startswith("AnsiballZ_"):
-    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+if len(sys.argv) > 1 and not os.path.basename(sys.argv[1]).startswith("AnsiballZ_"):
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]]) # a version, a probe
 os.umask(umask := os.umask(0o77))
 call = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd(), umask]).encode()
 with socket.socket(socket.AF_UNIX) as server:
@@ -43,13 +55,14 @@ sys.exit(int(said) if said else "the module's process ended without a status")
 class Warm:
     """The process, from its start to its end."""
 
-    def __init__(self, python: Path, collections: Path) -> None:
-        """Start it with the Python of the Azure environment, and the directory that has ansible_collections in it."""
+    def __init__(self, python: Path, modules: t.Sequence[str] = (), **environment: str) -> None:
+        """Start it with a Python that has Ansible, and import what is asked for besides."""
         self.directory = tempfile.TemporaryDirectory()
         place = f"{self.directory.name}/socket"
-        environment = {**os.environ, "PYTHONPATH": str(collections)}
-        argv = [str(python), __file__, place]
-        self.process = subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        argv = [str(python), __file__, place, *COMMON, *modules]
+        self.process = subprocess.Popen(
+            argv, env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         assert self.process.stdout and self.process.stdout.readline() == b"ready\n", "it does not start"
         self.interpreter = Path(self.directory.name, "python")
         self.interpreter.write_text(CLIENT.format(python=str(python), socket=place))
@@ -62,15 +75,27 @@ class Warm:
         self.directory.cleanup()
 
 
-def _load(collections: str) -> None:
-    """Import what the modules import, and forget what Ansible sends by itself."""
-    import importlib
+class Sent:
+    """Where the files of a package of Ansible's are: in what was sent, which stands first once it is unpacked."""
 
-    for name in ("resourcegroup", "storageaccount", "virtualmachine"):
-        importlib.import_module(PACKAGE + name)
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("ansible", "ansible_collections")]:
-        del sys.modules[name]
-    sys.path.remove(collections)
+    def __init__(self, package: str) -> None:
+        self.place = package.replace(".", "/")
+
+    def __iter__(self) -> t.Iterator[str]:
+        return iter([f"{sys.path[0]}/{self.place}"])
+
+
+def _load(modules: t.Sequence[str]) -> None:
+    """Import everything, and forget what is sent by itself and where it was found."""
+    for name in modules:
+        importlib.import_module(name)
+    found = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [place for place in sys.path if place not in found]
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "ansible_collections":
+            del sys.modules[name]
+        elif name.partition(".")[0] == "ansible" and hasattr(module, "__path__"):
+            module.__path__ = Sent(name)  # type: ignore[assignment]
 
 
 def _receive(caller: socket.socket) -> tuple[list[str], dict[str, str], str, int]:
@@ -94,7 +119,6 @@ def _end_with(caller: socket.socket) -> None:
 def _run(caller: socket.socket) -> None:
     """Be the interpreter for one caller; whom a caller's end ends, too."""
     import atexit
-    import runpy
     import threading
     import traceback
 
@@ -104,9 +128,14 @@ def _run(caller: socket.socket) -> None:
     os.chdir(directory)
     os.umask(umask)
     threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
-    sys.argv, sys.path[0], status = argv, str(Path(argv[0]).parent), 0
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.argv, sys.path[0], status = argv or [""], "", 0
+    source = Path("/dev/stdin")
+    if argv:
+        source = Path(argv[0])
+        main.__file__, sys.path[0] = argv[0], str(source.parent)
     try:
-        runpy.run_path(argv[0], run_name="__main__")
+        exec(compile(source.read_bytes(), str(source), "exec"), main.__dict__)
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -115,13 +144,14 @@ def _run(caller: socket.socket) -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    caller.sendall(b"%d" % status)
+    with contextlib.suppress(BrokenPipeError):  # of a job that outlived its task
+        caller.sendall(b"%d" % status)
 
 
-def main(place: str) -> None:
+def serve(place: str, modules: t.Sequence[str]) -> None:
     import gc
 
-    _load(os.environ["PYTHONPATH"])
+    _load(modules)
     gc.collect()
     gc.freeze()
     children = 0
@@ -151,4 +181,5 @@ def main(place: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    sys.path.remove(str(Path(__file__).parent))
+    serve(sys.argv[1], sys.argv[2:])
