@@ -86,8 +86,11 @@ def reference(goal: Path) -> None:
     """Draw a page for each plugin and role from the specifications that users see with ansible-doc."""
     goal.mkdir(parents=True)
     goal.chmod(0o755)
+    antsibull("collection", "--use-current", "--fail-on-error", "--dest-dir", str(goal), "hpcai.gpu_cluster")
+
+
+def antsibull(*words: str) -> None:
     program = Path(sys.executable).with_name("antsibull-docs")
-    words = ["collection", "--use-current", "--fail-on-error", "--dest-dir", str(goal), "hpcai.gpu_cluster"]
     environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
     subprocess.run([str(program), *words], env=environment, check=True)
 
@@ -110,6 +113,10 @@ def main(folder: Path) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     source.mkdir(parents=True)
     collect(source)
+    # Galaxy shows the same specifications by rules of its own.
+    antsibull(
+        "lint-collection-docs", "--plugin-docs", "--skip-rstcheck", "--validate-collection-refs", "self", str(ROOT)
+    )
     reference(source / "reference")
     elsewhere(source)
     build = ["-m", "sphinx", "-b", "html", "-j", "auto", "-q", "-W", "--keep-going", str(source), str(folder / "html")]
