@@ -95,6 +95,11 @@ def test_nodes_that_say_nothing_have_a_reason() -> None:
 
 def test_leaves_and_pods_of_the_topology() -> None:
     assert slurm.places(TOPOLOGY)["n3"] == {"leaf": "leaf1", "pod": "pod0"}
+    blocks = (
+        "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\nBlockName=b2 BlockIndex=1 Nodes=n[3-4] BlockSize=2\n"
+        "AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[1-4] BlockSize=4\n"
+    )
+    assert slurm.places(blocks)["n3"] == {"leaf": "b2", "pod": ""}
     assert slurm.places("scontrol: error: No topology information available") == {}
 
 
