@@ -58,7 +58,8 @@ def _in_order(switches: t.Sequence[t.Mapping[str, t.Any]]) -> list[t.Mapping[str
     known = {switch["name"]: switch for switch in switches}
     below = {child for switch in switches for child in switch.get("switches") or []}
     found: list[t.Mapping[str, t.Any]] = []
-    waiting = [switch["name"] for switch in switches if switch["name"] not in below][::-1]
+    tops = [str(switch["name"]) for switch in switches if switch["name"] not in below]
+    waiting = sorted(tops, key=lambda name: name == UNPLACED)[::-1]
     while waiting:
         switch = known[waiting.pop()]
         if "switches" in switch:
