@@ -142,7 +142,7 @@ def test_a_named_node_that_runs_jobs_is_held_and_the_run_says_that_it_is_not_cer
     assert "Not certified: c3. c3: is held, and its jobs have not ended yet" in found["said"]
 
 
-def test_nobody_is_held_where_nobody_is_proven(site: Site) -> None:
-    (site.folder / "runs/first/certificate.json").unlink()
+def test_nobody_is_held_before_the_first_certification(site: Site) -> None:
+    shutil.rmtree(site.folder / "runs")
     found = site.join({**OLD, "c8": "IDLE"})
     assert (found["did"], found["asked"]) == ([], "")
