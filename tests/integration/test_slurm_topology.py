@@ -25,6 +25,7 @@ from fabrics import fat_tree, rails
 CONF = """ClusterName=train
 SlurmctldHost={host}
 StateSaveLocation={state}
+SlurmctldPidFile={state}/pid
 SelectType=select/cons_tres
 SlurmctldDebug=debug
 TopologyPlugin=topology/{plugin}
