@@ -22,6 +22,8 @@ def drawn(folder: Path, said: str = "", *options: str, **given: t.Any) -> str:
     text = "{{ lookup('ansible.builtin.template', '" + str(ROOT / "roles/slurm/templates/topology.conf.j2") + "') }}"
     tasks = [
         {"ansible.builtin.include_role": role},
+        # Role defaults are looked at before a role starts, also those that it will not use.
+        {"ansible.builtin.assert": {"that": "slurm_topology_host == given_host | default('localhost')"}},
         {"ansible.builtin.copy": {"content": text, "dest": str(folder / "topology.conf")}},
     ]
     known = {"slurm_node_hosts": [], "slurm_nodes": NODES, "slurm_elastic_nodes": [], "slurm_version": "24.11.5"}
@@ -50,3 +52,8 @@ def test_without_ibnetdiscover_the_run_says_what_to_install_and_check_mode_goes_
     given = {"slurm_topology_source": "infiniband", "slurm_topology_host": "localhost"}
     drawn(tmp_path, "Install infiniband-diags", **given)
     drawn(tmp_path, "", "--check", **given)
+
+
+def test_the_fabric_is_discovered_on_the_first_node_if_there_is_one(tmp_path: Path) -> None:
+    given = {"slurm_topology_source": "infiniband", "slurm_topology_file": str(FABRIC)}
+    drawn(tmp_path, **given, slurm_node_hosts=["node-1", "node-2"], given_host="node-1")
