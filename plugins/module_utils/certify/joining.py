@@ -67,13 +67,16 @@ def plan(
     """
     if not any(known.values()):
         text = "no node is proven yet: certify.yml certifies all of them beside each other"
-        return Joining([], [], [], [], [text] if named else [])
+        return Joining([], [], [], sorted(named), [text] if named else [])
     newcomers = [node for node in nodes if (node["name"] in named if named else _joins(node, known))]
     hold, held, findings = [], [], []
     for node in newcomers:
         state, name = certify_slurm.state(node), node["name"]
         if node["drained"] and node["reason"].startswith(_OURS):
             held.append(node)
+        elif node["drained"] and node["reason"].startswith(REASON_PREFIX):
+            advice = "mend that, then have repair_node.yml certify it beside proven nodes (node_repair_partners)"
+            findings.append(f"{name}: is drained for {node['reason']}: {advice}")
         elif node["drained"] or (node["reason"] and node["reason"] != SILENT):
             who = node["reason_user"] or "somebody"
             findings.append(f"{name}: left as it is, its reason is of {who}: {node['reason'] or 'none'}")
@@ -83,7 +86,8 @@ def plan(
             hold.append(name)
             held.append(node)
     ready = [node["name"] for node in held if not _away(node)]
-    waiting = [node["name"] for node in held if _away(node)]
+    # Whoever names a node wants to know that it was left as it is.
+    waiting = [node["name"] for node in (newcomers if named else held) if node["name"] not in ready]
     findings += [f"{node['name']}: is held, and {_away(node)}" for node in held if _away(node)]
     partners = choose(nodes, known, where, ready, set(hold) | {node["name"] for node in newcomers}, count)
     if ready and len(partners) < LEAST:

@@ -67,7 +67,7 @@ def test_nobody_is_held_before_the_first_certification() -> None:
     [
         (node("c9", reason="rack is moved", flags=["DRAIN"]), "left as it is, its reason is of ops: rack is moved"),
         (node("c9", flags=["DRAIN"]), "left as it is, its reason is of ops: none"),
-        (node("c9", reason="hpcai:gpu_count:7 of 8", flags=["DRAIN"]), "left as it is"),
+        (node("c9", reason="hpcai:gpu_count:7 of 8", flags=["DRAIN"]), "drained for hpcai:gpu_count:7 of 8: mend that"),
         (node("c9", reason="do not reboot"), "left as it is"),
         (node("c9", "ALLOCATED"), "runs jobs; name it"),
     ],
@@ -76,6 +76,12 @@ def test_what_somebody_decided_stays(newcomer: Json, said: str) -> None:
     found = plan([*old(), newcomer])
     assert (found.hold, found.ready) == ([], [])
     assert said in found.findings[0]
+
+
+def test_a_named_node_that_is_left_as_it_is_counts_as_not_certified() -> None:
+    newcomer = node("c9", reason="rack is moved", flags=["DRAIN"])
+    assert (plan([*old(), newcomer]).waiting, plan([*old(), newcomer], ["c9"]).waiting) == ([], ["c9"])
+    assert plan([*old(), newcomer], ["c9"], known={}).waiting == ["c9"]
 
 
 def test_nodes_that_slurm_creates_are_not_held() -> None:
