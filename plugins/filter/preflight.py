@@ -72,6 +72,7 @@ def _host(variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         "address": f"{address}:{port}" if address and port else address,
         "facts": facts,
         "hostname": facts.get("hostname"),
+        "leaf": variables.get("slurm_leaf") or variables.get("cc_placement_group"),
         "node": named or facts.get("hostname"),
         "release": facts.get("distribution_version" if ubuntu else "distribution_major_version"),
         "shared": [

@@ -11,6 +11,8 @@ import typing as t
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lines import LineError, one_line
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric import draw
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import FabricError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import node_lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
@@ -36,7 +38,7 @@ def _lines(name: str, work: t.Callable[[], list[str]]) -> list[str]:
 def _guard(name: str, work: t.Callable[[], t.Any]) -> t.Any:
     try:
         return work()
-    except (node_lines.NodeError, HostlistError, LineError, SlurmError) as exc:
+    except (node_lines.NodeError, HostlistError, LineError, SlurmError, FabricError) as exc:
         raise AnsibleFilterError(f"{name}: {exc}") from exc
     except KeyError as exc:
         raise AnsibleFilterError(f"{name}: an entry lacks {exc}") from exc
@@ -74,7 +76,7 @@ def slurm_conf(
     health: object,
     power: object,
     elastic_nodes: object = (),
-    topology: bool = False,
+    topology: str = "",
     version: str = "",
     extra: object = None,
 ) -> list[str]:
@@ -90,13 +92,40 @@ def slurm_conf(
             _dict(entry, f"{name}: elastic_nodes") for entry in _list(elastic_nodes, f"{name}: elastic_nodes")
         ],
         partitions=_list(partitions, f"{name}: partitions"),
-        topology=bool(topology),
+        topology=str(topology or ""),
         power=_dict(power, f"{name}: power"),
         health=checks,
         version=str(version or ""),
         extra=_dict(extra or {}, f"{name}: extra"),
     )
     return _lines(name, lambda: node_lines.conf_lines(conf))
+
+
+def slurm_topology_lines(
+    switches: object, plugin: str = "tree", block_sizes: object = (), version: str = ""
+) -> list[str]:
+    """Return the lines of topology.conf."""
+    name = "slurm_topology_lines"
+    entries = [_dict(entry, name) for entry in _list(switches, name)]
+    sizes = _list(block_sizes, f"{name}: block_sizes")
+    return _lines(name, lambda: draw.conf_lines(entries, str(plugin), sizes, str(version or "")))
+
+
+def slurm_topology_hosts(nodes: object, hostvars: t.Mapping[str, t.Any], source: str) -> dict[str, dict[str, str]]:
+    """Return what the variables of hosts say: the place of each node, and its name in the cloud."""
+    places, names = {}, {}
+    for node in _list(nodes, "slurm_topology_hosts"):
+        host = node.get("host", node["name"])
+        # Ansible's hostvars have no default for a host that is not there.
+        variables = hostvars[host] if host in hostvars else {}  # noqa: SIM401
+        place = str(variables.get("slurm_leaf") or "")
+        if source == "azure" and not place:
+            place = str(variables.get("cc_placement_group") or "").replace("/", "-")
+        if place:
+            places[str(node["name"])] = place
+        if source == "aws" and variables.get("instance_id"):
+            names[str(variables["instance_id"])] = str(node["name"])
+    return {"places": places, "names": names}
 
 
 def slurm_setting_lines(base: object, extra: object = None) -> list[str]:
@@ -120,4 +149,6 @@ class FilterModule:
             "slurm_machine_gres": slurm_machine_gres,
             "slurm_nodes": slurm_nodes,
             "slurm_setting_lines": slurm_setting_lines,
+            "slurm_topology_hosts": slurm_topology_hosts,
+            "slurm_topology_lines": slurm_topology_lines,
         }

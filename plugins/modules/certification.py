@@ -76,6 +76,13 @@ options:
         resume (C(DOWN)).
     type: str
     default: ""
+  topology:
+    description:
+      - Switches of the network as M(hpcai.gpu_cluster.slurm_topology_info) returns them (C(switches)), each with
+        C(name) and either C(nodes) or C(switches). They are used where Slurm itself has no topology.
+    type: list
+    elements: dict
+    default: []
   partition:
     description:
       - Slurm partition of the jobs. By default the default partition of the cluster.

@@ -93,7 +93,8 @@ findings:
         - V(common_cause) for more nodes than may be drained, V(own_drains) for nodes that Slurm drained for a prolog or
           epilog, after which no other node may drain itself for a while, V(infra) for checks that could not be made,
           V(silent) for nodes that do not report, V(watch) for warnings, V(left_alone) for nodes with a reason of
-          somebody else, V(provable) for drained nodes that report no fault any more.
+          somebody else, V(provable) for drained nodes that report no fault any more, V(joining) for nodes that are held
+          until they are certified beside proven ones.
       type: str
     text:
       description: The finding as a sentence.

@@ -24,8 +24,9 @@ description:
     Of C(cgroup.conf) it checks that each line is C(Name=value). No command of Slurm reads these three files before
     C(slurmd) starts.
   - >-
-    Refuses a change of C(StateSaveLocation) that would leave the state of jobs behind, and a C(plugstack.conf) that
-    would lose plugins which somebody else put there.
+    Refuses a change of C(StateSaveLocation) that would leave the state of jobs behind, a C(plugstack.conf) that
+    would lose plugins which somebody else put there, and a C(topology.conf) in place of somebody else's or beside a
+    C(topology.yaml), with which Slurm 25.05 and later ignore it.
   - >-
     Keeps a digest of the settings that daemons read only when they start, from which
     M(hpcai.gpu_cluster.service_current) tells a restart from a reconfigure. It neither restarts nor reconfigures.
@@ -155,6 +156,7 @@ def refuse(module: AnsibleModule, now: t.Mapping[str, str], files: t.Mapping[str
     wrong = problems(files["slurm.conf"]) or problems_beside(files) or parse_with_slurm(module, files)
     cold = change.state_left_behind(now["slurm.conf"], files["slurm.conf"], state_written)
     wrong += [text for text in (cold, change.lost_plugins(now, files)) if text]
+    wrong += change.foreign_topology(now, files, (Path(module.params["path"]) / "topology.yaml").exists())
     if wrong:
         module.fail_json(msg=f"Refusing to write {module.params['path']}: {'; '.join(wrong)}", problems=wrong)
 

@@ -14,6 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes impo
 Record = t.Mapping[str, t.Any]
 # What only meetings with other nodes showed, only meetings can prove gone.
 _MET = f"{REASON_PREFIX}certification:"
+_JOINS = f"{REASON_PREFIX}joining:"
 _UNPROVED = f"{REASON_PREFIX}repair:was not certified"
 
 
@@ -35,6 +36,8 @@ def _why_not(node: Record, partners: t.Sequence[str]) -> str:
         return f"is {state} and not drained, so there is nothing to give back"
     if node["reason"].startswith(_MET) and not partners:
         return f"failed beside others ({node['reason']}); name healthy idle nodes as partners to prove it"
+    if node["reason"].startswith(_JOINS) and not partners:
+        return "joins the cluster: join_nodes.yml certifies it beside proven nodes, or name such nodes as partners"
     return ""
 
 

@@ -213,11 +213,11 @@ def recent(folder: Path) -> bool:
     return file.is_file() and time.time() - file.stat().st_mtime < RESUMABLE
 
 
-def earlier(base: Path) -> list[t.Any]:
-    """Return the last certificates, the newest last; a damaged one must not stand in the way of a new one."""
+def earlier(base: Path, most: int = _EARLIER) -> list[t.Any]:
+    """Return the last certificates, the newest last, or all (0); a damaged one must not stop a new one."""
     certificates = []
     files = sorted(base.glob(f"*/{CERTIFICATE}"), key=lambda path: (path.stat().st_mtime, path))
-    for path in [path for path in files if not _is_foreign(path.parent)][-_EARLIER:]:
+    for path in [path for path in files if not _is_foreign(path.parent)][-most:]:
         with contextlib.suppress(JournalError):
             certificates.append(load(path))
     return certificates

@@ -31,6 +31,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.jobs imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import CERTIFICATE, RECORDS, REQUEST
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import compiled
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import leaves
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
@@ -45,6 +46,7 @@ SPEC: dict[str, Json] = {
     "cluster": {"type": "str", "default": ""},
     "profile": {"type": "dict", "default": {}},
     "hosts": {"type": "str", "default": ""},
+    "topology": {"type": "list", "elements": "dict", "default": []},
     "partition": {"type": "str", "default": ""},
     "reservation": {"type": "str", "default": ""},
     "nodes_at_once": {"type": "int", "default": 0},
@@ -253,9 +255,8 @@ def _fleet(params: Json, slurm: CampaignSlurm, partition: Json | None, base: Pat
     if not params["hosts"]:
         selected = _present(selected)
     suspicion = certify_slurm.history(certify_journal.earlier(base))
-    listed = certify_slurm.fleet(
-        selected, certify_slurm.places(slurm.topology()), suspicion, bool(params["reservation"])
-    )
+    where = certify_slurm.places(slurm.topology()) or leaves(params["topology"])
+    listed = certify_slurm.fleet(selected, where, suspicion, bool(params["reservation"]))
     names = {node["name"] for node in selected}
     others = [node["name"] for node in nodes if node["name"] not in names]
     return {"cluster": params["cluster"], "profile": params["profile"], "nodes": listed}, others

@@ -180,10 +180,12 @@ def partition_of(partitions: t.Sequence[Json], name: str) -> Json | None:
 
 
 def places(text: str) -> dict[str, dict[str, str]]:
-    """Return leaf and pod of each node from the output of scontrol show topology; empty where there is no tree."""
+    """Return leaf and pod of each node from the output of scontrol show topology; empty where there is no topology."""
     switches = []
     for line in text.splitlines():
         values = fields(line)
+        if line.startswith("BlockName=") and "BlockIndex" in values:
+            switches.append((0, values["BlockName"], expand(values.get("Nodes", ""))))
         if line.startswith("SwitchName=") and values.get("Level", "").isdigit():
             switches.append((int(values["Level"]), values["SwitchName"], expand(values.get("Nodes", ""))))
     leaf = {name: switch for level, switch, names in switches if level == 0 for name in names}

@@ -108,6 +108,7 @@ def _count(names: t.Collection[str], limits: Limits) -> str:
 
 Seen = t.Mapping[str, t.List[DrainFault]]
 _UP = {"IDLE", "MIXED", "ALLOCATED"}
+_JOINS = f"{slurm_nodes.REASON_PREFIX}joining:"
 _MOST_LISTED = 64  # records of one node's report
 
 
@@ -180,15 +181,18 @@ def _kind(record: Json) -> str:
 
 def _quiet(nodes: t.Sequence[Node], seen: Seen, view: View, settings: DrainSettings) -> list[Finding]:
     """Return a finding on nodes that we drained and that report no fault now; they come back only once proved."""
+    held = [node["name"] for node in nodes if node["drained"] and node["reason"].startswith(_JOINS)]
     names = [
         node["name"]
         for node in nodes
         if node["drained"] and node["reason"].startswith(slurm_nodes.REASON_PREFIX) and node["name"] in view.reports
+        if node["name"] not in held
         if view.now - view.reports[node["name"]].written <= settings.stale
         if not any(fault.record for fault in seen.get(node["name"], []))
     ]
     text = "drained, and shows no fault now: repair_node.yml certifies it and gives it back"
-    return [finding("provable", text, names)] if names else []
+    joins = "drained until it is certified beside proven nodes: join_nodes.yml does so"
+    return [finding("provable", text, names)] * bool(names) + [finding("joining", joins, held)] * bool(held)
 
 
 # Which nodes to drain, and the findings on the others. No I/O.

@@ -130,8 +130,8 @@ def problems_beside(files: t.Mapping[str, str]) -> list[str]:
                 about.append("is not made of Name=value")
             elif name == "gres.conf" and not {"name", "autodetect", "include"} & set(pairs):
                 about.append("has no Name")
-            elif name == "topology.conf" and "switchname" not in pairs:
-                about.append("has no SwitchName")
+            elif name == "topology.conf" and not {"switchname", "blockname", "blocksizes"} & set(pairs):
+                about.append("has no SwitchName and no BlockName")
             for key in lists.get(name, ()):
                 members = _names(pairs.get(key, ""), about)
                 defined = {"file": set(members), "switches": switches}.get(key, {*known, "ALL"})
@@ -254,6 +254,21 @@ def lost_plugins(before: t.Mapping[str, str], after: t.Mapping[str, str]) -> str
         f"{name} was written by somebody else and has lines that would be lost: {'; '.join(map(repr, missing))}. "
         "Put them into slurm_plugstack, or into a file below /etc/slurm/plugstack.conf.d, or remove them"
     )
+
+
+def foreign_topology(before: t.Mapping[str, str], after: t.Mapping[str, str], yaml: bool) -> list[str]:
+    """Say why a topology.conf must not be written: it is somebody else's, or a topology.yaml would hide it."""
+    name = "topology.conf"
+    old, new = before.get(name, ""), after.get(name, "")
+    found = []
+    if new and old and lines(old) != lines(new) and _heading(old) != _heading(new):
+        found.append(
+            f"{name} was written by somebody else and would be replaced. Have slurm_topology say what it says, or move "
+            "it away"
+        )
+    if new and yaml:
+        found.append(f"beside a topology.yaml Slurm 25.05 and later ignore {name}. Move topology.yaml away")
+    return found
 
 
 def _heading(text: str) -> list[str]:

@@ -370,7 +370,7 @@ class SlurmConf(t.NamedTuple):
     nodes: t.Sequence[Record]
     elastic_nodes: t.Sequence[Record]
     partitions: t.Sequence[Record]
-    topology: bool
+    topology: str
     power: Record
     health: Record
     version: str
@@ -395,7 +395,7 @@ def conf_lines(conf: SlurmConf) -> list[str]:
         "AccountingStorageTRES": [f"gres/{kind}" for kind in kinds],
         "DefMemPerCPU": memory_per_cpu(nodes),
         "SlurmdParameters": machine_parameters(nodes),
-        "TopologyPlugin": "topology/tree" if conf.topology else "",
+        "TopologyPlugin": f"topology/{conf.topology}" if conf.topology else "",
     }
     settings = setting_lines({**conf.settings, **power, **health, **derived}, conf.extra)
     return [*settings, "", *node_lines(nodes), "", *partition_lines(conf.partitions, nodes)]

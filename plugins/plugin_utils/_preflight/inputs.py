@@ -27,7 +27,7 @@ _KINDS = {
     "str": "text",
 }
 _SECRET = re.compile(r"(?i)pass|secret|token|key")
-_OF_HOSTS = ("slurm_node",)  # looked at by the checks of nodes
+_OF_HOSTS = ("slurm_node", "slurm_leaf")  # looked at by the checks of nodes
 # Texts of several lines: a script, shell lines of one, a certificate.
 _TEXTS = ("node_bundle_before", "slurm_power_files", "slurm_power_groups", "slurm_power_user_data")
 _HIDDEN = "(hidden)"

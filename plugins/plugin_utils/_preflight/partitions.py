@@ -89,7 +89,55 @@ def topology(inputs: Inputs) -> list[str]:
             strange, unread = unknown(switch.get(key) or [], known)
             if strange or unread:
                 found.append(say(f"{label}.{key}", strange or switch[key], unread or "not defined", one_of(known)))
+    return found + (_places(inputs, switches) if switches and not found else [])
+
+
+def _places(inputs: Inputs, switches: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+    """Slurm starts with nodes that are on no switch or on two, and then gives the first to no job with others."""
+    here = inputs.get("hosts", {})
+    slurm_names = {host: str(here.get(host, {}).get("node") or host) for host in _computes(inputs)}
+    listed = [
+        slurm_names.get(name, name) for s in switches for item in s.get("nodes") or [] for name in expand(str(item))
+    ]
+    nodes = {str(item["name"]) for item in inputs.get("slurm_nodes") or []} or set(slurm_names.values())
+    absent = sorted(nodes - set(listed))
+    several = twice(listed)
+    found = []
+    if several:
+        found.append(say("slurm_topology", several, "nodes that are on several switches", "each node on one"))
+    if absent:
+        found.append(say("slurm_topology", absent, "nodes that are on no switch", "each compute node on one switch"))
     return found
 
 
-CHECKS = (partitions, topology)
+def _computes(inputs: Inputs) -> list[str]:
+    return [str(host) for host in inputs.get("preflight_compute_hosts") or []]
+
+
+def topology_source(inputs: Inputs) -> list[str]:
+    source, given = inputs.get("slurm_topology_source", "inventory"), inputs.get("slurm_topology")
+    if source == "inventory":
+        return []
+    found = []
+    if given:
+        accepted = "slurm_topology, or slurm_topology_source and no slurm_topology"
+        found.append(say("slurm_topology_source", source, "never asked, as slurm_topology is given", accepted))
+    if source in ("google", "aws") and not inputs.get("slurm_topology_file"):
+        accepted = "slurm_topology_file, a file on this host with what the cloud's command printed"
+        found.append(say("slurm_topology_source", source, "nothing to read it from", accepted))
+    if source in ("hosts", "azure"):
+        bare = [host for host in _computes(inputs) if not inputs.get("hosts", {}).get(host, {}).get("leaf")]
+        accepted = "slurm_leaf for each compute node, such as leaf3 or pod1/leaf3"
+        if source == "azure":
+            accepted += ", or cc_placement_group, as the inventory of CycleCloud sets it"
+        if bare:
+            found.append(say("slurm_leaf", None, f"not set for {', '.join(bare)}", accepted))
+    known = members(inputs)
+    strange = {str(key): str(name) for key, name in (inputs.get("slurm_topology_names") or {}).items()}
+    for key, name in sorted(strange.items()):
+        if name not in known:
+            found.append(say(f"slurm_topology_names.{key}", name, "no compute node", one_of(known)))
+    return found
+
+
+CHECKS = (partitions, topology, topology_source)

@@ -39,6 +39,7 @@ def test_our_own_drain_is_ours_to_lift_and_so_is_a_repair_that_was_cut_short() -
         (node("c1", state="DOWN"), "slurmd has to run"),
         (node("c1", flags=["DRAIN", "NOT_RESPONDING"]), "slurmd has to run"),
         (node("c1", "", flags=[]), "not drained"),
+        (node("c1", "hpcai:joining:not certified beside proven nodes yet"), "join_nodes.yml certifies it"),
         (node("c1", "hpcai:certification:fabric fault, run 7"), "name healthy idle nodes as partners"),
     ],
 )

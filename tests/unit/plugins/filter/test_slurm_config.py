@@ -66,7 +66,7 @@ def test_generic_resources_without_a_name_are_refused() -> None:
 
 
 def test_a_topology_has_its_plugin() -> None:
-    assert "TopologyPlugin=topology/tree" in conf(topology=True)
+    assert "TopologyPlugin=topology/tree" in conf(topology="tree")
     assert conf() == ["DefMemPerCPU=0", "", ""]
 
 
@@ -173,6 +173,7 @@ def test_every_expression_with_an_input_of_a_line_based_file_is_guarded(path: Pa
 
 def test_filters_are_documented() -> None:
     names = {"slurm_conf", "slurm_gres_lines", "slurm_machine_gres", "slurm_nodes", "slurm_setting_lines"}
+    names |= {"slurm_topology_hosts", "slurm_topology_lines"}
     assert set(slurm_config.FilterModule().filters()) == names
     folder = ROOT / "plugins/filter"
     assert all((folder / f"{name}.yml").is_file() for name in names)
@@ -223,3 +224,24 @@ def test_a_node_has_what_its_machine_type_says_of_slurm() -> None:
     assert node_lines.machine_parameters(nodes) == ["numa_node_as_socket"]
     plain = slurm_config.slurm_nodes(["d"], hosts, 0.05, [ndv4], [])
     assert (slurm_config.slurm_machine_gres(plain), node_lines.machine_parameters(plain)) == ([], [])
+
+
+def test_the_place_of_a_node_is_its_hosts_variable() -> None:
+    nodes = [{"name": "c1", "host": "node-1"}, {"name": "c2", "host": "node-2"}, {"name": "c3", "host": "node-3"}]
+    hostvars = {
+        "node-1": {"slurm_leaf": "pod1/leaf1", "cc_placement_group": "pg1"},
+        "node-2": {"cc_placement_group": "ndv4/pg0", "instance_id": "i-2"},
+        "node-3": {},
+    }
+    places = slurm_config.slurm_topology_hosts
+    assert places(nodes, hostvars, "hosts") == {"places": {"c1": "pod1/leaf1"}, "names": {}}
+    assert places(nodes, hostvars, "azure")["places"] == {"c1": "pod1/leaf1", "c2": "ndv4-pg0"}
+    assert places(nodes, hostvars, "aws")["names"] == {"i-2": "c2"}
+
+
+def test_topology_conf_says_no_more_than_one_line_each() -> None:
+    lines = slurm_config.slurm_topology_lines
+    assert lines([{"name": "s", "nodes": ["c1", "c2"]}]) == ["SwitchName=s Nodes=c[1-2]"]
+    for wrong in ([{"name": "s\nSwitchName=t", "nodes": ["c1"]}], [{"name": "s"}], "s", [3], [{"nodes": ["c1"]}]):
+        with pytest.raises(AnsibleFilterError):
+            lines(wrong)

@@ -157,6 +157,23 @@ CASES: list[tuple[dict[str, t.Any], list[str]]] = [
     ({"slurm_topology": [{"name": "s", "nodes": ["c9"]}]}, ["slurm_topology (s).nodes", "c9"]),
     ({"slurm_topology": [{"name": "s"}]}, ["slurm_topology (s)", "either nodes or switches"]),
     ({"slurm_topology": [{"name": "s", "switches": ["t"]}]}, ["slurm_topology (s).switches", "'t'"]),
+    ({"slurm_topology": [{"name": "s", "nodes": ["c1"]}]}, ["slurm_topology", "'c2'", "on no switch"]),
+    ({"slurm_topology": [{"name": s, "nodes": ["c[1-2]"]} for s in "st"]}, ["slurm_topology", "on several switches"]),
+    ({"slurm_topology_source": "aws"}, ["slurm_topology_source", "slurm_topology_file"]),
+    ({"slurm_topology_source": "infiniban"}, ["slurm_topology_source", "infiniband"]),
+    ({"slurm_topology_source": "hosts"}, ["slurm_leaf", "c1, c2", "pod1/leaf3"]),
+    (
+        {"slurm_topology_source": "azure", **hosts(c1=host("c1", leaf="pg0"))},
+        ["slurm_leaf", "for c2", "cc_placement_group"],
+    ),
+    (
+        {"slurm_topology_source": "infiniband", "slurm_topology_names": {"lc1": "c9"}},
+        ["slurm_topology_names.lc1", "'c9'"],
+    ),
+    (
+        {"slurm_topology_source": "infiniband", "slurm_topology": [{"name": "s", "nodes": ["c[1-2]"]}]},
+        ["slurm_topology_source", "never asked"],
+    ),
     # generic resources
     (hosts(c1=host("c1", slurm_node=A100)), ["slurm_node.gres of c1", "gpu:a100:8", "has no gpu"]),
     (

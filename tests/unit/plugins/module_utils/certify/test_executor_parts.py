@@ -95,6 +95,11 @@ def test_nodes_that_say_nothing_have_a_reason() -> None:
 
 def test_leaves_and_pods_of_the_topology() -> None:
     assert slurm.places(TOPOLOGY)["n3"] == {"leaf": "leaf1", "pod": "pod0"}
+    blocks = (
+        "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\nBlockName=b2 BlockIndex=1 Nodes=n[3-4] BlockSize=2\n"
+        "AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[1-4] BlockSize=4\n"
+    )
+    assert slurm.places(blocks)["n3"] == {"leaf": "b2", "pod": ""}
     assert slurm.places("scontrol: error: No topology information available") == {}
 
 
@@ -472,3 +477,27 @@ round.main([sys.argv[1]])
     # The step would take an hour: what ends it is the signal, however busy the machine is.
     assert child.wait(float(os.environ.get("HPCAI_TEST_PATIENCE") or 1) * 300) == 128 + signal.SIGTERM
     assert not (tmp_path / "step-c-d").exists()
+
+
+class Bare:
+    """A Slurm with two nodes, and with or without a topology of its own."""
+
+    def __init__(self, topology: str) -> None:
+        self._topology = topology
+
+    def nodes(self) -> list[Json]:
+        return [{"name": name, "state": "IDLE", "flags": [], "reason": ""} for name in ("n1", "n2")]
+
+    def topology(self) -> str:
+        return self._topology
+
+
+@pytest.mark.parametrize(
+    ("own", "leaf"), [("", "rack7"), ("SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n", "leaf1")]
+)
+def test_leaves_are_slurms_and_else_those_of_the_request(tmp_path: Path, own: str, leaf: str) -> None:
+    given = [{"name": "rack7", "nodes": ["n1", "n2"]}, {"name": "room", "switches": ["rack7"]}]
+    params = {"hosts": "", "reservation": "", "cluster": "c", "profile": {}, "topology": given}
+    fleet, others = module._fleet(params, Bare(own), None, tmp_path)  # type: ignore[arg-type]
+    assert ([node["leaf"] for node in fleet["nodes"]], others) == ([leaf] * 2, [])
+    assert fleet["nodes"][0]["pod"] == ("" if own else "room")

@@ -104,6 +104,12 @@ def test_a_drained_node_that_fell_silent_is_not_said_to_be_well(world: World) ->
     assert kinds(world.reconcile()) == ["provable"]
 
 
+def test_a_node_that_joins_is_not_said_to_be_for_repair(world: World) -> None:
+    world.say("n3")
+    world.drain("n3", "hpcai:joining:not certified beside proven nodes yet")
+    assert kinds(world.reconcile()) == ["joining"]
+
+
 class Repair:
     """A repair of nodes that certification had convicted; nothing shows on the nodes themselves."""
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.conf import parse, problems, problems_beside
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.conf import (
+    foreign_topology,
+    parse,
+    problems,
+    problems_beside,
+)
 
 GOOD = """# comment
 ClusterName=lab
@@ -75,6 +80,8 @@ TOPOLOGY = "SwitchName=s1 Nodes=c1\nSwitchName=s2 Nodes=c2\nSwitchName=top Switc
         ("gres.conf", "NodeName=c[1-3] Name=gpu", "nodename names what is not defined: c3"),
         ("topology.conf", TOPOLOGY, ""),
         ("topology.conf", "Nodes=c1", "has no SwitchName"),
+        ("topology.conf", "BlockName=b1 Nodes=c1\nBlockSizes=1", ""),
+        ("topology.conf", "BlockName=b1 Nodes=c9", "nodes names what is not defined: c9"),
         ("topology.conf", "SwitchName=s Nodes=c9", "nodes names what is not defined: c9"),
         ("topology.conf", "SwitchName=s Switches=t", "switches names what is not defined: t"),
     ],
@@ -83,3 +90,27 @@ def test_problems_of_the_files_beside(name: str, text: str, said: str) -> None:
     found = problems_beside({"slurm.conf": GOOD, name: text})
     assert bool(found) is bool(said), found
     assert all(said in one and one.startswith(name) for one in found), found
+
+
+FOREIGN = "# rack plan of the site\nSwitchName=r1 Nodes=c[1-2]\n"
+OURS = "#\n# Ansible managed\n#\nSwitchName=leaf1 Nodes=c[1-2]\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "yaml", "said"),
+    [
+        ("", OURS, False, ""),
+        (OURS.replace("leaf1", "leaf2"), OURS, False, ""),
+        (OURS, "", True, ""),
+        (FOREIGN, "", False, ""),
+        (FOREIGN, FOREIGN.replace("# rack plan of the site\n", "#\n# Ansible managed\n#\n"), False, ""),
+        (FOREIGN, OURS, False, "written by somebody else"),
+        ("SwitchName=r1 Nodes=c[1-2]\n", OURS, False, "written by somebody else"),
+        ("", OURS, True, "topology.yaml"),
+    ],
+)
+def test_a_topology_of_somebody_elses_is_not_replaced(before: str, after: str, yaml: bool, said: str) -> None:
+    files = [{"topology.conf": text} if text else {} for text in (before, after)]
+    found = foreign_topology(files[0], files[1], yaml)
+    assert bool(found) is bool(said), found
+    assert all(said in text for text in found)
