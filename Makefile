@@ -18,7 +18,7 @@ HOST_PACKAGES := aardvark-dns ca-certificates debian-archive-keyring git iptable
 # make lab BACKEND=vm
 MACHINE_PACKAGES := cpio e2fsprogs qemu-system-x86 qemu-utils xz-utils
 # Real programs that tests start: without QEMU the scenarios on machines fail, without the others tests are skipped.
-TEST_PACKAGES := fio openmpi-bin systemd $(MACHINE_PACKAGES)
+TEST_PACKAGES := fio iproute2 openmpi-bin systemd $(MACHINE_PACKAGES)
 
 # What the lab is made of; see lab/README.md.
 NODES ?= 2

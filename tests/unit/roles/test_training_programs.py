@@ -173,6 +173,22 @@ def test_the_torchrun_of_a_node() -> None:
     assert argv[-3:] == ["/shared/run-1/train.py", "--out", "/shared/run-1/out.json"]
 
 
+def test_a_node_is_told_whether_it_hosts_the_rendezvous() -> None:
+    conf = [[word for word in ddp_node.command(SPEC, Path("/run-1"), node) if "conf" in word] for node in ("c1", "c2")]
+    assert conf == [["--rdzv-conf=is_host=1"], ["--rdzv-conf=is_host=0"]]
+
+
+def test_gloo_listens_on_the_way_to_the_other_nodes() -> None:
+    here = {**SPEC, "addresses": {"c1": "127.0.0.1", "c2": "127.0.0.2"}}
+    assert ddp_node.variables(here, Path("/run-1"), "c1")["GLOO_SOCKET_IFNAME"] == "lo"
+    chosen = {**here, "environment": {"GLOO_SOCKET_IFNAME": "ib0", "HPCAI_RESULT": "elsewhere"}}
+    given = ddp_node.variables(chosen, Path("/run-1"), "c1")
+    assert (given["GLOO_SOCKET_IFNAME"], given["HPCAI_RESULT"]) == ("ib0", "/run-1/result.json")
+    # Where there is no way, and where nobody else is, gloo finds its own.
+    for addresses in ({"c1": "127.0.0.1"}, {"c1": "127.0.0.1", "c2": "name.invalid"}):
+        assert "GLOO_SOCKET_IFNAME" not in ddp_node.variables({**here, "addresses": addresses}, Path("/run-1"), "c1")
+
+
 def test_only_the_first_failure_is_kept(tmp_path: Path) -> None:
     for node in ("c2", "c1"):
         ddp_node.fail(tmp_path, {"node": node, "rank": 1, "why": "ended with 1"})
