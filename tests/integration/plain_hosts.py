@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two hosts that share a file system and nothing else: a host name, network devices and units of their own for each.
+"""Two hosts that share a file system and nothing else: host name, network devices and processes are each one's own.
 
 They are namespaces of the kernel, joined by one virtual cable. Ansible reaches them by its plugin for SSH, whose
 program is one that enters the host. Their names do not resolve, as on machines that no name service knows.
@@ -12,10 +12,10 @@ unit is a process with a namespace of process numbers of its own, so that all it
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pwd
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,8 +24,13 @@ import time
 import typing as t
 from pathlib import Path
 
+if t.TYPE_CHECKING:
+    from ansible_playbook import Ended
+
 Json = t.Dict[str, t.Any]
 NAMES = ("node1", "node2")
+# Stays, as on a cluster.
+SHARED = Path(__file__).resolve().parents[2] / ".build/training"
 _PROGRAMS = ("ip", "unshare", "nsenter", "hostname")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROPERTIES = ("KillMode", "TimeoutStopSec", "RuntimeMaxSec", "LimitMEMLOCK", "LimitNOFILE")
@@ -41,6 +46,7 @@ class PlainHosts:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.holders: dict[str, subprocess.Popen[str]] = {}
+        self.inside: dict[str, int] = {}  # the first process of each host, by its number here
         missing = [name for name in _PROGRAMS if not shutil.which(name)]
         if missing or os.geteuid() != 0:
             raise Unable(f"hosts of one's own need root, and {', '.join(missing or _PROGRAMS)}")
@@ -58,21 +64,23 @@ class PlainHosts:
 
     def _start(self, name: str) -> None:
         script = f"hostname {name} && ip link set lo up && echo ready && exec sleep infinity"
+        apart = ["unshare", "--uts", "--net", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
         holder = subprocess.Popen(
-            ["unshare", "--uts", "--net", "sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*apart, "sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self.holders[name] = holder
         assert holder.stdout
         assert holder.stderr
         if holder.stdout.readline() != "ready\n":
             raise Unable(f"no host of one's own here: {holder.stderr.read().strip()}")
+        (self.inside[name],) = children(holder.pid)
         folder = self.place / name
         (folder / "bin").mkdir(parents=True)
         (folder / "units").mkdir()
         for program in ("systemctl", "systemd-run"):
             text = f'#!/bin/sh\nexec {sys.executable} {__file__} {folder}/units {program} "$@"\n'
             self._program(folder / "bin" / program, text)
-        enter = f"nsenter --target={holder.pid} --uts --net env PATH={folder}/bin:{_PATH}"
+        enter = f"{shlex.join(self.enter(name))} env PATH={folder}/bin:{_PATH}"
         # The last word is the command, as for ssh, which gives it to the user's shell.
         self._program(folder / "ssh", f'#!/bin/sh\nfor command; do :; done\nexec {enter} sh -c "$command"\n')
 
@@ -82,16 +90,16 @@ class PlainHosts:
         path.chmod(0o755)
 
     def _cable(self) -> None:
-        first, second = (self.holders[name].pid for name in NAMES)
+        first, second = (self.inside[name] for name in NAMES)
         self._ip(first, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", str(second))
-        for name, holder in self.holders.items():
-            self._ip(holder.pid, "address", "add", f"{self.address(name)}/24", "dev", "eth0")
-            self._ip(holder.pid, "link", "set", "eth0", "up")
+        for name, inside in self.inside.items():
+            self._ip(inside, "address", "add", f"{self.address(name)}/24", "dev", "eth0")
+            self._ip(inside, "link", "set", "eth0", "up")
 
     @staticmethod
-    def _ip(holder: int, *words: str) -> None:
+    def _ip(inside: int, *words: str) -> None:
         done = subprocess.run(
-            ["nsenter", f"--target={holder}", "--net", "ip", *words], capture_output=True, text=True, check=False
+            ["nsenter", f"--target={inside}", "--net", "ip", *words], capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise Unable(f"ip {' '.join(words)}: {done.stderr.strip()}")
@@ -114,18 +122,58 @@ class PlainHosts:
         children = {group: {"hosts": {name: {} for name in names}} for group, names in groups.items()}
         return {"all": {"hosts": hosts, "children": children}}
 
-    def units(self) -> list[Json]:
-        return [
-            unit for name in NAMES for path in (self.place / name / "units").glob("*") if (unit := _alive_unit(path))
+    def play(self, playbook: str, **inputs: t.Any) -> Ended:
+        """Run a playbook as a newcomer calls it; its record is in ``report``."""
+        from ansible_playbook import ansible_playbook, few_settings  # not for the program that this file is, too
+
+        inventory = self.place / "hosts.json"
+        inventory.write_text(json.dumps(self.inventory(slurm_compute=NAMES)))
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "HPCAI_"))}
+        kept = {key: value for key, value in os.environ.items() if key == "HPCAI_CACHE_DIR"}
+        environment.update(kept, ANSIBLE_CONFIG=str(few_settings()), ANSIBLE_NOCOLOR="1")
+        environment.update(
+            ANSIBLE_CALLBACKS_ENABLED="hpcai.gpu_cluster.run_record", HPCAI_REPORT_DIR=str(self.place / "report")
+        )
+        inputs = {"cluster_shared_dir": str(SHARED), "cluster_user": "root", **inputs}
+        words = ("-i", inventory, "-e", json.dumps(inputs), f"hpcai.gpu_cluster.{playbook}")
+        return ansible_playbook(*words, cwd=self.place, env=environment)
+
+    def stack(self, **inputs: t.Any) -> Ended:
+        """Put PyTorch into the shared directory, which takes seconds where an earlier run did."""
+        SHARED.mkdir(mode=0o755, parents=True, exist_ok=True)
+        own = {"stack_host": NAMES[0], "pytorch_proof": "local", "pytorch_staging_dir": str(SHARED / "staging")}
+        return self.play("stack", pytorch_python=sys.executable, **own, **inputs)
+
+    def trainings(self) -> dict[str, Json]:
+        """Return the records of trainings by name."""
+        checks = json.loads((self.place / "report/run.json").read_text())["checks"]
+        return {one["context"]["name"]: one for one in checks if one["check"] == "training"}
+
+    def enter(self, name: str) -> list[str]:
+        """Return the beginning of a command that runs on a host."""
+        return ["nsenter", f"--target={self.inside[name]}", "--uts", "--net", "--pid", "--mount"]
+
+    def trained_by(self) -> list[str]:
+        """Return the command lines of a training that are left on the hosts."""
+        script = "for file in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$file; echo; done 2>/dev/null"
+        lines = [
+            line
+            for name in NAMES
+            for line in subprocess.run(
+                [*self.enter(name), "sh", "-c", script], capture_output=True, text=True, check=False
+            ).stdout.splitlines()
         ]
+        assert any("sleep infinity" in line for line in lines), lines
+        return [line for line in lines if "ddp_node" in line or "torch.distributed" in line]
 
     def close(self) -> None:
-        for unit in self.units():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(unit["pid"], signal.SIGKILL)
         for holder in self.holders.values():
             holder.kill()
             holder.communicate()
+
+
+def children(process: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
 def _alive_unit(path: Path) -> Json | None:
@@ -161,7 +209,7 @@ def systemd_run(folder: Path, words: list[str]) -> int:
     owner = pwd.getpwnam(options["--uid"])
     environment = {"PATH": _PATH, "HOME": owner.pw_dir, "USER": owner.pw_name, "LOGNAME": owner.pw_name}
     process = subprocess.Popen(
-        ["unshare", "--pid", "--fork", "--kill-child=SIGKILL", *words[1:]],
+        ["unshare", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc", *words[1:]],
         env=environment,
         cwd="/",
         stdin=subprocess.DEVNULL,
@@ -188,8 +236,8 @@ def systemctl(folder: Path, words: list[str]) -> int:
     if not unit:
         print(f"Failed to stop {name}.service: Unit {name}.service not loaded.", file=sys.stderr)
         return 5
-    for child in Path(f"/proc/{unit['pid']}/task/{unit['pid']}/children").read_text().split():
-        os.kill(int(child), signal.SIGTERM)
+    for child in children(unit["pid"]):
+        os.kill(child, signal.SIGTERM)
     end = time.monotonic() + unit["stop"]
     while _alive_unit(folder / name):
         if time.monotonic() > end:

@@ -211,7 +211,10 @@ def rank(run: Path, node: str, argv: t.Sequence[str]) -> int:
     number = os.environ["RANK"]
     path = run / "ranks" / f"rank-{number}.txt"
     with path.open("ab") as output:
-        child = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, preexec_fn=_die_with_parent)
+        variables = {**os.environ, **own(run, output)}
+        child = subprocess.Popen(
+            argv, stdout=output, stderr=subprocess.STDOUT, env=variables, preexec_fn=_die_with_parent
+        )
     signals: list[int] = []
 
     def forward(number: int, dummy: t.Any) -> None:
@@ -227,6 +230,17 @@ def rank(run: Path, node: str, argv: t.Sequence[str]) -> int:
     end = {"rank": int(number), "node": node, "rc": code, "signalled": bool(signals)}
     put(run / "ranks" / f"rank-{number}.json", end)
     return code if code >= 0 else 128 - code
+
+
+def own(run: Path, output: t.IO[bytes]) -> dict[str, str]:
+    """Return what a rank adds to its environment: where PyTorch keeps what it compiles, and training_run.py is."""
+    program = [sys.executable, str(run / "torch_extensions.py")]
+    done = subprocess.run(program, stdout=subprocess.PIPE, stderr=output, text=True, check=False)
+    folder = done.stdout.strip() if done.returncode == 0 else ""
+    return {
+        "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(run)])),
+        **({"TORCH_EXTENSIONS_DIR": folder} if folder else {}),
+    }
 
 
 def _die_with_parent() -> None:
