@@ -11,6 +11,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from patience import patience
 from plain_hosts import NAMES, PlainHosts, Unable
 
 STEPS = 60
@@ -42,7 +43,7 @@ def test_two_hosts_train_without_a_scheduler_and_the_record_says_so(stack: Plain
     inputs = {
         "ddp_launch_dir": str(tmp_path / "shared/first"),
         "ddp_launch_arguments": ["--steps", str(STEPS)],
-        "ddp_launch_timeout": 300,
+        "ddp_launch_timeout": round(patience(300)),
     }
     done = stack.play("launch_ddp", **inputs)
     assert done.returncode == 0, done.stdout + done.stderr
