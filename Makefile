@@ -18,7 +18,7 @@ HOST_PACKAGES := aardvark-dns ca-certificates debian-archive-keyring git iptable
 # make lab BACKEND=vm
 MACHINE_PACKAGES := cpio e2fsprogs qemu-system-x86 qemu-utils xz-utils
 # Real programs that tests start: without QEMU the scenarios on machines fail, without the others tests are skipped.
-TEST_PACKAGES := fio openmpi-bin systemd $(MACHINE_PACKAGES)
+TEST_PACKAGES := fio iproute2 openmpi-bin systemd $(MACHINE_PACKAGES)
 
 # What the lab is made of; see lab/README.md.
 NODES ?= 2
@@ -39,9 +39,9 @@ PLAYBOOK := $(BIN)/ansible-playbook
 SUITE_OF_TESTS := $(BIN)/python tests/tools/suite.py
 SCENARIOS ?= default
 
-.PHONY: agent azure-faults azure-newest-venv azure-venv benchmark build check clean docs docs-site format fuzz help host-packages \
+.PHONY: agent azure-faults azure-newest-venv azure-venv benchmark build check check-stack clean docs docs-site format fuzz help host-packages \
   integration lab lab-down lab-shell lab-up lint lock lock-pytorch missing-packages molecule sanity test test-all test-gpu \
-  test-packages test-rest types unit venv
+  test-packages test-rest training training-table types unit venv
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -144,6 +144,15 @@ integration: venv azure-venv azure-newest-venv ## modules and roles against emul
 
 test-gpu: venv ## the measuring modules on this machine's GPUs; changes no clocks (see tests/gpu/README.md)
 	$(BIN)/pytest tests/gpu -rs
+
+training: venv ## build DeepSpeed, fairscale and Megatron, and train with them on two hosts; downloads what is not there yet
+	$(BIN)/pytest -p no:xdist -rs tests/training
+
+training-table: venv ## draw the table of docs/training_stack.md from what make training found
+	$(BIN)/python tests/tools/torch_stack.py table
+
+check-stack: venv ## ask the package index whether what the training stack pins is there and says what we say of it
+	$(BIN)/python tests/tools/torch_stack.py check
 
 fuzz: venv ## feed the parsers broken logs (MINUTES), and everything that is generated with many more examples
 	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES)

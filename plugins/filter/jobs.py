@@ -10,6 +10,7 @@ import typing as t
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp, training
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import fitting
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import CpuListError
 
 
@@ -33,8 +34,18 @@ def ddp_findings(nodes: object, processes: int, rendezvous: str, slurm: str = "r
         raise AnsibleFilterError(f"ddp_findings: {exc!r} in what a node says") from exc
 
 
+def stack_misfits(packages: object, torch: str, python: str, builds: t.Mapping[str, str]) -> list[str]:
+    """Say which packages do not work with a PyTorch and a Python."""
+    if not isinstance(packages, t.Sequence) or isinstance(packages, str):
+        raise AnsibleFilterError(f"stack_misfits: packages are a list of dictionaries, not {packages!r}")
+    try:
+        return fitting.misfits(packages, str(torch), str(python), builds)
+    except (KeyError, TypeError, AttributeError, ValueError) as exc:
+        raise AnsibleFilterError(f"stack_misfits: {exc}") from exc
+
+
 class FilterModule:
     """What Ansible loads."""
 
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
-        return {"ddp_findings": ddp_findings, "profile_topology": profile_topology}
+        return {"ddp_findings": ddp_findings, "profile_topology": profile_topology, "stack_misfits": stack_misfits}

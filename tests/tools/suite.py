@@ -118,6 +118,9 @@ REST = [
     ),
     scenario("machine", 800, "a virtual machine with eight NVMe disks: scratch, kernel settings, boots, faults"),
     scenario("vm", 700, "virtual machines: cgroup v2, NFS, CIFS, power cuts"),
+    pytest("training", 300, "DeepSpeed, fairscale and Megatron: built, loaded, trained with on two hosts")._replace(
+        needs=(str(BIN / "python"), "tests/tools/torch_stack.py", "cached")
+    ),
     scenario("containers", 1500, "enroot and pyxis")._replace(needs=("extensions/molecule/containers/sources.sh",)),
 ]
 GROUPS = {"check": CHECK, "test": TEST, "rest": REST, "all": TEST + REST}

@@ -133,7 +133,12 @@ def check(
         "run": run,
         "seconds": training["seconds"],
         "scope": {"group": training["nodes"] or []},
-        "context": {"tool": "training_job", "job_id": training["job_id"], "version": training.get("torch")},
+        "context": {
+            "tool": "training_job",
+            "name": training["name"],
+            "job_id": training["job_id"],
+            "version": training.get("torch"),
+        },
     }
     if training["state"] != GOOD_STATE:
         reason = f"job {training['job_id']} ended as {training['state']}, exit code {training['exit_code']}"

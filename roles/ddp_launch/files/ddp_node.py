@@ -11,9 +11,12 @@ starts each rank by ``ddp_node.py rank RUN NODE``, which gives it a file and tel
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -26,6 +29,7 @@ BEAT = 2.0
 GRACE = 20.0  # seconds between SIGTERM and SIGKILL, for a checkpoint
 POLL = 0.2
 _DIE_WITH_PARENT = 1
+_SIOCGIFADDR = 0x8915  # of linux/sockios.h: the address of an interface
 
 
 def put(path: Path, value: Json) -> None:
@@ -57,6 +61,9 @@ def read(path: Path) -> str:
 def command(spec: Json, run: Path, node: str) -> list[str]:
     """Return the torchrun of a node."""
     me = [spec["python"], str(run / "ddp_node.py"), "rank", str(run), node]
+    # Else torchrun compares the endpoint with what the host's own name resolves to: with 127.0.1.1, as Debian's
+    # installer writes, nobody listens, and a name that does not resolve is an exception.
+    listens = spec["endpoint"].rpartition(":")[0] == spec["addresses"][node]
     options = {
         "nnodes": len(spec["nodes"]),
         "nproc-per-node": spec["processes"],
@@ -64,11 +71,43 @@ def command(spec: Json, run: Path, node: str) -> list[str]:
         "rdzv-id": spec["run"],
         "rdzv-backend": "c10d",
         "rdzv-endpoint": spec["endpoint"],
+        "rdzv-conf": f"is_host={int(listens)}",
         "local-addr": spec["addresses"][node],
     }
     flags = [f"--{name}={value}" for name, value in options.items()]
     words = [word.replace("{run}", str(run)) for word in [spec["script"], *spec["arguments"]]]
     return [spec["python"], "-m", "torch.distributed.run", *flags, "--no-python", *me, spec["python"], *words]
+
+
+def variables(spec: Json, run: Path, node: str) -> dict[str, str]:
+    """Return what a node adds to its environment; what the specification sets stays as it is."""
+    own = {"HPCAI_RESULT": str(run / "result.json"), "PYTHONUNBUFFERED": "1"}
+    others = [address for name, address in spec["addresses"].items() if name != node]
+    towards = interface(others[0]) if others else ""
+    # gloo listens where the host's own name points to, which is the loopback device on many hosts.
+    gloo = {"GLOO_SOCKET_IFNAME": towards} if towards else {}
+    return {**gloo, **spec["environment"], **own}
+
+
+def interface(address: str) -> str:
+    """Return the network interface on the way to an address, or nothing where that is not known."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))  # sends nothing
+            mine = socket.inet_aton(probe.getsockname()[0])
+            for dummy, name in socket.if_nameindex():
+                if _address(probe, name) == mine:
+                    return name
+    except OSError:
+        pass
+    return ""
+
+
+def _address(probe: socket.socket, name: str) -> bytes:
+    try:
+        return fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))[20:24]
+    except OSError:  # it has none
+        return b""
 
 
 class Peers:
@@ -106,14 +145,12 @@ class Node:
     def main(self) -> int:
         begin = time.monotonic()
         with (self.run / "nodes" / f"{self.node}.txt").open("ab") as output:
-            result = {"HPCAI_RESULT": str(self.run / "result.json"), "PYTHONUNBUFFERED": "1"}
-            variables = {**os.environ, **self.spec["environment"], **result}
             child = subprocess.Popen(
                 command(self.spec, self.run, self.node),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=variables,
+                env={**os.environ, **variables(self.spec, self.run, self.node)},
                 cwd=self.spec["chdir"],
             )
             why = self._watch(child, begin)
@@ -174,7 +211,10 @@ def rank(run: Path, node: str, argv: t.Sequence[str]) -> int:
     number = os.environ["RANK"]
     path = run / "ranks" / f"rank-{number}.txt"
     with path.open("ab") as output:
-        child = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, preexec_fn=_die_with_parent)
+        variables = {**os.environ, **own(run, output)}
+        child = subprocess.Popen(
+            argv, stdout=output, stderr=subprocess.STDOUT, env=variables, preexec_fn=_die_with_parent
+        )
     signals: list[int] = []
 
     def forward(number: int, dummy: t.Any) -> None:
@@ -190,6 +230,17 @@ def rank(run: Path, node: str, argv: t.Sequence[str]) -> int:
     end = {"rank": int(number), "node": node, "rc": code, "signalled": bool(signals)}
     put(run / "ranks" / f"rank-{number}.json", end)
     return code if code >= 0 else 128 - code
+
+
+def own(run: Path, output: t.IO[bytes]) -> dict[str, str]:
+    """Return what a rank adds to its environment: where PyTorch keeps what it compiles, and training_run.py is."""
+    program = [sys.executable, str(run / "torch_extensions.py")]
+    done = subprocess.run(program, stdout=subprocess.PIPE, stderr=output, text=True, check=False)
+    folder = done.stdout.strip() if done.returncode == 0 else ""
+    return {
+        "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(run)])),
+        **({"TORCH_EXTENSIONS_DIR": folder} if folder else {}),
+    }
 
 
 def _die_with_parent() -> None:

@@ -1,10 +1,11 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Train role training_job's made-up task with DeepSpeed's ZeRO 0 to 3 or fairscale's sharded optimizer.
+"""Train role training_job's made-up task by DeepSpeed's ZeRO 0 to 3, by fairscale, Megatron's layers or Apex.
 
-A script for ``training_job_script``, with role training_job's ``stripes.py`` in ``training_job_files``. It
-needs no GPU. Nothing is kept of the shards, so a training that is interrupted begins anew.
+A script for ``training_job_script``, with role training_job's ``stripes.py`` in ``training_job_files``; or for
+``ddp_launch_script``, with ``stripes.py`` beside it. It needs no GPU. Nothing is kept of the shards, so a training that
+is interrupted begins anew.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import typing as t
 from functools import partial
 
 import torch
-from stripes import network, pictures
+from stripes import CLASSES, PIXELS, network, pictures
 from torch import nn
 from training_run import Run, together
 
@@ -56,15 +57,75 @@ def fairscale(model: nn.Module, args: argparse.Namespace, device: torch.device) 
     return sharded, update
 
 
-ENGINES = {"deepspeed": deepspeed, "fairscale": fairscale}
+class Megatron(nn.Module):
+    """Two layers of which each rank has a part: the columns of one, the rows of the next."""
+
+    def __init__(self, ranks: int) -> None:
+        from megatron.core import ModelParallelConfig
+        from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+
+        super().__init__()
+        on_cpu = not torch.cuda.is_available()
+        config = ModelParallelConfig(tensor_model_parallel_size=ranks, use_cpu_initialization=on_cpu)
+        shared = {"config": config, "init_method": nn.init.xavier_uniform_, "bias": True}
+        self.wide = ColumnParallelLinear(PIXELS * PIXELS, 64 * ranks, gather_output=False, **shared)
+        self.out = RowParallelLinear(64 * ranks, CLASSES, input_is_parallel=True, skip_bias_add=False, **shared)
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        return t.cast(torch.Tensor, self.out(torch.relu(self.wide(data.flatten(1))[0]))[0])
+
+
+def megatron(dummy: nn.Module, args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, Update]:
+    from megatron.core import parallel_state, tensor_parallel
+
+    ranks = torch.distributed.get_world_size()
+    parallel_state.initialize_model_parallel(tensor_model_parallel_size=ranks)
+    if device.type == "cuda":
+        tensor_parallel.model_parallel_cuda_manual_seed(args.seed)
+    model = Megatron(ranks).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate)
+
+    def update(loss: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return model, update
+
+
+def apex(model: nn.Module, args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, Update]:
+    """Use what Apex compiles without CUDA: gradients go over the network in one piece."""
+    import apex_C
+
+    model = model.to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate)
+
+    def update(loss: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        loss.backward()
+        gradients = [part.grad for part in model.parameters()]
+        whole = apex_C.flatten(gradients)
+        torch.distributed.all_reduce(whole)
+        whole /= torch.distributed.get_world_size()
+        for gradient, mean in zip(gradients, apex_C.unflatten(whole, gradients)):
+            gradient.copy_(mean)
+        optimizer.step()
+
+    return model, update
+
+
+ENGINES = {"apex": apex, "deepspeed": deepspeed, "fairscale": fairscale, "megatron": megatron}
 
 
 def train(args: argparse.Namespace, device: torch.device) -> None:
     torch.manual_seed(args.seed)
     model, update = ENGINES[args.engine](network(), args, device)
-    run = Run(batch_size=args.batch_size, name=f"stripes by {args.engine}, ZeRO {args.zero}")
+    stage = f", ZeRO {args.zero}" if args.engine == "deepspeed" else ""
+    run = Run(batch_size=args.batch_size, name=f"stripes by {args.engine}{stage}")
     for step in run.steps(args.steps):
-        generator = torch.Generator().manual_seed((args.seed * 10_007 + run.rank) * 1_000_003 + step)
+        # Ranks that share one model see the same pictures.
+        share = 0 if args.engine == "megatron" else run.rank
+        generator = torch.Generator().manual_seed((args.seed * 10_007 + share) * 1_000_003 + step)
         data, labels = (tensor.to(device) for tensor in pictures(args.batch_size, generator))
         loss = nn.functional.cross_entropy(model(data), labels)
         update(loss)

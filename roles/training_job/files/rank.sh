@@ -47,6 +47,11 @@ if [[ -n ${HPCAI_CPU_MASKS:-} ]]; then
     echo "rank $RANK on $(uname -n) is not bound to the CPUs ${masks[LOCAL_RANK]}" >&2
 fi
 
+# Where PyTorch keeps what it compiles; the first word is the interpreter.
+program=$(dirname "$0")/torch_extensions.py
+extensions=$("$1" "$program") || extensions=""
+[[ -z $extensions ]] || export TORCH_EXTENSIONS_DIR=$extensions
+
 if [[ -n ${HPCAI_RANK_OUTPUT:-} ]]; then
   # What is signalled is all processes of a step: tee has to stay for what the rank says about it.
   exec > >(trap '' INT TERM; exec tee -a "$HPCAI_RANK_OUTPUT/rank-$RANK.txt") 2>&1

@@ -22,6 +22,7 @@ from patience import patience
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 NODE = ROLES / "ddp_launch/files/ddp_node.py"
 RANK = ROLES / "training_job/files/rank.sh"
+EXTENSIONS = ROLES / "training_job/files/torch_extensions.py"
 
 
 def load(path: Path) -> types.ModuleType:
@@ -34,6 +35,7 @@ def load(path: Path) -> types.ModuleType:
 
 checkpoints = load(ROLES / "training_job/files/checkpoints.py")
 ddp_node = load(NODE)
+torch_extensions = load(EXTENSIONS)
 
 
 def save(folder: Path, *steps: int, kept: int = 2) -> t.Any:
@@ -119,7 +121,12 @@ def test_the_journal_tells_what_a_crash_has_cost(tmp_path: Path) -> None:
 )
 def test_a_rank_knows_its_number_and_place(tmp_path: Path, kind: str, variables: dict[str, str]) -> None:
     cpu = min(os.sched_getaffinity(0))
-    masks = {"HPCAI_CPU_MASKS": f"0x1 {hex(1 << cpu)}", "HPCAI_RANK_OUTPUT": str(tmp_path)}
+    place = tmp_path / "extensions"
+    masks = {
+        "TORCH_EXTENSIONS_DIR": str(place),
+        "HPCAI_CPU_MASKS": f"0x1 {hex(1 << cpu)}",
+        "HPCAI_RANK_OUTPUT": str(tmp_path),
+    }
     code = "import os; print(*(os.environ[n] for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE')), *os.sched_getaffinity(0))"
     argv = ["bash", str(RANK), kind, sys.executable, "-c", code]
     said = subprocess.run(
@@ -150,6 +157,70 @@ def test_an_agent_that_died_of_the_signal_is_not_waited_for_again() -> None:
     assert subprocess.run(argv, timeout=20, check=False).returncode == 143
 
 
+@pytest.fixture
+def compiled(tmp_path: Path) -> Path:
+    """The directory of an environment's extensions, with one that was compiled."""
+    folder = torch_extensions.directory([str(tmp_path)])
+    (folder / "fused_adam").mkdir()
+    return t.cast(Path, folder)
+
+
+def test_a_lock_of_a_compile_that_was_cut_off_is_removed(compiled: Path) -> None:
+    lock = compiled / "fused_adam/lock"
+    # As torch/utils/file_baton.py takes it.
+    take = (
+        f"import os, time; os.open({str(lock)!r}, os.O_CREAT | os.O_EXCL); print('taken', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", take], stdout=subprocess.PIPE) as compiling:
+        assert compiling.stdout
+        assert compiling.stdout.readline() == b"taken\n"
+        assert torch_extensions.release(compiled, 0) == []
+        assert lock.exists()
+        compiling.kill()
+    assert torch_extensions.release(compiled, 0) == [lock]
+    assert not lock.exists()
+
+
+def test_a_lock_that_is_made_meanwhile_stays(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = compiled / "fused_adam/lock"
+    lock.touch()
+
+    def exchanged(dummy: float) -> None:
+        lock.rename(lock.with_name("old"))
+        lock.touch()
+
+    monkeypatch.setattr(torch_extensions.time, "sleep", exchanged)
+    assert torch_extensions.release(compiled) == []
+    assert lock.exists()
+
+
+def test_extensions_are_kept_where_nobody_else_can_put_any(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place in (first, second):
+        place.mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    (first / f"hpcai-torch-extensions-{os.geteuid()}").symlink_to(elsewhere)
+    folder = torch_extensions.directory([str(first), str(second)])
+    assert folder.parent.parent == second
+    assert list(elsewhere.iterdir()) == []
+    folder.parent.chmod(0o770)
+    with pytest.raises(OSError, match="not a directory of this user's alone"):
+        torch_extensions.directory([str(second)])
+    done = subprocess.run([sys.executable, EXTENSIONS, first, second], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "PyTorch keeps extensions where it does by itself" in done.stderr
+
+
+def test_a_directory_that_the_user_chose_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine/extension").mkdir(parents=True)
+    (tmp_path / "mine/extension/lock").touch()
+    variables = {**os.environ, "TORCH_EXTENSIONS_DIR": str(tmp_path / "mine")}
+    done = subprocess.run([sys.executable, EXTENSIONS], env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path}/mine\n"
+    assert (tmp_path / "mine/extension/lock").exists()
+
+
 SPEC = {
     "run": "run-1",
     "nodes": ["c1", "c2"],
@@ -171,6 +242,22 @@ def test_the_torchrun_of_a_node() -> None:
     assert "--nproc-per-node=2" in argv
     assert "--local-addr=10.0.0.2" in argv
     assert argv[-3:] == ["/shared/run-1/train.py", "--out", "/shared/run-1/out.json"]
+
+
+def test_a_node_is_told_whether_it_hosts_the_rendezvous() -> None:
+    conf = [[word for word in ddp_node.command(SPEC, Path("/run-1"), node) if "conf" in word] for node in ("c1", "c2")]
+    assert conf == [["--rdzv-conf=is_host=1"], ["--rdzv-conf=is_host=0"]]
+
+
+def test_gloo_listens_on_the_way_to_the_other_nodes() -> None:
+    here = {**SPEC, "addresses": {"c1": "127.0.0.1", "c2": "127.0.0.2"}}
+    assert ddp_node.variables(here, Path("/run-1"), "c1")["GLOO_SOCKET_IFNAME"] == "lo"
+    chosen = {**here, "environment": {"GLOO_SOCKET_IFNAME": "ib0", "HPCAI_RESULT": "elsewhere"}}
+    given = ddp_node.variables(chosen, Path("/run-1"), "c1")
+    assert (given["GLOO_SOCKET_IFNAME"], given["HPCAI_RESULT"]) == ("ib0", "/run-1/result.json")
+    # Where there is no way, and where nobody else is, gloo finds its own.
+    for addresses in ({"c1": "127.0.0.1"}, {"c1": "127.0.0.1", "c2": "name.invalid"}):
+        assert "GLOO_SOCKET_IFNAME" not in ddp_node.variables({**here, "addresses": addresses}, Path("/run-1"), "c1")
 
 
 def test_only_the_first_failure_is_kept(tmp_path: Path) -> None:
@@ -198,7 +285,8 @@ def torchrun(tmp_path: Path, rank: str) -> Path:
     run = tmp_path / "run-1"
     for path in (run, run / "nodes", run / "ranks", tmp_path / "bin"):
         path.mkdir()
-    (run / "ddp_node.py").write_text(NODE.read_text())
+    for program in (NODE, EXTENSIONS):
+        (run / program.name).write_text(program.read_text())
     (run / "train.py").write_text(rank)
     fake = tmp_path / "bin/python"
     fake.write_text(

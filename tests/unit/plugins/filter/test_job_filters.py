@@ -59,3 +59,17 @@ def test_the_filter_refuses_what_is_no_profile() -> None:
 def test_what_a_node_did_not_say_is_an_error_that_names_the_filter() -> None:
     with pytest.raises(AnsibleFilterError, match=r"ddp_findings: .* in what a node says"):
         FilterModule().filters()["ddp_findings"]({"c1": {"torch": "2"}}, 1, "c1")
+
+
+def test_a_package_that_cannot_work_is_named_by_the_filter() -> None:
+    misfits = FilterModule().filters()["stack_misfits"]
+    (text,) = misfits([{"name": "torch-ort", "version": "1", "fits": {"torch": "<2.9"}}], "2.13.0+cpu", "3.11", {})
+    assert text.startswith("torch-ort 1 needs PyTorch <2.9, the environment has 2.13.0+cpu")
+
+
+@pytest.mark.parametrize(
+    "packages", ["torch-ort", [{"version": "1", "fits": {"torch": "<2"}}], [{"name": "x", "fits": 1}]]
+)
+def test_what_are_no_packages_is_an_error_that_names_the_filter(packages: object) -> None:
+    with pytest.raises(AnsibleFilterError, match=r"stack_misfits: "):
+        FilterModule().filters()["stack_misfits"](packages, "2.13.0", "3.11", {})

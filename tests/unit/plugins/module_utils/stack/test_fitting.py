@@ -1,0 +1,71 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which packages work with a PyTorch and a Python."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.fitting import FittingError, misfits, within
+
+BUILDS = {"cpu": "2.13.0+cpu", "cu126": "2.7.1", "cu128": "2.10.0", "cu130": "2.14.1"}
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "expected"),
+    [
+        ("2.13.0+cpu", "", True),
+        ("2.13.0+cpu", ">=2.6", True),
+        ("2.13.0+cu130", "==2.13", True),
+        ("2.9.0", "<2.9", False),
+        ("2.8.1", "<2.9", True),
+        ("2.10.0", "<2.9", False),
+        ("2.10.0", ">=2.6, <2.11, !=2.10.0", False),
+        ("3.9", ">=3.10", False),
+        ("3.12", ">3.12", False),
+        ("3.12.1", ">3.12", True),
+        ("3.12", "<=3.12", True),
+    ],
+)
+def test_versions_are_compared_by_number(version: str, wanted: str, expected: bool) -> None:
+    assert within(version, wanted) is expected
+
+
+@pytest.mark.parametrize("wanted", ["2.9", "~=2.9", "<2.9;", ">=a"])
+def test_what_is_no_range_is_refused(wanted: str) -> None:
+    with pytest.raises(FittingError, match="is no range of versions"):
+        within("2.9", wanted)
+
+
+def package(**fits: t.Any) -> dict[str, t.Any]:
+    return {"name": "torch-ort", "version": "1.19.2", "fits": fits}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nearest"),
+    [("<2.9", "cu126, with 2.7.1"), ("<2.13", "cu128, with 2.10.0"), (">=2.14", "cu130, with 2.14.1")],
+)
+def test_the_nearest_build_is_named(wanted: str, nearest: str) -> None:
+    (text,) = misfits(
+        [package(torch=wanted, because="It says so", instead="Take another")], "2.13.0+cpu", "3.11", BUILDS
+    )
+    assert text == (
+        f"torch-ort 1.19.2 needs PyTorch {wanted}, the environment has 2.13.0+cpu. It says so. "
+        f"The nearest build that has is {nearest} (pytorch_build). Take another"
+    )
+
+
+def test_both_misfits_are_named_and_packages_without_needs_fit() -> None:
+    texts = misfits([{"name": "other", "version": "1"}, package(torch=">9", python="<3.10")], "2.7.1", "3.11", BUILDS)
+    assert len(texts) == 2
+    assert "none of the known builds has such a PyTorch (cpu: 2.13.0+cpu, cu126: 2.7.1" in texts[0]
+    assert texts[1].endswith("the environment has 3.11. pytorch_python chooses another")
+    assert misfits([package(torch=">=2.6", python=">=3.10")], "2.7.1", "3.11", {}) == []
+
+
+def test_a_key_that_is_misspelt_is_refused() -> None:
+    with pytest.raises(FittingError, match="fits of torch-ort has unknown pytorch"):
+        misfits([package(pytorch="<2.9")], "2.7.1", "3.11", BUILDS)

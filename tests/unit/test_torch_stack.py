@@ -1,0 +1,73 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The table of what was built and trained with is that of the records, and pins are compared with the index."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+import pytest
+import torch_stack
+
+FILES = [
+    {"filename": "torch-2.7.1-cp310-cp310-manylinux_2_28_x86_64.whl", "requires-python": ">=3.9.0"},
+    {"filename": "torch-2.7.1-cp311-cp311-manylinux_2_28_x86_64.whl", "requires-python": ">=3.9.0"},
+    {"filename": "torch-2.10.0-cp311-cp311-manylinux_2_28_x86_64.whl", "yanked": "broken"},
+    {"filename": "torch-2.11.0rc1.tar.gz"},
+]
+
+
+def test_the_table_is_that_of_the_records() -> None:
+    page = torch_stack.PAGE.read_text()
+    assert torch_stack.drawn(page, json.loads(torch_stack.RECORDS.read_text())) == page, "run make training-table"
+
+
+def test_a_record_of_a_package_is_replaced_by_a_newer_one_with_the_same_pytorch() -> None:
+    old = [{"package": "a", "torch": "2", "date": "1"}, {"package": "a", "torch": "1", "date": "1"}]
+    new = [{"package": "a", "torch": "2", "date": "2"}]
+    assert torch_stack.merged(old, new) == [old[1], new[0]]
+
+
+def test_what_nobody_has_tried_is_no() -> None:
+    record = {"package": "a", "version": "1", "torch": "2", "python": "3", "resolved": True, "built": "", "loaded": []}
+    (row,) = torch_stack.table([{**record, "trained": [], "date": "today"}])[2:]
+    assert row == "| `a` | 1 | 2 | 3 | yes | no | no | no | no | today |"
+
+
+@pytest.mark.parametrize(
+    ("pin", "pythons", "problem"),
+    [
+        ("torch==2.7.1", "==3.10,==3.11", ""),
+        ("torch==2.7.1", ">=3.10,<3.12", ""),
+        ("torch==2.7.1", "==3.12", "we say that torch==2.7.1 is for Python 3.12, the index has"),
+        ("torch==2.7.1", ">=3.8,<3.12", "we say that torch==2.7.1 is for Python 3.8, the index has"),
+        ("torch==2.10.0", "", "torch==2.10.0 is withdrawn: broken"),
+        ("torch==2.7", "", "the index has no torch==2.7"),
+    ],
+)
+def test_a_pin_is_compared_with_the_index(pin: str, pythons: str, problem: str) -> None:
+    line, problems = torch_stack.judged("build", pin, pythons, FILES)
+    assert f"build: {pin}, newest 2.10.0" in line
+    assert any(problem in one for one in problems) if problem else problems == []
+
+
+def test_the_check_asks_for_every_pin_and_fails_for_one(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = []
+
+    def fetch(address: str) -> dict[str, t.Any]:
+        asked.append(address.rstrip("/").rpartition("/")[2])
+        return {"files": []}
+
+    assert torch_stack.check(fetch) == 1
+    assert {"torch", "deepspeed", "megatron-core"} <= set(asked)
+    assert "metaseq" not in asked
+    assert "build cu130: the index has no torch==" in capsys.readouterr().out
+
+
+def test_missing_wheels_are_named(tmp_path: t.Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPCAI_CACHE_DIR", str(tmp_path))
+    assert any(one.startswith("megatron-core (") for one in torch_stack.missing())
+    monkeypatch.setattr(torch_stack.sys, "argv", ["torch_stack.py", "cached"])
+    assert torch_stack.main() == 1
