@@ -54,7 +54,9 @@ def old_images(hosts: object, hostvars: t.Mapping[str, t.Any], cluster: t.Mappin
             continue
         texts = older(plain(record), plain(cluster))
         if texts:
-            found.setdefault(f"of {record.get('date') or 'an unknown date'} has {'; '.join(texts)}", []).append(host)
+            found.setdefault(
+                f"of {str(record.get('date') or 'an unknown date')[:40]} has {'; '.join(texts)}", []
+            ).append(host)
     return [f"{', '.join(names)}: the image {text}" for text, names in found.items()]
 
 

@@ -155,7 +155,8 @@ def image(context: Context) -> list[Json]:
     samples = [{name: record.get(name) for name in ("date", "system", "kernel", *node_image.PARTS)}]
     if not found:
         return [report(context, "image", LimitFinding(verdict="pass", samples=samples))]
-    reason = f"the image of {record.get('date') or 'an unknown date'} is older than the cluster: {'; '.join(found)}"
+    date = str(record.get("date") or "an unknown date")[:40]
+    reason = f"the image of {date} is older than the cluster: {'; '.join(found)}"
     finding = LimitFinding(verdict="warn", reason=reason, blame="config", action="monitor", samples=samples)
     return [report(context, "image", finding)]
 

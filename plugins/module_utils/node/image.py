@@ -9,12 +9,12 @@ The first part is also the node agent's; the others run where an image is baked.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fnmatch
 import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 import typing as t
 from pathlib import Path
@@ -374,29 +374,63 @@ def enabled(root: Path, services: t.Iterable[str]) -> list[str]:
 
 
 def clean(root: Path, found: t.Iterable[Trace]) -> None:
-    """Remove and empty; what was in a small file is overwritten first, as an image also has the blocks of no file."""
+    """Remove and empty; what was in a small file is overwritten first, as an image also has the blocks of no file.
+
+    Everything is reached by open directories, so that nobody who owns one of them can lead this elsewhere.
+    """
     for trace in found:
-        path = root / trace.path
-        if trace.action == "empty":
-            with path.open("r+b") as file:
-                file.truncate()
-        elif path.is_dir() and not path.is_symlink():
-            for folder, dummy, files in os.walk(path):
-                for name in files:
-                    _overwrite(Path(folder, name))
-            shutil.rmtree(path)
-        else:
-            _overwrite(path)
-            path.unlink()
+        parent, dummy, name = trace.path.rpartition("/")
+        with _folder(root, parent) as handle:
+            if trace.action == "remove":
+                _remove(handle, name)
+            else:
+                os.close(os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle))
 
 
-def _overwrite(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_size > _LARGEST:
-            return
-        handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(handle, "wb") as file:
+@contextlib.contextmanager
+def _folder(root: Path, path: str) -> t.Iterator[int]:
+    """Open a directory below the root; raises OSError where a part of the path is a link."""
+    handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in Path(path).parts:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            os.close(handle)
+            handle = inner
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _remove(handle: int, name: str) -> None:
+    if not stat.S_ISDIR(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
+        _remove_file(handle, name)
+        return
+    for dummy, folders, files_here, inner in os.fwalk(name, topdown=False, dir_fd=handle):
+        for file in files_here:
+            _remove_file(inner, file)
+        for folder in folders:
+            _remove_folder(inner, folder)
+    _remove_folder(handle, name)
+
+
+def _remove_folder(handle: int, name: str) -> None:
+    """Remove a directory, or a link to one; a service that still writes there keeps it."""
+    if stat.S_ISLNK(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=handle)
+        return
+    try:
+        os.rmdir(name, dir_fd=handle)
+    except OSError as exc:
+        if exc.errno != errno.ENOTEMPTY:
+            raise
+
+
+def _remove_file(handle: int, name: str) -> None:
+    status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+    # What has a second name is not removed by removing one, and stays as it is.
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size <= _LARGEST:
+        with os.fdopen(os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle), "wb") as file:
             file.write(bytes(status.st_size))
             file.flush()
             os.fsync(file.fileno())
+    os.unlink(name, dir_fd=handle)

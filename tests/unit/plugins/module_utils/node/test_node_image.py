@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import typing as t
@@ -98,6 +99,23 @@ def test_nothing_is_reached_through_a_link(root: Path, tmp_path_factory: pytest.
     image.clean(root, image.traces(root))
     assert left(victim) == {"known_hosts": "mine\n", "cache/file": "mine\n"}
     assert not os.path.lexists(root / "var/tmp/link") and not os.path.lexists(root / "etc/munge/munge.key")
+
+
+@pytest.mark.parametrize("path", ["tmp/folder/passwd", "home/admin/.ssh/known_hosts", "var/log/app/sub/log"])
+def test_a_directory_that_is_exchanged_for_a_link_meanwhile_leads_nowhere(
+    root: Path, tmp_path_factory: pytest.TempPathFactory, path: str
+) -> None:
+    victim = tmp_path_factory.mktemp("victim")
+    put(root, {path: "mine\n"})
+    put(victim, {Path(path).name: "of root\n"})
+    found = [trace for trace in image.traces(root) if Path(path) == Path(trace.path) or trace.path in path]
+    folder = (root / path).parent
+    (root / path).unlink()
+    folder.rename(folder.with_name("aside"))
+    folder.symlink_to(victim)
+    with contextlib.suppress(OSError):
+        image.clean(root, found)
+    assert found and left(victim) == {Path(path).name: "of root\n"}
 
 
 @pytest.mark.parametrize(
