@@ -72,8 +72,8 @@ options:
     default: [munge, slurmd]
   keep:
     description:
-      - Absolute paths of files and directories that look like secrets and are meant to be in the image. Whoever can
-        read the image can read them.
+      - Absolute paths of files and directories that are the machine's own or look like secrets, and are meant to be in
+        the image. Whoever can read the image can read them.
     type: list
     elements: path
     default: []
@@ -240,7 +240,7 @@ def refusals(root: Path, gone: t.Collection[str], keep: list[str]) -> list[str]:
 def plan(module: AnsibleModule, root: Path) -> tuple[dict[str, t.Any] | None, dict[str, t.Any], list[image.Trace]]:
     """Return the description that is there, the one that should be, and what has to go; a refusal ends the module."""
     params = module.params
-    found = image.traces(root, params["remove"])
+    found = image.traces(root, params["remove"], params["keep"])
     refused = refusals(root, [trace.path for trace in found if trace.action == "remove"], params["keep"])
     if refused:
         module.fail_json(msg=f"Nothing was changed. No image can be made of this machine: {'. '.join(refused)}.")

@@ -193,13 +193,20 @@ def of_a_cluster(root: Path) -> list[str]:
     return [f"/{path} is {what}" for path, what in sorted(found) if path != _OF_AN_IMAGE]
 
 
-def traces(root: Path, more: t.Sequence[str] = ()) -> list[Trace]:
-    """Return what has to go, parents before what is in them; ``more`` are patterns of absolute paths."""
+def traces(root: Path, more: t.Sequence[str] = (), keep: t.Sequence[str] = ()) -> list[Trace]:
+    """Return what has to go, parents before what is in them.
+
+    ``more`` are patterns of absolute paths; ``keep`` are absolute paths that stay, with what is below them.
+    """
+    meant = [*_KEPT, *_relative(keep)]
     gone = [path for pattern in (*_REMOVED, *_relative(more)) for path in _matches(root, pattern)]
-    gone = sorted({path for path in gone if not _IN_USE.match(path) and path not in _KEPT})
+    gone = sorted({path for path in gone if not _IN_USE.match(path) and not _below(path, meant)})
+    for path in meant:
+        if _below(path, gone) and os.path.lexists(root / path):
+            raise ImageError(f"/{path} is to be kept, and is in /{_first(path, gone)}, which is removed; name that")
     removed = [path for number, path in enumerate(gone) if not _below(path, gone[:number])]
     emptied = [path for pattern in _EMPTIED for path in _matches(root, pattern)]
-    emptied = [path for path in emptied if not _below(path, removed) and _size(root / path)]
+    emptied = [path for path in emptied if not _below(path, [*removed, *meant]) and _size(root / path)]
     return [Trace(path, "remove") for path in removed] + [Trace(path, "empty") for path in sorted(set(emptied))]
 
 
@@ -219,6 +226,10 @@ def _matches(root: Path, pattern: str) -> list[str]:
 
 def _below(path: str, folders: t.Collection[str]) -> bool:
     return path in folders or any(parent.as_posix() in folders for parent in Path(path).parents)
+
+
+def _first(path: str, folders: t.Collection[str]) -> str:
+    return next(parent.as_posix() for parent in Path(path).parents if parent.as_posix() in folders)
 
 
 def _size(path: Path) -> int:

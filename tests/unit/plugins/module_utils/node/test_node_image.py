@@ -80,6 +80,20 @@ def test_what_is_the_machine_s_own_goes_and_the_rest_stays(root: Path) -> None:
     assert image.traces(root) == []
 
 
+def test_what_is_meant_to_stay_stays(root: Path) -> None:
+    """Such as a munge key, where whoever can read the image may have it."""
+    keep = ["/etc/munge/munge.key", "/var/log/munge", "/var/lib/cloud"]
+    image.clean(root, image.traces(root, keep=keep))
+    stayed = {"etc/munge/munge.key", "var/log/munge/munged.log", "var/lib/cloud/instance/user-data.txt"}
+    assert set(left(root)) & set(OWN) == stayed
+
+
+def test_what_is_to_stay_in_a_directory_that_goes_is_refused(root: Path) -> None:
+    path = "/var/lib/cloud/instance/user-data.txt"
+    with pytest.raises(ImageError, match=f"{path} is to be kept, and is in /var/lib/cloud/instance,"):
+        image.traces(root, keep=[path])
+
+
 def test_the_blocks_of_a_removed_key_hold_it_no_more(root: Path) -> None:
     # A second name for the same file is one that stays; an open file has its blocks still.
     with (root / "etc/munge/munge.key").open("rb", buffering=0) as key:
