@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The machine becomes the source of an image by image.yml, and starts anew from it; all other tests have that one."""
+"""A new machine becomes the source of an image by image.yml, and starts from it. The last: it keeps that disk."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import machine_lab
 import pytest
 from conftest import SCENARIO, STATE, Json, Node
 from patience import patience
+
+from ansible_collections.hpcai.gpu_cluster.lab.machine import machine
 
 # None of these has a newline: what is searched for is in one piece on the disk.
 PLANTED = {
@@ -62,7 +64,11 @@ def found(image: Path, texts: t.Iterable[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def planted(node: Node) -> dict[str, str]:
-    """What is the machine's own or secret, on its disk and not only in its memory."""
+    """What is the machine's own or secret, on its disk and not only in its memory. The machine was never a node."""
+    node.machine.kill()
+    machine.make_root(node.machine.directory, node.machine.spec.image)
+    node.machine.start()
+    node.machine.wait(patience(300))
     texts = {path: secrets.token_hex(length // 2) for path, length in PLANTED.items()}
     for path, text in texts.items():
         node.write(path, text)
