@@ -66,6 +66,8 @@ def found(image: Path, texts: t.Iterable[str]) -> list[str]:
 def planted(node: Node) -> dict[str, str]:
     """What is the machine's own or secret, on its disk and not only in its memory. The machine was never a node."""
     node.machine.kill()
+    # Another file: QEMU's lock on the old one outlives its process by a moment.
+    (node.machine.directory / "root.qcow2").unlink()
     machine.make_root(node.machine.directory, node.machine.spec.image)
     node.machine.start()
     node.machine.wait(patience(300))
