@@ -13,6 +13,7 @@ from ansible.errors import AnsibleError, AnsibleFilterError
 from ansible.module_utils.common.yaml import yaml_load  # by libyaml, ten times as fast
 from jinja2 import TemplateError, Undefined
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.image import older
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight import findings
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
@@ -37,6 +38,26 @@ def preflight_findings(inputs: object, hostvars: t.Mapping[str, t.Any] | None = 
     variables, unresolved = _variables(sources)
     shared = sorted({path for host in hosts.values() for path in host["shared"]})
     return unresolved + findings({"hosts": hosts, "preflight_shared_paths": shared, **variables, **settings}, _specs())
+
+
+def old_images(hosts: object, hostvars: t.Mapping[str, t.Any], cluster: t.Mapping[str, t.Any]) -> list[str]:
+    """Return a sentence for each image that is older than the cluster, with the hosts that were started from it."""
+    if not isinstance(hosts, c.Sequence) or isinstance(hosts, str) or not isinstance(cluster, c.Mapping):
+        raise AnsibleFilterError("old_images takes a list of hosts, their variables and a dictionary of versions")
+    found: dict[str, list[str]] = {}
+    known = {host: hostvars[host] for host in map(str, hosts) if host in hostvars}
+    for host, variables in known.items():
+        facts = variables.get("ansible_facts", {})
+        # A file of that name that is no JSON is a text here.
+        record = (facts.get("ansible_local") or {}).get("hpcai_image")
+        if not isinstance(record, c.Mapping):
+            continue
+        texts = older(plain(record), plain(cluster))
+        if texts:
+            found.setdefault(
+                f"of {str(record.get('date') or 'an unknown date')[:40]} has {'; '.join(texts)}", []
+            ).append(host)
+    return [f"{', '.join(names)}: the image {text}" for text, names in found.items()]
 
 
 def plain(value: t.Any) -> t.Any:
@@ -100,4 +121,4 @@ class FilterModule:
     """What Ansible loads."""
 
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
-        return {"preflight_findings": preflight_findings}
+        return {"old_images": old_images, "preflight_findings": preflight_findings}

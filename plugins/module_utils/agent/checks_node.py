@@ -16,6 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import lim
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import AgentConfig, Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import LimitFinding, report
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import checks, facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import image as node_image
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import NodeAccess
 
 # The checks of the module node_checks, run by the agent. Private, stdlib only.
@@ -135,6 +136,29 @@ def swap(context: Context) -> list[Json]:
         [metric("swap", size, "bytes")], blame="config", action="monitor", samples=samples, more=more
     )
     return [report(context, "swap", finding)]
+
+
+def image(context: Context) -> list[Json]:
+    """Warn where the image that the node was started from is older than what configured it: the next node is, too.
+
+    The options are what the cluster has (collection, slurm, driver); ``path`` is for tests.
+    """
+    options = context.config.options("image")
+    try:
+        record = node_image.read_record(str(options.get("path") or node_image.PATH))
+    except node_image.ImageError as exc:
+        return [report(context, "image", LimitFinding(verdict="error", reason=str(exc)))]
+    if record is None:
+        reason = "the node was not started from an image of image.yml"
+        return [report(context, "image", LimitFinding(verdict="skipped", reason=reason))]
+    found = node_image.older(record, options)
+    samples = [{name: record.get(name) for name in ("date", "system", "kernel", *node_image.PARTS)}]
+    if not found:
+        return [report(context, "image", LimitFinding(verdict="pass", samples=samples))]
+    date = str(record.get("date") or "an unknown date")[:40]
+    reason = f"the image of {date} is older than the cluster: {'; '.join(found)}"
+    finding = LimitFinding(verdict="warn", reason=reason, blame="config", action="monitor", samples=samples)
+    return [report(context, "image", finding)]
 
 
 # The check of processes that a job left behind. Reported, never killed. Private, stdlib only.

@@ -52,6 +52,7 @@ CHECKS: dict[str, AgentCheck] = {
     "scratch_array": AgentCheck("checks_storage:scratch_array", 0.003, 2, SUITES),
     "cpus_online": AgentCheck("checks_node:cpus_online", 0.001, 2, _ALWAYS),
     "memory_errors": AgentCheck("checks_node:memory_errors", 0.002, 2, _JOB_ENDS),
+    "image": AgentCheck("checks_node:image", 0.001, 1, _ALWAYS),
     "swap": AgentCheck("checks_node:swap", 0.001, 2, _ALWAYS),
     "gpu_xid": AgentCheck("checks_xid:xid", 0.03, 2, ("boot", "prolog", "epilog", "periodic"), needs_root=True),
     "infiniband_flaps": AgentCheck("checks_fabric:flaps", 0.02, 3, _JOB_ENDS),

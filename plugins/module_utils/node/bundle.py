@@ -34,6 +34,8 @@ ALWAYS = (
     "plugins/module_utils/node/apply.py",
     "plugins/plugin_utils/profiles",
 )
+# Where the version stands: in an installed collection in the first, in a clone in the second.
+VERSION = ("MANIFEST.json", "galaxy.yml")
 _NAME = re.compile(r"\bhpcai\.gpu_cluster\.(\w+)")
 _PROGRAM = re.compile(r"hpcai\.gpu_cluster\.node_program',\s*'([\w.]+)'")
 _OURS = r"ansible_collections\.hpcai\.gpu_cluster\.plugins\."
@@ -120,7 +122,7 @@ def imported(root: Path, text: str) -> set[Path]:
 def collection(root: Path) -> tuple[dict[str, BundleFile], list[str]]:
     """Return the files of this collection that a node needs, by their paths in it, and the roles among them."""
     roles, calls = called(root)
-    ahead = [*plugins(root, calls)]
+    ahead = [*plugins(root, calls), *[root / name for name in VERSION if (root / name).is_file()][:1]]
     for name in ALWAYS:
         ahead += files(root / name) if (root / name).is_dir() else [root / name]
     for role in roles:

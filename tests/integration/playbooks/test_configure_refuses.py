@@ -147,12 +147,21 @@ def everything_else(inventory: Inventory) -> list[str]:
     ]
 
 
+OLD = {"schema": 1, "collection": "0.0.9", "slurm": "22.05.8", "date": "2026-01-01T00:00:00Z"}
+
+
+def old_image(inventory: Inventory) -> list[str]:
+    inventory.facts["c2"]["ansible_local"] = {"hpcai_image": OLD}
+    inventory.variables |= {"slurm_version": "24.11", "preflight_allow_old_image": False}
+    return ["c2: the image of 2026-01-01T00:00:00Z has hpcai.gpu_cluster 0.0.9", "Slurm 22.05.8, the cluster has 24.11"]
+
+
 def plain(text: str) -> str:
     """Without YAML's wrapping and quoting."""
     return " ".join(text.split()).replace("''", "'")
 
 
-@pytest.mark.parametrize("spoil", [no_compute, no_hosts, no_groups, everything_else])
+@pytest.mark.parametrize("spoil", [no_compute, no_hosts, no_groups, old_image, everything_else])
 def test_a_bad_inventory_is_refused(
     spoil: t.Callable[[Inventory], list[str]], inventory: Inventory, tmp_path: Path
 ) -> None:
@@ -170,6 +179,14 @@ def test_a_sound_inventory_is_let_through(inventory: Inventory, tmp_path: Path) 
     text = configure(inventory, tmp_path).text
     assert "The inventory can become a working cluster" in text
     assert UNREACHED in text
+
+
+def test_a_node_of_an_old_image_is_told_and_let_through(inventory: Inventory, tmp_path: Path) -> None:
+    words = old_image(inventory)
+    del inventory.variables["preflight_allow_old_image"]
+    text = plain(configure(inventory, tmp_path).text)
+    assert [word for word in words if word not in text] == []
+    assert "The inventory can become a working cluster" in text and UNREACHED in text
 
 
 @pytest.mark.parametrize("dead", ["ctl", "c2"])

@@ -74,6 +74,6 @@ def test_the_unit_that_epilogs_restart_has_no_limit_of_starts() -> None:
 
 def test_a_slurmd_that_runs_is_asked_for_also_before_it_has_pyxis() -> None:
     """Else nothing would restart it when pyxis comes for the first time."""
-    tasks = yaml.safe_load((ROOT / "roles/pyxis/tasks/present.yml").read_text())
+    tasks = yaml.safe_load((ROOT / "roles/pyxis/tasks/install.yml").read_text())
     asked = next(task for task in tasks if task.get("register") == "__pyxis_before")
     assert asked["hpcai.gpu_cluster.pyxis_info"]["plugin"] == "{{ pyxis_plugin }}"

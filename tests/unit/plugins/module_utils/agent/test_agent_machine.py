@@ -206,3 +206,35 @@ def test_the_account_of_the_mailbox_is_a_service(world: World) -> None:
     world.settings["mailbox_user"] = user
     assert checks_node._service(user) == {1}
     assert checks_node._service("no-such-user") == set()
+
+
+IMAGE = {"schema": 1, "collection": "0.1.0", "slurm": "22.05.8", "driver": "", "date": "2026-11-23T08:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "verdict", "reason"),
+    [
+        ({}, "pass", ""),
+        ({"collection": "0.1.0", "slurm": "22.05", "driver": "570"}, "pass", ""),
+        (
+            {"collection": "0.2.0", "slurm": "24.11.5"},
+            "warn",
+            "the image of 2026-11-23T08:00:00Z is older than the cluster: hpcai.gpu_cluster 0.1.0, the cluster has"
+            " 0.2.0; Slurm 22.05.8, the cluster has 24.11.5",
+        ),
+    ],
+)
+def test_an_image_that_is_older_than_the_cluster_is_told_and_drains_nothing(
+    world: World, cluster: dict[str, str], verdict: str, reason: str
+) -> None:
+    world.settings["checks"] = {"image": {"path": str(world.file("image.json", json.dumps(IMAGE))), **cluster}}
+    found = world.one("image")
+    assert (found["verdict"], found["reason"] or "") == (verdict, reason)
+    assert found["context"].get("action") in (None, "monitor")
+
+
+def test_a_node_of_no_image_is_passed_over_and_one_of_a_damaged_image_is_not(world: World, tmp_path: Path) -> None:
+    world.settings["checks"] = {"image": {"path": str(tmp_path / "image.json")}}
+    assert world.one("image")["verdict"] == "skipped"
+    world.file("image.json", "{")
+    assert world.one("image")["verdict"] == "error"

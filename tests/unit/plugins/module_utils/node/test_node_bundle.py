@@ -61,6 +61,8 @@ def test_what_the_playbook_calls_is_there_and_nothing_of_the_clouds() -> None:
         *found
     }
     assert "plugins/plugin_utils/profiles/lab.yml" in found
+    # Which version it is, for the check of the node's image.
+    assert {"galaxy.yml", "plugins/lookup/collection_version.py"} <= {*found}
     clouds = (
         "plugins/module_utils/azure",
         "plugins/module_utils/cyclecloud",
