@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import ssl
@@ -31,7 +32,6 @@ BIN = Path(os.environ.get("AZURE_BIN", str(ROOT / ".build/azure/bin")))
 PACKAGES = next((ROOT / ".build/venv/lib").glob("*/site-packages"))  # has azure.azcollection
 CLUSTER = "train"
 PASSWORD = "Rehearse-7f3kQ9zW-only"  # of the emulated CycleCloud's first user
-MACHINE = f"hpcai-{LAB['lab_name']}-ctl"
 
 
 class Run(t.NamedTuple):
@@ -65,7 +65,8 @@ class Cloud:
         known = re.findall(r"^([\d.]+) (ssh-\S+ \S+)", (STATE / "known_hosts").read_text(), re.MULTILINE)
         self.address = LAB["lab_subnet"].replace("0/24", "10")
         keys = [key for address, key in known if address == self.address]
-        self.ask("settings", {"host_keys": {f"{CLUSTER}-cyclecloud": keys}})
+        known_keys = self.ask("settings")["host_keys"]  # that of the scheduler, too, when it runs already
+        self.ask("settings", {"host_keys": {**known_keys, f"{CLUSTER}-cyclecloud": keys}})
         # The modules of the control host find the SDKs imported, which each of them would do for seconds.
         self.warm = Warm(BIN / "python", SDKS, PYTHONPATH=str(PACKAGES))
         variables = self.inventory / "host_vars/localhost.yml"
@@ -160,11 +161,22 @@ class Cloud:
         return self.play("destroy.yml", *options, **{"confirm": CLUSTER, **variables})
 
 
-def machine(command: str) -> subprocess.CompletedProcess[str]:
-    """Run a shell command as root on the machine that plays the CycleCloud machine."""
-    return subprocess.run(
-        ["podman", "exec", MACHINE, "sh", "-c", command], capture_output=True, text=True, check=False, timeout=120
-    )
+def machine(command: str, name: str = "ctl") -> subprocess.CompletedProcess[str]:
+    """Run a shell command as root on the machine that plays the CycleCloud machine, or on one that CycleCloud made."""
+    argv = ["podman", "exec", f"hpcai-{LAB['lab_name']}-{name}", "sh", "-c", command]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
+
+
+def instances() -> list[str]:
+    """Return which machines of the cluster there are, whatever CycleCloud says."""
+    label = ["--filter", f"label=hpcai.lab={LAB['lab_name']}", "--filter", "label=hpcai.cluster"]
+    listed = subprocess.run(["podman", "ps", "--format={{.Names}}", *label], capture_output=True, text=True, check=True)
+    return sorted(name.removeprefix(f"hpcai-{LAB['lab_name']}-") for name in listed.stdout.split())
+
+
+def scheduler(command: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell command as the cluster's user on the scheduler."""
+    return machine(f"runuser -u hpcadmin -- sh -c {shlex.quote(command)}", "scheduler")
 
 
 @pytest.fixture(scope="session")

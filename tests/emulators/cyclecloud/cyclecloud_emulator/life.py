@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import uuid
 
-from . import azure
+from . import azure, instances
 from .store import Json, Store
 
 
@@ -52,9 +52,13 @@ def _acquired(store: Store, cluster: Json, node: Json) -> bool:
     number = store.number()
     first = ".".join(settings["network"].split(".")[:2])
     made = node.pop("_address", "") or f"{first}.{number // 250}.{number % 250 + 4}"
-    node["PrivateIp"] = settings["machines"].get(node["Name"]) or made
-    node["InstanceId"] = uuid.uuid5(uuid.NAMESPACE_URL, f"{node['NodeId']}/{number}").hex
     node["Hostname"] = _hostname(cluster, node)
+    known = settings["machines"].get(node["Name"]) or instances.address(store, node["Hostname"])
+    node["PrivateIp"] = known or made
+    node["InstanceId"] = uuid.uuid5(uuid.NAMESPACE_URL, f"{node['NodeId']}/{number}").hex
+    problem = instances.created(store, cluster, node)
+    if problem:
+        return _moved(node, "Failed", settings["acquire"], problem)
     return _moved(node, "Preparing", settings["acquire"], "Installing software")
 
 
@@ -64,7 +68,9 @@ def _running(store: Store, kind: str) -> int:
 
 
 def _hostname(cluster: Json, node: Json) -> str:
-    text = node["Name"] if node["Fixed"] else f"{cluster['name']}-{node['Name']}"
+    # Where its settings say so, the Slurm project gives a node its CycleCloud name.
+    own = node["Fixed"] or (node["Configuration"].get("slurm") or {}).get("use_nodename_as_hostname") is True
+    text = node["Name"] if own else f"{cluster['name']}-{node['Name']}"
     return re.sub(r"[^A-Za-z0-9-]", "-", text).lower()
 
 
@@ -105,12 +111,20 @@ def _prepared(store: Store, cluster: Json, node: Json, age: float) -> bool:
     if missing:
         text = f"Software Installation Failure: no locker has the cluster-init spec {missing}"
         return _moved(node, "Failed", settings["prepare"], text)
+    if instances.configured(store):
+        report = node.get("_report")
+        if report is None:  # its machine still boots
+            return False
+        if report["problem"]:
+            return _moved(node, "Failed", settings["prepare"], f"Software Installation Failure: {report['problem']}")
     node["_boots"] += 1
     return _moved(node, "Ready", settings["prepare"])
 
 
 def _gone(store: Store, cluster: Json, node: Json) -> bool:
     there = node.pop("InstanceId", None)
+    if there:
+        instances.deleted(store, cluster, node)
     for field in ("PrivateIp", "Hostname"):
         node.pop(field, None)
     if there:

@@ -22,7 +22,7 @@ import urllib.parse
 import uuid
 from pathlib import Path
 
-from . import admin, commands, life, projects, records, rest
+from . import admin, commands, instances, life, projects, records, rest
 from .store import Json, Store, UserError
 from .tls import NAME, certificate, context, properties
 
@@ -212,7 +212,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if scheme.lower() == "basic":
             with contextlib.suppress(ValueError):
                 name, dummy, password = base64.b64decode(value).decode().partition(":")
-                found = self.server.home.store.user(name, password)
+                store = self.server.home.store
+                found = store.user(name, password) or instances.user(store, name, password)
         if found is None:
             raise rest.Refused(401, "bad credentials")
         return found
@@ -229,6 +230,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if self.headers.get("X-Secret") != home.secret:
                 raise rest.Refused(403, "not root on this machine")
             return rest.Answer(200, admin.administer(home, json.loads(body)))
+        if path == "/_emulator/node":
+            return rest.Answer(200, instances.asked(home.store, self.headers.get("X-Node") or "", json.loads(body)))
         if self.headers.get("X-Emulator") != "1":
             raise rest.Refused(404, "no X-Emulator header")
         return rest.Answer(200, admin.control(home, path[len("/_emulator/") :], json.loads(body or b"{}")))
