@@ -5,9 +5,31 @@
 
 from __future__ import annotations
 
-from cluster_lab import Lab, eventually
+from pathlib import Path
+
+import yaml
+from cluster_lab import ROOT, Lab, eventually
 
 BACKUPS = "/var/backups/slurm_backup"
+
+
+class Smaller(Lab):
+    """The lab with an inventory from which somebody has taken a node."""
+
+    hosts: Path
+
+    def inventories(self) -> list[str]:
+        return [f"{ROOT}/lab/inventory", str(self.hosts)]
+
+
+def without(lab: Lab, node: str, place: Path) -> Smaller:
+    tree = yaml.safe_load((lab.state / "hosts.yml").read_text())
+    for group in tree["all"]["children"].values():
+        group["hosts"].pop(node, None)
+    smaller = Smaller(lab.scenario, lab.state)
+    smaller.hosts = place / "hosts.yml"
+    smaller.hosts.write_text(yaml.safe_dump(tree))
+    return smaller
 
 
 def next_job(lab: Lab) -> int:
@@ -52,3 +74,31 @@ def test_the_timer_backs_up_without_ansible(healthy: Lab) -> None:
         assert healthy.root("systemctl list-unit-files 'hpcai-slurm-backup*' --no-legend || true") == ""
     finally:
         healthy.root(f"rm -rf {BACKUPS}")
+
+
+def test_a_node_leaves_between_its_jobs_and_another_comes(healthy: Lab, tmp_path: Path) -> None:
+    stays, leaves = healthy.compute[0], healthy.compute[-1]
+    smaller = without(healthy, leaves, tmp_path)
+    job, other = (healthy.submit("sleep 600", f"--nodelist={name}") for name in (leaves, stays))
+    healthy.runs(job)
+    healthy.runs(other)
+    try:
+        status, output = smaller.play("configure.yml", "--tags=slurm_controller")
+        assert status != 0 and f"{leaves} would be dropped, and Slurm would end 1 jobs there: {job} trainer" in output
+        status, output = healthy.play("remove_node.yml", remove_node_hosts=leaves, node_removal_jobs_timeout=1)
+        assert status != 0 and f"jobs still run on {leaves}" in output
+        assert "hpcai:removed:" in healthy.root(f"sinfo -h -n {leaves} -o %E")
+        assert healthy.run(f"squeue -h -j {job},{other} -o %T").stdout.split() == ["RUNNING", "RUNNING"]
+        healthy.run(f"scancel {job}")
+        output = healthy.apply("remove_node.yml", remove_node_hosts=leaves)
+        assert "Take it out of the inventory and run configure.yml" in output
+        places = "/etc/munge /usr/local/sbin /etc/slurm/prolog.d"
+        left = healthy.root(f"ls {places}; systemctl is-enabled slurmd munge || true", leaves)
+        assert "munge.key" not in left and "hpcai-agent" not in left and "hpcai-health" not in left
+        assert left.split()[-2:] == ["disabled", "disabled"]
+        smaller.apply("configure.yml", "--tags=slurm")
+        assert sorted(healthy.run("sinfo -h -N -o %N").stdout.split()) == healthy.compute[:-1]
+    finally:
+        healthy.apply("configure.yml")
+    assert healthy.run(f"squeue -h -j {other} -o %T").stdout.strip() == "RUNNING"
+    healthy.run(f"scancel {other}")
