@@ -102,3 +102,26 @@ def test_a_node_leaves_between_its_jobs_and_another_comes(healthy: Lab, tmp_path
         healthy.apply("configure.yml")
     assert healthy.run(f"squeue -h -j {other} -o %T").stdout.strip() == "RUNNING"
     healthy.run(f"scancel {other}")
+
+
+def test_a_new_user_runs_jobs_within_a_limit_and_later_none(healthy: Lab) -> None:
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1 anna"
+    anna = {"name": "anna", "uid": 2345, "account": "research", "settings": {"MaxSubmitJobs": 1}, "ssh_keys": [key]}
+    try:
+        status, output = healthy.play("users.yml", cluster_users=[{**anna, "uid": 0}])
+        assert status != 0 and "anna: uid is 0" in output
+        healthy.apply("users.yml", cluster_users=[anna])
+        assert {healthy.root("id -u anna", name) for name in healthy.addresses} == {"2345"}
+        assert healthy.root(f"runuser -u anna -- grep -c '{key}' /home/anna/.ssh/authorized_keys", "c1") == "1"
+        assert "changed=0" in healthy.apply("users.yml", cluster_users=[anna])
+        assert healthy.run("sbatch --hold --wrap true", "anna").rc == 0
+        assert "AssocMaxSubmitJobLimit" in healthy.run("sbatch --wrap true", "anna").stderr
+        healthy.root("scancel -u anna")
+        healthy.apply("users.yml", cluster_users=[{**anna, "state": "locked"}])
+        assert "AssocMaxSubmitJobLimit" in healthy.run("sbatch --wrap true", "anna").stderr
+        assert healthy.root("chage -l anna | awk -F': ' '/Account expires/ {print $2}'") == "Jan 01, 1970"
+        assert healthy.root("test -d /home/anna && echo kept") == "kept"
+    finally:
+        healthy.root("scancel -u anna; sacctmgr -i delete user anna; true")
+        for name in healthy.addresses:
+            healthy.root("userdel --remove anna; true", name)
