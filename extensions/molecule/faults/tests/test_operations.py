@@ -125,3 +125,29 @@ def test_a_new_user_runs_jobs_within_a_limit_and_later_none(healthy: Lab) -> Non
         healthy.root("scancel -u anna; sacctmgr -i delete user anna; true")
         for name in healthy.addresses:
             healthy.root("userdel --remove anna; true", name)
+
+
+def test_the_cluster_gets_another_key_below_its_jobs(healthy: Lab) -> None:
+    def keys() -> set[str]:
+        return {healthy.root("sha256sum < /etc/munge/munge.key", name) for name in healthy.addresses}
+
+    bad, key, place = healthy.compute[-1], "/etc/munge/munge.key", "/run/systemd/system/munge.service.d"
+    job = healthy.submit("sleep 600", f"--nodes={len(healthy.compute)} --exclusive=user")
+    healthy.runs(job)
+    (before,) = keys()
+    try:
+        # Nothing is kept of a key that one host cannot have.
+        drop_in = f"[Service]\\nExecStartPre=/usr/bin/test ! -e {key}.previous\\n"
+        healthy.root(f"mkdir {place} && printf '{drop_in}' > {place}/test.conf && systemctl daemon-reload", bad)
+        status, output = healthy.play("rotate_munge_key.yml")
+        assert status != 0 and "The cluster has its former key again" in output and f"not usable on {bad}" in output
+        assert keys() == {before}
+    finally:
+        healthy.root(f"rm -r {place}; systemctl daemon-reload; systemctl restart munge", bad)
+    healthy.apply("rotate_munge_key.yml")
+    (after,) = keys()
+    assert after != before
+    assert healthy.root("ls /etc/munge", bad) == "munge.key"
+    assert healthy.run(f"squeue -h -j {job} -o '%T %M'").stdout.split()[0] == "RUNNING"
+    healthy.run(f"scancel {job}")
+    assert healthy.run(f"srun -N{len(healthy.compute)} hostname").rc == 0
