@@ -224,6 +224,12 @@ next_job:
   returned: success
   type: int
   sample: 48211
+version:
+  description:
+    - Version of the installed daemon, without a package's revision.
+  returned: with O(state=restored)
+  type: str
+  sample: 24.11.5
 text:
   description:
     - What was done, in a line for people.

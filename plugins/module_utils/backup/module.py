@@ -72,7 +72,8 @@ class Backup:
         """Refuse first, then stop the daemon if it may be, then exchange; the daemon stays stopped."""
         found = read.manifests(self.directory, self.part)
         manifest = choose(found, self.params["name"], self.part, str(self.directory))
-        problems = [unreadable(manifest, self.part, self.params["cluster"].lower(), read.installed(self.part))]
+        version = read.installed(self.part)
+        problems = [unreadable(manifest, self.part, self.params["cluster"].lower(), version)]
         problems += read.damaged(self.directory, manifest)
         daemon = DAEMON[self.part]
         runs = read.runs(self.part)
@@ -83,7 +84,7 @@ class Backup:
         if any(problems):
             raise BackupError("; ".join(problem for problem in problems if problem))
         if self.check:
-            return self._result(changed=True, backup=manifest, next_job=self.next_job())
+            return self._result(changed=True, backup=manifest, next_job=self.next_job(), version=version)
         if runs:
             apply.stop(self.part)
         if self.part == "accounting":
@@ -91,7 +92,7 @@ class Backup:
         else:
             state = read.state_place(self.config)
             done = apply.restore_state(state, self.directory, manifest, self.params["next_job"])
-        return self._result(changed=True, backup=manifest, **done)
+        return self._result(changed=True, backup=manifest, version=version, **done)
 
     def accounting(self) -> read.Accounting:
         params = self.params
