@@ -41,8 +41,29 @@ def cluster_user_problems(
     ]
 
 
+def cluster_users_problems(users: object, hostvars: t.Mapping[str, t.Any], hosts: object) -> list[str]:
+    """Return why a list of users cannot be the same users on all hosts."""
+    for name, value in (("users", users), ("hosts", hosts)):
+        if not isinstance(value, c.Sequence) or isinstance(value, (str, bytes)):
+            raise AnsibleFilterError(f"cluster_users_problems takes a list of {name}, not {type(value).__name__}")
+    told = {str(host): (hostvars.get(host) or {}).get("hpcai_node") or {} for host in t.cast("t.Sequence[str]", hosts)}
+    return _cluster_user.list_problems(t.cast("t.Sequence[object]", users), told)
+
+
+def cluster_users_accounting(users: object) -> list[dict[str, t.Any]]:
+    """Return a list of users as module slurm_accounting takes them."""
+    if not isinstance(users, c.Sequence) or isinstance(users, (str, bytes)):
+        raise AnsibleFilterError(f"cluster_users_accounting takes a list of users, not {type(users).__name__}")
+    return _cluster_user.associations(users)
+
+
 class FilterModule:
     """What Ansible loads."""
 
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
-        return {"cluster_user_problems": cluster_user_problems, "cluster_user_uid": cluster_user_uid}
+        return {
+            "cluster_user_problems": cluster_user_problems,
+            "cluster_user_uid": cluster_user_uid,
+            "cluster_users_accounting": cluster_users_accounting,
+            "cluster_users_problems": cluster_users_problems,
+        }

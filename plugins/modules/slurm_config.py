@@ -28,6 +28,9 @@ description:
     would lose plugins which somebody else put there, and a C(topology.conf) in place of somebody else's or beside a
     C(topology.yaml), with which Slurm 25.05 and later ignore it.
   - >-
+    Refuses to drop nodes on which C(squeue) shows jobs, or of which it shows nothing because C(slurmctld) does not
+    answer, unless O(drop_busy_nodes) allows it.
+  - >-
     Keeps a digest of the settings that daemons read only when they start, from which
     M(hpcai.gpu_cluster.service_current) tells a restart from a reconfigure. It neither restarts nor reconfigures.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
@@ -56,6 +59,12 @@ options:
       - Name of the file in O(path) that holds RV(digest).
     type: str
     default: restart.digest
+  drop_busy_nodes:
+    description:
+      - Whether nodes may vanish from V(slurm.conf) although jobs run on them, which C(slurmctld) then ends, or although
+        C(slurmctld) does not tell.
+    type: bool
+    default: false
 notes:
   - >-
     No release of Slurm can test the meaning of a whole configuration without starting the daemon. A well-formed but
@@ -151,12 +160,24 @@ def state_written(place: str) -> float:
     return state.stat().st_mtime if state.exists() else 0.0
 
 
+def busy(module: AnsibleModule, before: str, after: str) -> str:
+    """Say which jobs run on nodes that would be dropped."""
+    dropped = change.dropped_nodes(before, after)
+    squeue = module.get_bin_path("squeue")
+    if module.params["drop_busy_nodes"] or not dropped or not squeue:
+        return ""
+    # All jobs: of a list of nodes squeue refuses the whole for one that slurmctld does not know.
+    argv = [squeue, "--noheader", "--all", "--states=R,CG,S,CF,SO", "--format=%A|%u|%T|%N"]
+    return change.busy_nodes(dropped, *module.run_command(argv))
+
+
 def refuse(module: AnsibleModule, now: t.Mapping[str, str], files: t.Mapping[str, str]) -> None:
     """Fail if these files must not be written."""
     wrong = problems(files["slurm.conf"]) or problems_beside(files) or parse_with_slurm(module, files)
     cold = change.state_left_behind(now["slurm.conf"], files["slurm.conf"], state_written)
     wrong += [text for text in (cold, change.lost_plugins(now, files)) if text]
     wrong += change.foreign_topology(now, files, (Path(module.params["path"]) / "topology.yaml").exists())
+    wrong += [text for text in [busy(module, now["slurm.conf"], files["slurm.conf"])] if text]
     if wrong:
         module.fail_json(msg=f"Refusing to write {module.params['path']}: {'; '.join(wrong)}", problems=wrong)
 
@@ -167,6 +188,7 @@ def main() -> None:
             "path": {"type": "path", "default": "/etc/slurm"},
             "files": {"type": "dict", "required": True},
             "digest_file": {"type": "str", "default": "restart.digest"},
+            "drop_busy_nodes": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )

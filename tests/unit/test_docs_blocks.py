@@ -143,4 +143,4 @@ def test_each_check_of_the_agent_has_a_section_for_whoever_is_on_call() -> None:
     wanted = {name for check in registry.CHECKS for name in (check, *registry.owed(check))}
     assert wanted <= set(sections)
     assert len(sections) == len(set(sections))
-    assert set(sections) - wanted == {"certification", "joining", "power", "teardown"}
+    assert set(sections) - wanted == {"certification", "joining", "power", "removed", "teardown"}

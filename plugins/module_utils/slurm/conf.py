@@ -9,7 +9,7 @@ import hashlib
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, compress, expand
 
 _PAIR = re.compile(r'([A-Za-z][A-Za-z0-9_]*)\s*[-+*/]?=\s*("[^"]*"|[^\s"]*)(?=\s|$)')
 _RECORDS = ("nodename", "partitionname", "nodeset", "downnodes", "frontendname")
@@ -269,6 +269,44 @@ def foreign_topology(before: t.Mapping[str, str], after: t.Mapping[str, str], ya
     if new and yaml:
         found.append(f"beside a topology.yaml Slurm 25.05 and later ignore {name}. Move topology.yaml away")
     return found
+
+
+def dropped_nodes(before: str, after: str) -> list[str]:
+    """Return the nodes that a slurm.conf has and the next one has not; a line that cannot be read has none."""
+    return sorted(_nodes(before) - _nodes(after))
+
+
+def _nodes(text: str) -> set[str]:
+    names: set[str] = set()
+    for record in parse(text).records:
+        names |= set(_expanded(record.get("nodename", ""))) - {"", "DEFAULT"}
+    return names
+
+
+def busy_nodes(dropped: t.Sequence[str], rc: int, out: str, err: str) -> str:
+    """Say which jobs a cluster would lose with these nodes, by what squeue printed of all jobs; empty when none."""
+    names = compress(dropped)
+    if dropped and rc:
+        return (
+            f"{names} would be dropped, and whether jobs run there cannot be read: {err.strip() or out.strip()}. "
+            "slurm_drop_busy_nodes allows it"
+        )
+    jobs = [line.split("|") for line in out.splitlines() if line.count("|") == 3]
+    lost = [" ".join(job) for job in jobs if set(_expanded(job[3])) & set(dropped)]
+    if not lost:
+        return ""
+    shown = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+    return (
+        f"{names} would be dropped, and Slurm would end {len(lost)} jobs there: {shown}. Drain the nodes and let"
+        f" the jobs end (remove_node.yml -e remove_node_hosts={names})"
+    )
+
+
+def _expanded(hostlist: str) -> list[str]:
+    try:
+        return expand(hostlist)
+    except HostlistError:
+        return []
 
 
 def _heading(text: str) -> list[str]:

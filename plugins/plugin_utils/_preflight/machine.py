@@ -15,7 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import
 # What playbooks and defaults of roles read beside the roles' own inputs; a test compares them.
 VARIABLES = frozenset(
     "apex build_host containers driver driver_hosts health_check munge_key_file name profile_dir profiles scratch_dir"
-    " mpi shared_dir sku slurm user user_uid".split()
+    " mpi shared_dir sku slurm user user_uid users".split()
 )
 EXISTING = "existing"
 _SLURMS = ("ours", "cyclecloud", EXISTING)

@@ -58,6 +58,7 @@ def test_a_slip_is_one_finding(inputs: dict[str, t.Any], words: list[str]) -> No
         {"cluster_sku": "zzz", "certification_profile_overrides": {"expect": EXPECTED}},
         {"cluster_location": "rack 7", "cluster_owner": "us"},
         {"cluster_share_dir": "/a", "cluster_shared_dir": "/b"},
+        {"cluster_users": []},
     ],
 )
 def test_what_can_be_wanted_passes(inputs: dict[str, t.Any]) -> None:

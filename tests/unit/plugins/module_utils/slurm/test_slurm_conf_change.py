@@ -6,7 +6,9 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.conf import (
+    busy_nodes,
     digest,
+    dropped_nodes,
     lost_plugins,
     state_left_behind,
 )
@@ -115,3 +117,26 @@ def test_plugins_of_others_are_not_lost(before: str, after: str, gone: list[str]
     said = lost_plugins({"plugstack.conf": before}, {"plugstack.conf": after} if after else {})
     assert bool(said) is bool(gone)
     assert all(line in said for line in gone) and (not said or "slurm_plugstack" in said)
+
+
+def test_nodes_that_vanish_are_known_by_their_expanded_names() -> None:
+    before = "NodeName=DEFAULT CPUs=2\nNodeName=c[1-3]\nNodeName=gpu-01,gpu-02\nPartitionName=p Nodes=ALL\n"
+    assert dropped_nodes(before, "NodeName=c1,c3\nNodeName=gpu-02\n") == ["c2", "gpu-01"]
+    assert dropped_nodes(before, before + "NodeName=c9\n") == [] == dropped_nodes("", before)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((0, "6|anna|RUNNING|c1\n", ""), ""),
+        (
+            (0, "6|anna|RUNNING|c1\n7|anna|RUNNING|c[1-2]\n8|bob|COMPLETING|c3\n", ""),
+            "Slurm would end 2 jobs there: 7 anna RUNNING c[1-2], 8 bob COMPLETING c3. ",
+        ),
+        ((1, "", "slurm_load_jobs error: Unable to contact slurm controller"), "cannot be read: slurm_load_jobs"),
+    ],
+)
+def test_nodes_with_jobs_are_not_dropped(answer: tuple[int, str, str], words: str) -> None:
+    text = busy_nodes(["c2", "c3"], *answer)
+    assert words in text and bool(words) == bool(text)
+    assert busy_nodes([], *answer) == ""
