@@ -376,6 +376,15 @@ class Scheduler:
             " /etc/ssh/ssh_host_*_key.pub'), and give it as scheduler_host_keys"
         )
 
+    def _stranger(self) -> str:
+        source = "scheduler_host_keys" if self.keys else str(self.hosts)
+        return (
+            f"who answers SSH at {address(self.node)} has none of the host keys of {self.node['name']} by {source}"
+            f" ({', '.join(self.keys or self._kept())}), so it was not asked anything: Host key verification failed."
+            " Compare them with what Azure's agent reads on the machine (module azure_host_keys_info), and give that as"
+            " scheduler_host_keys"
+        )
+
     def _kept(self) -> list[str]:
         try:
             lines = self.hosts.read_text(encoding="utf-8").splitlines()
@@ -390,6 +399,8 @@ class Scheduler:
             done = self.run("scontrol", "ping", timeout=60)
             if not done.problem and " is UP" in done.out:
                 return
+            if "Host key verification failed" in done.err:  # which no waiting cures
+                raise CliError(self._stranger())
             if time.monotonic() > end:
                 raise CliError(
                     f"slurmctld on {self.node['name']} ({address(self.node)}) does not answer after {limit:g} s:"
