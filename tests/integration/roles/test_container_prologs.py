@@ -77,3 +77,30 @@ def test_a_slurmd_that_runs_is_asked_for_also_before_it_has_pyxis() -> None:
     tasks = yaml.safe_load((ROOT / "roles/pyxis/tasks/install.yml").read_text())
     asked = next(task for task in tasks if task.get("register") == "__pyxis_before")
     assert asked["hpcai.gpu_cluster.pyxis_info"]["plugin"] == "{{ pyxis_plugin }}"
+
+
+ELSE = {"enroot": "there is no directory", "pyxis": "needs pyxis_build_host"}
+
+
+@pytest.mark.parametrize("role", sorted(ELSE))
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({"cluster_slurm": "cyclecloud"}, True),
+        ({"agent": True}, True),
+        ({"agent": True, "cluster_slurm": "ours"}, False),
+        ({}, False),
+    ],
+)
+def test_no_second_one_beside_cyclecloud_s(tmp_path: Path, role: str, given: dict[str, t.Any], refused: bool) -> None:
+    """What is not refused for that reason comes to the next thing that is wrong with these inputs."""
+    agent = tmp_path / "jetpack"
+    if given.get("agent"):
+        agent.mkdir()
+    inputs = {"enroot_base_dir": f"{tmp_path}/none/enroot", "enroot_build_host": "localhost", "ansible_become": False}
+    inputs |= {"cluster_shared_dir": str(tmp_path), f"__{role}_cyclecloud": str(agent), **given}
+    task = {"ansible.builtin.include_role": {"name": f"hpcai.gpu_cluster.{role}"}}
+    done = play_here(tmp_path, [task], inputs, fails=True)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert ("localhost is a node of CycleCloud" in said) is refused
+    assert (ELSE[role] in said) is not refused, said
