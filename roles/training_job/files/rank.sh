@@ -14,6 +14,8 @@ shift
 trap '' USR1
 
 if [[ $kind == agent ]]; then
+  # Else torchrun compares the endpoint with what the node's own name resolves to, which may be 127.0.1.1, or nothing.
+  set -- "${@/#--rdzv-conf=is_host=first/--rdzv-conf=is_host=$((${SLURM_NODEID:-0} == 0))}"
   # Slurm signals what it started and nothing below: the ranks are torchrun's children.
   "$@" &
   agent=$!

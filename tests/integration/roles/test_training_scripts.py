@@ -118,7 +118,7 @@ def test_torchrun_in_a_virtual_environment(jobs: dict[str, str]) -> None:
     text = jobs["virtual environment"]
     assert re.search(r"launch=\(srun .*--ntasks-per-node=1 --cpu-bind=none\)", text)
     assert "export HPCAI_CPU_MASKS='0xffffff000000 0xffffff000000 0xffffff " in text
-    assert "--nproc-per-node=8" in text
+    assert "--nproc-per-node=8" in text and " --rdzv-conf=is_host=first " in text
 
 
 def test_ranks_by_srun_in_a_container(jobs: dict[str, str]) -> None:

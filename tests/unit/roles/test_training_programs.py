@@ -152,6 +152,16 @@ def test_torchrun_is_not_hit_by_the_signal_that_its_ranks_get(tmp_path: Path) ->
         assert running.wait(patience(20)) == 7
 
 
+@pytest.mark.parametrize("node", [0, 1, 10])
+def test_the_rendezvous_listens_on_the_first_node_whatever_nodes_call_themselves(node: int) -> None:
+    words = ["printf", "%s\n", "a b", "--rdzv-conf=is_host=first", "script", "--nodes=*"]
+    environment = {**os.environ, "SLURM_NODEID": str(node)}
+    said = subprocess.run(
+        ["bash", str(RANK), "agent", *words], env=environment, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.splitlines() == ["a b", f"--rdzv-conf=is_host={int(node == 0)}", "script", "--nodes=*"]
+
+
 def test_an_agent_that_died_of_the_signal_is_not_waited_for_again() -> None:
     argv = ["bash", str(RANK), "agent", "bash", "-c", "kill -TERM $$"]
     assert subprocess.run(argv, timeout=20, check=False).returncode == 143
