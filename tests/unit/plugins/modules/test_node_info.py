@@ -73,9 +73,14 @@ def test_files_change_with_content_mode_and_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "role, file, task, name",
     [
-        ("munge", "main", "Install munge", "munge_packages"),
+        ("munge", "install", "install | Install munge", "munge_packages"),
         ("slurm", "packages", "packages | Install the packages that the repository offers", "__slurm_packages_by_apt"),
-        ("shared_storage", "main", "Install what the mounts and exports need", "__shared_storage_packages"),
+        (
+            "shared_storage",
+            "install",
+            "install | Install what the mounts and exports need",
+            "__shared_storage_packages",
+        ),
     ],
 )
 def test_a_role_installs_what_it_was_not_told_of(role: str, file: str, task: str, name: str) -> None:
