@@ -22,8 +22,8 @@ def main(arguments: t.Sequence[str]) -> int:
         try:
             result = Backup({**defaults, **chosen, "state": "present"}).perform()
         except (BackupError, OSError, ValueError) as exc:
-            print(f"No backup of part {chosen['part']} of {chosen['cluster']}: {exc}", file=sys.stderr)
+            sys.stderr.write(f"No backup of part {chosen['part']} of {chosen['cluster']}: {exc}\n")
             failed = 1
             continue
-        print(result["text"])
+        sys.stdout.write(f"{result['text']}\n")
     return failed
