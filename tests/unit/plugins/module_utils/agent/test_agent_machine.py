@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import pwd
+import typing as t
 from pathlib import Path
 
 import pytest
@@ -231,6 +233,20 @@ def test_an_image_that_is_older_than_the_cluster_is_told_and_drains_nothing(
     found = world.one("image")
     assert (found["verdict"], found["reason"] or "") == (verdict, reason)
     assert found["context"].get("action") in (None, "monitor")
+
+
+def test_a_user_s_job_that_may_not_look_into_etc_hpcai_is_no_error(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No node would be cleared: a certification runs as an ordinary user."""
+
+    def forbidden(path: str) -> t.NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr("ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.image.open_regular", forbidden)
+    world.settings["checks"] = {"image": {"path": str(tmp_path / "image.json")}}
+    found = world.one("image")
+    assert found["verdict"] == "skipped" and "Permission denied" in found["reason"]
 
 
 def test_a_node_of_no_image_is_passed_over_and_one_of_a_damaged_image_is_not(world: World, tmp_path: Path) -> None:
