@@ -91,32 +91,32 @@ CLOUD = ("tests/integration/test_azure_infra.py", "tests/integration/test_azure_
 ROLES = ("tests/integration/roles", "tests/integration/playbooks")
 MODULES = ("tests/integration", *(f"--ignore={place}" for place in (*CLOUD, *ROLES)))
 CHECK = [
-    make("lint", 70, "ruff, ansible-lint, shellcheck"),
+    make("lint", 80, "ruff, ansible-lint, shellcheck"),
     make("types", 10, "mypy"),
-    pytest("unit", 300, "pure functions, plugins and modules by themselves", workers=min(JOBS, 2)),
+    pytest("unit", 340, "pure functions, plugins and modules by themselves", workers=min(JOBS, 2)),
 ]
 TEST = [
     *CHECK,
-    pytest("integration", 600, "modules against emulated tools and services", *MODULES),
-    pytest("roles", 520, "roles and playbooks against emulated tools", *ROLES),
-    scenario("default", 320, "the whole way on systemd nodes: converge, second run, check mode, verify"),
+    pytest("integration", 700, "modules against emulated tools and services", *MODULES),
+    pytest("roles", 560, "roles and playbooks against emulated tools", *ROLES),
+    scenario("default", 300, "the whole way on systemd nodes: converge, second run, check mode, verify"),
 ]
 REST = [
-    make("sanity", 260, "ansible-test sanity"),
-    make("docs-site", 90, "antsibull-docs and Sphinx: all pages and the reference")._replace(name="docs"),
-    pytest("azure_roles", 100, "roles that make and remove what is in Azure, against an emulator", *CLOUD),
-    scenario("faults", 1200, "what happens to that cluster when things break", after=["default"]),
-    scenario("upgrade", 380, "Slurm exchanged for the next release below running jobs"),
+    make("sanity", 190, "ansible-test sanity"),
+    make("docs-site", 85, "antsibull-docs and Sphinx: all pages and the reference")._replace(name="docs"),
+    pytest("azure_roles", 70, "roles that make and remove what is in Azure, against an emulator", *CLOUD),
+    scenario("faults", 1230, "what happens to that cluster when things break", after=["default"]),
+    scenario("upgrade", 220, "Slurm exchanged for the next release below running jobs"),
     scenario("elastic", 285, "nodes that Slurm creates and removes"),
-    scenario("azure", 650, "from an empty Azure to nodes that trained and back, against emulators"),
-    scenario("fleet", 280, "32 slurmd with broken GPUs, certified"),
-    scenario("gpu", 250, "nodes that claim to be a GPU machine, certified"),
+    scenario("azure", 460, "from an empty Azure to nodes that trained and back, against emulators"),
+    scenario("fleet", 300, "32 slurmd with broken GPUs, certified"),
+    scenario("gpu", 265, "nodes that claim to be a GPU machine, certified"),
     scenario(
         "static",
-        400,
+        345,
         "bare machines that claim to be DGX H100, from inventories/static; then the same as somebody else's Slurm",
     ),
-    scenario("machine", 800, "a virtual machine with eight NVMe disks: scratch, kernel settings, boots, faults"),
+    scenario("machine", 980, "a virtual machine with eight NVMe disks: scratch, kernel settings, boots, faults"),
     scenario("vm", 700, "virtual machines: cgroup v2, NFS, CIFS, power cuts"),
     pytest("training", 300, "DeepSpeed, fairscale and Megatron: built, loaded, trained with on two hosts")._replace(
         needs=(str(BIN / "python"), "tests/tools/torch_stack.py", "cached")
