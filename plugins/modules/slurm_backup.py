@@ -249,13 +249,14 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.backup.model import BackupError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.backup.module import SPEC, Backup
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.database import DumpError
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
         result = Backup(module.params, module.check_mode).perform()
-    except (BackupError, OSError, ValueError, EOFError) as exc:
+    except (BackupError, DumpError, OSError, ValueError, EOFError) as exc:
         verb = {"restored": "restore", "present": "back up", "listed": "list"}[module.params["state"]]
         module.fail_json(msg=f"Cannot {verb} part {module.params['part']} of {module.params['cluster']}: {exc}")
     module.exit_json(**result)

@@ -35,7 +35,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.backup.model imp
     surplus,
     with_next_job,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.database import COMPLETE
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import database
 
 _BLOCK = 1 << 20
 _ROUNDS = 5  # looks at a state that changes while it is copied
@@ -117,23 +117,11 @@ def copy_configuration(config: Path, place: Path, secrets: bool) -> list[str]:
 # The accounting database.
 
 
-@contextlib.contextmanager
-def options_file(text: str) -> t.Iterator[str]:
-    """Write an option file of the database's client that only root can read, and remove it afterwards."""
-    descriptor, name = tempfile.mkstemp(prefix="hpcai-client-", suffix=".cnf", dir="/run")
-    try:
-        with os.fdopen(descriptor, "w") as handle:
-            handle.write(text)
-        yield name
-    finally:
-        Path(name).unlink()
-
-
 def dump(accounting: read.Accounting, options: str, target: Path, timeout: float) -> int:
     """Write the database compressed, as it was at one moment, below a slurmdbd that runs; return its bytes."""
     # Without routines: slurmdbd makes its own at each start. Without tablespaces: they take a right of their own.
     words = ["--single-transaction", "--quick", "--no-tablespaces", accounting.name]
-    argv = [read.dump_program(), f"--defaults-extra-file={options}", *words]
+    argv = [database.program("mariadb-dump", "mysqldump"), f"--defaults-extra-file={options}", *words]
     total, tail = 0, b""
     with tempfile.TemporaryFile() as errors, private(target) as raw, gzip.GzipFile("", "wb", 6, raw, 0) as file:
         to_pipe = session(argv, None, subprocess.DEVNULL, subprocess.PIPE, errors.fileno())
@@ -144,13 +132,13 @@ def dump(accounting: read.Accounting, options: str, target: Path, timeout: float
             process.wait()
         problem = _spoken(errors) if process.returncode else ""
     lines = tail.rstrip().splitlines()
-    if process.returncode or not (lines and lines[-1].startswith(COMPLETE)):
+    if process.returncode or not (lines and lines[-1].startswith(database.COMPLETE)):
         raise BackupError(f"{argv[0]} of {accounting.name} did not end well: {problem or 'its output is not complete'}")
     return total
 
 
 def load(accounting: read.Accounting, options: str, source: Path, into: str, timeout: float) -> None:
-    argv = [read.load_program(), f"--defaults-extra-file={options}", into]
+    argv = [database.program("mariadb", "mysql"), f"--defaults-extra-file={options}", into]
     with tempfile.TemporaryFile() as errors, gzip.open(source, "rb") as file:
         with session(argv, None, subprocess.PIPE, errors, errors.fileno()) as process, _limit(process, timeout):
             with contextlib.suppress(BrokenPipeError):
@@ -182,7 +170,7 @@ def _spoken(errors: t.IO[bytes]) -> str:
 def back_up_accounting(
     accounting: read.Accounting, directory: Path, version: str, secrets: bool, timeout: float
 ) -> Manifest:
-    with options_file(accounting.client()) as options, in_directory(directory):
+    with database.options_file(accounting.client()) as options, in_directory(directory):
         needed = accounting.bytes(options)
         room(directory, needed, f"a dump of {accounting.name}")
         name = set_name("accounting", stamp())
@@ -212,7 +200,7 @@ def restore_accounting(
     """
     moment = stamp()
     beside, kept = f"{accounting.name}_restoring", f"{accounting.name}_replaced_{moment}"
-    with options_file(accounting.client()) as options, in_directory(directory):
+    with database.options_file(accounting.client()) as options, in_directory(directory):
         before = accounting.next_job(options)
         if accounting.local:
             room(Path(accounting.data), manifest["raw_bytes"], "the restored database")
@@ -374,6 +362,6 @@ def stop(part: str) -> None:
 
 
 def room(directory: Path, needed: int, why: str) -> None:
-    free = read.free(directory)
+    free = database.free(directory)
     if free < needed + _BLOCK:
         raise BackupError(f"{directory} has {free / 1e9:.1f} GB free, and {why} needs up to {needed / 1e9:.1f} GB")

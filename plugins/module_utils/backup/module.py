@@ -19,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.backup.model imp
     surplus,
     unreadable,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import database
 
 SPEC: dict[str, t.Any] = {
     "part": {"type": "str", "choices": list(PARTS), "required": True},
@@ -103,7 +104,7 @@ class Backup:
         if self.part == "controller":
             return read.next_job(read.state_place(self.config))
         accounting = self.accounting()
-        with apply.options_file(accounting.client()) as options:
+        with database.options_file(accounting.client()) as options:
             return accounting.next_job(options)
 
     def _back_up_state(self, version: str) -> Manifest:
@@ -125,7 +126,7 @@ class Backup:
             apply.room(self.directory, int(read.size(state) * 1.1), f"a copy of {state}")
             return
         accounting = self.accounting()
-        with apply.options_file(accounting.client()) as options:
+        with database.options_file(accounting.client()) as options:
             apply.room(self.directory, accounting.bytes(options), f"a dump of {accounting.name}")
 
     def _result(self, **values: t.Any) -> dict[str, t.Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.backup.model import BackupError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.backup.module import SPEC, Backup
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.database import DumpError
 
 
 def main(arguments: t.Sequence[str]) -> int:
@@ -21,7 +22,7 @@ def main(arguments: t.Sequence[str]) -> int:
     for chosen in json.loads(Path(arguments[0]).read_text(encoding="utf-8")):
         try:
             result = Backup({**defaults, **chosen, "state": "present"}).perform()
-        except (BackupError, OSError, ValueError) as exc:
+        except (BackupError, DumpError, OSError, ValueError) as exc:
             sys.stderr.write(f"No backup of part {chosen['part']} of {chosen['cluster']}: {exc}\n")
             failed = 1
             continue

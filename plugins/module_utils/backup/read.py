@@ -121,7 +121,7 @@ class Accounting:
 
     def ask(self, options: str, sql: str, timeout: float = 300) -> str:
         """Run statements whose names were checked; return what they print."""
-        program = _program("mariadb", "mysql")
+        program = database.program("mariadb", "mysql")
         argv = [program, f"--defaults-extra-file={options}", "--batch", "--skip-column-names", "--execute", sql]
         outcome = run(argv, timeout)
         if outcome.problem:
@@ -144,29 +144,10 @@ class Accounting:
         return int(self.ask(options, f"SELECT COALESCE(MAX(id_job) + 1, 0) FROM ({late}) AS late").strip() or 0)  # noqa: S608
 
     def bytes(self, options: str) -> int:
-        outcome = run(database.size_argv(_program("mariadb", "mysql"), options, self.name), 300)
+        outcome = run(database.size_argv(database.program("mariadb", "mysql"), options, self.name), 300)
         if outcome.problem:
             raise BackupError(f"database {self.name} cannot be asked: {outcome.problem}")
-        try:
-            return database.sizes(outcome.out, self.name)[0]
-        except database.DumpError as exc:
-            raise BackupError(str(exc)) from exc
-
-
-def dump_program() -> str:
-    return _program("mariadb-dump", "mysqldump")
-
-
-def load_program() -> str:
-    return _program("mariadb", "mysql")
-
-
-def _program(*candidates: str) -> str:
-    for name in candidates:
-        path = shutil.which(name)
-        if path:
-            return path
-    raise BackupError(f"there is no {' or '.join(candidates)} here; install mariadb-client")
+        return database.sizes(outcome.out, self.name)[0]
 
 
 def owner(path: Path) -> tuple[int, int]:
@@ -179,11 +160,6 @@ def owner(path: Path) -> tuple[int, int]:
     except KeyError as exc:
         raise BackupError(f"{path} is missing, and so is the user slurm: run configure.yml first") from exc
     return user.pw_uid, user.pw_gid
-
-
-def free(path: Path) -> int:
-    existing = next(place for place in (path, *path.parents) if place.exists())
-    return shutil.disk_usage(existing).free
 
 
 def size(directory: Path) -> int:

@@ -167,8 +167,7 @@ class Dumper:
         return None
 
     def check_room(self, options: str) -> None:
-        program = _program("mariadb", "mysql")
-        outcome = run(size_argv(program, options, self.database), 300)
+        outcome = run(size_argv(program("mariadb", "mysql"), options, self.database), 300)
         if outcome.problem:
             raise DumpError(f"database {self.database} cannot be asked: {outcome.problem}")
         total, largest = sizes(outcome.out, self.database)
@@ -177,20 +176,20 @@ class Dumper:
             needs.append(
                 (Path(self.params["data_directory"]), int(largest * _SPARE), "the conversion of its largest table")
             )
-        texts = [room_problem(str(path), _free(path), needed, why) for path, needed, why in needs]
+        texts = [room_problem(str(path), free(path), needed, why) for path, needed, why in needs]
         if any(texts):
             raise DumpError("; ".join(text for text in texts if text))
 
     def look(self) -> None:
         """Refuse what would not fit, and change nothing."""
-        with _options(client(self.conf, self.params["local"])) as options:
+        with options_file(client(self.conf, self.params["local"])) as options:
             self.check_room(options)
 
     def make(self) -> Record:
         """Stop slurmdbd, copy, check the copy; where that fails, a slurmdbd that ran is started again."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o700)
-        with _options(client(self.conf, self.params["local"])) as options:
+        with options_file(client(self.conf, self.params["local"])) as options:
             self.check_room(options)
             ran = self._active()
             _systemctl("stop")
@@ -211,7 +210,7 @@ class Dumper:
             leftover.unlink()
         partial, path = Path(f"{base}.sql.partial"), Path(f"{base}.sql")
         partial.touch(mode=0o600)
-        argv = dump_argv(_program("mariadb-dump", "mysqldump"), options, self.database)
+        argv = dump_argv(program("mariadb-dump", "mysqldump"), options, self.database)
         outcome = run_to_file(argv, self.params["timeout"], partial)
         problem = outcome.problem or whole(partial)
         if problem:
@@ -251,7 +250,8 @@ def _stopped() -> float:
     return time.time() - time.monotonic() + clock if clock else 0.0
 
 
-def _program(*names: str) -> str:
+def program(*names: str) -> str:
+    """Return where the first of these programs is."""
     for name in names:
         path = shutil.which(name)
         if path:
@@ -266,7 +266,8 @@ def _systemctl(verb: str) -> Outcome:
     return outcome
 
 
-def _free(path: Path) -> int:
+def free(path: Path) -> int:
+    """Return the free bytes of the file system that a path is on, or will be."""
     existing = next(directory for directory in (path, *path.parents) if directory.exists())
     filesystem = os.statvfs(existing)
     return filesystem.f_bavail * filesystem.f_frsize
@@ -278,7 +279,7 @@ def _sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _options(text: str) -> t.Iterator[str]:
+def options_file(text: str) -> t.Iterator[str]:
     """Write an option file that only root can read, and remove it afterwards."""
     descriptor, name = tempfile.mkstemp(prefix="hpcai-client-", suffix=".cnf", dir="/run")
     try:

@@ -212,7 +212,7 @@ def test_a_dump_leaves_what_a_killed_copy_of_the_state_left(tmp_path: Path, monk
     (tmp_path / "slurmdbd.conf").write_text(CONF)
     (tmp_path / "state-x.partial").mkdir()
     (tmp_path / "slurm_acct_db-x.sql.partial").touch()
-    monkeypatch.setattr(database, "_program", lambda *dummy: "echo")
+    monkeypatch.setattr(database, "program", lambda *dummy: "echo")
     params = {"directory": tmp_path, "config": tmp_path / "slurmdbd.conf", "have": "1", "target": "2", "timeout": 9}
     with pytest.raises(database.DumpError, match="does not end with"):
         database.Dumper(params)._copy("/run/x")
