@@ -1,11 +1,13 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A munge key that is exchanged on all hosts: what they have, and what is to be done. No I/O; private."""
+"""Munge keys, and one that is exchanged on all hosts: what they have, and what is to be done. No I/O; private."""
 
 from __future__ import annotations
 
 import typing as t
+
+LEAST = 32  # bytes that munged takes
 
 
 class Keys(t.NamedTuple):

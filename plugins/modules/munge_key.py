@@ -115,6 +115,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._munge_rotation import LEAST
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import replace_owned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import (
     TrustError,
@@ -123,7 +124,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import 
 )
 
 SIZE_MADE = 128  # what munged makes
-SIZE_LEAST = 32  # what munged takes; anything shorter is a file that a killed run left behind
 
 
 def read_key(path: str, owner: str, create: bool) -> bytes:
@@ -146,8 +146,8 @@ def read_key(path: str, owner: str, create: bool) -> bytes:
             f"{path} has mode {stat.S_IMODE(status.st_mode):04o}: whoever reads it is any user of the cluster. Make it "
             "readable for root alone (chmod 0400), and roll the key if people had the time to read it"
         )
-    if not create and len(key) < SIZE_LEAST:
-        raise TrustError(f"{path} has {len(key)} bytes, and munged takes no key of less than {SIZE_LEAST}")
+    if not create and len(key) < LEAST:
+        raise TrustError(f"{path} has {len(key)} bytes, and munged takes no key of less than {LEAST}")
     return key
 
 
@@ -166,7 +166,7 @@ def main() -> None:
         now = read_key(str(path), owner, create)
     except (TrustError, OSError) as exc:
         module.fail_json(msg=f"Cannot take the munge key of {path}: {exc}")
-    missing = create and len(now) < SIZE_LEAST
+    missing = create and len(now) < LEAST  # what a killed run left behind
     key = (b"" if module.check_mode else os.urandom(SIZE_MADE)) if missing else now
     changed = missing
     if changed and not module.check_mode:

@@ -123,11 +123,10 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._munge_rotation import Keys
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._munge_rotation import LEAST, Keys
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import replace_owned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 
-LEAST = 32  # bytes that munged takes
 _TRIES = 20
 
 

@@ -23,7 +23,6 @@ DAEMON = {"accounting": "slurmdbd", "controller": "slurmctld"}
 REPLACED = "-replaced"  # what a restore put beside; never counted, never removed
 _NAME = re.compile(r"(accounting|controller)-\d{8}T\d{6}Z(-replaced)?")
 CLUSTER = re.compile(r"[A-Za-z0-9_.-]+")
-DATABASE = re.compile(r"[A-Za-z0-9_$-]+")
 
 Manifest = t.Dict[str, t.Any]
 

@@ -17,7 +17,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.backup.model import (
     CLUSTER,
     DAEMON,
-    DATABASE,
     BackupError,
     Manifest,
     is_set,
@@ -113,7 +112,7 @@ class Accounting:
         self.config, self.cluster, self.local, self.data = config / "slurmdbd.conf", cluster.lower(), local, data
         self.conf = database.settings(self.config.read_text(encoding="utf-8", errors="replace"))
         self.name = self.conf.get("storageloc", "slurm_acct_db")
-        if not DATABASE.fullmatch(self.name):
+        if not database.NAME.fullmatch(self.name):
             raise BackupError(f"StorageLoc {self.name!r} in {self.config} is not the name of a database")
 
     def client(self) -> str:

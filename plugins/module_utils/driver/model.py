@@ -155,10 +155,6 @@ class DriverState:
     users: tuple[GpuUser, ...] = ()
     ours: Json = field(default_factory=dict)
 
-    @property
-    def present(self) -> bool:
-        return bool(self.loaded or self.on_disk or self.packages)
-
 
 @dataclass(frozen=True)
 class DriverRequest:

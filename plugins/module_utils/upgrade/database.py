@@ -27,7 +27,7 @@ COMPLETE = b"-- Dump completed"
 _TAIL = 4096
 # Without tablespaces: to list them takes a right that the owner of one database does not have.
 _WHOLE = ["--single-transaction", "--quick", "--no-tablespaces", "--databases"]
-_NAME = re.compile(r"[A-Za-z0-9_$-]+")
+NAME = re.compile(r"[A-Za-z0-9_$-]+")
 _SAFE = re.compile(r"[^A-Za-z0-9._+~-]")
 
 
@@ -68,7 +68,7 @@ def dump_argv(program: str, options: str, database: str) -> list[str]:
 
 def size_argv(program: str, options: str, database: str) -> list[str]:
     """Return the command that prints bytes of all tables, bytes of the largest, and the number of tables."""
-    if not _NAME.fullmatch(database):
+    if not NAME.fullmatch(database):
         raise DumpError(f"StorageLoc {database!r} in slurmdbd.conf is not the name of a database")
     sums = "COALESCE(SUM(data_length + index_length), 0), COALESCE(MAX(data_length + index_length), 0), COUNT(*)"
     query = f"SELECT {sums} FROM information_schema.tables WHERE table_schema = '{database}'"  # noqa: S608 - checked
