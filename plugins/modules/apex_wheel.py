@@ -18,8 +18,8 @@ description:
     C(setup.py).
   - Nothing is built when PyTorch, CUDA toolkit, compiler, architectures or disk space do not fit. All problems are
     reported at once.
-  - A wheel is kept only after all modules of O(extensions) were imported and those with a check gave the results of
-    PyTorch. The checks of fused Adam and fused layer norm need a GPU.
+  - A wheel is kept only after all modules of O(extensions) were imported, hold code for O(architectures), and those
+    with a check gave the results of PyTorch. The checks of fused Adam and fused layer norm need a GPU.
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
 attributes:
@@ -88,7 +88,8 @@ options:
     type: path
   cuda_home:
     description:
-      - Directory of the CUDA toolkit. The default is C(/usr/local/cuda), else that of the C(nvcc) on E(PATH).
+      - Directory of the CUDA toolkit. The default is the one in the environment of O(python), if it holds the package
+        C(nvidia-cuda-nvcc), else C(/usr/local/cuda), else that of the C(nvcc) on E(PATH).
     type: path
   compiler:
     description:
@@ -238,9 +239,13 @@ wheel:
       description:
         - The proof. C(state) is V(computed), or V(imported) when no result was compared on a GPU. C(summary) is a
           sentence, C(gpu) the name of the GPU, C(modules) what was imported, C(left_out) what the release left out.
+        - C(code) is, by module, what it holds device code for, machine code (C(sm_)) or PTX (C(compute_)). It is read
+          in the wheel itself; one that would not run on a GPU of O(architectures) is not kept. Wheels that were kept
+          before modules were looked at do not have it.
       returned: always
       type: dict
-      sample: {state: imported, summary: "amp_C imported, not run: no GPU", gpu: null, modules: [amp_C], left_out: []}
+      sample: {state: imported, summary: "amp_C imported, not run: no GPU", gpu: null, modules: [amp_C], left_out: [],
+        code: {amp_C: [sm_80, sm_90]}}
     inputs:
       description:
         - Everything that decides the content of the wheel.

@@ -41,8 +41,9 @@ options:
     type: dict
   packages:
     description:
-      - Packages of an index, each with C(name) and C(version). Entries that have a C(source) are passed over, because
-        they are built as wheels.
+      - Packages of an index, each with C(name) and C(version), and optionally C(versions), those that go with the
+        PyTorch of O(base), by its MAJOR.MINOR. Entries that have a C(source) are passed over, because they are built as
+        wheels.
     type: list
     elements: dict
     default: []
@@ -166,7 +167,7 @@ def main() -> None:
     try:
         if not params["base"]:
             module.exit_json(changed=False, base=extras.installed(params["python"]))
-        wanted = extras.inputs(params["packages"], params["wheels"])
+        wanted = extras.inputs(params["packages"], params["wheels"], str(params["base"]["packages"].get("torch", "")))
         if not wanted:
             module.exit_json(changed=False, path="")
         asked = json.dumps([wanted, params["base"]], sort_keys=True)

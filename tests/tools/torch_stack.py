@@ -4,13 +4,14 @@
 """The training stack as its roles state it, and what is known of it from runs.
 
 ``torch_stack.py check`` asks the package index (``UV_DEFAULT_INDEX``, else PyPI) for each pinned version: whether it is
-there and not withdrawn, for which Python, and which is the newest.
+there and not withdrawn, for which Python, and which is the newest. It lets uv resolve each build's PyTorch and the
+packages that go with it, for each of its Pythons.
 
 ``torch_stack.py cached`` ends with 0 where the control host has what the part ``training`` of the tests installs, and
 else says what is missing.
 
-``torch_stack.py table`` takes over what that part wrote to ``.build/training/records.json``, and draws the table of
-docs/training_stack.md.
+``torch_stack.py table`` takes over what that part wrote to ``.build/training/records.json``, and draws the tables of
+docs/training_stack.md: what was built and trained with, and which versions belong together.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 import typing as t
 import urllib.request
@@ -28,8 +30,20 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".build/collections"))
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import numbers  # noqa: E402
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.fitting import within  # noqa: E402
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import (  # noqa: E402
+    MAJORS,
+    RELEASES,
+    CudaBuild,
+    Driver,
+    EnvironmentRefused,
+    choose,
+    numbers,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.fitting import (  # noqa: E402
+    misfits,
+    version_for,
+    within,
+)
 
 ROLES = ROOT / "roles"
 RECORDS = ROOT / "tests/training/records.json"
@@ -120,11 +134,87 @@ def table(records: t.Sequence[Json]) -> list[str]:
     return lines
 
 
+def builds() -> dict[str, Json]:
+    """Return role pytorch's builds with the version of PyTorch that each has locked."""
+    variables = yaml.safe_load((ROLES / "pytorch/vars/main.yml").read_text())["__pytorch_builds"]
+    return {name: {**build, "torch": _locked(name)} for name, build in variables.items()}
+
+
+def _locked(name: str) -> str:
+    lock = (ROLES / f"pytorch/files/{name}.txt").read_text()
+    torch = re.search(r"^torch==(\S+)", lock, re.MULTILINE)
+    return torch[1] if torch else ""
+
+
+# What belongs to a build of PyTorch.
+COMPANIONS = ("torchvision", "torchaudio", "deepspeed", "megatron-core", "onnxruntime-training")
+
+
+def companions(build: Json, python: str) -> dict[str, str]:
+    """Return the version of each companion that goes with a build, for those that do."""
+    packages = {name: known()[name] for name in COMPANIONS}
+    return {
+        name: version_for(package, build["torch"])
+        for name, package in packages.items()
+        if not misfits([package], build["torch"], python, {})
+    }
+
+
+def matrix() -> list[str]:
+    """Say which versions belong together, by the builds of role pytorch."""
+    head = ["Build", "PyTorch", "CUDA", "Driver at least", "Driver of its CUDA", "GPUs", "Python", *COMPANIONS]
+    lines = [head, ["---"] * len(head)]
+    for name, build in builds().items():
+        cuda = build["cuda"]
+        # One Python for all, as a package may be limited to some.
+        own = companions(build, "3.11")
+        lines.append(
+            [
+                f"`{name}`",
+                build["torch"],
+                cuda or "none",
+                MAJORS[numbers(cuda)[0]] if cuda else "none",
+                RELEASES[cuda] if cuda else "none",
+                ", ".join(build.get("capabilities", [])) or "none",
+                ", ".join(build["pythons"]),
+                *(own.get(companion, "no") for companion in COMPANIONS),
+            ]
+        )
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
+GPUS = {"V100": "7.0", "A100": "8.0", "H100": "9.0", "B200": "10.0"}
+
+
+def chosen() -> list[str]:
+    """Say which build pytorch_build: auto takes for each driver and GPU, by the role's own choice."""
+    known_builds = {
+        name: CudaBuild(name, "lock", build["cuda"], build.get("capabilities", ()), build["pythons"], build["machines"])
+        for name, build in builds().items()
+    }
+    lines = [["Driver", *GPUS], ["---"] * (len(GPUS) + 1)]
+    for driver in sorted({*MAJORS.values(), *RELEASES.values()}, key=numbers):
+        cells = [driver]
+        for capability in GPUS.values():
+            try:
+                build, dummy = choose(known_builds, "auto", [Driver("node", driver, [capability])], "3.11", "x86_64")
+                cells.append(f"`{build.name}`")
+            except EnvironmentRefused:
+                cells.append("refused")
+        lines.append(cells)
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
 def drawn(page: str, records: t.Sequence[Json]) -> str:
-    """Return the page with the table of these records."""
-    begin, end = "<!-- records: drawn by make training-table -->", "<!-- end of records -->"
-    body = "\n".join([begin, "", *table(records), "", end])
-    return re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda dummy: body, page, flags=re.DOTALL)
+    """Return the page with its tables, that of these records among them."""
+    for name, lines in (("records", table(records)), ("matrix", matrix()), ("drivers", chosen())):
+        begin, end = f"<!-- {name}: drawn by make training-table -->", f"<!-- end of {name} -->"
+        body = "\n".join([begin, "", *lines, "", end])
+        page, count = re.subn(
+            f"{re.escape(begin)}.*?{re.escape(end)}", lambda dummy, body=body: body, page, flags=re.DOTALL
+        )
+        assert count == 1, f"{PAGE.name} has no place for the table {name}"
+    return page
 
 
 def merged(old: t.Sequence[Json], new: t.Sequence[Json]) -> list[Json]:
@@ -143,16 +233,35 @@ def pinned() -> dict[str, tuple[str, str]]:
     for name, package in known().items():
         if package["version"] and "git" not in package.get("source", {}):
             found[name] = (f"{name}=={package['version']}", str(package.get("fits", {}).get("python", "")))
-    variables = yaml.safe_load((ROLES / "pytorch/vars/main.yml").read_text())
-    for name, build in variables["__pytorch_builds"].items():
-        lock = (ROLES / f"pytorch/files/{name}.txt").read_text()
-        torch = re.search(r"^torch==([\d.]+)(\+\S+)?", lock, re.MULTILINE)
+    for name, build in builds().items():
         # What has a local version is of PyTorch's own index, and made of the same release.
         found[f"build {name}"] = (
-            f"torch=={torch[1] if torch else ''}",
+            f"torch=={build['torch'].partition('+')[0]}",
             ",".join(f"=={one}" for one in build["pythons"]),
         )
     return found
+
+
+def sets() -> list[tuple[str, str, list[str]]]:
+    """Return what has to resolve together, with the build and the Python; PyPI has no build for CPUs."""
+    found = []
+    for name, build in builds().items():
+        for python in build["pythons"] if build["cuda"] else []:
+            own = companions(build, python)
+            found.append((name, python, [f"torch=={build['torch']}", *(f"{key}=={own[key]}" for key in own)]))
+    return found
+
+
+def unresolved(
+    name: str, python: str, requirements: t.Sequence[str], run: t.Callable[..., t.Any] = subprocess.run
+) -> str:
+    """Let uv resolve; return what stands against it."""
+    # DeepSpeed is built from its source, which uv would have to run.
+    wanted = "".join(f"{one}\n" for one in requirements if not one.startswith("deepspeed=="))
+    argv = [Path(sys.executable).with_name("uv"), "pip", "compile", "--quiet", "--only-binary=:all:", "-"]
+    argv += ["--python-version", python, "--python-platform", "x86_64-manylinux_2_28"]
+    done = run(argv, input=wanted, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"build {name}, Python {python}: {' '.join(done.stderr.split())[:600]}"
 
 
 def of_index(project: str, fetch: t.Callable[[str], Json]) -> list[Json]:
@@ -193,12 +302,16 @@ def judged(what: str, pin: str, pythons: str, files: t.Sequence[Json]) -> tuple[
     return f"{what}: {pin}, newest {newest}; Python {', '.join([*says, *compiled]) or 'any'}", problems
 
 
-def check(fetch: t.Callable[[str], Json] = fetch) -> int:
+def check(fetch: t.Callable[[str], Json] = fetch, resolve: t.Callable[..., str] = unresolved) -> int:
     problems = []
     for what, (pin, pythons) in pinned().items():
         line, wrong = judged(what, pin, pythons, of_index(pin.partition("==")[0], fetch))
         print(line)
         problems += wrong
+    for build, python, requirements in sets():
+        conflict = resolve(build, python, requirements)
+        print(f"{build}, Python {python}: {', '.join(requirements)}: {'in conflict' if conflict else 'resolved'}")
+        problems += [conflict] if conflict else []
     print("\n".join(["", *problems]) if problems else "\nAll that is pinned is there, for the Pythons that we say.")
     return 1 if problems else 0
 

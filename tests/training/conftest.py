@@ -5,7 +5,35 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import typing as t
 from pathlib import Path
 
+import pytest
+import torch_stack
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+
+from plain_hosts import PlainHosts, Unable
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[PlainHosts]:
+    try:
+        made = PlainHosts(tmp_path_factory.mktemp("hosts"))
+    except Unable as exc:
+        pytest.skip(str(exc))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def records() -> t.Iterator[list[dict[str, t.Any]]]:
+    """What the tests found of each package; that of others stays for ``make training-table``."""
+    found: list[dict[str, t.Any]] = []
+    yield found
+    if found:
+        new = torch_stack.NEW
+        known = json.loads(new.read_text()) if new.exists() else []
+        new.write_text(json.dumps(torch_stack.merged(known, found), indent=1) + "\n")

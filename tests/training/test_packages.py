@@ -9,45 +9,26 @@ docs/training_stack.md.
 
 from __future__ import annotations
 
-import datetime
-import json
 import os
-import shutil
 import subprocess
-import sys
-import typing as t
 from pathlib import Path
 
 import pytest
 import torch_stack
 from ansible_playbook import Ended
-from patience import patience
-from plain_hosts import NAMES, SHARED, PlainHosts, Unable
+from plain_hosts import SHARED, PlainHosts
+from trained import ROLES, UV, Record, record, train
 
-ROLES = torch_stack.ROLES
-Record = t.Dict[str, t.Any]
-Json = t.Dict[str, t.Any]
-UV = str(Path(sys.executable).with_name("uv"))
 ENVIRONMENT = SHARED / "pytorch/training"
-STEPS = 40
-# How far the loss has to fall in so many steps; what each came to by itself is below half of that.
-RATIO = 0.9
 TRAININGS = {
-    "deepspeed": {f"deepspeed-zero-{stage}": ["deepspeed", "--zero", str(stage)] for stage in (1, 2, 3)},
+    "deepspeed": {
+        **{f"deepspeed-zero-{stage}": ["deepspeed", "--zero", str(stage)] for stage in (1, 2, 3)},
+        "deepspeed-resnet": ["deepspeed", "--model", "resnet"],
+        "deepspeed-gpt": ["deepspeed", "--model", "gpt"],
+    },
     "fairscale": {"fairscale": ["fairscale"]},
     "megatron-core": {"megatron-core": ["megatron"]},
 }
-_VERSIONS = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[PlainHosts]:
-    try:
-        made = PlainHosts(tmp_path_factory.mktemp("hosts"))
-    except Unable as exc:
-        pytest.skip(str(exc))
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -63,71 +44,11 @@ def built(hosts: PlainHosts) -> Ended:
     return done
 
 
-@pytest.fixture(scope="module")
-def records() -> t.Iterator[list[Record]]:
-    """What the tests found of each package."""
-    found: list[Record] = []
-    yield found
-    if found:
-        (SHARED / "records.json").write_text(json.dumps(found, indent=1) + "\n")
-
-
-def record(name: str, link: Path, modules: t.Sequence[str], built: str, commit: str = "") -> Record:
-    """Return what is known of a package once it is in an environment."""
-    said = subprocess.run([link / "bin/python", "-I", "-c", _VERSIONS], capture_output=True, text=True, check=True)
-    versions = json.loads(said.stdout)
-    environment = link.resolve()
-    check = [UV, "pip", "check", "--quiet", "--offline", "--python", link / "bin/python"]
-    fits = subprocess.run(check, capture_output=True, text=True, check=False)
-    proof = json.loads((environment.parent / f".{environment.name}.json").read_text())["proofs"]["local"]
-    return {
-        "package": name,
-        "version": versions[name] + (f", commit {commit[:10]}" if commit else ""),
-        "torch": versions["torch"],
-        "python": proof["python"],
-        "resolved": fits.returncode == 0,
-        "built": built,
-        "loaded": sorted(set(modules) & set(proof["imports"])),
-        "trained": [],
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-    }
-
-
 def compiled(link: Path) -> list[str]:
     """Return the extensions that PyTorch has compiled in jobs of an environment."""
     argv = [link / "bin/python", ROLES / "training_job/files/torch_extensions.py"]
     said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
     return [path.name for path in Path(said).iterdir()]
-
-
-def train(hosts: PlainHosts, link: Path, name: str, words: t.Sequence[str]) -> Json:
-    """Train on both hosts; return what the record of the run says of it."""
-    scripts = hosts.place / "scripts"
-    scripts.mkdir(exist_ok=True)
-    for path in ("training_extras/files/train_sharded.py", "training_job/files/stripes.py"):
-        shutil.copy(ROLES / path, scripts)
-    folder = hosts.place / "shared" / name
-    done = hosts.play(
-        "launch_ddp",
-        ddp_launch_name=name,
-        ddp_launch_dir=str(folder),
-        ddp_launch_python=str(link / "bin/python"),
-        ddp_launch_script=str(scripts / "train_sharded.py"),
-        ddp_launch_arguments=[*words, "--steps", str(STEPS)],
-        ddp_launch_result="result.json",
-        ddp_launch_max_loss_ratio=RATIO,
-        ddp_launch_timeout=round(patience(300)),
-    )
-    ranks = "".join(path.read_text(errors="replace")[-2000:] for path in folder.glob("run-1/ranks/*.txt"))
-    assert done.returncode == 0, done.stdout + done.stderr + ranks
-    result = json.loads((folder / "run-1/result.json").read_text())
-    assert [rank["host"] for rank in result["ranks"]] == list(NAMES)
-    judged = hosts.trainings()[name]
-    assert judged["verdict"] == "pass"
-    # Nothing is compiled in a job: that was done once, when the environment was built.
-    assert compiled(link) == []
-    ratio = next(metric["value"] for metric in judged["metrics"] if metric["name"] == "loss_ratio")
-    return {"name": name, "nodes": len(NAMES), "steps": STEPS, "loss_ratio": round(ratio, 3)}
 
 
 @pytest.mark.usefixtures("built")
@@ -137,6 +58,8 @@ def test_a_package_trains_on_two_hosts(hosts: PlainHosts, records: list[Record],
     assert found["version"] == torch_stack.version(package)
     assert found["loaded"] == torch_stack.modules(package)
     found["trained"] = [train(hosts, ENVIRONMENT, name, words) for name, words in TRAININGS[package].items()]
+    # Nothing is compiled in a job: that was done once, when the environment was built.
+    assert compiled(ENVIRONMENT) == []
     records.append(found)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import typing as t
 
 import pytest
@@ -60,10 +61,52 @@ def test_the_check_asks_for_every_pin_and_fails_for_one(capsys: pytest.CaptureFi
         asked.append(address.rstrip("/").rpartition("/")[2])
         return {"files": []}
 
-    assert torch_stack.check(fetch) == 1
+    assert torch_stack.check(fetch, lambda *dummy: "") == 1
     assert {"torch", "deepspeed", "megatron-core"} <= set(asked)
     assert "metaseq" not in asked
     assert "build cu130: the index has no torch==" in capsys.readouterr().out
+
+
+def test_what_belongs_to_each_build_is_resolved_for_each_of_its_pythons(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_stack, "pinned", dict)
+    asked = {}
+
+    def resolve(build: str, python: str, requirements: list[str]) -> str:
+        asked[build, python] = requirements
+        return "torch and torchvision do not go together" if (build, python) == ("cu126", "3.12") else ""
+
+    assert torch_stack.check(resolve=resolve) == 1
+    said = capsys.readouterr().out
+    assert "cu126, Python 3.12: torch==2.7.1, torchvision==0.22.1, torchaudio==2.7.1" in said
+    assert said.endswith("\ntorch and torchvision do not go together\n")
+    # PyPI has no PyTorch for CPUs, and no torchvision for the newest.
+    assert {build for build, dummy in asked} == {"cu126", "cu128", "cu130", "cu132"}
+    assert not any(one.startswith("torchvision") for one in asked["cu132", "3.14"])
+    assert any(one.startswith("onnxruntime-training==") for one in asked["cu126", "3.11"])
+    assert not any(one.startswith("onnxruntime-training==") for one in asked["cu126", "3.12"])
+
+
+def test_a_conflict_is_told_in_uvs_words() -> None:
+    done = subprocess.CompletedProcess([], 1, "", "  x No solution found\n because torch==1 ")
+    given = {}
+
+    def run(argv: list[t.Any], **options: t.Any) -> t.Any:
+        given.update(options, argv=argv)
+        return done
+
+    said = torch_stack.unresolved("cu130", "3.12", ["torch==1", "deepspeed==2"], run)
+    assert said == "build cu130, Python 3.12: x No solution found because torch==1"
+    assert given["input"] == "torch==1\n"
+    assert given["argv"][given["argv"].index("--python-version") + 1] == "3.12"
+
+
+def test_the_choice_of_a_build_is_that_of_the_role() -> None:
+    rows = {row.split(" | ")[0].strip("| "): row for row in torch_stack.chosen()}
+    assert rows["580.65.06"].count("`cu130`") == 3
+    assert rows["560.28.03"].count("`cu126`") == 3
+    assert rows["450.80.02"].count("refused") == 4
 
 
 def test_missing_wheels_are_named(tmp_path: t.Any, monkeypatch: pytest.MonkeyPatch) -> None:

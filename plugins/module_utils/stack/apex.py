@@ -30,6 +30,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import (
     apex_probe,
     apex_proof,
     apex_recipe,
+    fatbin,
     installer,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_proof import CHECKS, MARK
@@ -220,6 +221,28 @@ def _summary(proof: Json, idle: bool) -> str:
     return f"{', '.join(parts)}{'' if idle else f' ({device})'}"
 
 
+def device_code(content: Path, requested: t.Sequence[str]) -> dict[str, list[str]]:
+    """Return what each compiled module of a wheel holds code for; raises where one would not run on a requested GPU.
+
+    A host without a GPU cannot tell by running it, and some extensions choose architectures of their own.
+    """
+    held, faults = {}, []
+    for path in sorted(content.rglob("*.so")):
+        try:
+            codes = fatbin.architectures(path)
+        except fatbin.FatbinError as exc:
+            raise ApexError(f"the wheel was built, but is not kept: {exc}") from exc
+        module = path.name.split(".")[0]
+        useless = [name for name in requested if codes and not apex_recipe.runs(apex_recipe.number(name), codes)]
+        if useless:
+            faults.append(f"{module} has code for {', '.join(codes)} alone, none that runs on {', '.join(useless)}")
+        if codes:
+            held[module] = codes
+    if faults:
+        raise ApexError(f"the wheel was built, but is not kept: {'; '.join(faults)}. Leave that extension out")
+    return held
+
+
 # The module apex_wheel: look for the wheel, check the host, build, prove, store.
 
 
@@ -364,6 +387,7 @@ class ApexBuilder:
             argv = [*self.prove, self.params["python"], "-", json.dumps(request)]
             outcome = run(argv, self.params["timeout"], text_of(apex_proof), variables)
             proof = judge(outcome.out, outcome.problem, build.extensions)
+            proof["code"] = device_code(staged / "content", apex_recipe.architectures(self.params["architectures"]))
             inputs = apex_recipe.inputs(self.params, build.facts)
             content = {"inputs": inputs, "proof": proof, "host": build.facts["host"], **made}
             return keep(staged, folder(self.params["directory"], inputs), content)

@@ -130,9 +130,15 @@ def host(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 def toolkit(home: str) -> str:
-    """Return the directory of a toolkit: the given one, the usual one, that of the nvcc on the path."""
-    if home or Path("/usr/local/cuda/bin/nvcc").is_file():
-        return home or "/usr/local/cuda"
+    """Return the directory of a toolkit: given, in the environment, in its usual place, or of the nvcc on the path.
+
+    The one in the environment is of the very CUDA that its PyTorch is built with.
+    """
+    own = sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/cu*/bin/nvcc"))
+    if home or own:
+        return home or str(own[-1].parents[1])
+    if Path("/usr/local/cuda/bin/nvcc").is_file():
+        return "/usr/local/cuda"
     nvcc = shutil.which("nvcc")
     return str(Path(nvcc).resolve().parents[1]) if nvcc else "/usr/local/cuda"
 

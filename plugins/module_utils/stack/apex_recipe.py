@@ -440,17 +440,19 @@ def _targets(facts: Json, requested: t.Sequence[str], release: str) -> list[str]
         known = ", ".join(f"{int(code) // 10}.{int(code) % 10}" for code in sorted(codes, key=int))
         faults.append(f"CUDA {release} does not compile for {', '.join(unknown)} (it does for {known})")
     useless = [
-        architecture for architecture in requested if facts["archs"] and not _runs(number(architecture), facts["archs"])
+        architecture
+        for architecture in requested
+        if facts["archs"] and not runs(number(architecture), facts["archs"].split())
     ]
     if useless:
         faults.append(f"PyTorch {facts['torch']} has no code for {', '.join(useless)}, only {facts['archs']}")
     return faults
 
 
-def _runs(requested: int, archs: str) -> bool:
+def runs(requested: int, archs: t.Sequence[str]) -> bool:
     """Return whether code for some architectures runs on a GPU: same major and not newer, or PTX that is not newer."""
-    codes = [int(code) for code in re.findall(r"\bsm_(\d+)", archs)]
-    portable = [int(code) for code in re.findall(r"\bcompute_(\d+)", archs)]
+    codes = [int(code) for code in re.findall(r"\bsm_(\d+)", " ".join(archs))]
+    portable = [int(code) for code in re.findall(r"\bcompute_(\d+)", " ".join(archs))]
     near = any(code // 10 == requested // 10 and code <= requested for code in codes)
     return near or any(portable_code <= requested for portable_code in portable)
 

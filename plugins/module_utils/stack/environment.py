@@ -57,6 +57,7 @@ def make(
     work = tempfile.mkdtemp(prefix=".cache-", dir=store.envs)
     try:
         seconds = _fill(order, str(target), work)
+        complete_toolkits(target)
         facts = prove()
         content = {"inputs": inputs, "facts": facts, "made": time.time(), "seconds": round(seconds, 1)}
         store.finish(name, content)
@@ -104,6 +105,21 @@ def _fill(order: InstallRequest, target: str, work: str) -> float:
     wheels = [wheel.path for wheel in order.wheels]
     commands = installer.steps(order.kind, program, order.python.command, target, files, wheels, order.source)
     return installer.perform(commands, installer.variables(order.kind, work, bool(folders)), order.timeout)
+
+
+def complete_toolkits(target: Path) -> None:
+    """Make a toolkit of the packages where nvcc is one of them: linkers look for libcudart.so in lib64 or lib.
+
+    The packages have libcudart.so.13 in lib, as programs that run need no more.
+    """
+    for nvcc in target.glob("lib/python3*/site-packages/nvidia/cu*/bin/nvcc"):
+        folder = nvcc.parents[1] / "lib"
+        for library in sorted(folder.glob("lib*.so.*")):
+            bare = folder / f"{library.name.partition('.so.')[0]}.so"
+            if not bare.exists():
+                bare.symlink_to(library.name)
+        if not folder.with_name("lib64").exists():
+            folder.with_name("lib64").symlink_to("lib")
 
 
 def _write_lock_file(path: Path, text: str, folders: t.Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildError, BuildStep, run_steps
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import TrustError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex import provide
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.fitting import version_for
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.lock_files import normal
 
 # Wheels of pinned sources, built for one environment and stored by a digest of what decides their content.
@@ -224,13 +225,17 @@ def installed(python: str) -> dict[str, t.Any]:
         raise ExtrasError(f"{python} does not say what it has: {outcome.problem or exc}") from exc
 
 
-def inputs(packages: t.Sequence[t.Mapping[str, t.Any]], wheels: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+def inputs(
+    packages: t.Sequence[t.Mapping[str, t.Any]], wheels: t.Sequence[t.Mapping[str, t.Any]], torch: str = ""
+) -> list[str]:
     """Return what has to be resolved: packages of the index, and what built wheels require besides each other.
 
     Of projects in a wheel's C(relax) any version will do; some releases pin what they need not.
     """
     built = {normal(wheel["name"]) for wheel in wheels}
-    requirements = [f"{package['name']}=={package['version']}" for package in packages if not package.get("source")]
+    requirements = [
+        f"{package['name']}=={version_for(package, torch)}" for package in packages if not package.get("source")
+    ]
     for wheel in wheels:
         loose = {normal(name) for name in wheel.get("relax") or []}
         needs = [requirement for requirement in wheel["requires"] if _required(requirement) not in built]

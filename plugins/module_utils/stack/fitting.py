@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which packages of the training stack work with a PyTorch and a Python. Pure.
 
-An entry has it in ``fits``: ``torch`` and ``python`` as ranges such as ``>=2.6,<2.9``, ``because`` with the source, and
-``instead`` with what is taken otherwise.
+An entry has it in ``fits``: ``torch`` and ``python`` as ranges such as ``>=2.6,<2.9``, ``cuda`` where it needs a
+PyTorch for GPUs, ``because`` with the source, and ``instead`` with what is taken otherwise. Its ``versions`` are those
+that go with a PyTorch, by ``MAJOR.MINOR``; ``version`` goes with any other.
 """
 
 from __future__ import annotations
@@ -45,6 +46,16 @@ def within(version: str, wanted: str) -> bool:
     return True
 
 
+def version_for(package: t.Mapping[str, t.Any], torch: str) -> str:
+    """Return the version of a package that goes with a PyTorch."""
+    minor = ".".join(map(str, numbers(torch.partition("+")[0])[:2]))
+    return str((package.get("versions") or {}).get(minor, package["version"]))
+
+
+def for_cpus(torch: str) -> bool:
+    return torch.endswith("+cpu")
+
+
 def misfits(
     packages: t.Iterable[t.Mapping[str, t.Any]], torch: str, python: str, builds: t.Mapping[str, str]
 ) -> list[str]:
@@ -52,16 +63,17 @@ def misfits(
     problems = []
     for package in packages:
         fits = package.get("fits") or {}
-        unknown = set(fits) - {*_WHAT, "because", "instead"}
+        unknown = set(fits) - {*_WHAT, "cuda", "because", "instead"}
         if unknown:
             raise FittingError(f"fits of {package['name']} has unknown {', '.join(sorted(unknown))}")
         for kind, version in (("torch", torch), ("python", python)):
             wanted = str(fits.get(kind) or "")
-            if not within(version, wanted):
-                nearest = _nearest(wanted, torch, builds) if kind == "torch" else "pytorch_python chooses another"
+            cuda = kind == "torch" and bool(fits.get("cuda"))
+            if not within(version, wanted) or (cuda and for_cpus(version)):
+                nearest = _nearest(wanted, torch, builds, cuda) if kind == "torch" else "pytorch_python chooses another"
+                what = f"{_WHAT[kind]}{' for CUDA' if cuda else ''} {wanted}".rstrip()
                 about = [
-                    f"{package['name']} {package['version']} needs {_WHAT[kind]} {wanted}, the environment has"
-                    f" {version}",
+                    f"{package['name']} {version_for(package, torch)} needs {what}, the environment has {version}",
                     *([str(fits["because"])] if fits.get("because") else []),
                     nearest,
                     *([str(fits["instead"])] if fits.get("instead") else []),
@@ -70,12 +82,12 @@ def misfits(
     return problems
 
 
-def _nearest(wanted: str, torch: str, builds: t.Mapping[str, str]) -> str:
+def _nearest(wanted: str, torch: str, builds: t.Mapping[str, str], cuda: bool) -> str:
     """Name the build whose PyTorch is the nearest one in the range: the newest below, else the oldest above."""
     good = sorted(
         (numbers(version.partition("+")[0]), name, version)
         for name, version in builds.items()
-        if within(version, wanted)
+        if within(version, wanted) and not (cuda and for_cpus(version))
     )
     if not good:
         return f"none of the known builds has such a PyTorch ({', '.join(f'{k}: {v}' for k, v in builds.items())})"

@@ -5,23 +5,23 @@
 
 RUN is the run's directory, which all nodes see, with ``spec.json``. Nobody else coordinates: the first that fails makes
 ``failed.json``, and every node that sees it ends. A node whose heartbeat stands still is taken for dead. torchrun
-starts each rank by ``ddp_node.py rank RUN NODE``, which gives it a file and tells how it ended. Standard library only.
+starts each rank by ``ddp_node.py rank RUN NODE``, which gives it a file and tells how it ended. Standard library only,
+and the files that lie beside it in RUN.
 """
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
 import typing as t
 from pathlib import Path
+
+from network_interface import interface
 
 Json = t.Dict[str, t.Any]
 SILENCE = 45.0  # seconds of a heartbeat that stands still; NFS may show a file's old content for some of them
@@ -29,7 +29,6 @@ BEAT = 2.0
 GRACE = 20.0  # seconds between SIGTERM and SIGKILL, for a checkpoint
 POLL = 0.2
 _DIE_WITH_PARENT = 1
-_SIOCGIFADDR = 0x8915  # of linux/sockios.h: the address of an interface
 
 
 def put(path: Path, value: Json) -> None:
@@ -87,27 +86,6 @@ def variables(spec: Json, run: Path, node: str) -> dict[str, str]:
     # gloo listens where the host's own name points to, which is the loopback device on many hosts.
     gloo = {"GLOO_SOCKET_IFNAME": towards} if towards else {}
     return {**gloo, **spec["environment"], **own}
-
-
-def interface(address: str) -> str:
-    """Return the network interface on the way to an address, or nothing where that is not known."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((address, 9))  # sends nothing
-            mine = socket.inet_aton(probe.getsockname()[0])
-            for dummy, name in socket.if_nameindex():
-                if _address(probe, name) == mine:
-                    return name
-    except OSError:
-        pass
-    return ""
-
-
-def _address(probe: socket.socket, name: str) -> bytes:
-    try:
-        return fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))[20:24]
-    except OSError:  # it has none
-        return b""
 
 
 class Peers:

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Train role training_job's made-up task by DeepSpeed's ZeRO 0 to 3, by fairscale, Megatron's layers or Apex.
+"""Train a small model by DeepSpeed's ZeRO 0 to 3, by fairscale, Megatron's layers, Apex or PyTorch's own DDP.
 
-A script for ``training_job_script``, with role training_job's ``stripes.py`` in ``training_job_files``; or for
-``ddp_launch_script``, with ``stripes.py`` beside it. It needs no GPU. Nothing is kept of the shards, so a training that
-is interrupted begins anew.
+A script for ``training_job_script``, with ``example_models.py`` and role training_job's ``stripes.py`` in
+``training_job_files``; or for ``ddp_launch_script``, with both beside it. It needs no GPU. Nothing is kept of the
+shards, so a training that is interrupted begins anew.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import typing as t
 from functools import partial
 
 import torch
-from stripes import CLASSES, PIXELS, network, pictures
+from example_models import MODELS
+from stripes import CLASSES, PIXELS
 from torch import nn
 from training_run import Run, together
 
@@ -42,19 +43,30 @@ def deepspeed(model: nn.Module, args: argparse.Namespace, device: torch.device) 
     return engine, update
 
 
-def fairscale(model: nn.Module, args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, Update]:
-    from fairscale.nn.data_parallel import ShardedDataParallel
-    from fairscale.optim import OSS
-
-    optimizer = OSS(model.to(device).parameters(), optim=torch.optim.Adam, lr=args.learning_rate)
-    sharded = ShardedDataParallel(model, optimizer)
+def plain(optimizer: torch.optim.Optimizer) -> Update:
+    """Return a step of an optimizer that needs nothing else."""
 
     def update(loss: torch.Tensor) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 
-    return sharded, update
+    return update
+
+
+def ddp(model: nn.Module, args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, Update]:
+    replica = nn.parallel.DistributedDataParallel(model.to(device))
+    optimizer = torch.optim.Adam(replica.parameters(), lr=args.learning_rate)
+    return replica, plain(optimizer)
+
+
+def fairscale(model: nn.Module, args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, Update]:
+    from fairscale.nn.data_parallel import ShardedDataParallel
+    from fairscale.optim import OSS
+
+    optimizer = OSS(model.to(device).parameters(), optim=torch.optim.Adam, lr=args.learning_rate)
+    sharded = ShardedDataParallel(model, optimizer)
+    return sharded, plain(optimizer)
 
 
 class Megatron(nn.Module):
@@ -84,13 +96,7 @@ def megatron(dummy: nn.Module, args: argparse.Namespace, device: torch.device) -
         tensor_parallel.model_parallel_cuda_manual_seed(args.seed)
     model = Megatron(ranks).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate)
-
-    def update(loss: torch.Tensor) -> None:
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    return model, update
+    return model, plain(optimizer)
 
 
 def apex(model: nn.Module, args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, Update]:
@@ -114,20 +120,21 @@ def apex(model: nn.Module, args: argparse.Namespace, device: torch.device) -> tu
     return model, update
 
 
-ENGINES = {"apex": apex, "deepspeed": deepspeed, "fairscale": fairscale, "megatron": megatron}
+ENGINES = {"apex": apex, "ddp": ddp, "deepspeed": deepspeed, "fairscale": fairscale, "megatron": megatron}
 
 
 def train(args: argparse.Namespace, device: torch.device) -> None:
     torch.manual_seed(args.seed)
-    model, update = ENGINES[args.engine](network(), args, device)
+    make, batch = MODELS[args.model]
+    model, update = ENGINES[args.engine](make(), args, device)
     stage = f", ZeRO {args.zero}" if args.engine == "deepspeed" else ""
-    run = Run(batch_size=args.batch_size, name=f"stripes by {args.engine}{stage}")
+    run = Run(batch_size=args.batch_size, name=f"{args.model} by {args.engine}{stage}")
     for step in run.steps(args.steps):
-        # Ranks that share one model see the same pictures.
+        # Ranks that share one model see the same batch.
         share = 0 if args.engine == "megatron" else run.rank
         generator = torch.Generator().manual_seed((args.seed * 10_007 + share) * 1_000_003 + step)
-        data, labels = (tensor.to(device) for tensor in pictures(args.batch_size, generator))
-        loss = nn.functional.cross_entropy(model(data), labels)
+        data, labels = (tensor.to(device) for tensor in batch(args.batch_size, generator))
+        loss = nn.functional.cross_entropy(model(data).flatten(0, -2), labels.flatten())
         update(loss)
         run.loss = loss.item()
 
@@ -135,12 +142,16 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("engine", choices=sorted(ENGINES))
+    parser.add_argument("--model", choices=sorted(MODELS), default="stripes", help="Megatron has layers of its own")
     parser.add_argument("--zero", type=int, choices=range(4), default=1, help="stage, of DeepSpeed only")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.engine == "megatron" and args.model != "stripes":
+        parser.error(f"megatron trains layers of its own on the stripes, not {args.model}")
+    return args
 
 
 if __name__ == "__main__":

@@ -3,20 +3,38 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
-# Starts one process of a training: rank.sh agent|torchrun|srun|mpirun PROGRAM [ARGUMENT ...]
-# agent is the torchrun of a node; the others name what gives the ranks their numbers.
+# Starts one process of a training: rank.sh agent|torchrun|deepspeed|srun|mpirun PROGRAM [ARGUMENT ...]
+# agent is the torchrun or DeepSpeed's launcher of a node; the others name what gives the ranks their numbers.
 #   HPCAI_CPU_MASKS    one hexadecimal CPU mask for every rank of a node
+#   HPCAI_HOSTS        names of nodes of the job, one of which is not this node
 #   HPCAI_RANK_OUTPUT  directory in which every rank has a file of its own
 set -euo pipefail
 kind=$1
 shift
 # USR1 asks for a checkpoint. A rank that is still starting, and torchrun itself, would die of it.
 trap '' USR1
+programs=$(dirname "$0")
+read -ra hosts <<<"${HPCAI_HOSTS:-}"
 
 if [[ $kind == agent ]]; then
+  # Else the ranks look for rank 0 by the name that its host has for itself, which need not resolve.
+  address=""
+  ((${#hosts[@]} == 0)) || address=$("$1" "$programs/network_interface.py" --address "${hosts[@]}") || address=""
+  words=()
+  for word; do
+    if [[ $word != --local-addr=own ]]; then
+      words+=("$word")
+    elif [[ $address ]]; then
+      words+=("--local-addr=$address")
+    fi
+  done
+  set -- "${words[@]}"
   # Else torchrun compares the endpoint with what the node's own name resolves to, which may be 127.0.1.1, or nothing.
   set -- "${@/#--rdzv-conf=is_host=first/--rdzv-conf=is_host=$((${SLURM_NODEID:-0} == 0))}"
-  # Slurm signals what it started and nothing below: the ranks are torchrun's children.
+  set -- "${@/#--node_rank=own/--node_rank=${SLURM_NODEID:-0}}"
+  # DeepSpeed's launcher numbers the GPUs of a node from 0, whichever of them Slurm gave.
+  [[ -z ${CUDA_VISIBLE_DEVICES:-} ]] || export HPCAI_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES
+  # Slurm signals what it started and nothing below: the ranks are the agent's children.
   "$@" &
   agent=$!
   # shellcheck disable=SC2317  # the trap calls it
@@ -27,7 +45,7 @@ if [[ $kind == agent ]]; then
   }
   trap tell_ranks USR1
   trap 'kill -TERM "$agent" || :' TERM
-  # A signal ends a wait as well, with the status that a torchrun has which died of it.
+  # A signal ends a wait as well, with the status that an agent has which died of it.
   while kill -0 "$agent" 2>/dev/null; do wait "$agent" || :; done
   status=0
   wait "$agent" || status=$?
@@ -41,6 +59,9 @@ case $kind in
   mpirun)
     export RANK=$OMPI_COMM_WORLD_RANK LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE
     ;;
+  deepspeed)
+    [[ -z ${HPCAI_VISIBLE_DEVICES:-} ]] || export CUDA_VISIBLE_DEVICES=$HPCAI_VISIBLE_DEVICES
+    ;;
 esac
 
 if [[ -n ${HPCAI_CPU_MASKS:-} ]]; then
@@ -50,9 +71,14 @@ if [[ -n ${HPCAI_CPU_MASKS:-} ]]; then
 fi
 
 # Where PyTorch keeps what it compiles; the first word is the interpreter.
-program=$(dirname "$0")/torch_extensions.py
-extensions=$("$1" "$program") || extensions=""
+extensions=$("$1" "$programs/torch_extensions.py") || extensions=""
 [[ -z $extensions ]] || export TORCH_EXTENSIONS_DIR=$extensions
+
+# gloo listens where the host's own name points to, which may be the loopback device.
+if [[ -z ${GLOO_SOCKET_IFNAME:-} ]] && ((${#hosts[@]} > 0)); then
+  interface=$("$1" "$programs/network_interface.py" "${hosts[@]}") || interface=""
+  [[ -z $interface ]] || export GLOO_SOCKET_IFNAME=$interface
+fi
 
 if [[ -n ${HPCAI_RANK_OUTPUT:-} ]]; then
   # What is signalled is all processes of a step: tee has to stay for what the rank says about it.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -76,6 +77,9 @@ JOBS = {
         training_job_topology=TOPOLOGY,
         training_job_rank_output=True,
         training_job_arguments=["--pause", "a b"],
+    ),
+    "deepspeed": job(
+        training_job_gpus_per_node=0, training_job_launcher="deepspeed", training_job_processes_per_node=2
     ),
     "own": job(training_job_script=str(OWN), training_job_arguments=["--epochs", "3"], training_job_stall=3),
 }
@@ -163,6 +167,43 @@ def test_a_training_without_a_step_for_too_long_is_ended(scripts: dict[str, str]
     assert "ended with 137" in done.stdout, done.stderr
     assert time.time() - begin >= 3
     assert json.loads((tmp_path / "result.json").read_text()) == {"problem": "no step for 3 s"}
+
+
+def test_deepspeeds_launcher_is_told_what_its_own_parser_takes(jobs: dict[str, str]) -> None:
+    """The job's own lines in bash; the launcher of each node decodes the ranks of all."""
+    text = jobs["deepspeed"]
+    assert re.search(r"launch=\(srun .*--ntasks-per-node=1 --cpus-per-task=2\)", text)
+    lines = text.partition("# The part of DeepSpeed's launcher")[2].partition("\n\n")[0]
+    program = f"""set -eu; hosts=(c1 c2); launch=(); programs=/p MASTER_ADDR=c1 MASTER_PORT=61007
+    #{lines}
+    printf '%s\n' "${{launch[@]}}" """
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    words = done.stdout.split()
+    assert words[:6] == [
+        "bash",
+        "/p/rank.sh",
+        "agent",
+        "/shared/pytorch/current/bin/python",
+        "-m",
+        "deepspeed.launcher.launch",
+    ]
+    options = dict(word.lstrip("-").partition("=")[::2] for word in words[6:])
+    world = json.loads(base64.urlsafe_b64decode(options.pop("world_info")))
+    assert list(world.items()) == [("c1", [0, 1]), ("c2", [0, 1])]
+    assert options == {
+        "node_rank": "own",
+        "master_addr": "c1",
+        "master_port": "61007",
+        "no_python": "",
+        "no_local_rank": "",
+    }
+
+
+def test_ranks_are_told_where_other_nodes_are(jobs: dict[str, str]) -> None:
+    for name, text in jobs.items():
+        assert '; then export HPCAI_HOSTS="${hosts[0]} ${hosts[-1]}"; fi' in text, name
+    assert "HPCAI_HOSTS" in jobs["conda"].partition("-x ")[2].partition(")")[0]
+    assert ",HPCAI_HOSTS," in jobs["container"].partition("--container-env=")[2].partition(")")[0]
 
 
 def test_mpirun_in_a_conda_environment(jobs: dict[str, str]) -> None:

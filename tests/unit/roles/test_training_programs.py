@@ -23,6 +23,7 @@ ROLES = Path(__file__).resolve().parents[3] / "roles"
 NODE = ROLES / "ddp_launch/files/ddp_node.py"
 RANK = ROLES / "training_job/files/rank.sh"
 EXTENSIONS = ROLES / "training_job/files/torch_extensions.py"
+INTERFACE = ROLES / "training_job/files/network_interface.py"
 
 
 def load(path: Path) -> types.ModuleType:
@@ -33,7 +34,10 @@ def load(path: Path) -> types.ModuleType:
     return module
 
 
+# Programs lie beside each other where they run.
+sys.path.append(str(ROLES / "training_job/files"))
 checkpoints = load(ROLES / "training_job/files/checkpoints.py")
+network_interface = load(INTERFACE)
 ddp_node = load(NODE)
 torch_extensions = load(EXTENSIONS)
 
@@ -270,6 +274,60 @@ def test_gloo_listens_on_the_way_to_the_other_nodes() -> None:
         assert "GLOO_SOCKET_IFNAME" not in ddp_node.variables({**here, "addresses": addresses}, Path("/run-1"), "c1")
 
 
+def test_the_network_is_the_one_on_the_way_to_another_node(monkeypatch: pytest.MonkeyPatch, capsys: t.Any) -> None:
+    # This node's own name points to the loopback device; the first node that does not is another one.
+    ways = {"c1": ("lo", "127.0.1.1"), "nowhere.invalid": ("", ""), "c9": ("ib0", "10.0.0.1")}
+    monkeypatch.setattr(network_interface, "way", ways.__getitem__)
+    for words, said in (
+        (["c1", "c9"], "ib0"),
+        (["--address", "c1", "c9"], "10.0.0.1"),
+        (["--address", "c1", "nowhere.invalid"], ""),
+        (["c1"], ""),
+    ):
+        network_interface.main(words)
+        assert capsys.readouterr().out == f"{said}\n"
+    assert load(INTERFACE).way("127.0.0.1") == ("lo", "127.0.0.1")
+
+
+def start_rank(tmp_path: Path, *words: str, **variables: str) -> list[str]:
+    """Let rank.sh start a program that says what it finds; its interpreter stands in for that of a node."""
+    programs = tmp_path / "programs"
+    programs.mkdir(exist_ok=True)
+    (programs / "rank.sh").write_text(RANK.read_text())
+    (programs / "torch_extensions.py").write_text("")
+    (programs / "network_interface.py").write_text(
+        "import sys; ask = sys.argv[1:]\nprint({'c1 c9': 'eth7', '--address c1 c9': '10.0.0.7'}.get(' '.join(ask), ''))"
+    )
+    (programs / "show.py").write_text(
+        "import os, sys\nprint(*map(os.environ.get, ('GLOO_SOCKET_IFNAME', 'CUDA_VISIBLE_DEVICES')), *sys.argv[1:])"
+    )
+    argv = ["bash", programs / "rank.sh", words[0], sys.executable, programs / "show.py", *words[1:]]
+    own = {"PATH": os.environ["PATH"], "SLURM_NODEID": "3", **variables}
+    done = subprocess.run(argv, env=own, capture_output=True, text=True, check=True, timeout=patience(60))
+    return done.stdout.split()
+
+
+def test_a_rank_is_told_the_network_unless_the_user_chose_one(tmp_path: Path) -> None:
+    assert start_rank(tmp_path, "torchrun", HPCAI_HOSTS="c1 c9") == ["eth7", "None"]
+    assert start_rank(tmp_path, "torchrun", HPCAI_HOSTS="c1 c9", GLOO_SOCKET_IFNAME="ib0") == ["ib0", "None"]
+    assert start_rank(tmp_path, "torchrun", HPCAI_HOSTS="c1 c2") == ["None", "None"]
+    assert start_rank(tmp_path, "torchrun") == ["None", "None"]
+
+
+def test_an_agent_is_told_the_address_that_other_nodes_find_it_by(tmp_path: Path) -> None:
+    words = ("agent", "--local-addr=own", "", "x")
+    assert start_rank(tmp_path, *words, HPCAI_HOSTS="c1 c9")[2:] == ["--local-addr=10.0.0.7", "x"]
+    assert start_rank(tmp_path, *words, HPCAI_HOSTS="c1 c2")[2:] == ["x"]
+    assert start_rank(tmp_path, *words)[2:] == ["x"]
+
+
+def test_deepspeeds_launcher_knows_its_node_and_its_ranks_the_gpus_of_the_job(tmp_path: Path) -> None:
+    assert start_rank(tmp_path, "agent", "--node_rank=own", CUDA_VISIBLE_DEVICES="4,5")[1:] == ["4,5", "--node_rank=3"]
+    given = {"CUDA_VISIBLE_DEVICES": "0,1", "HPCAI_VISIBLE_DEVICES": "4,5"}
+    assert start_rank(tmp_path, "deepspeed", **given)[1] == "4,5"
+    assert start_rank(tmp_path, "torchrun", **given)[1] == "0,1"
+
+
 def test_only_the_first_failure_is_kept(tmp_path: Path) -> None:
     for node in ("c2", "c1"):
         ddp_node.fail(tmp_path, {"node": node, "rank": 1, "why": "ended with 1"})
@@ -295,7 +353,7 @@ def torchrun(tmp_path: Path, rank: str) -> Path:
     run = tmp_path / "run-1"
     for path in (run, run / "nodes", run / "ranks", tmp_path / "bin"):
         path.mkdir()
-    for program in (NODE, EXTENSIONS):
+    for program in (NODE, EXTENSIONS, INTERFACE):
         (run / program.name).write_text(program.read_text())
     (run / "train.py").write_text(rank)
     fake = tmp_path / "bin/python"
@@ -311,7 +369,7 @@ def torchrun(tmp_path: Path, rank: str) -> Path:
 
 
 def start(run: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, str(NODE), "node", str(run), "c1"])
+    return subprocess.Popen([sys.executable, str(run / NODE.name), "node", str(run), "c1"])
 
 
 def outcome(run: Path, name: str) -> t.Any:
@@ -342,7 +400,10 @@ def test_a_rank_that_fails_is_named(tmp_path: Path, code: str, why: str) -> None
 def test_a_failure_elsewhere_ends_this_node(tmp_path: Path) -> None:
     run = torchrun(tmp_path, "import time; time.sleep(600)")
     running = start(run)
-    time.sleep(1)
+    begin = time.monotonic()
+    while not (run / "ranks/rank-0.txt").exists() and time.monotonic() - begin < patience(30):
+        time.sleep(0.1)
+    time.sleep(1)  # the rank's own start
     ddp_node.fail(run, {"node": "c9", "rank": 5, "why": "ended with 1"})
     assert running.wait(patience(30)) == 1
     assert outcome(run, "failed.json")["node"] == "c9"

@@ -135,6 +135,7 @@ def test_a_wheel_is_built_proved_and_kept_once(world: World) -> None:
     made = world.run()
     assert made["changed"]
     assert made["wheel"]["proof"]["summary"] == "apex_C, amp_C imported, not run: no GPU"
+    assert made["wheel"]["proof"]["code"] == {}  # this wheel has no compiled module
     assert Path(made["wheel"]["path"]).parent.name.startswith("apex-")
     assert hashlib.sha256(Path(made["wheel"]["path"]).read_bytes()).hexdigest() == made["wheel"]["sha256"]
     assert (wheel(made)["APEX_CPP_EXT"], wheel(made)["APEX_CUDA_EXT"]) == ("1", "1")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import apex, apex_proof, apex_recipe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import apex, apex_probe, apex_proof, apex_recipe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recipe import ApexError
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "apex"
@@ -203,6 +203,20 @@ def test_what_does_not_fit_is_named_with_what_can_be_done(name: str) -> None:
     found = apex_recipe.problems(facts(**changed), wish(**asked))
     assert len(found) == 1
     assert re.search(said, found[0]), found
+
+
+def test_the_toolkit_of_the_environment_comes_before_that_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apex_probe.sysconfig, "get_path", lambda dummy: str(tmp_path))
+    monkeypatch.setattr(apex_probe.shutil, "which", lambda dummy: "/opt/cuda-13.0/bin/nvcc")
+    host = "/usr/local/cuda" if Path("/usr/local/cuda/bin/nvcc").is_file() else "/opt/cuda-13.0"
+    assert apex_probe.toolkit("") == host
+    (tmp_path / "nvidia/cu13/bin").mkdir(parents=True)
+    assert apex_probe.toolkit("") == host
+    (tmp_path / "nvidia/cu13/bin/nvcc").touch()
+    assert apex_probe.toolkit("") == str(tmp_path / "nvidia/cu13")
+    assert apex_probe.toolkit("/given") == "/given"
 
 
 def test_all_that_does_not_fit_is_named_at_once() -> None:

@@ -9,7 +9,13 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.fitting import FittingError, misfits, within
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import extras
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.fitting import (
+    FittingError,
+    misfits,
+    version_for,
+    within,
+)
 
 BUILDS = {"cpu": "2.13.0+cpu", "cu126": "2.7.1", "cu128": "2.10.0", "cu130": "2.14.1"}
 
@@ -64,6 +70,27 @@ def test_both_misfits_are_named_and_packages_without_needs_fit() -> None:
     assert "none of the known builds has such a PyTorch (cpu: 2.13.0+cpu, cu126: 2.7.1" in texts[0]
     assert texts[1].endswith("the environment has 3.11. pytorch_python chooses another")
     assert misfits([package(torch=">=2.6", python=">=3.10")], "2.7.1", "3.11", {}) == []
+
+
+def test_what_needs_a_pytorch_for_gpus_is_refused_beside_one_for_cpus() -> None:
+    vision = {"name": "torchvision", "version": "0.29.2", "versions": {"2.10": "0.25.0"}}
+    vision["fits"] = {"torch": ">=2.7", "cuda": True}
+    builds = {**BUILDS, "cpu": "2.14.1+cpu"}
+    assert misfits([vision], "2.14.1", "3.11", builds) == misfits([vision], "2.14.1+cu130", "3.11", builds) == []
+    (text,) = misfits([vision], "2.14.1+cpu", "3.11", builds)
+    assert text == (
+        "torchvision 0.29.2 needs PyTorch for CUDA >=2.7, the environment has 2.14.1+cpu. "
+        "The nearest build that has is cu130, with 2.14.1 (pytorch_build)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("torch", "expected"), [("2.10.0+cu128", "0.25.0"), ("2.7.1", "0.22.1"), ("2.1.0", "0.29.2"), ("2.14.1", "0.29.2")]
+)
+def test_the_version_that_goes_with_a_pytorch_is_chosen(torch: str, expected: str) -> None:
+    vision = {"name": "torchvision", "version": "0.29.2", "versions": {"2.7": "0.22.1", "2.10": "0.25.0"}}
+    assert version_for(vision, torch) == expected
+    assert extras.inputs([vision], [], torch) == [f"torchvision=={expected}"]
 
 
 def test_a_key_that_is_misspelt_is_refused() -> None:

@@ -1,0 +1,192 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The job script of role training_job, as a user of one's own script has it, on two hosts with PyTorch and gloo.
+
+Slurm is a stand-in of some lines: its srun starts the tasks of a step on the hosts and hands signals on to them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+from patience import patience
+from plain_hosts import NAMES, SHARED, PlainHosts
+from roles.test_training_scripts import job, play
+from trained import ROLES
+
+PYTHON = SHARED / "pytorch/current/bin/python"
+WITH_DEEPSPEED = SHARED / "pytorch/training/bin/python"
+
+# What the README of the role documents for a script of one's own.
+OWN = """
+import argparse, math, torch
+from training_run import Run, together
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--spoil", type=int, default=-1, help="step at which rank 1 loses its loss")
+args = parser.parse_args()
+
+def train(device):
+    torch.manual_seed(1)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1).to(device))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = Run(model=model, optimizer=optimizer)
+    for step in run.steps(40):
+        data = torch.randn(32, 8, generator=torch.Generator().manual_seed(step), device=device)
+        loss = (model(data) - data.sum(1, keepdim=True)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(f"my step {step}", flush=True)
+        run.loss = math.nan if step == args.spoil and run.rank == 1 else loss.item()
+        if SLOW:
+            import time
+            time.sleep(0.3)
+
+together(train)
+"""
+SRUN = """
+import json, os, signal, subprocess, sys
+hosts = json.loads(os.environ["STAND_IN_HOSTS"])
+words, per_node = sys.argv[1:], 1
+while words[0].startswith("-"):
+    option = words.pop(0)
+    per_node = int(option.partition("=")[2]) if option.startswith("--ntasks-per-node=") else per_node
+tasks = []
+for node, (name, enter) in enumerate(hosts.items()):
+    for local in range(per_node):
+        task = {"SLURM_PROCID": node * per_node + local, "SLURM_LOCALID": local, "SLURM_NODEID": node,
+                "SLURM_NTASKS": per_node * len(hosts), "SLURMD_NODENAME": name}
+        variables = {**os.environ, **{key: str(value) for key, value in task.items()}}
+        tasks.append(subprocess.Popen([*enter, *words], env=variables))
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    # nsenter is what was started; the task is its child.
+    signal.signal(number, lambda number, dummy: [
+        os.kill(int(child), number)
+        for task in tasks
+        for child in open(f"/proc/{task.pid}/task/{task.pid}/children").read().split()
+    ])
+codes = [task.wait() for task in tasks]
+sys.exit(max(abs(code) for code in codes))
+"""
+
+
+class Job:
+    """One job of the stand-in, over all its starts."""
+
+    def __init__(self, hosts: PlainHosts, place: Path, **variables: t.Any) -> None:
+        self.place = place
+        (place / "bin").mkdir(parents=True)
+        own = place / "own.py"
+        own.write_text(OWN.replace("SLOW", str(variables.pop("slow", False))))
+        inputs = job(
+            training_job_dir=str(place),
+            training_job_gpus_per_node=0,
+            training_job_script=str(own),
+            training_job_rank_output=True,
+            training_job_checkpoint_every=10,
+            training_job_python=variables.pop("training_job_python", str(PYTHON)),
+            **variables,
+        )
+        content = "{{ lookup('ansible.builtin.template', '" + str(ROLES / "training_job/templates/job.sh.j2") + "') }}"
+        (place / "files").symlink_to(ROLES / "training_job/files")
+        play(place, ([{"ansible.builtin.copy": {"content": content, "dest": str(place / "job.sh")}}], inputs))
+        addresses = "\\n".join(hosts.address(name) for name in NAMES)
+        names = f'[[ $2 != hostnames ]] || printf "{addresses}\\n"'
+        programs = {
+            "srun": f"#!{sys.executable}\n{SRUN}",
+            "scontrol": f'#!/bin/bash\n{names}\necho "$@" >>{place}/scontrol.txt\n',
+        }
+        for name, text in programs.items():
+            (place / "bin" / name).write_text(text)
+            (place / "bin" / name).chmod(0o755)
+        self.environment = {
+            **os.environ,
+            "PATH": f"{place}/bin:{os.environ['PATH']}",
+            "STAND_IN_HOSTS": json.dumps({name: hosts.enter(name) for name in NAMES}),
+            "SLURM_JOB_ID": "7",
+            "SLURM_JOB_NODELIST": "node[1-2]",
+            "SLURM_JOB_NUM_NODES": "2",
+        }
+
+    def start(self, restarts: int = 0) -> subprocess.Popen[bytes]:
+        environment = {**self.environment, "SLURM_RESTART_COUNT": str(restarts)}
+        with (self.place / "output.txt").open("ab") as output:
+            argv = ["bash", str(self.place / "job.sh")]
+            return subprocess.Popen(argv, env=environment, stdout=output, stderr=subprocess.STDOUT)
+
+    def end(self, running: subprocess.Popen[bytes]) -> int:
+        try:
+            return running.wait(patience(300))
+        finally:
+            running.kill()
+
+    def output(self) -> str:
+        return (self.place / "output.txt").read_text(errors="replace")
+
+    def result(self) -> t.Any:
+        return json.loads((self.place / "result-7.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def stack(hosts: PlainHosts) -> PlainHosts:
+    if not PYTHON.exists():
+        done = hosts.stack()
+        if done.returncode != 0:
+            pytest.skip(f"no PyTorch to train with: {done.stdout[-500:]}")
+    return hosts
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "srun", "deepspeed"])
+def test_each_launcher_of_the_template_trains(stack: PlainHosts, tmp_path: Path, launcher: str) -> None:
+    inputs = {"training_job_launcher": launcher, "training_job_processes_per_node": 2}
+    if launcher == "deepspeed":
+        if not WITH_DEEPSPEED.exists():
+            pytest.skip("no environment with DeepSpeed; the tests of packages build one")
+        inputs["training_job_python"] = str(WITH_DEEPSPEED)
+    made = Job(stack, tmp_path / "job", **inputs)
+    assert made.end(made.start()) == 0, made.output()
+    result = made.result()
+    assert [rank["host"] for rank in result["ranks"]] == ["node1", "node1", "node2", "node2"]
+    assert result["loss"][-1] < 0.2 * result["loss"][0]
+
+
+def test_a_training_goes_on_after_preemption(stack: PlainHosts, tmp_path: Path) -> None:
+    made = Job(stack, tmp_path / "job", slow=True)
+    running = made.start()
+    begin = time.monotonic()
+    while "my step 15" not in made.output() and time.monotonic() - begin < patience(120):
+        time.sleep(0.2)
+    running.send_signal(signal.SIGUSR1)
+    # Slurm would end the script, which waits a minute for it.
+    while "requeue 7" not in (made.place / "scontrol.txt").read_text() and time.monotonic() - begin < patience(240):
+        time.sleep(0.2)
+    assert "the training was told to make room: back into the queue" in made.output()
+    running.kill()
+    running.wait()
+    assert made.end(made.start(1)) == 0, made.output()
+    resumed = re.findall(r"begin at step (\d+)", made.output())
+    assert resumed[0] == "0"
+    assert 15 < int(resumed[1]) < 40
+    assert len(made.result()["loss"]) == 40
+    assert made.result()["resumed_from"] == int(resumed[1])
+
+
+def test_a_loss_that_is_none_ends_it_with_the_rank_that_was_first(stack: PlainHosts, tmp_path: Path) -> None:
+    made = Job(stack, tmp_path / "job", training_job_arguments=["--spoil", "12"])
+    assert made.end(made.start()) != 0
+    result = made.result()
+    assert (result["rank"], result["host"], result["step"]) == (1, "node2", 12)
+    assert result["problem"] == "the loss of rank 1 on node2 is nan at step 12"
+    lines = (made.place / "ranks/7/rank-1.txt").read_text().splitlines()
+    assert "my step 12" in lines
