@@ -31,6 +31,12 @@ def azure_infra_rules(inputs: t.Any, observed: t.Any) -> dict[str, list[str]]:
     return infra.rule_review(_checked(inputs), _checked(observed))
 
 
+def azure_infra_bastion(inputs: t.Any, observed: t.Any, subnet: t.Any = None) -> dict[str, t.Any]:
+    """Return what is wrong with a Bastion, which subnet of it to read, and the addresses it connects from."""
+    judged = infra.bastion(_checked(inputs), _checked(observed))._asdict()
+    return {**judged, "sources": infra.bastion_sources(_checked(subnet or {}))}
+
+
 def azure_infra_outbound(inputs: t.Any, observed: t.Any, tables: t.Any = None) -> dict[str, t.Any]:
     """Return which route tables to read, and which subnets of others have no way out."""
     said = _checked(inputs)
@@ -67,6 +73,7 @@ class FilterModule:
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
         return {
             "azure_failure": azure_failure,
+            "azure_infra_bastion": azure_infra_bastion,
             "azure_infra_expiry": azure_infra_expiry,
             "azure_infra_outbound": azure_infra_outbound,
             "azure_infra_plan": azure_infra_plan,

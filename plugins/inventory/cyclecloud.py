@@ -31,7 +31,8 @@ extends_documentation_fragment:
 options:
   connection:
     description:
-      - JSON file with C(url), C(ca_path), C(username), C(bastion), C(ssh_config), C(cluster) and C(user).
+      - JSON file with C(url), C(ca_path), C(username), C(bastion), C(ssh_config), C(connect_timeout), C(cluster) and
+        C(user).
         C(provision.yml) writes it beside the inventory. An option that is set itself, or by its variable of the
         environment, takes precedence.
       - A file that is not there counts as empty. Where O(url) comes from it, a server that does not answer, and a
@@ -94,6 +95,13 @@ options:
         own.
       - That of C(provision.yml) has the host keys of the CycleCloud VM and includes the user's configuration.
     type: path
+  connect_timeout:
+    description:
+      - Seconds that SSH waits for a node, which becomes C(ansible_ssh_timeout). V(0) leaves it to Ansible's own
+        setting.
+      - C(provision.yml) gives more than the default where an Azure Bastion leads to the network.
+    type: int
+    default: 0
   group_prefix:
     description:
       - Prefix of the names of groups. Give every cluster another one when several are in one inventory.
@@ -215,9 +223,9 @@ class InventoryModule(ConstructedInventory, Cacheable):
                 raise TypeError("it is no dictionary")
         except (OSError, ValueError, TypeError) as exc:
             raise AnsibleParserError(f"{file}, which has the connection of {path}, cannot be read: {exc}") from None
-        for name in ("url", "ca_path", "username", "bastion", "ssh_config", "cluster", "user"):
+        for name in ("url", "ca_path", "username", "bastion", "ssh_config", "connect_timeout", "cluster", "user"):
             if not self.get_option(name) and known.get(name):
-                self.set_option(name, str(known[name]))
+                self.set_option(name, int(known[name]) if name == "connect_timeout" else str(known[name]))
         if not self.get_option("user"):
             self.set_option("user", "cyclecloud")
 
@@ -278,9 +286,11 @@ class InventoryModule(ConstructedInventory, Cacheable):
             given["timeout"] = min(given["timeout"], 10)
         return CycleClient(self.get_option("url"), self.get_option("username"), self.get_option("password"), **given)
 
-    def _access(self) -> dict[str, str]:
+    def _access(self) -> dict[str, t.Any]:
         """How hosts are reached."""
-        access = {"ansible_user": self.get_option("user")}
+        access: dict[str, t.Any] = {"ansible_user": self.get_option("user")}
+        if self.get_option("connect_timeout"):
+            access["ansible_ssh_timeout"] = self.get_option("connect_timeout")
         config, bastion = self.get_option("ssh_config"), self.get_option("bastion")
         words = [f"-F {shlex.quote(config)}"] if config else []
         words += [f"-o ProxyJump={bastion}"] if bastion else []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: azure_host_keys_info
-short_description: Read the SSH host keys of an Azure machine before the first login
+short_description: Read the SSH host keys of Azure machines before the first login
 version_added: 0.1.0
 author:
   - hpcai.gpu_cluster authors (@hpcai)
@@ -16,9 +16,9 @@ description:
     answer comes through Azure Resource Manager, so that nobody on the cluster's network can answer in the machine's
     place.
   - The machine has to run, with Azure's agent. The identity needs
-    C(Microsoft.Compute/virtualMachines/runCommand/action), which Virtual Machine Contributor and Contributor have.
-    Azure accepts one run command per machine at a time.
-  - Machines of a scale set in uniform mode are not supported.
+    C(Microsoft.Compute/virtualMachines/runCommand/action), and for machines of a scale set
+    C(Microsoft.Compute/virtualMachineScaleSets/virtualMachines/runCommand/action), which Virtual Machine Contributor
+    and Contributor have. Azure accepts one run command per machine at a time.
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.azure
@@ -34,16 +34,30 @@ attributes:
 options:
   machine:
     description:
-      - Resource ID of the virtual machine. Give either this, or O(subnet) and O(address).
+      - Resource ID of the virtual machine, which may be one of a scale set. Give either this, or O(subnet) with
+        O(address) or O(addresses).
     type: str
   subnet:
     description:
-      - Subnet in which the machine has O(address), as C(<resource group>/<network>/<subnet>) or as a resource ID.
+      - Subnet in which machines have O(address) or O(addresses), as C(<resource group>/<network>/<subnet>) or as a
+        resource ID.
     type: str
   address:
     description:
       - Private IP address of the machine. Azure gives an address once in a subnet, so that nobody else can have it.
     type: str
+  addresses:
+    description:
+      - Private IP addresses of several machines, which are asked at the same time. That the keys of some of them cannot
+        be read is no failure; see RV(problems).
+    type: list
+    elements: str
+  known:
+    description:
+      - Values of RV(hosts[].vm_id) whose keys are known already. They are not read again.
+    type: list
+    elements: str
+    default: []
 seealso:
   - module: hpcai.gpu_cluster.cyclecloud_cluster
 notes:
@@ -68,24 +82,70 @@ EXAMPLES = r"""
     subnet: train-rg/train-vnet/compute
     address: 10.80.1.4
   register: scheduler
+
+- name: Read the host keys of nodes that are up
+  hpcai.gpu_cluster.azure_host_keys_info:
+    subnet: train-rg/train-vnet/compute
+    addresses: [10.80.4.5, 10.80.4.6]
+  register: nodes
 """
 RETURN = r"""
 machine:
   description:
     - Resource ID of the virtual machine.
-  returned: success
+  returned: success, without O(addresses)
   type: str
   sample: "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/train-rg/providers/\
     Microsoft.Compute/virtualMachines/train-scheduler"
 host_keys:
   description:
     - Public host keys, each as type and key in base64. Comments are left out.
-  returned: success
+  returned: success, without O(addresses)
   type: list
   elements: str
   sample:
     - ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBGC5EmSxTKWqtnSx5nFMFh0Xxk8o4hYlXQqSvKu7JcW
+hosts:
+  description:
+    - The machines whose keys were read, or are known by O(known).
+  returned: with O(addresses)
+  type: list
+  elements: dict
+  contains:
+    address:
+      description:
+        - The address, as it was given.
+      type: str
+    machine:
+      description:
+        - Resource ID of the virtual machine.
+      type: str
+    vm_id:
+      description:
+        - Number of this one machine. A machine that is made again, or another one at the same address, has another.
+      type: str
+    host_keys:
+      description:
+        - Its public host keys; none where O(known) has RV(hosts[].vm_id).
+      type: list
+      elements: str
+  sample:
+    - address: 10.80.4.5
+      machine: "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/train-rg/providers/\
+        Microsoft.Compute/virtualMachineScaleSets/train-ndv4/virtualMachines/0"
+      vm_id: 5b1c2a0e-3f0e-4a53-9a55-6f4f5c0f3f11
+      host_keys:
+        - ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBGC5EmSxTKWqtnSx5nFMFh0Xxk8o4hYlXQqSvKu7JcW
+problems:
+  description:
+    - Why there are no keys of an address, by address.
+  returned: with O(addresses)
+  type: dict
+  sample:
+    10.80.4.7: Azure's agent on the machine does not answer
 """
+
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
@@ -93,18 +153,38 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import cli
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import SPEC
 
 
+def several(module: AnsibleModule) -> dict[str, t.Any]:
+    """Read the keys of all addresses; only what concerns all of them is a failure."""
+    params = module.params
+    try:
+        arm = client.connect(params)
+        machines, problems = host_keys.find_all(arm, params["subnet"], params["addresses"])
+        keys, unread = host_keys.read_all(arm, [one for one in machines if one.vm_id not in params["known"]])
+    except client.AzureError as exc:
+        module.fail_json(msg=f"The SSH host keys of machines in {params['subnet']} cannot be read through Azure: {exc}")
+    known = [one for one in machines if one.address not in unread]
+    hosts = [
+        {"address": one.address, "machine": one.id, "vm_id": one.vm_id, "host_keys": keys.get(one.address, [])}
+        for one in known
+    ]
+    return {"hosts": hosts, "problems": {**problems, **unread}}
+
+
 def main() -> None:
-    text = {"type": "str"}
+    text, texts = {"type": "str"}, {"type": "list", "elements": "str"}
+    more = {"machine": text, "subnet": text, "address": text, "addresses": texts, "known": {**texts, "default": []}}
     module = AnsibleModule(
-        argument_spec={**SPEC, "machine": text, "subnet": text, "address": text},
-        required_one_of=[("machine", "subnet")],
-        mutually_exclusive=[("machine", "subnet"), ("machine", "address")],
-        required_together=[("subnet", "address")],
+        argument_spec={**SPEC, **more},
+        required_one_of=[("machine", "address", "addresses")],
+        mutually_exclusive=[("machine", "subnet"), ("machine", "address", "addresses")],
+        required_by={"address": "subnet", "addresses": "subnet"},
         supports_check_mode=True,
     )
     if client.MISSING:
         module.fail_json(msg=missing_required_lib("azure-identity, azure-mgmt-core"), exception=client.MISSING)
     params = module.params
+    if params["addresses"] is not None:
+        module.exit_json(changed=False, **several(module))
     try:
         arm = client.connect(params)
         machine = params["machine"] or host_keys.find(arm, params["subnet"], params["address"])

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import typing as t
 import warnings
 from pathlib import Path
 
+import jinja2
 import pytest
 from ansible_playbook import ansible_playbook
 from conftest import COLLECTIONS, ROOT
@@ -27,7 +29,7 @@ KEYS = "ansible_collections.hpcai.gpu_cluster.plugins.modules.azure_host_keys_in
 SUBNET = "rg1/v/compute"
 
 
-def host_keys(azure: Azure, fails: bool = False, **options: str) -> Json:
+def host_keys(azure: Azure, fails: bool = False, **options: t.Any) -> Json:
     """Run the module as Ansible does, with Azure's own libraries."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("AZURE_", "ANSIBLE_"))}
     done = run_module(
@@ -158,6 +160,43 @@ def test_what_azure_cannot_tell_is_explained(journey: Journey, azure: Azure) -> 
     assert "when the VM is not running" in stopped["msg"], stopped["msg"]
 
 
+def test_the_keys_of_execute_nodes_are_read_once_each_on_the_machine_that_has_the_address(
+    journey: Journey, azure: Azure
+) -> None:
+    journey(until="nodes", node_arrays=[{**journey.options["node_arrays"][0], "max_nodes": 3}])
+    server = journey.server
+
+    def create(count: int) -> None:
+        server.ask("/clusters/c1/nodes/create", {"sets": [{"nodearray": "hpc", "count": count}]})
+        server.control("clock", advance=600)
+
+    def nodes() -> list[str]:
+        listed = json.loads(server.ask("/clusters/c1/nodes")[1])["nodes"]
+        return sorted(one["PrivateIp"] for one in listed if one["Template"] == "hpc")
+
+    create(2)
+    addresses = nodes()
+    assert len(addresses) == 2
+    first = host_keys(azure, subnet=SUBNET, addresses=[*addresses, "10.0.3.77"])
+    assert [one["address"] for one in first["hosts"]] == addresses
+    assert list(first["problems"]) == ["10.0.3.77"] and not first["changed"]
+    assert len({key for one in first["hosts"] for key in one["host_keys"]}) == 2
+    sets = f"{azure.group}/providers/Microsoft.Compute/virtualMachineScaleSets/c1-hpc/virtualMachines"
+    assert {one["machine"].rpartition("/")[0] for one in first["hosts"]} == {sets}
+    # Those that are known are only looked for, not asked.
+    again = host_keys(azure, subnet=SUBNET, addresses=addresses, known=[first["hosts"][0]["vm_id"]])
+    assert [one["host_keys"] for one in again["hosts"]] == [[], first["hosts"][1]["host_keys"]]
+    # A machine that comes to the address of one that is gone is another one.
+    gone = addresses[0]
+    server.ask("/clusters/c1/nodes/terminate", {"ip_addresses": [gone]})
+    server.control("clock", advance=600)
+    create(1)
+    assert nodes() == addresses, "Azure gives a free address again"
+    other = host_keys(azure, subnet=SUBNET, addresses=[gone])["hosts"][0]
+    assert other["vm_id"] != first["hosts"][0]["vm_id"]
+    assert other["host_keys"] != first["hosts"][0]["host_keys"]
+
+
 PLAY = """
 - hosts: localhost
   gather_facts: false
@@ -200,3 +239,71 @@ def test_the_role_lets_nobody_log_in_before_it_has_the_keys(journey: Journey, az
     known = list((Path(places["state_dir"]) / "known_hosts").iterdir())
     assert [path.name.endswith(".given") for path in known] == [True], "nothing was kept of a first contact"
     assert "changed=0" in play()
+
+
+BESIDE = """
+- ansible.builtin.import_playbook: {known}
+  vars: {{run_stage: configure}}
+"""
+
+
+def test_playbooks_know_the_nodes_before_they_log_in(journey: Journey, azure: Azure, tmp_path: Path) -> None:
+    """With the real ssh: which key it would ask of the machine at an address, and of the next one there."""
+    server, place = journey.server, tmp_path / "site/.cyclecloud"
+    place.mkdir(parents=True)
+    journey(until="nodes", node_arrays=[{**journey.options["node_arrays"][0], "max_nodes": 3}])
+    server.ask("/clusters/c1/nodes/create", {"sets": [{"nodearray": "hpc", "count": 1}]})
+    server.control("clock", advance=600)
+    listed = json.loads(server.ask("/clusters/c1/nodes")[1])["nodes"]
+    (address,) = [one["PrivateIp"] for one in listed if one["Template"] == "hpc"]
+    said = {"subscription": azure.about["subscription"], "subnet": SUBNET}
+    (place / "connection.json").write_text(json.dumps(said))
+    nodes = {"c1-hpc-1": {"ansible_host": address}, "by-name": {"ansible_host": "by-name"}}
+    here = {"localhost": {"ansible_connection": "local", "ansible_python_interpreter": str(PYTHON)}}
+    groups = {"azure_control": {"hosts": here}, "slurm_compute": {"hosts": nodes}}
+    (place.parent / "hosts.json").write_text(json.dumps({"all": {"children": groups}}))
+    (tmp_path / "play.yml").write_text(BESIDE.format(known=ROOT / "playbooks/elastic_steps/known.yml"))
+    # As provision.yml writes it.
+    template = (ROOT / "playbooks/provision_steps/templates/ssh_config.j2").read_text()
+    config = jinja2.Template(template).render(
+        provision_address="10.0.0.4",
+        provision_machine={"vm_id": "server"},
+        provision_known_hosts=str(place / "known_hosts"),
+        provision_write_dir=str(place.parent),
+        azure_infra_result={"bastion": ""},
+    )
+    (place / "ssh_config").write_text(config)
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("AZURE_", "ANSIBLE_"))}
+    paths = {"ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS), "ANSIBLE_HOME": str(tmp_path), "ANSIBLE_NOCOLOR": "1"}
+
+    def play(**secrets: str) -> str:
+        words = ("play.yml", "-i", "site/hosts.json")
+        done = ansible_playbook(*words, cwd=tmp_path, env={**kept, **secrets, **paths}, python=PYTHON)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def asked() -> dict[str, str]:
+        words = ["ssh", "-G", "-F", str(place / "ssh_config"), address]
+        told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        return dict(line.split(" ", 1) for line in told.splitlines() if " " in line)
+
+    assert "changed=1 " in play(**azure.secrets)
+    first, known = asked(), (place / "known_nodes").read_text()
+    assert str(place / "known_nodes") in first["userknownhostsfile"].replace('"', "").split()
+    assert known.startswith(f"{first['hostkeyalias']} ssh-ed25519 ")
+    assert "changed=0 " in play(**azure.secrets)
+    # Another machine comes to the address: it is known by its own key, and the old one's is forgotten.
+    server.ask("/clusters/c1/nodes/terminate", {"ip_addresses": [address]})
+    server.control("clock", advance=600)
+    server.ask("/clusters/c1/nodes/create", {"sets": [{"nodearray": "hpc", "count": 1}]})
+    server.control("clock", advance=600)
+    assert "changed=1 " in play(**azure.secrets)
+    assert asked()["hostkeyalias"] != first["hostkeyalias"]
+    assert known.split()[2] not in (place / "known_nodes").read_text()
+    # Without a login at Azure nothing is forgotten, and it is said.
+    kept_text = (place / "known_nodes").read_text()
+    assert "SSH asks about the keys of these nodes" in play()
+    assert (place / "known_nodes").read_text() == kept_text
+    # A cluster that is not of CycleCloud is left alone.
+    (place / "connection.json").unlink()
+    assert "changed=0 " in play(**azure.secrets)

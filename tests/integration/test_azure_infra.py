@@ -202,6 +202,47 @@ def test_what_is_brought_along_and_will_not_do_is_refused(role: Role) -> None:
     assert role.there() == before
 
 
+def test_a_bastion_is_a_way_in_if_it_lets_ssh_clients_in(role: Role) -> None:
+    """In check mode, from nothing: what would be made is told, and the security groups would let the Bastion in."""
+    azure, group = role.azure, "resourceGroups/hub-rg/providers/Microsoft.Network"
+    azure.arm("PUT", "resourceGroups/hub-rg", "2021-04-01", PLACE)
+    place = {"name": "AzureBastionSubnet", "properties": {"addressPrefix": "10.90.0.0/26"}}
+    space = {"addressSpace": {"addressPrefixes": ["10.90.0.0/24"]}, "subnets": [place]}
+    azure.done("PUT", f"{group}/virtualNetworks/hub", "2024-07-01", {**PLACE, "properties": space})
+    subnet = f"{azure.subscription}/{group}/virtualNetworks/hub/subnets/AzureBastionSubnet"
+    sku = {"sku": {"name": "Standard"}}
+    body = {**PLACE, **sku, "properties": {"publicIPAllocationMethod": "Static"}}
+    address = azure.done("PUT", f"{group}/publicIPAddresses/hub", "2024-07-01", body).body["id"]
+    configuration = {"name": "ip", "properties": {"subnet": {"id": subnet}, "publicIPAddress": {"id": address}}}
+
+    def bastion(tier: str, tunneling: bool) -> str:
+        said = {"ipConfigurations": [configuration], "enableTunneling": tunneling}
+        body = {**PLACE, "sku": {"name": tier}, "properties": said}
+        return str(azure.done("PUT", f"{group}/bastionHosts/hub", "2024-07-01", body).body["id"])
+
+    settings = {"azure_infra_allowed_sources": [], "azure_infra_bastion_id": bastion("Basic", False)}
+    refused = role("--check", fails=True, **settings)
+    assert "lets no SSH client in: its tier is Basic" in refused.told
+    assert "az network bastion update --ids" in refused.told
+    gone = role(
+        "--check", fails=True, **{**settings, "azure_infra_bastion_id": f"{settings['azure_infra_bastion_id']}x"}
+    )
+    assert "These do not exist" in gone.told
+    bastion("Standard", True)
+    planned = role("--check", **settings)
+    assert "c1-cyclecloud" in planned.output
+    assert planned.result["bastion"] == settings["azure_infra_bastion_id"]
+    tasks = [
+        {"ansible.builtin.include_role": {"name": "hpcai.gpu_cluster.azure_infra", "public": True}},
+        {"ansible.builtin.debug": {"msg": "opened: {{ __azure_infra_plan['rules']['server'] | to_json }}"}},
+    ]
+    (role.directory / "play.yml").write_text(
+        json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}])
+    )
+    told = role("--check", **settings).told.replace("\\", "")
+    assert '"destination_port_range": "22"' in told and '"source_address_prefix": "10.90.0.0/26"' in told
+
+
 @SLOW
 def test_what_is_brought_along_is_used(role: Role) -> None:
     settings = brought(role)

@@ -1,10 +1,11 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The SSH host keys of a machine, read on it by Azure's agent: not by the network on which somebody else may answer."""
+"""SSH host keys of machines, read on them by Azure's agent: not by the network on which somebody else may answer."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import ipaddress
 import re
 import typing as t
@@ -13,6 +14,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _host_key
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import Arm, AzureError, Json
 
 _COMPUTE, _NETWORK = "2024-07-01", "2024-05-01"
+_SET_INTERFACES = "2018-10-01"  # the one version that Azure documents for network interfaces of scale sets
+# Run commands at a time, each on another machine; Azure's agent takes tens of seconds for one.
+_AT_ONCE = 16
 _SCRIPT = "cat /etc/ssh/ssh_host_*_key.pub"
 _SHORT = re.compile(r"(?P<group>[^/]+)/(?P<network>[^/]+)/(?P<subnet>[^/]+)")
 _SUBNET = re.compile(
@@ -20,8 +24,11 @@ _SUBNET = re.compile(
     re.IGNORECASE,
 )
 _MACHINE = re.compile(
-    r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Compute/virtualMachines/[^/]+", re.IGNORECASE
+    r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Compute/"
+    r"(?:virtualMachines/[^/]+|virtualMachineScaleSets/[^/]+/virtualMachines/\d+)",
+    re.IGNORECASE,
 )
+_NUMBER = re.compile(r"[0-9A-Za-z-]{1,64}")
 # How the agent's extension for Linux words what a script printed.
 _OUTPUT = re.compile(r"\[stdout\]\n(?P<out>.*?)\n?\[stderr\]\n?(?P<err>.*)", re.DOTALL)
 
@@ -29,7 +36,10 @@ _OUTPUT = re.compile(r"\[stdout\]\n(?P<out>.*?)\n?\[stderr\]\n?(?P<err>.*)", re.
 def machine_id(text: str) -> str:
     """Return the resource ID of a virtual machine; raise AzureError for anything else."""
     if not _MACHINE.fullmatch(text):
-        raise AzureError(f"{text!r} is no resource ID of a virtual machine (/subscriptions/../virtualMachines/NAME)")
+        raise AzureError(
+            f"{text!r} is no resource ID of a virtual machine (/subscriptions/../virtualMachines/NAME), alone or in a"
+            " scale set"
+        )
     return text
 
 
@@ -42,6 +52,14 @@ def subnet_id(text: str, subscription: str) -> str:
     if _SUBNET.fullmatch(text):
         return text
     raise AzureError(f"{text!r} is neither <resource group>/<network>/<subnet> nor the resource ID of a subnet")
+
+
+class Machine(t.NamedTuple):
+    """A machine at an address, and the number that Azure gave this one machine and gives no other."""
+
+    address: str
+    id: str
+    vm_id: str
 
 
 def machine_at(interfaces: t.Iterable[Json], subnet: str, address: str) -> str:
@@ -62,18 +80,79 @@ def machine_at(interfaces: t.Iterable[Json], subnet: str, address: str) -> str:
             return machine
     raise AzureError(
         f"no network interface of this subscription has {address} in {subnet}: does the machine run, and may the"
-        " identity read Microsoft.Network/networkInterfaces there?"
+        " identity read Microsoft.Network/networkInterfaces and Microsoft.Compute/virtualMachineScaleSets there?"
     )
+
+
+def _wanted(address: str) -> str:
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError as exc:
+        raise AzureError(f"{address!r} is no IP address; Azure knows machines by those") from exc
+
+
+def subnets_of(scale_set: Json) -> set[str]:
+    """Return the identifiers, in lower case, of the subnets in which a scale set puts its machines."""
+    profile = (scale_set.get("properties") or {}).get("virtualMachineProfile") or {}
+    found = set()
+    for interface in (profile.get("networkProfile") or {}).get("networkInterfaceConfigurations") or []:
+        for configuration in (interface.get("properties") or {}).get("ipConfigurations") or []:
+            place = configuration.get("properties") or {}
+            found.add(str((place.get("subnet") or {}).get("id", "")).lower())
+    return found
+
+
+def interfaces(arm: Arm, subnet: str, addresses: t.Collection[str]) -> list[Json]:
+    """Return the network interfaces that may have the addresses; those of scale sets are listed by their sets alone."""
+    providers = f"/subscriptions/{arm.subscription}/providers"
+    found = arm.items(f"{providers}/Microsoft.Network/networkInterfaces", _NETWORK)
+    if set(addresses) <= set(_addresses(found, subnet)):
+        return found
+    for one in arm.items(f"{providers}/Microsoft.Compute/virtualMachineScaleSets", _COMPUTE):
+        if subnet.lower() in subnets_of(one):
+            found += arm.items(f"{one['id']}/networkInterfaces", _SET_INTERFACES)
+    return found
+
+
+def _addresses(found: t.Iterable[Json], subnet: str) -> t.Iterator[str]:
+    for interface in found:
+        for configuration in (interface.get("properties") or {}).get("ipConfigurations") or []:
+            place = configuration.get("properties") or {}
+            if str((place.get("subnet") or {}).get("id", "")).lower() == subnet.lower():
+                yield str(place.get("privateIPAddress"))
 
 
 def find(arm: Arm, subnet: str, address: str) -> str:
     """Return the resource ID of the machine with a private address in a subnet."""
-    try:
-        wanted = str(ipaddress.ip_address(address))
-    except ValueError as exc:
-        raise AzureError(f"{address!r} is no IP address; Azure knows machines by those") from exc
-    path = f"/subscriptions/{arm.subscription}/providers/Microsoft.Network/networkInterfaces"
-    return machine_at(arm.items(path, _NETWORK), subnet_id(subnet, arm.subscription), wanted)
+    wanted, place = _wanted(address), subnet_id(subnet, arm.subscription)
+    return machine_at(interfaces(arm, place, [wanted]), place, wanted)
+
+
+def _number(arm: Arm, machine: str) -> str:
+    described = arm.get(machine, _COMPUTE) or {}
+    number = str((described.get("properties") or {}).get("vmId") or "")
+    if not _NUMBER.fullmatch(number):
+        raise AzureError(f"Azure gives {machine} the vmId {number!r}, by which it cannot be told from others")
+    return number
+
+
+def find_all(arm: Arm, subnet: str, addresses: t.Sequence[str]) -> tuple[list[Machine], dict[str, str]]:
+    """Return the machines with these addresses, and why there is none for the others."""
+    place, problems, machines = subnet_id(subnet, arm.subscription), {}, []
+    wanted = []
+    for address in dict.fromkeys(addresses):
+        try:
+            wanted.append(_wanted(address))
+        except AzureError as exc:
+            problems[address] = str(exc)
+    listed = interfaces(arm, place, wanted)
+    for address in wanted:
+        try:
+            machine = machine_at(listed, place, address)
+            machines.append(Machine(address, machine, _number(arm, machine)))
+        except AzureError as exc:
+            problems[address] = str(exc)
+    return machines, problems
 
 
 def keys_of(answer: Json, machine: str) -> list[str]:
@@ -93,3 +172,15 @@ def read(arm: Arm, machine: str) -> list[str]:
     """Have Azure's agent print the host keys of a machine that runs; it changes nothing there."""
     path = f"{machine_id(machine)}/runCommand"
     return keys_of(arm.post(path, _COMPUTE, {"commandId": "RunShellScript", "script": [_SCRIPT]}), machine)
+
+
+def read_all(arm: Arm, machines: t.Sequence[Machine]) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Read the keys of several machines at a time, by address; and why those of the others cannot be read."""
+    keys, problems = {}, {}
+    with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+        for machine, reading in [(one, pool.submit(read, arm, one.id)) for one in machines]:
+            try:
+                keys[machine.address] = reading.result()
+            except AzureError as exc:
+                problems[machine.address] = str(exc)
+    return keys, problems

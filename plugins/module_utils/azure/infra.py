@@ -97,6 +97,7 @@ def _ids(inputs: t.Mapping[str, t.Any], base: str, names: Json, network: bool) -
         **({"address": f"{inside}Network/publicIPAddresses/{names['address']}"} if inputs["public_address"] else {}),
         "nic": f"{inside}Network/networkInterfaces/{names['nic']}",
         "server": f"{inside}Compute/virtualMachines/{names['server']}",
+        **({"bastion": str(inputs["bastion_id"])} if inputs.get("bastion_id") else {}),
     }
 
 
@@ -114,6 +115,7 @@ def _resources(inputs: t.Mapping[str, t.Any], ids: Json, network: bool) -> Json:
         "server_subnet": not network,
         "account": bool(inputs["existing_storage_account_id"]),
         "locker_identity": bool(inputs["existing_locker_identity_id"]),
+        "bastion": bool(inputs.get("bastion_id")),
     }
     look = {
         name: {"id": identifier, "api_version": _VERSIONS[kinds.get(name, "network")]}
@@ -239,6 +241,57 @@ def _both(properties: t.Mapping[str, t.Any], name: str) -> list[str]:
     return [str(value) for value in [*([one] if one else []), *(several or [])]]
 
 
+class Bastion(t.NamedTuple):
+    """``subnet`` is what to read of the network it is in; with its prefixes among the sources the way is open."""
+
+    subnet: dict[str, dict[str, str]]
+    refused: list[str]
+    warnings: list[str]
+
+
+_TUNNELS = ("Standard", "Premium")  # the tiers that let a native client in
+
+
+def bastion(inputs: t.Mapping[str, t.Any], observed: t.Mapping[str, t.Any]) -> Bastion:
+    """Judge the Bastion that is to be the way in; `observed` are the resources that were read, by name."""
+    found = observed.get("bastion") or {}
+    if not inputs.get("bastion_id") or not found:
+        return Bastion({}, [], [])
+    name, properties = f"Azure Bastion {found.get('id')}", found.get("properties") or {}
+    tier, refused, warnings = str((found.get("sku") or {}).get("name") or "Basic"), [], []
+    if tier not in _TUNNELS or properties.get("enableTunneling") is not True:
+        refused.append(
+            f"{name} lets no SSH client in: its tier is {tier}, and native client support is"
+            f" {'on' if properties.get('enableTunneling') else 'off'}. It needs tier Standard or Premium, and that"
+            f" support: az network bastion update --ids {found.get('id')} --sku Standard --enable-tunneling true"
+        )
+    places = [(one.get("properties") or {}).get("subnet") or {} for one in properties.get("ipConfigurations") or []]
+    identifier = next((str(one["id"]) for one in places if one.get("id")), "")
+    there = identifier.rpartition("/subnets/")[0].lower()
+    network = observed.get("vnet") or {}
+    if there and network and there != str(network.get("id")).lower():
+        peered = [
+            one.get("properties") or {} for one in (network.get("properties") or {}).get("virtualNetworkPeerings") or []
+        ]
+        states = {
+            str((one.get("remoteVirtualNetwork") or {}).get("id")).lower(): str(one.get("peeringState"))
+            for one in peered
+        }
+        if states.get(there) != "Connected":
+            warnings.append(
+                f"{name} is in another network, to which {network.get('name')} has no peering that is connected (it is"
+                f" {states.get(there, 'not there')}): make one in each direction (az network vnet peering create), or"
+                " nobody gets in"
+            )
+    subnets = {"bastion_subnet": {"id": identifier, "api_version": _VERSIONS["network"]}} if identifier else {}
+    return Bastion(subnets, refused, warnings)
+
+
+def bastion_sources(subnet: t.Mapping[str, t.Any] | None) -> list[str]:
+    """Return the addresses from which a Bastion in this subnet connects."""
+    return sorted(set(_both((subnet or {}).get("properties") or {}, "addressPrefix")))
+
+
 def roles(inputs: t.Mapping[str, t.Any], principal: str, locker: str) -> list[Json]:
     """Return who needs which role where."""
     planned = plan(inputs)
@@ -284,6 +337,7 @@ _PATTERNS = {
     "server_ssh_public_key": (r"(ssh-rsa|ssh-ed25519) [A-Za-z0-9+/=]+( .*)?", "one line of an RSA or Ed25519 key"),
     "server_user": (rf"(?!({_RESERVED})$)[a-z_][a-z0-9_-]{{0,31}}", "a Linux user that Azure does not reserve"),
     "server_zone": (r"[123]?", "1, 2, 3 or nothing"),
+    "bastion_id": (_THEIRS.format("Network/bastionHosts", ""), "the identifier of an Azure Bastion"),
     "existing_subnet_id": (_THEIRS.format("Network/virtualNetworks", "/subnets/[^/]+"), "the identifier of a subnet"),
     "existing_storage_account_id": (_THEIRS.format("Storage/storageAccounts", ""), "the identifier of an account"),
     "existing_locker_identity_id": (
@@ -299,8 +353,8 @@ def refusals(inputs: t.Mapping[str, t.Any], now: datetime.datetime) -> list[str]
     """Return every problem, each with the input that has it."""
     messages = []
     for name, (pattern, accepted) in _PATTERNS.items():
-        if not re.fullmatch(pattern, str(inputs[name])):
-            messages.append(f"azure_infra_{name} is {str(inputs[name])!r}, and has to be {accepted}")
+        if not re.fullmatch(pattern, str(inputs.get(name, ""))):
+            messages.append(f"azure_infra_{name} is {str(inputs.get(name, ''))!r}, and has to be {accepted}")
     if skus.parse(str(inputs["server_image"])) is None:
         messages.append(
             f"azure_infra_server_image is {inputs['server_image']!r}, and has to be publisher:offer:sku:version"

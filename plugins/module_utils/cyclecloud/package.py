@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import re
-import time
 import typing as t
-from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._apt import UPDATE, lists_are_young
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, failure_text
 
-LISTS = Path("/var/lib/apt/lists")
 _ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "APT_LISTCHANGES_FRONTEND": "none"}
 _APT = ["apt-get", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"]
 _KEEP = ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
@@ -141,14 +139,13 @@ class ServerApt:
         return plan(name, self.params["version"], self.params["beside"], packages, versions)
 
     def _refresh(self, todo: PackagePlan | None) -> bool:
-        """Fetch lists unless they are young; always when the package is not offered."""
+        """Fetch package lists unless they are young; always when the package is not offered."""
         age = self.params["lists_max_age"]
         if age < 0 or self.params["check"]:
             return False
-        young = LISTS.exists() and time.time() - LISTS.stat().st_mtime < age
-        if young and todo is not None:
+        if todo is not None and lists_are_young(age):
             return False
-        self._do(["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"])
+        self._do(UPDATE)
         return True
 
     def carry_out(self, todo: PackagePlan, startup: int) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 VERSIONS = ("8.8.1-3100", "8.9.3-3500", "8.9.4-3600")
-SUITES = ("bookworm", "trixie", "jammy", "noble")
+SUITES = ("stable",)  # as the real one has it, for every distribution
 ROOT = "opt/cycle_server"
 
 CONTROL = """\

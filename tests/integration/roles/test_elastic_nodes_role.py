@@ -142,3 +142,23 @@ def test_a_cluster_of_which_no_node_comes_ends_with_the_reason(tmp_path: Path) -
     assert "0 of 0 nodes are up; cannot be used: n1 DOWN+CLOUD+POWERED_DOWN: ResumeTimeout reached" in told
     assert "sinfo -R" in told
     assert cluster.slurm["jobs"] == {}, "nothing keeps asking for nodes that cost when they come"
+
+
+def test_a_certification_that_has_no_nodes_created_certifies_nothing(tmp_path: Path) -> None:
+    """certify.yml without its first step: CycleCloud's nodes are switched off until somebody wants them."""
+    cluster = Cluster(tmp_path, {"n1": 1, "n2": 1})
+    (tmp_path / "shared").mkdir()
+    steps = yaml.safe_load((ROOT / "playbooks/certify.yml").read_text())
+    imported = "ansible.builtin.import_playbook"
+    assert [step.get(imported) for step in steps[:2]] == ["elastic_steps/resume.yml", None], "created before certified"
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([step for step in steps if imported not in step]))
+    given = {
+        "cluster_name": "train",
+        "cluster_shared_dir": str(tmp_path / "shared"),
+        "cluster_user": "root",
+        "cluster_slurm": "cyclecloud",
+    }
+    status, told = cluster.play("--skip-tags=pytorch", f"--extra-vars={json.dumps(given)}")
+    assert status != 0
+    assert "power saving has switched off all of n[1-2]. Say in cluster_nodes how many" in told, told[-3000:]
+    assert not [line for line in cluster.slurm["did"] if line.startswith("sbatch")]

@@ -151,10 +151,11 @@ class Cloud:
         here = ("--tags=provision", "--limit=azure_control:cyclecloud_server")
         return self.play("site.yml", *here, *options, **variables)
 
-    def login(self) -> subprocess.CompletedProcess[str]:
-        """Log in to the CycleCloud machine with what provision.yml wrote beside the inventory, asking nobody."""
+    def login(self, node: str = "") -> subprocess.CompletedProcess[str]:
+        """Log in to the CycleCloud machine, or through it, with what is beside the inventory, asking nobody."""
         config = str(self.inventory / ".cyclecloud/ssh_config")
-        words = ["ssh", "-F", config, "-i", str(STATE / "ssh_key"), "-o", "BatchMode=yes", f"hpcadmin@{self.address}"]
+        words = ["ssh", "-F", config, "-i", str(STATE / "ssh_key"), "-o", "BatchMode=yes"]
+        words += ["-J", f"hpcadmin@{self.address}", f"hpcadmin@{node}"] if node else [f"hpcadmin@{self.address}"]
         return subprocess.run([*words, "true"], capture_output=True, text=True, check=False, timeout=120)
 
     def destroy(self, *options: str, **variables: t.Any) -> Run:

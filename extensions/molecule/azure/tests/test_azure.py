@@ -73,12 +73,24 @@ def test_a_job_alone_brings_a_node_that_configures_itself(cloud: Cloud) -> None:
     assert json.loads(said)["status"] == "ok", said
 
 
+def test_a_node_is_known_by_the_keys_that_azure_has_read_on_it(cloud: Cloud) -> None:
+    """Before a playbook logs in to it, through the CycleCloud machine; nobody was asked."""
+    address = machine("getent hosts train-ndv4-3", "scheduler").stdout.split()[0]
+    assert cloud.login(address).returncode == 255, "nobody knows it yet"
+    run = cloud.play("elastic_steps/known.yml")
+    assert (run.rc, run.changed) == (0, 1), run.tail
+    assert cloud.login(address).returncode == 0
+    known = cloud.inventory / ".cyclecloud/known_nodes"
+    assert " ssh-ed25519 " in known.read_text() and address not in known.read_text()
+    assert cloud.play("elastic_steps/known.yml").changed == 0
+
+
 def test_a_second_run_changes_nothing(cloud: Cloud) -> None:
     before = cloud.leftovers
     run = cloud.provision()
     assert (run.rc, run.changed) == (0, 0), run.tail
     assert cloud.leftovers == before
-    # The inventory has the node that is up, but nobody knows its host keys: it has configured itself.
+    # The inventory has the node that is up, which has configured itself.
     run = cloud.play("configure.yml", "--limit=scheduler")
     assert (run.rc, run.changed) == (0, 0), run.tail
 

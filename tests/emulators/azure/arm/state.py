@@ -44,6 +44,7 @@ SETTINGS: dict[str, t.Any] = {
     "images_gone": [],  # URNs
     "not_purchasable": [],  # publishers whose plans this subscription may not buy
     "host_keys": {},  # machine -> lines of its /etc/ssh/ssh_host_*_key.pub, else a key of its own
+    "instance_addresses": {},  # lower-case id of a machine in a scale set -> its address, where a container plays it
     "expired_secrets": [],
     "secrets": {CLIENT: [SECRET]},
     "token_seconds": 3600,

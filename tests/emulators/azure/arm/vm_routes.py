@@ -61,6 +61,11 @@ def _run_command(context: Context) -> Response:
     access.allow(context.state, context.request)
     if not found:
         raise error("ResourceNotFound", resource=f"{VM}/{context.words['name']}", group=context.words["group"])
+    return run_command(context, found)
+
+
+def run_command(context: Context, found: dict[str, t.Any]) -> Response:
+    """Run a script on a machine, alone or in a scale set."""
     body = context.request.body or {}
     unknown = sorted(set(body) - {"commandId", "script", "parameters"})
     if unknown or body.get("commandId") != "RunShellScript" or not isinstance(body.get("script"), list):
@@ -82,6 +87,7 @@ def _run_command(context: Context) -> Response:
     # The agent keeps the last 4096 bytes of either.
     message = f"Enable succeeded: \n[stdout]\n{out[-4096:]}\n[stderr]\n{err[-4096:]}"
     result = {"value": [{**status, "message": message}]}
+    path = context.request.path.rsplit("/", 1)[0]
     made = operations.begin(context.state, "written", path, result=result, machine=found["id"])
     return Response(202, None, operations.headers(context.state, context.request, made, "both"))
 

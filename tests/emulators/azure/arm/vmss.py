@@ -6,19 +6,23 @@
 from __future__ import annotations
 
 import copy
+import ipaddress
 import typing as t
 import uuid
 
-from . import access, operations
+from . import access, ids, operations
 from .authorization import now
 from .behaviour import Behaviour, Call, register
 from .common import page
 from .faults import envelope, error
 from .http import ArmError, Response
+from .interfaces import taken
 from .managed import assign
+from .network import prefixes
 from .routes import RG, SUB, Context, route
 from .state import State
 from .vm_checks import bad, check_image, check_os, check_quota, check_size, without_secrets
+from .vm_routes import run_command
 
 SET = "Microsoft.Compute/virtualMachineScaleSets"
 ONE = f"{RG}/providers/{SET}/(?P<name>[^/]+)"
@@ -56,7 +60,8 @@ class ScaleSet(Behaviour):
         hidden.setdefault("next", 0)
         kept = hidden.setdefault("instances", [])
         while len(kept) < call.new["sku"]["capacity"]:
-            kept.append({"instanceId": str(hidden["next"]), "vmId": str(uuid.uuid4())})
+            one = {"instanceId": str(hidden["next"]), "vmId": str(uuid.uuid4())}
+            kept.append({**one, "address": _free(call.state, _subnet(call.new))})
             hidden["next"] += 1
         del kept[call.new["sku"]["capacity"] :]
 
@@ -65,6 +70,28 @@ class ScaleSet(Behaviour):
 
     def deleted(self, state: State, resource: dict[str, t.Any]) -> None:
         state.directory.pop((resource.get("identity") or {}).get("principalId"), None)
+
+
+def _subnet(found: dict[str, t.Any]) -> str:
+    """Return the subnet of the first address of a scale set's machines."""
+    profile = (found["properties"].get("virtualMachineProfile") or {}).get("networkProfile") or {}
+    for interface in profile.get("networkInterfaceConfigurations") or []:
+        for one in interface["properties"].get("ipConfigurations") or []:
+            return str(((one.get("properties") or {}).get("subnet") or {}).get("id", ""))
+    return ""
+
+
+def _free(state: State, subnet: str) -> str:
+    """Return the next address of a subnet; Azure keeps the first four and the last."""
+    known = state.get(subnet)
+    if not known:
+        return ""
+    used = taken(state, subnet, "")
+    for found in state.of_type(SET):
+        if ids.same(_subnet(found), subnet):
+            used |= {one.get("address", "") for one in state.hidden_of(found["id"]).get("instances", [])}
+    hosts = ipaddress.ip_network(prefixes(known)[0])
+    return next(str(one) for one in list(hosts)[4:-1] if str(one) not in used)
 
 
 def _instance(found: dict[str, t.Any], one: dict[str, str]) -> dict[str, t.Any]:
@@ -93,6 +120,49 @@ def _instances(context: Context) -> Response:
     found = _find(context)
     kept = context.state.hidden_of(found["id"]).get("instances", [])
     return page(context.state, context.request, [_instance(found, one) for one in kept])
+
+
+@route("GET", f"{ONE}/virtualMachines/(?P<number>\\d+)", SET)
+def _one(context: Context) -> Response:
+    found = _find(context)
+    return Response(200, _instance(found, _numbered(context, found)))
+
+
+def _numbered(context: Context, found: dict[str, t.Any]) -> dict[str, str]:
+    kept: list[dict[str, str]] = context.state.hidden_of(found["id"]).get("instances", [])
+    for one in kept:
+        if one["instanceId"] == context.words["number"]:
+            return one
+    name = f"{SET}/{context.words['name']}/virtualMachines/{context.words['number']}"
+    raise error("ResourceNotFound", resource=name, group=context.words["group"])
+
+
+@route("POST", f"{ONE}/virtualMachines/(?P<number>\\d+)/runCommand", SET)
+def _run(context: Context) -> Response:
+    found = _find(context)
+    return run_command(context, _instance(found, _numbered(context, found)))
+
+
+@route("GET", f"{ONE}/networkInterfaces", SET)
+def _interfaces(context: Context) -> Response:
+    """The interfaces of all machines, which the subscription's list of interfaces does not have."""
+    if context.request.version != "2018-10-01":
+        raise ArmError(400, "NoRegisteredProviderFound", "Interfaces of scale sets are asked for by 2018-10-01.")
+    found = _find(context)
+    kept = context.state.hidden_of(found["id"]).get("instances", [])
+    return page(context.state, context.request, [_interface(context.state, found, one) for one in kept])
+
+
+def _interface(state: State, found: dict[str, t.Any], one: dict[str, str]) -> dict[str, t.Any]:
+    machine = f"{found['id']}/virtualMachines/{one['instanceId']}"
+    address = state.settings["instance_addresses"].get(machine.lower()) or one.get("address", "")
+    place = {"privateIPAddress": address, "privateIPAllocationMethod": "Dynamic", "subnet": {"id": _subnet(found)}}
+    said = {
+        "ipConfigurations": [{"name": "ip", "properties": {**place, "primary": True}}],
+        "virtualMachine": {"id": machine},
+        "provisioningState": "Succeeded",
+    }
+    return {"id": f"{machine}/networkInterfaces/nic", "name": "nic", "properties": said}
 
 
 @route("DELETE", f"{ONE}/virtualMachines/(?P<number>\\d+)", SET)

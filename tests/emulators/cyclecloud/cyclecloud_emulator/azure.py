@@ -140,7 +140,7 @@ def made(store: Store, cluster: Json, node: Json) -> str:
         if node["Template"] in cluster["heads"]:
             node["_address"], node["_machine"] = _vm(place, cluster, node, cluster["heads"][node["Template"]])
         else:
-            _scale(place, cluster, node["Template"], more=1)
+            node["_address"], node["_machine"] = _grow(place, cluster, node)
     except UserError as exc:
         gone(store, cluster, node)
         return str(exc)
@@ -171,6 +171,14 @@ def _image(attributes: Json) -> Json:
         return {"id": text}
     parts = text.split(":")
     return dict(zip(("publisher", "offer", "sku", "version"), parts)) if len(parts) == 4 else dict(IMAGE)
+
+
+def machine(cluster: Json, node: Json) -> str:
+    """Return the name that Azure has for the machine of a node."""
+    if node["Template"] in cluster["heads"]:
+        return _name(cluster, node["Name"])
+    parts = str(node.get("_machine", "")).split("/")
+    return f"{parts[-3]}_{parts[-1]}" if len(parts) > 3 else ""
 
 
 def _os(computer: str, field: str = "computerName") -> Json:
@@ -242,14 +250,42 @@ def _set(place: _Place, cluster: Json, array: str) -> str:
     return f"{place.group}/providers/Microsoft.Compute/virtualMachineScaleSets/{_name(cluster, array)}"
 
 
-def _scale(place: _Place, cluster: Json, array: str, more: int) -> None:
-    """Set the capacity to the nodes that have a machine."""
-    attributes = cluster["arrays"][array]["attributes"]
-    nodes = [node for node in cluster["nodes"].values() if node["Template"] == array and node.get("InstanceId")]
-    path, count = _set(place, cluster, array), len(nodes) + more
-    if count < 1:
+def _grow(place: _Place, cluster: Json, node: Json) -> tuple[str, str]:
+    """Have one machine more in the scale set; return the address and the identifier of the one that is new."""
+    array, path = node["Template"], _set(place, cluster, node["Template"])
+    known = {one.get("_machine", "").lower() for one in cluster["nodes"].values()}
+    there = _machines(place, path)
+    _scale(place, cluster, array, len(there) + 1)
+    for machine, address in _machines(place, path).items():
+        if machine.lower() not in known:
+            return address, machine
+    raise UserError(f"AllocationFailed: {path} did not grow")
+
+
+def _machines(place: _Place, path: str) -> dict[str, str]:
+    """Return address by identifier of the machines of a scale set."""
+    if place.azure.get(path) is None:
+        return {}
+    found = {}
+    for one in place.azure.ask("GET", f"{path}/networkInterfaces", **{"api-version": "2018-10-01"})["value"]:
+        said = one["properties"]
+        found[said["virtualMachine"]["id"]] = said["ipConfigurations"][0]["properties"]["privateIPAddress"]
+    return found
+
+
+def _shrink(place: _Place, cluster: Json, node: Json) -> None:
+    """Delete the machine of a node, and the scale set after the last."""
+    path = _set(place, cluster, node["Template"])
+    there = _machines(place, path)
+    if set(there) <= {node.get("_machine")}:
         place.azure.delete(path)
-        return
+    elif node.get("_machine") in there:
+        place.azure.result(f"{path}/delete", {"instanceIds": [node["_machine"].rpartition("/")[2]]})
+
+
+def _scale(place: _Place, cluster: Json, array: str, count: int) -> None:
+    """Set the number of machines."""
+    attributes, path = cluster["arrays"][array]["attributes"], _set(place, cluster, array)
     address = {"name": "ip", "properties": {"subnet": {"id": _subnet(place.azure, attributes)}}}
     network = {"name": "nic", "properties": {"primary": True, "ipConfigurations": [address]}}
     disk = {"createOption": "FromImage", "managedDisk": {"storageAccountType": "Premium_LRS"}}
@@ -277,7 +313,7 @@ def gone(store: Store, cluster: Json, node: Json) -> None:
         if place is None:
             return
         if node["Template"] in cluster["arrays"]:
-            _scale(place, cluster, node["Template"], more=0)
+            _shrink(place, cluster, node)
             return
         name = _name(cluster, node["Name"])
         place.azure.delete(f"{place.group}/providers/Microsoft.Compute/virtualMachines/{name}")

@@ -155,8 +155,8 @@ def asked(store: Store, secret: str, request: Json) -> Json:
     if request["ask"] != "report":
         raise UserError(f"no {request['ask']}")
     node["_report"] = {"problem": request["problem"]}
-    if node["Template"] in cluster["heads"] and request["host_keys"]:
-        _seen_by_azure(store, azure._name(cluster, node["Name"]), request["host_keys"])
+    if request["host_keys"]:
+        _seen_by_azure(store, azure.machine(cluster, node), node, request["host_keys"])
     return {}
 
 
@@ -169,14 +169,18 @@ def _blob(store: Store, cluster: Json, node: Json, project: str, name: str) -> J
     raise UserError(f"project {project} has no blob {name}")
 
 
-def _seen_by_azure(store: Store, machine: str, keys: list[str]) -> None:
-    """Azure's agent in a machine can read its host keys."""
+def _seen_by_azure(store: Store, machine: str, node: Json, keys: list[str]) -> None:
+    """Azure's agent in a machine can read its host keys, and its interface has the address of the instance."""
     given = t.cast(Json, configuration(store))
     headers = {"X-Emulator": "1", "Content-Type": "application/json"}
     handlers = [urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=_trust(given["ca"]))]
     opener = urllib.request.build_opener(*handlers)
     url = f"{given['url']}/_emulator/settings"
     with opener.open(urllib.request.Request(url, headers=headers), timeout=30) as answer:
-        known = json.load(answer)["host_keys"]
-    body = json.dumps({"host_keys": {**known, machine: keys}}).encode()
+        known = json.load(answer)
+    said = {"host_keys": {**known["host_keys"], machine: keys}}
+    if "_" in machine:
+        own = {str(node["_machine"]).lower(): node["PrivateIp"]}
+        said["instance_addresses"] = {**known["instance_addresses"], **own}
+    body = json.dumps(said).encode()
     opener.open(urllib.request.Request(url, body, headers), timeout=30).close()

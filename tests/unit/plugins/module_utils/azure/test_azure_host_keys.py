@@ -43,6 +43,75 @@ def test_the_machine_is_the_one_with_the_address_in_that_subnet() -> None:
     assert host_keys.machine_at(interfaces, SUBNET, "10.80.1.4") == MACHINE
 
 
+def test_a_machine_of_a_scale_set_is_one() -> None:
+    machine = f"{GROUP}/Microsoft.Compute/virtualMachineScaleSets/train-ndv4/virtualMachines/12"
+    assert host_keys.machine_at([interface("10.80.1.9", machine=machine)], SUBNET, "10.80.1.9") == machine
+    assert host_keys.machine_id(machine) == machine
+
+
+class Cloud:
+    """Answers as the subscription would; a path that nobody expects is an error."""
+
+    subscription = "s"
+
+    def __init__(self, lists: dict[str, list[t.Any]], agents: t.Collection[str] = ()) -> None:
+        self.lists, self.agents, self.asked = lists, agents, list[str]()
+
+    def items(self, path: str, version: str) -> list[t.Any]:
+        self.asked.append(path)
+        assert not path.endswith("/networkInterfaces") or "ScaleSets" not in path or version == "2018-10-01"
+        return list(self.lists[path])
+
+    def get(self, path: str, version: str) -> t.Any:
+        return {"properties": {"vmId": f"id-{path.rpartition('/')[2]}"}}
+
+    def post(self, path: str, version: str, body: t.Any) -> t.Any:
+        if path.removesuffix("/runCommand") not in self.agents:
+            raise AzureError("the agent does not answer")
+        return answer(f"Enable succeeded: \n[stdout]\n{KEY}\n\n[stderr]\n")
+
+
+def test_machines_of_scale_sets_are_found_in_the_sets_of_that_subnet_alone() -> None:
+    """Their interfaces are not among those of the subscription; an address of another subnet is somebody else's."""
+    sets = f"{GROUP}/Microsoft.Compute/virtualMachineScaleSets"
+    machines = [f"{sets}/train-ndv4/virtualMachines/{number}" for number in (0, 7)]
+
+    def scale_set(name: str, subnet: str) -> dict[str, t.Any]:
+        network = {"ipConfigurations": [{"name": "ip", "properties": {"subnet": {"id": subnet}}}]}
+        profile = {"networkProfile": {"networkInterfaceConfigurations": [{"name": "nic", "properties": network}]}}
+        return {"id": f"{sets}/{name}", "properties": {"virtualMachineProfile": profile}}
+
+    every = "/subscriptions/s/providers"
+    cloud = Cloud(
+        {
+            f"{every}/Microsoft.Network/networkInterfaces": [interface("10.80.4.4")],
+            f"{every}/Microsoft.Compute/virtualMachineScaleSets": [
+                scale_set("theirs", SUBNET.replace("train-vnet", "other-vnet")),
+                scale_set("train-ndv4", SUBNET.upper()),
+            ],
+            f"{sets}/train-ndv4/networkInterfaces": [
+                interface("10.80.4.5", machine=machines[0]),
+                interface("10.80.4.6", machine=machines[1]),
+            ],
+        },
+        agents=machines[:1],
+    )
+    arm = t.cast(t.Any, cloud)
+    found, problems = host_keys.find_all(arm, "train-rg/train-vnet/compute", ["10.80.4.5", "10.80.4.6", "ndv4-9"])
+    assert [(one.address, one.id, one.vm_id) for one in found] == [
+        ("10.80.4.5", machines[0], "id-0"),
+        ("10.80.4.6", machines[1], "id-7"),
+    ]
+    assert list(problems) == ["ndv4-9"] and "is no IP address" in problems["ndv4-9"]
+    keys, unread = host_keys.read_all(arm, found)
+    assert keys == {"10.80.4.5": [KEY]}
+    assert unread == {"10.80.4.6": "the agent does not answer"}
+    # The scheduler is a machine of its own: nobody lists scale sets for it.
+    cloud.asked.clear()
+    assert host_keys.find(arm, SUBNET, "10.80.4.4") == MACHINE
+    assert cloud.asked == [f"{every}/Microsoft.Network/networkInterfaces"]
+
+
 @pytest.mark.parametrize(
     ("interfaces", "told"),
     [
@@ -50,7 +119,7 @@ def test_the_machine_is_the_one_with_the_address_in_that_subnet() -> None:
         ([interface("10.80.1.5")], "no network interface"),
         ([interface("10.80.1.4", machine=None)], "which is no interface of a virtual machine"),
         (
-            [interface("10.80.1.4", machine=f"{GROUP}/Microsoft.Compute/virtualMachineScaleSets/s/virtualMachines/0")],
+            [interface("10.80.1.4", machine=f"{GROUP}/Microsoft.Compute/virtualMachineScaleSets/s")],
             "no interface of a virtual machine",
         ),
     ],

@@ -46,6 +46,7 @@ INPUTS: dict[str, t.Any] = {
     "server_image": "Canonical:ubuntu-24_04-lts:server:latest",
     "server_zone": "",
     "server_user": "hpcadmin",
+    "bastion_id": "",
 }
 PRINCIPAL = {"client_id": GUID, "object_id": GUID, "secret_expires": "2027-06-01"}
 
@@ -163,6 +164,7 @@ def test_roles() -> None:
         ({"existing_server_subnet_id": SUBNET}, ["needs azure_infra_existing_subnet_id"]),
         ({"existing_subnet_id": SUBNET.replace("resourceGroups", "resourcegroups")}, []),
         ({"existing_locker_identity_id": "x"}, ["azure_infra_existing_locker_identity_id"]),
+        ({"bastion_id": "hub-bastion"}, ["azure_infra_bastion_id"]),
         ({"expires_on": "soon"}, ["azure_infra_expires_on"]),
         ({"orchestration": "service_principal"}, ["client_id", "object_id"]),
         ({"orchestration": "service_principal", "service_principal": PRINCIPAL}, []),
@@ -190,6 +192,46 @@ def test_the_secret_s_end_is_warned_about(expires: str | None, told: str) -> Non
     assert told in "".join(found)
     assert bool(found) == bool(told)
     assert infra.warnings(INPUTS, NOW) == []
+
+
+HUB = f"{OTHERS}.Network/virtualNetworks/hub"
+BASTION = f"{OTHERS}.Network/bastionHosts/hub"
+
+
+def way_in(tier: str = "Standard", tunneling: bool = True, peering: str = "Connected") -> infra.Bastion:
+    place = {"properties": {"subnet": {"id": f"{HUB}/subnets/AzureBastionSubnet"}}}
+    there = {"enableTunneling": tunneling, "ipConfigurations": [place]}
+    peer = {"remoteVirtualNetwork": {"id": HUB.upper()}, "peeringState": peering}
+    peerings = [{"name": "to-hub", "properties": peer}] if peering else []
+    observed = {
+        "bastion": {"id": BASTION, "sku": {"name": tier}, "properties": there},
+        "vnet": {"id": f"{OTHERS}/v", "name": "train-vnet", "properties": {"virtualNetworkPeerings": peerings}},
+    }
+    return infra.bastion(inputs(bastion_id=BASTION), observed)
+
+
+def test_a_bastion_has_to_let_ssh_clients_in() -> None:
+    good = way_in()
+    assert (good.refused, good.warnings) == ([], [])
+    assert good.subnet["bastion_subnet"]["id"] == f"{HUB}/subnets/AzureBastionSubnet"
+    assert "its tier is Basic" in way_in("Basic").refused[0]
+    assert "its tier is Developer" in way_in("Developer").refused[0]
+    assert "native client support is off" in way_in(tunneling=False).refused[0]
+    assert (
+        "peering" in way_in(peering="Initiated").warnings[0] and "Initiated" in way_in(peering="Initiated").warnings[0]
+    )
+    assert "it is not there" in way_in(peering="").warnings[0]
+    assert infra.bastion(inputs(), {}) == ({}, [], [])
+
+
+def test_a_bastion_is_looked_at_and_not_made() -> None:
+    resources = infra.plan(inputs(bastion_id=BASTION))["resources"]
+    assert resources["look"]["bastion"]["id"] == BASTION
+    assert "bastion" in resources["theirs"] and "bastion" not in resources["own"]
+    subnet = {"properties": {"addressPrefix": None, "addressPrefixes": ["10.90.0.0/26"]}}
+    assert infra.bastion_sources(subnet) == ["10.90.0.0/26"]
+    assert infra.bastion_sources({"properties": {"addressPrefix": "10.90.0.0/26"}}) == ["10.90.0.0/26"]
+    assert infra.bastion_sources(None) == []
 
 
 def test_a_refused_input_does_not_break_the_plan() -> None:
