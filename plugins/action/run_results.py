@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sends the run record to a host that keeps it, or merges what the host has into the one here."""
+"""Sends the run record to where it is kept, a host or a blob container, or merges what is there into the one here."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._run_file import RecordError, load, merge, store
 from ansible_collections.hpcai.gpu_cluster.plugins.modules.run_results import RECORD, SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _blob
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_summary import artifacts
 
 MODULE = "hpcai.gpu_cluster.run_results"
@@ -31,16 +32,50 @@ class ActionModule(ActionBase):
         strange = [name for name in wanted["files"] if name != Path(name).name or name in (RECORD, "..")]
         if strange:
             raise AnsibleActionFail(f"files names what lies beside {RECORD} in report_dir, not {', '.join(strange)}")
+        if not wanted["dir"] and not wanted["blob"]:
+            raise AnsibleActionFail("one of dir and blob has to say where the run record is kept")
         host = self._task.delegate_to or (task_vars or {}).get("inventory_hostname", "")
-        result.update(changed=False, place=f"{host}:{wanted['dir']}", stages=[], files=[])
+        place = f"{host}:{wanted['dir']}" if wanted["dir"] else wanted["blob"]
+        result.update(changed=False, place=place, stages=[], files=[])
         if self._task.check_mode:
             return result
         folder = Path(wanted["report_dir"])
+        # The container first: it may be all that can be reached. If it fails, the host has its turn all the same.
+        trouble = ""
         try:
-            found = (self._kept if wanted["state"] == "kept" else self._fetched)(folder, wanted, task_vars, result)
+            if wanted["blob"]:
+                try:
+                    result.update(self._in_container(folder, wanted))
+                except (_blob.BlobError, RecordError) as exc:
+                    trouble = str(exc)
+            if wanted["dir"]:
+                move = self._kept if wanted["state"] == "kept" else self._fetched
+                result.update(move(folder, wanted, task_vars, result))
         except (RecordError, OSError) as exc:
             raise AnsibleActionFail(f"Cannot merge the run record in {folder}: {exc}") from exc
-        return {**result, **found}
+        if trouble:
+            result.update(failed=True, msg=". ".join(filter(None, [trouble, result.get("msg")])))
+        return result
+
+    @staticmethod
+    def _in_container(folder: Path, wanted: Result) -> Result:
+        """Keep the record in the container or fetch it from there."""
+        blobs = _blob.Blobs(wanted["blob"])
+        if wanted["state"] == "fetched":
+            there = _blob.fetch(blobs, RECORD)
+            if there:
+                store(folder / RECORD, merge(there, load(folder / RECORD), wanted["runs"]), wanted["runs"])
+            return {"files": [RECORD] if there else []}
+        record = load(folder / RECORD)
+        if not record:
+            return {"skipped": True, "skip_reason": f"there is no {folder / RECORD}"}
+        files = [name for name in wanted["files"] if (folder / name).is_file()]
+        for name in files:
+            blobs.replace(name, (folder / name).read_bytes())
+        kept = _blob.keep(blobs, RECORD, record, wanted["runs"])
+        stages = [f"{stage.get('run')} {stage.get('stage')}" for stage in kept["stages"]]
+        stats = {"data": artifacts(record, wanted["blob"]), "per_host": False, "aggregate": False}
+        return {"stages": stages, "files": sorted([RECORD, *files]), "ansible_stats": stats}
 
     def _kept(self, folder: Path, wanted: Result, task_vars: t.Any, result: Result) -> Result:
         record = load(folder / RECORD)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: run_results
-short_description: Keep the run record and the report on a host of the cluster, and fetch them from there
+short_description: Keep the run record and the report on a host of the cluster or in a blob, and fetch them from there
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
@@ -15,6 +15,8 @@ description:
     each stage leaves its run record on a host of the cluster, and the stage that draws the report fetches it.
   - Records are merged by entry, on the host and under a lock, so that two jobs at once lose nothing. A newer entry
     for the same stage of the same run replaces the older one.
+  - A container of Azure Blob Storage can keep them besides, or instead. It is reached from the machine that Ansible
+    runs on, needs no host of the cluster, and is still there when the cluster is not. Records are merged there, too.
   - With O(state=kept) the result has the artifacts of the stages of this run as C(set_stats) would set them, one
     variable for each stage, C(hpcai_<stage>), with C(run), C(state), C(verdict), C(counts) and C(place). AWX gives
     them to the later jobs of a workflow as extra variables.
@@ -40,8 +42,19 @@ options:
     description:
       - Absolute path of the directory on the host. It is made when missing, with mode 0750, and nobody but root and
         the user of the task may be able to write to it or to what is above it.
+      - Empty keeps and fetches nothing on the host.
     type: str
-    required: true
+    default: ""
+  blob:
+    description:
+      - Address of a container of Azure Blob Storage, with directories behind it where several clusters share one, for
+        example C(https://account.blob.core.windows.net/results/train). The container has to exist.
+      - The identity is that of the variables C(AZURE_*), as for the modules of Azure here; it needs the role
+        C(Storage Blob Data Contributor) on the container. Keys of the account are not used. Where Ansible runs,
+        C(azure-identity) and C(azure-mgmt-core) have to be installed.
+      - With O(dir) as well, both places have their turn where one of them cannot be reached; the task fails in the end.
+    type: str
+    default: ""
   report_dir:
     description:
       - Directory of C(run.json) on the machine that Ansible runs on, as the lookup
@@ -90,6 +103,13 @@ EXAMPLES = r"""
     files: [report.html, report.xml]
   become: true
 
+- name: Keep the record in a container, from where any job of any inventory fetches it
+  hpcai.gpu_cluster.run_results:
+    state: kept
+    blob: https://account.blob.core.windows.net/results/train
+    report_dir: reports
+    files: [report.html]
+
 - name: Fetch what other jobs recorded
   hpcai.gpu_cluster.run_results:
     state: fetched
@@ -101,7 +121,7 @@ EXAMPLES = r"""
 RETURN = r"""
 place:
   description:
-    - Host and directory, as scp takes them.
+    - Host and directory, as scp takes them, or the container's address where O(dir) is empty.
   returned: success
   type: str
   sample: ctl:/var/lib/hpcai/results
@@ -140,7 +160,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import 
 RECORD = "run.json"
 SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["kept", "fetched"], "required": True},
-    "dir": {"type": "str", "required": True},
+    "dir": {"type": "str", "default": ""},
+    "blob": {"type": "str", "default": ""},
     "report_dir": {"type": "path", "required": True},
     "files": {"type": "list", "elements": "str", "default": []},
     "runs": {"type": "int", "default": 10},

@@ -16,35 +16,20 @@ import sys
 import tarfile
 import time
 import typing as t
-import warnings
 from pathlib import Path
 
 import pytest
 from ansible_playbook import ansible_playbook, interpreter, of_clone
+from azurite import HOST, Azurite
 from conftest import COLLECTIONS
 from forked import run_module
 from patience import patience
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "emulators/azurite"))
-from azurite import HOST, Azurite, MissingError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import files as checkpoint_files
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program import files
 
 Json = t.Dict[str, t.Any]
 MANIFEST = "MANIFEST.json"
-
-
-@pytest.fixture(scope="module")
-def account(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Azurite]:
-    try:
-        running = Azurite(tmp_path_factory.mktemp("azurite"))
-    except (MissingError, OSError, subprocess.SubprocessError) as exc:
-        reason = f"uploads are NOT tested: {exc}"
-        warnings.warn(reason, stacklevel=1)
-        pytest.skip(reason)
-    yield running
-    running.close()
 
 
 class Site:

@@ -5,6 +5,9 @@
 site_template and nothing else. What they hand on lies on the cluster, which is a directory here.
 
 There is no Slurm: certify and train end at their first question to it, which is what has to reach the report.
+
+HPCAI_TEST_IMAGE names an image, such as tests/tools/execution_environment.py builds, in which the jobs run then, as AWX
+starts them; nothing of this machine is in it but the tarball, the project and the cluster's directory.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from execution_environment import LIMITS
 
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.plugin_utils.report_fleet import invented, store
 
 pytest.importorskip("ansible_runner")
 ROOT = Path(__file__).resolve().parents[3]
+IMAGE = os.environ.get("HPCAI_TEST_IMAGE", "")
 # A play of the fork's own, in the place where a stage would be that does succeed.
 CONFIGURE = """
 - hosts: slurm_controller
@@ -39,7 +44,8 @@ Json = t.Dict[str, t.Any]
 
 def clean(home: Path) -> dict[str, str]:
     """The environment of a container: programs and no more."""
-    return {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(home), "LC_ALL": "C.UTF-8"} | {
+    path = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+    return {"PATH": path, "HOME": str(home), "LC_ALL": "C.UTF-8"} | {
         name: os.environ[name] for name in ("PYTHONPATH", "TMPDIR") if name in os.environ
     }
 
@@ -64,6 +70,13 @@ class Site:
         self.artifacts: Json = {}
         self.shared.mkdir(parents=True)
 
+    def isolation(self) -> list[str]:
+        """Return what AWX tells ansible-runner of an image, and no network: the cluster is a directory."""
+        mounts = (f"{self.collections}:{self.collections}:ro", f"{self.folder}/cluster:{self.folder}/cluster:rw")
+        options = ["--user=root", *LIMITS, "--network=none", *(f"--volume={mount}" for mount in mounts)]
+        isolated = ["--process-isolation", "--process-isolation-executable=podman", f"--container-image={IMAGE}"]
+        return [*isolated, *(f"--container-option={option}" for option in options)] if IMAGE else []
+
     def job(self, playbook: str, *options: str, workflow: int = 41) -> tuple[int, str, list[Json]]:
         """Run a stage where nothing is left of the one before; return how it ended, what it said, and its events."""
         self.jobs += 1
@@ -71,7 +84,8 @@ class Site:
         shutil.copytree(ROOT / "site_template", place / "project")
         (place / "project/playbooks/configure_here.yml").write_text(CONFIGURE)
         (place / "project/collections/ansible_collections").symlink_to(self.collections / "ansible_collections")
-        own = {"ansible_connection": "local", "ansible_become": False, "ansible_python_interpreter": sys.executable}
+        python = "/usr/bin/python3" if IMAGE else sys.executable
+        own = {"ansible_connection": "local", "ansible_become": False, "ansible_python_interpreter": python}
         groups = ("slurm_controller", "slurm_login", "slurm_compute")
         host = {"hosts": {"head": own}}
         (place / "inventory").mkdir()
@@ -103,7 +117,7 @@ class Site:
             "-i",
             "job",
         ]
-        more = [f"--cmdline={' '.join(options)}"] if options else []
+        more = [*self.isolation(), *([f"--cmdline={' '.join(options)}"] if options else [])]
         done = subprocess.run([*run, *more], env=clean(home), capture_output=True, text=True, check=False)
         assert {path.name for path in home.iterdir()} <= {".ansible"}, "a job keeps things in its home"
         events = [json.loads(path.read_text()) for path in sorted((place / "artifacts/job/job_events").glob("*.json"))]
@@ -144,6 +158,16 @@ def test_what_stages_found_reaches_the_report_of_another_container(site: Site) -
     assert "20261121T210000Z" in page, "the certificate on the cluster is not in the report"
     assert {"report.jsonl", "report.prom", "report.xml"} <= {path.name for path in site.results.iterdir()}
     assert site.results.stat().st_mode & 0o777 == 0o750
+
+    rc, text, events = site.job("list_failures")
+    assert rc == 0, text
+    (stages, checks) = [
+        event["event_data"]["res"]["msg"]
+        for event in events
+        if event["event"] == "runner_on_ok" and event["event_data"]["task"].startswith("List ")
+    ]
+    assert [(stage["stage"], stage["run"]) for stage in stages] == [("certify", "awx-41")] and checks == []
+    assert "scontrol" in stages[0]["failures"]["head"]
 
 
 def test_a_cluster_that_is_away_does_not_fail_the_report(site: Site) -> None:

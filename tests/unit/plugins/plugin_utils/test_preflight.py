@@ -159,6 +159,19 @@ CASES: list[tuple[dict[str, t.Any], list[str]]] = [
     ({"slurm_topology": [{"name": "s", "switches": ["t"]}]}, ["slurm_topology (s).switches", "'t'"]),
     ({"slurm_topology": [{"name": "s", "nodes": ["c1"]}]}, ["slurm_topology", "'c2'", "on no switch"]),
     ({"slurm_topology": [{"name": s, "nodes": ["c[1-2]"]} for s in "st"]}, ["slurm_topology", "on several switches"]),
+    ({"slurm_topologies": [{"name": "a"}, {"name": "a"}]}, ["slurm_topologies (a)", "each one's own"]),
+    ({"slurm_topologies": [{"name": "a", "plugin": "ring"}]}, ["slurm_topologies", "ring"]),
+    (
+        {"slurm_topologies": [{"name": "a", "switches": [{"name": "s", "nodes": ["c9"]}]}]},
+        ["slurm_topologies (a).switches (s).nodes", "c9"],
+    ),
+    (
+        {
+            "slurm_topologies": [{"name": "racks", "plugin": "flat"}],
+            "slurm_partitions": [{"name": "p", "nodes": "ALL", "default": True, "options": {"Topology": "rack"}}],
+        },
+        ["slurm_partitions (p).options.Topology", "'rack'", "racks"],
+    ),
     ({"slurm_topology_source": "aws"}, ["slurm_topology_source", "slurm_topology_file"]),
     ({"slurm_topology_source": "infiniban"}, ["slurm_topology_source", "infiniband"]),
     ({"slurm_topology_source": "hosts"}, ["slurm_leaf", "c1, c2", "pod1/leaf3"]),
