@@ -11,6 +11,7 @@ import typing as t
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lines import LineError, one_line
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import installation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric import draw
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import FabricError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import node_lines
@@ -111,6 +112,16 @@ def slurm_topology_lines(
     return _lines(name, lambda: draw.conf_lines(entries, str(plugin), sizes, str(version or "")))
 
 
+def slurm_topologies_lines(topologies: object, switches: object = (), version: str = "") -> list[str]:
+    """Return the lines of topology.yaml."""
+    name = "slurm_topologies_lines"
+    given = [_dict(entry, name) for entry in _list(topologies, name)]
+    entries = [_dict(entry, name) for entry in _list(switches, name)]
+    if not given:
+        raise AnsibleFilterError(f"{name}: there is no topology")
+    return _lines(name, lambda: draw.yaml_lines(given, entries, str(version or "")))
+
+
 def slurm_topology_hosts(nodes: object, hostvars: t.Mapping[str, t.Any], source: str) -> dict[str, dict[str, str]]:
     """Return what the variables of hosts say: the place of each node, and its name in the cloud."""
     places, names = {}, {}
@@ -126,6 +137,17 @@ def slurm_topology_hosts(nodes: object, hostvars: t.Mapping[str, t.Any], source:
         if source == "aws" and variables.get("instance_id"):
             names[str(variables["instance_id"])] = str(node["name"])
     return {"places": places, "names": names}
+
+
+def slurm_installations(hosts: object, hostvars: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """Return which installation of a machine each node is, of those whose facts tell."""
+    found = {}
+    for host in _list(hosts, "slurm_installations"):
+        variables = hostvars[host] if host in hostvars else {}  # noqa: SIM401
+        mark = installation.digest(str((variables.get("ansible_facts") or {}).get("machine_id") or ""))
+        if mark:
+            found[str((variables.get("slurm_node") or {}).get("name") or host)] = mark
+    return found
 
 
 def slurm_setting_lines(base: object, extra: object = None) -> list[str]:
@@ -146,9 +168,11 @@ class FilterModule:
         return {
             "slurm_conf": slurm_conf,
             "slurm_gres_lines": slurm_gres_lines,
+            "slurm_installations": slurm_installations,
             "slurm_machine_gres": slurm_machine_gres,
             "slurm_nodes": slurm_nodes,
             "slurm_setting_lines": slurm_setting_lines,
+            "slurm_topologies_lines": slurm_topologies_lines,
             "slurm_topology_hosts": slurm_topology_hosts,
             "slurm_topology_lines": slurm_topology_lines,
         }

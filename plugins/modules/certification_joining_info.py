@@ -11,9 +11,9 @@ short_description: Find nodes that join a certified cluster, and proven ones to 
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
-  - A node joins if Slurm has it and no certificate in O(dir) tells of it, or if it is held already with a reason that
-    begins with C(hpcai:joining:). It is proven if the last certificate that tested it beside others cleared it. It
-    changes nothing.
+  - A node joins if Slurm has it and no certificate in O(dir) tells of it, if O(installations) has another one than the
+    last certificate that tested it, or if it is held already with a reason that begins with C(hpcai:joining:). It is
+    proven if the last certificate that tested it beside others cleared it. It changes nothing.
   - As long as no node is proven nobody joins, as then all nodes are certified beside each other.
   - Nodes that power saving creates (C(CLOUD)) never join, since a job waits for them. Those that somebody drained are
     left as they are.
@@ -36,10 +36,16 @@ options:
     required: true
   hosts:
     description:
-      - Nodes that join although a certificate tells of them, as a hostlist, such as reinstalled ones. Then only these
-        do.
+      - Nodes that join although a certificate tells of them, as a hostlist, such as one with another GPU. Then only
+        these do.
     type: str
     default: ""
+  installations:
+    description:
+      - Which installation each node is now, by its name, as P(hpcai.gpu_cluster.slurm_installations#filter) returns it.
+        Nodes that are missing here, and those whose certificate says nothing of it, are taken for the same as before.
+    type: dict
+    default: {}
   partition:
     description:
       - Slurm partition whose nodes are looked at. By default the default partition of the cluster.
@@ -81,7 +87,13 @@ EXAMPLES = r"""
   become: true
   when: joining.hold | length > 0
 
-- name: Choose partners for a node that was reinstalled
+- name: Find those, too, that were installed anew since they were certified
+  hpcai.gpu_cluster.certification_joining_info:
+    dir: /shared/certification
+    installations: "{{ groups['slurm_compute'] | hpcai.gpu_cluster.slurm_installations(hostvars) }}"
+  become: true
+
+- name: Choose partners for a node that got another GPU
   hpcai.gpu_cluster.certification_joining_info:
     dir: /shared/certification
     hosts: gpu-017
@@ -130,7 +142,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import joining, journal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import slurm as certify_slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import leaves
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 
@@ -140,6 +151,7 @@ def main() -> None:
         argument_spec={
             "dir": {"type": "path", "required": True},
             "hosts": {"type": "str", "default": ""},
+            "installations": {"type": "dict", "default": {}},
             "partition": {"type": "str", "default": ""},
             "partners": {"type": "int", "default": 3},
             "topology": {"type": "list", "elements": "dict", "default": []},
@@ -155,16 +167,17 @@ def main() -> None:
     slurm = CampaignSlurm(run)
     try:
         nodes, named = slurm.nodes(), expand(params["hosts"])
-        partition = certify_slurm.partition_of(slurm.partitions(), params["partition"])
+        partition = slurm.partition(params["partition"])
         certify_slurm.selected(nodes, params["hosts"], partition)  # refuses what Slurm does not know
         members = certify_slurm.selected(nodes, "", partition)
-        where = certify_slurm.places(slurm.topology()) or leaves(params["topology"])
-        known = joining.proven(journal.earlier(Path(params["dir"]), 0))
-        found = joining.plan(members, known, where, set(named), params["partners"])
+        where = certify_slurm.read_places(slurm, params["topology"])
+        certificates = journal.earlier(Path(params["dir"]), 0)
+        again = joining.renewed(certificates, params["installations"])
+        plan = joining.plan(members, joining.proven(certificates), where, set(named), params["partners"], again)
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Cannot tell which nodes join the cluster: {exc}")
-    lists = {key: compress(getattr(found, key), sort=True) for key in ("hold", "ready", "partners", "waiting")}
-    module.exit_json(changed=False, reason=joining.REASON, findings=found.findings, **lists)
+    lists = {key: compress(getattr(plan, key), sort=True) for key in ("hold", "ready", "partners", "waiting")}
+    module.exit_json(changed=False, reason=joining.REASON, findings=plan.findings, **lists)
 
 
 if __name__ == "__main__":

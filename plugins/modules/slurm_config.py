@@ -25,8 +25,8 @@ description:
     C(slurmd) starts.
   - >-
     Refuses a change of C(StateSaveLocation) that would leave the state of jobs behind, a C(plugstack.conf) that
-    would lose plugins which somebody else put there, and a C(topology.conf) in place of somebody else's or beside a
-    C(topology.yaml), with which Slurm 25.05 and later ignore it.
+    would lose plugins which somebody else put there, a C(topology.conf) or C(topology.yaml) in place of somebody
+    else's, and a C(topology.conf) beside a C(topology.yaml) that stays, with which Slurm 25.05 and later ignore it.
   - >-
     Refuses to drop nodes on which C(squeue) shows jobs, or of which it shows nothing because C(slurmctld) does not
     answer, unless O(drop_busy_nodes) allows it.
@@ -52,6 +52,8 @@ options:
       - >-
         Names of the files, relative to O(path), and the whole text of each. V(slurm.conf) must be among them.
       - Each file belongs to C(root) with mode 0644. Files that are not named here are neither changed nor removed.
+      - An empty text removes the file if it begins with the comment that V(slurm.conf) begins with, and leaves it
+        alone if somebody else wrote it.
     type: dict
     required: true
   digest_file:
@@ -198,13 +200,17 @@ def main() -> None:
     mark = change.digest(files)
     wanted = {**files, module.params["digest_file"]: f"{mark}\n"}
     before = {name: (base / name).read_text(encoding="utf-8") if (base / name).exists() else "" for name in wanted}
-    differs = [name for name, text in wanted.items() if before[name] != text]
+    stays = {name for name, text in files.items() if not text and not change.is_ours(before[name], files["slurm.conf"])}
+    differs = [name for name, text in wanted.items() if before[name] != text and name not in stays]
     if differs:
         refuse(module, before, files)
     if differs and not module.check_mode:
         base.mkdir(parents=True, exist_ok=True)
         for name in differs:
-            replace_owned(base / name, wanted[name].encode(), "root", 0o644)
+            if wanted[name]:
+                replace_owned(base / name, wanted[name].encode(), "root", 0o644)
+            else:
+                (base / name).unlink()
     diff = [
         {"before_header": str(base / n), "after_header": str(base / n), "before": before[n], "after": wanted[n]}
         for n in differs

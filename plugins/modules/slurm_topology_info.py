@@ -73,7 +73,8 @@ options:
     type: bool
   present:
     description:
-      - Text of the present C(topology.conf), from which nodes that are not found keep their leaf.
+      - Text of the present C(topology.conf), or of a C(topology.yaml) that role slurm wrote, from which nodes that are
+        not found keep their leaf.
     type: str
     default: ""
   ibnetdiscover:

@@ -54,22 +54,40 @@ def proven(certificates: t.Sequence[t.Any]) -> dict[str, bool]:
     return known
 
 
+def renewed(certificates: t.Sequence[t.Any], now: t.Mapping[str, str]) -> set[str]:
+    """Return the nodes that are another installation now than the last certificate that tested them tells of.
+
+    What is not known, of then or of now, makes no node another one.
+    """
+    last: dict[str, str] = {}
+    for certificate in certificates:
+        for name in proven([certificate]):
+            installation = certificate["nodes"][name].get("installation")
+            if isinstance(installation, str) and installation:
+                last[name] = installation
+    return {name for name, installation in now.items() if installation and last.get(name, installation) != installation}
+
+
 def plan(
     nodes: t.Sequence[Json],
     known: t.Mapping[str, bool],
     where: t.Mapping[str, t.Mapping[str, str]],
     named: t.Collection[str],
     count: int,
+    again: t.Collection[str] = (),
 ) -> Joining:
     """Return what becomes of nodes that no certificate tells of, or of those that are named.
 
-    As long as no node is proven nobody joins: then all nodes are certified beside each other.
+    What certificates say of nodes that were installed anew (``again``) holds no more. As long as no node is proven
+    nobody joins: then all nodes are certified beside each other.
     """
+    known = {name: value for name, value in known.items() if name not in again}
     if not any(known.values()):
         text = "no node is proven yet: certify.yml certifies all of them beside each other"
         return Joining([], [], [], sorted(named), [text] if named else [])
     newcomers = [node for node in nodes if (node["name"] in named if named else _joins(node, known))]
-    hold, held, findings = [], [], []
+    hold, held = [], []
+    findings = [_renewal(node["name"]) for node in newcomers if node["name"] in again]
     for node in newcomers:
         state, name = certify_slurm.state(node), node["name"]
         if node["drained"] and node["reason"].startswith(_OURS):
@@ -81,7 +99,8 @@ def plan(
             who = node["reason_user"] or "somebody"
             findings.append(f"{name}: left as it is, its reason is of {who}: {node['reason'] or 'none'}")
         elif state == "busy" and not named:
-            findings.append(f"{name}: was never certified and runs jobs; name it to have it drained and certified")
+            since = "not certified since it was installed anew" if name in again else "never certified"
+            findings.append(f"{name}: was {since} and runs jobs; name it to have it drained and certified")
         else:
             hold.append(name)
             held.append(node)
@@ -102,6 +121,10 @@ def plan(
             " compared with each other"
         )
     return Joining(hold, ready, partners, waiting, findings)
+
+
+def _renewal(name: str) -> str:
+    return f"{name}: was installed anew, or is another machine, since it was certified: its machine ID is another one"
 
 
 def _joins(node: Json, known: t.Mapping[str, bool]) -> bool:

@@ -1,10 +1,12 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""topology.conf of switches, as topology/tree and topology/block read it. Pure, private."""
+"""topology.conf and topology.yaml of switches, as topology/tree and topology/block read them. Pure, private."""
 
 from __future__ import annotations
 
+import json
+import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import (
@@ -19,6 +21,10 @@ PLUGINS = ("tree", "block")
 _BLOCK_SINCE = (24, 5)
 # Before, slurmctld did not start with a block that is smaller than the base size.
 _SMALL_SINCE = (25, 5)
+# Several topologies, in topology.yaml, with which topology.conf and TopologyPlugin are ignored.
+_YAML_SINCE = (25, 5)
+_KEYS = ("name", "plugin", "default", "switches", "block_sizes")
+_TOPOLOGY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
 def conf_lines(
@@ -40,6 +46,74 @@ def conf_lines(
     sizes = _sizes(block_sizes, blocks, small) or [_base(blocks, small)]
     lines = [f"BlockName={block['name']} Nodes={compress(block['nodes'])}" for block in blocks]
     return [*lines, f"BlockSizes={','.join(map(str, sizes))}"]
+
+
+def yaml_lines(
+    topologies: t.Sequence[t.Mapping[str, t.Any]], switches: t.Sequence[t.Mapping[str, t.Any]], version: str
+) -> list[str]:
+    """Return the lines of topology.yaml; ``switches`` are those of each topology that has none of its own."""
+    if version and release(version) < _YAML_SINCE:
+        raise FabricError(
+            f"slurm_topologies need topology.yaml of Slurm 25.05, and this is {version}: give slurm_topology_plugin"
+        )
+    for problem in topology_problems(topologies):
+        raise FabricError(problem)
+    first = next((entry["name"] for entry in topologies if entry.get("default")), topologies[0]["name"])
+    lines = []
+    for entry in topologies:
+        # Quoted as JSON, which is YAML: a switch that is called 12 or "no" stays a text.
+        lines += [f"- topology: {json.dumps(entry['name'])}"]
+        lines += [f"  cluster_default: {json.dumps(entry['name'] == first)}"]
+        lines += _yaml_body(entry, entry.get("switches") or switches)
+    return lines
+
+
+def topology_problems(topologies: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+    """Say what is wrong with the entries by themselves."""
+    names = [str(entry.get("name")) for entry in topologies]
+    found = []
+    for name in sorted({name for name in names if names.count(name) > 1 or not _TOPOLOGY.fullmatch(name)}):
+        found.append(
+            f"slurm_topologies ({name}): the name is not usable; accepted: letters, digits, _ . -, each one's own"
+        )
+    for entry in topologies:
+        label, plugin = f"slurm_topologies ({entry.get('name')})", entry.get("plugin", "tree")
+        if plugin not in (*PLUGINS, "flat"):
+            found.append(f"{label}: plugin is {plugin!r}; accepted: tree, block or flat")
+        if entry.get("block_sizes") and plugin != "block":
+            found.append(f"{label}: has block_sizes with plugin {plugin}; accepted: with plugin block")
+        if entry.get("switches") and plugin == "flat":
+            found.append(f"{label}: has switches with plugin flat; accepted: with plugin tree or block")
+        strange = sorted(set(entry) - set(_KEYS))
+        if strange:
+            found.append(f"{label}: has {', '.join(strange)}; accepted: {', '.join(_KEYS)}")
+    if sum(bool(entry.get("default")) for entry in topologies) > 1:
+        found.append("slurm_topologies: several are the default; accepted: one or none")
+    return found
+
+
+def _yaml_body(entry: t.Mapping[str, t.Any], switches: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+    plugin = entry.get("plugin", "tree")
+    if plugin == "flat":
+        return ["  flat: true"]
+    if not switches:
+        raise FabricError(f"slurm_topologies ({entry['name']}): there are no switches, here and in slurm_topology")
+    if plugin == "tree":
+        lines = ["  tree:", "    switches:"]
+        for switch in switches:
+            key, members = ("children", "switches") if "switches" in switch else ("nodes", "nodes")
+            lines += _yaml_item("switch", switch["name"], key, compress(switch[members]))
+        return lines
+    blocks = _in_order(switches)
+    sizes = _sizes(entry.get("block_sizes") or [], blocks, True) or [_base(blocks, True)]
+    lines = ["  block:", "    block_sizes:", *[f"    - {size}" for size in sizes], "    blocks:"]
+    for block in blocks:
+        lines += _yaml_item("block", block["name"], "nodes", compress(block["nodes"]))
+    return lines
+
+
+def _yaml_item(kind: str, name: object, key: str, members: str) -> list[str]:
+    return [f"    - {kind}: {json.dumps(str(name))}", f"      {key}: {json.dumps(members)}"]
 
 
 def _base(blocks: t.Sequence[t.Mapping[str, t.Any]], small: bool) -> int:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric import infiniband, placement
@@ -23,7 +25,7 @@ Record = t.Dict[str, t.Any]
 
 
 def perform(params: t.Mapping[str, t.Any], text: str, present: str) -> Record:
-    """Return switches, leaves and findings; ``present`` is the topology.conf that there is."""
+    """Return switches, leaves and findings; ``present`` is the topology.conf or topology.yaml that there is."""
     nodes = list(dict.fromkeys(name for item in params["nodes"] for name in expand(str(item))))
     if not nodes:
         raise FabricError("nodes is empty: it has to name all nodes of the cluster")
@@ -60,9 +62,22 @@ def _placement(params: t.Mapping[str, t.Any], nodes: t.Sequence[str], text: str)
     return found
 
 
+# Lines of a topology.yaml as it is drawn here; one in another form, of a person, has no places.
+_YAML_SWITCH = re.compile(r'    - (?:switch|block): ("[^"]+")')
+_YAML_NODES = re.compile(r'      nodes: ("[^"]+")')
+
+
 def before(text: str) -> dict[str, str]:
-    """Return the switch or block that topology.conf has each node on."""
-    places = {}
+    """Return the switch or block that topology.conf, or our topology.yaml, has each node on; of several the first."""
+    places: dict[str, str] = {}
+    drawn = text.splitlines()
+    for line, following in zip(drawn, drawn[1:]):
+        switch, nodes = _YAML_SWITCH.fullmatch(line), _YAML_NODES.fullmatch(following)
+        if switch and nodes:
+            name = str(json.loads(switch.group(1)))
+            places = {**dict.fromkeys(expand(str(json.loads(nodes.group(1)))), name), **places}
+    if places:
+        return places
     for line in lines(text):
         values = {key.lower(): value for key, value in fields(line).items()}
         try:

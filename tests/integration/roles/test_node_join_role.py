@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from ansible_playbook import ansible_playbook, of_clone
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.installation import digest
+
 ROOT = Path(__file__).resolve().parents[3]
 HELD = "hpcai:joining:not certified beside proven nodes yet"
 SCONTROL = """\
@@ -55,8 +57,13 @@ STUB = [
         }
     }
 ]
+# Among the facts of the host, as if setup had said it.
+FACT = {
+    "ansible.builtin.set_fact": {"machine_id": "{{ its_machine_id }}", "cacheable": True},
+    "when": "its_machine_id is defined",
+}
 TASK = {"ansible.builtin.include_role": {"name": "node_join"}}
-PLAY = [{"hosts": "localhost", "gather_facts": False, "tasks": [TASK]}]
+PLAY = [{"hosts": "localhost", "gather_facts": False, "tasks": [FACT, TASK]}]
 
 
 class Site:
@@ -74,7 +81,8 @@ class Site:
         (folder / "bin/sinfo").write_text("#!/bin/sh\nexit 1\n")
         for path in (folder / "bin").iterdir():
             path.chmod(0o755)
-        cleared = {f"c{n}": {"status": "cleared", "tests": 7, "posterior": 0.001} for n in range(1, 8)}
+        about = {"status": "cleared", "tests": 7, "posterior": 0.001, "installation": digest("0" * 32)}
+        cleared = {f"c{n}": about for n in range(1, 8)}
         (folder / "runs/first/certificate.json").write_text(json.dumps({"schema": 1, "nodes": cleared}))
 
     def join(self, nodes: dict[str, str], *more: str, fails: bool = False, **given: t.Any) -> dict[str, t.Any]:
@@ -146,3 +154,13 @@ def test_nobody_is_held_before_the_first_certification(site: Site) -> None:
     shutil.rmtree(site.folder / "runs")
     found = site.join({**OLD, "c8": "IDLE"})
     assert (found["did"], found["asked"]) == ([], "")
+
+
+def test_a_node_that_was_installed_anew_is_held_without_being_named(site: Site) -> None:
+    node = {"node_join_compute_hosts": ["localhost"], "slurm_node": {"name": "c3"}}
+    assert site.join(OLD, its_machine_id="0" * 32, **node)["did"] == []
+    found = site.join(OLD, its_machine_id="1" * 32, **node)
+    assert found["did"] == [f"update nodename=c3 state=drain reason={HELD}"]
+    assert found["asked"] == "c3 beside c[1-2,4-5]"
+    assert "c3: was installed anew" in found["said"]
+    assert site.join(OLD, its_machine_id="1" * 32, node_join_reinstalled=False, **node)["did"] == []

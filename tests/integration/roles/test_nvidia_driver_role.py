@@ -143,5 +143,5 @@ def test_apt_itself_refuses_packages_that_the_key_did_not_sign(
     subprocess.run(
         ["gpg", "--dearmor", "--yes", "--output", key, tmp_path / "key.pub"], check=True, capture_output=True
     )
-    assert "apt-get update failed" in node.module("nvidia_driver")["msg"]
+    assert "apt-get update -o DPkg::Lock::Timeout=300 failed" in node.module("nvidia_driver")["msg"]
     assert node.packages() == {}

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import typing as t
 from pathlib import Path
 
-from ansible_playbook import ansible_playbook, interpreter, of_clone
+import pytest
+from ansible_playbook import ansible_playbook, interpreter, of_clone, play_here
 
 ROOT = Path(__file__).resolve().parents[3]
 PASSWORD = "Geheim-4711"
@@ -51,3 +54,20 @@ def test_no_failure_shows_a_password(tmp_path: Path) -> None:
     assert all(words in text for dummy, dummy2, words in FAILURES.values()), text
     assert PASSWORD not in text
     assert not any(PASSWORD in path.read_text() for path in (tmp_path / "report").rglob("*") if path.is_file())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the files are root's")
+def test_the_directory_above_the_credentials_is_open_to_those_who_read_what_else_is_in_it(tmp_path: Path) -> None:
+    """/etc/hpcai has files that jobs of users read; it was root's alone where credentials came first."""
+    above = tmp_path / "etc/hpcai"
+    mount = {"path": "/data", "type": "cifs", "source": "//files/data"}
+    inputs = {
+        "shared_storage_mounts": [{**mount, "credentials": {"username": "hpc", "password": PASSWORD}}],
+        "shared_storage_credentials_dir": str(above / "cifs"),
+    }
+    role = {"name": "hpcai.gpu_cluster.shared_storage", "tasks_from": "credentials"}
+    play_here(tmp_path, [{"include_role": role}], inputs)
+    modes = [stat.S_IMODE(place.stat().st_mode) for place in (above.parent, above, above / "cifs")]
+    assert modes == [0o755, 0o755, 0o700]
+    (file,) = (above / "cifs").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600

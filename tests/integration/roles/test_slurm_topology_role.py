@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import os
 import typing as t
 from pathlib import Path
 
+import pytest
 from ansible_playbook import play_here
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -16,10 +18,10 @@ NODES = [{"name": f"c{number}", "host": f"node-{number}"} for number in range(1,
 TREE = "SwitchName=p1leaf1 Nodes=c[1-2]\nSwitchName=p1leaf2 Nodes=c[3-4]\nSwitchName=p1spine1 Switches=p1leaf[1-2]\n"
 
 
-def drawn(folder: Path, said: str = "", *options: str, **given: t.Any) -> str:
-    """Return topology.conf as the role would write it."""
+def drawn(folder: Path, said: str = "", *options: str, template: str = "topology.conf.j2", **given: t.Any) -> str:
+    """Return topology.conf, or what another template makes, as the role would write it."""
     role = {"name": "hpcai.gpu_cluster.slurm", "tasks_from": "topology", "public": True}
-    text = "{{ lookup('ansible.builtin.template', '" + str(ROOT / "roles/slurm/templates/topology.conf.j2") + "') }}"
+    text = "{{ lookup('ansible.builtin.template', '" + str(ROOT / "roles/slurm/templates" / template) + "') }}"
     tasks = [
         {"ansible.builtin.include_role": role},
         # Role defaults are looked at before a role starts, also those that it will not use.
@@ -57,3 +59,38 @@ def test_without_ibnetdiscover_the_run_says_what_to_install_and_check_mode_goes_
 def test_the_fabric_is_discovered_on_the_first_node_if_there_is_one(tmp_path: Path) -> None:
     given = {"slurm_topology_source": "infiniband", "slurm_topology_file": str(FABRIC)}
     drawn(tmp_path, **given, slurm_node_hosts=["node-1", "node-2"], given_host="node-1")
+
+
+def test_several_topologies_become_topology_yaml(tmp_path: Path) -> None:
+    given = {"slurm_topology_source": "infiniband", "slurm_topology_file": str(FABRIC), "slurm_version": "25.05.1"}
+    named = [{"name": "fabric"}, {"name": "racks", "plugin": "block"}]
+    text = drawn(tmp_path, template="topology.yaml.j2", **given, __slurm_release="25.05.1", slurm_topologies=named)
+    assert text.startswith('- topology: "fabric"\n  cluster_default: true\n  tree:\n    switches:\n')
+    assert '    - block: "p1leaf2"\n      nodes: "c[3-4]"\n' in text
+
+
+OURS = "#\n# Ansible managed\n#\n"
+CONF = f"{OURS}ClusterName=a\nSlurmctldHost=h\nNodeName=c[1-2]\nPartitionName=p Nodes=ALL\n"
+YAML = f"{OURS}- topology: a\n  flat: true\n"
+TREE_CONF = f"{OURS}SwitchName=s Nodes=c[1-2]\n"
+
+
+def written(folder: Path, **files: str) -> str:
+    """Have slurm_config write these files beside slurm.conf; return its complaint."""
+    texts = {"slurm.conf": CONF, **{name.replace("_", "."): text for name, text in files.items()}}
+    task = {"hpcai.gpu_cluster.slurm_config": {"path": str(folder / "etc"), "files": texts}, "register": "done"}
+    said = {"ansible.builtin.copy": {"content": "{{ done.msg | default('') }}", "dest": str(folder / "said")}}
+    play_here(folder, [{**task, "ignore_errors": True}, said])
+    return (folder / "said").read_text()
+
+
+def test_a_topology_yaml_of_ours_goes_when_topology_conf_comes_and_a_persons_does_not(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("the files belong to root")
+    yaml = tmp_path / "etc/topology.yaml"
+    assert written(tmp_path, topology_yaml=YAML) == "" and yaml.read_text() == YAML
+    assert written(tmp_path, topology_yaml="", topology_conf=TREE_CONF) == "" and not yaml.exists()
+    yaml.write_text("- topology: theirs\n  flat: true\n")
+    assert "Move topology.yaml away" in written(tmp_path, topology_yaml="", topology_conf=TREE_CONF + "# more\n")
+    assert "written by somebody else" in written(tmp_path, topology_yaml=YAML)
+    assert written(tmp_path, topology_yaml="") == "" and "theirs" in yaml.read_text()

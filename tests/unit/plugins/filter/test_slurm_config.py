@@ -173,7 +173,7 @@ def test_every_expression_with_an_input_of_a_line_based_file_is_guarded(path: Pa
 
 def test_filters_are_documented() -> None:
     names = {"slurm_conf", "slurm_gres_lines", "slurm_machine_gres", "slurm_nodes", "slurm_setting_lines"}
-    names |= {"slurm_topology_hosts", "slurm_topology_lines"}
+    names |= {"slurm_installations", "slurm_topologies_lines", "slurm_topology_hosts", "slurm_topology_lines"}
     assert set(slurm_config.FilterModule().filters()) == names
     folder = ROOT / "plugins/filter"
     assert all((folder / f"{name}.yml").is_file() for name in names)
@@ -245,3 +245,14 @@ def test_topology_conf_says_no_more_than_one_line_each() -> None:
     for wrong in ([{"name": "s\nSwitchName=t", "nodes": ["c1"]}], [{"name": "s"}], "s", [3], [{"nodes": ["c1"]}]):
         with pytest.raises(AnsibleFilterError):
             lines(wrong)
+
+
+def test_a_host_whose_facts_tell_no_machine_id_is_left_out() -> None:
+    hostvars = {
+        "node-1": {"ansible_facts": {"machine_id": "0" * 32}, "slurm_node": {"name": "c1"}},
+        "node-2": {"ansible_facts": {"machine_id": "1" * 32}},
+        "node-3": {"ansible_facts": {}},
+        "node-4": {"ansible_facts": {"machine_id": ""}},
+    }
+    found = slurm_config.slurm_installations([*hostvars, "gone"], hostvars)
+    assert sorted(found) == ["c1", "node-2"] and found["c1"] != found["node-2"]

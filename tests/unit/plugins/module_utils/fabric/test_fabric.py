@@ -9,10 +9,11 @@ import json
 import typing as t
 
 import pytest
+import yaml
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric import draw
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import FabricError, plain
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.module import perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.module import before, perform
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import ibnetdiscover
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.fabric.fabrics import (
     Fabric,
@@ -228,6 +229,19 @@ def test_output_with_chassis_is_read() -> None:
     assert lines(perform(request("infiniband", ["c1"]), text, "")) == ["SwitchName=ISR2012-Voltaire Nodes=c1"]
 
 
+@pytest.mark.parametrize("port", ['[{}]\t"H-08c0eb0300ddc0f6"[1]', '[12]\t"H-08c0eb0300ddc0f6"[{}]'])
+def test_a_port_with_more_digits_than_ports_have_is_a_line_that_cannot_be_read(port: str) -> None:
+    text = (
+        "#\n# Topology file: generated on Mon Dec 18 12:34:08 2023\n#\n"
+        'Switch\t36 "S-ec0d9a0300ec8240"\t\t# "leaf" base port 0 lid 48 lmc 0\n'
+        + port.format("9" * 5000)
+        + '(08c0eb0300ddc0f6) \t\t# "node046 HCA-1" lid 103 4xEDR\n'
+    )
+    run = ibnetdiscover.parse(text)
+    assert not run.complete
+    assert len(run.unread) == 1
+
+
 PLACES = (("a3-0", "b1", "s1"), ("a3-1", "b1", "s2"), ("a3-2", "b2", "s1"))
 GOOGLE: list[dict[str, t.Any]] = [
     {
@@ -364,3 +378,63 @@ def test_from_25_05_a_block_may_be_smaller() -> None:
 def test_a_name_fits_slurm() -> None:
     assert plain("rack 4, row [2]") == "rack-4-row-2"
     assert len(plain("x" * 200)) == 63
+
+
+NAMED: list[dict[str, t.Any]] = [
+    {"name": "fabric"},
+    {"name": "racks", "plugin": "block", "block_sizes": [2, 8]},
+    {"name": "flat", "plugin": "flat", "default": True},
+]
+
+
+def test_several_topologies_become_one_yaml_file() -> None:
+    """Taken by slurmctld 26.05.5: each topology's plugin was loaded, and a partition had Topology=racks."""
+    tree = seen(fat_tree(nodes=2), EIGHT)["switches"]
+    text = "\n".join(draw.yaml_lines(NAMED, tree, "25.05.1"))
+    fabric, racks, flat = yaml.safe_load(text)
+    assert (fabric["topology"], fabric["cluster_default"]) == ("fabric", False)
+    assert fabric["tree"]["switches"][0] == {"switch": "p1leaf1", "nodes": "c[1-2]"}
+    assert {"switch": "p1spine1", "children": "p1leaf[1-2]"} in fabric["tree"]["switches"]
+    assert racks["block"]["block_sizes"] == [2, 8]
+    assert racks["block"]["blocks"][0] == {"block": "p1leaf1", "nodes": "c[1-2]"}
+    assert flat == {"topology": "flat", "cluster_default": True, "flat": True}
+
+
+def test_the_first_topology_is_the_default_where_none_is_named_as_such() -> None:
+    tree = seen(fat_tree(nodes=2), EIGHT)["switches"]
+    assert [entry["cluster_default"] for entry in yaml.safe_load("\n".join(draw.yaml_lines(NAMED[:2], tree, "")))] == [
+        True,
+        False,
+    ]
+
+
+def test_a_node_that_is_off_stays_where_our_topology_yaml_had_it() -> None:
+    everything = seen(fat_tree(nodes=2), EIGHT)
+    present = "# Ansible managed\n" + "\n".join(draw.yaml_lines(NAMED, everything["switches"], ""))
+    assert before(present) == {name: place["leaf"] for name, place in everything["leaves"].items()}
+    assert before("- topology: a\n  tree: {switches: [{switch: s, nodes: c1}]}\n") == {}  # a person's
+
+
+@pytest.mark.parametrize(
+    ("entries", "version", "said"),
+    [
+        (NAMED, "24.11.5", "need topology.yaml of Slurm 25.05, and this is 24.11.5"),
+        ([{"name": "a"}, {"name": "a"}], "", "each one's own"),
+        ([{"name": "a\nb"}], "", "letters, digits"),
+        ([{"name": "a", "plugin": "ring"}], "", "tree, block or flat"),
+        ([{"name": "a", "block_sizes": [2]}], "", "has block_sizes with plugin tree"),
+        ([{"name": "a", "plugin": "block", "block_sizes": [2, 6]}], "", "6 after 2"),
+        (
+            [{"name": "a", "plugin": "flat", "switches": [{"name": "s", "nodes": ["c1"]}]}],
+            "",
+            "has switches with plugin flat",
+        ),
+        ([{"name": "a", "default": True}, {"name": "b", "default": True}], "", "several are the default"),
+        ([{"name": "a", "sizes": [2]}], "", "has sizes; accepted: name, plugin"),
+    ],
+)
+def test_a_topology_yaml_that_slurmctld_ends_with_is_refused(entries: t.Any, version: str, said: str) -> None:
+    with pytest.raises(FabricError, match=said):
+        draw.yaml_lines(entries, seen(fat_tree(nodes=2), EIGHT)["switches"], version)
+    with pytest.raises(FabricError, match="there are no switches"):
+        draw.yaml_lines([{"name": "a"}], [], "")

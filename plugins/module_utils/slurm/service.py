@@ -12,25 +12,29 @@ _SWITCHED = {"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWE
 ENOUGH = 2  # one job over two nodes reaches slurmd, munge, accounting and the network between nodes
 
 
-def service(cluster: Record) -> dict[str, t.Any]:
-    """Judge what slurm_info read.
+class SlurmService(t.NamedTuple):
+    """Whether every node is usable or busy, those that are not, and on how many nodes a job would start at once."""
+
+    settled: bool
+    broken: list[str]
+    proof: int
+
+
+def service(nodes: t.Iterable[Record], partitions: t.Iterable[Record]) -> SlurmService:
+    """Judge what SlurmReader read.
 
     A node that somebody drained is out of service on purpose and does not count, nor does one that power saving has
     switched off. Any other has to be usable. The default partition, where jobs go, then has idle nodes for a proof, or
     jobs keep it busy and prove it better.
     """
-    nodes = [node for node in cluster["nodes"] if not node["drained"] and not _switched(node)]
-    broken = [_say(node) for node in nodes if not node["available"]]
-    home = {name for part in cluster["partitions"] if part["default"] for name in part["nodes"]}
-    usable = [node for node in nodes if node["available"] and node["name"] in home]
+    counted = [node for node in nodes if not node["drained"] and not _switched(node)]
+    broken = [_say(node) for node in counted if not node["available"]]
+    home = {name for part in partitions if part["default"] for name in part["nodes"]}
+    usable = [node for node in counted if node["available"] and node["name"] in home]
     idle = [node for node in usable if node["state"] == "IDLE"]
-    wanted = min(ENOUGH, sum(node["name"] in home for node in nodes))
+    wanted = min(ENOUGH, sum(node["name"] in home for node in counted))
     provable = len(idle) >= wanted
-    return {
-        "settled": not broken and (provable or len(usable) > len(idle)),
-        "broken": broken,
-        "proof": provable * wanted,
-    }
+    return SlurmService(not broken and (provable or len(usable) > len(idle)), broken, provable * wanted)
 
 
 def _switched(node: Record) -> bool:
