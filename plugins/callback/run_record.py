@@ -85,6 +85,7 @@ class CallbackModule(CallbackBase):
         self.recorder = Recorder(self.get_option("run") or run_name(time.time()))
         self.written = 0.0
         self.play: t.Any = None
+        self.node_known = False
 
     def v2_playbook_on_play_start(self, play: t.Any) -> None:
         self.play = play
@@ -112,10 +113,12 @@ class CallbackModule(CallbackBase):
         self.recorder.task()
 
     def v2_runner_on_start(self, host: t.Any, task: t.Any) -> None:
-        # Variables are costly: one look per play, until a host is found that knows its cluster.
-        if self.play is not None and not self.recorder.document.get("cluster"):
-            known = self.play.get_variable_manager().get_vars(play=self.play, host=host, include_hostvars=False)
+        # Variables are costly: one look per play, until it was a compute node's: others may have another type.
+        if self.play is not None and not self.node_known:
+            node = _compute_node(host)
+            known = self.play.get_variable_manager().get_vars(play=self.play, host=node or host, include_hostvars=False)
             self.recorder.cluster(known.get("cluster_name"), known.get("cluster_sku"))
+            self.node_known = node is not None
             self.play = None
 
     def v2_runner_on_ok(self, result: t.Any) -> None:
@@ -155,3 +158,9 @@ class CallbackModule(CallbackBase):
             self._display.warning(f"The run record was not written: {exc}")
         self.written = now
         return record
+
+
+def _compute_node(host: t.Any) -> t.Any:
+    """Return the first compute node of the inventory that a host is in; None where there is none."""
+    hosts = [other for group in host.get_groups() if group.name == "all" for other in group.get_hosts()]
+    return next((other for other in hosts if any(group.name == "slurm_compute" for group in other.get_groups())), None)

@@ -46,13 +46,22 @@ def merge(document: JsonDict, own: JsonDict, keep: int) -> JsonDict:
 def load(path: Path) -> JsonDict:
     """Read the record; an absent one is empty."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     except ValueError as exc:
         raise RecordError(f"{path} is not JSON: {exc}") from exc
+    return parse(text, str(path))
+
+
+def parse(text: str, place: str) -> JsonDict:
+    """Read the text of a record, which comes from this place."""
+    try:
+        document = json.loads(text)
+    except ValueError as exc:
+        raise RecordError(f"{place} is not JSON: {exc}") from exc
     if not isinstance(document, dict) or document.get("schema", SCHEMA) != SCHEMA:
-        raise RecordError(f"{path} is not a run record of schema {SCHEMA}")
+        raise RecordError(f"{place} is not a run record of schema {SCHEMA}")
     return document
 
 

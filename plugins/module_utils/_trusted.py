@@ -248,12 +248,12 @@ def by_root_or_owner(act: t.Callable[[], list[str]], uid: int) -> list[str]:
             raise
         refused = exc
     try:
-        return _as_user(act, uid)
+        return as_user(act, uid)
     except TrustError as exc:
         raise TrustError(f"{exc} (and as root: {refused})") from refused
 
 
-def _as_user(act: t.Callable[[], list[str]], uid: int) -> list[str]:
+def as_user(act: t.Callable[[], list[str]], uid: int) -> list[str]:
     """Call a function in a process of a user with nobody else's rights, and return what it returned."""
     user = pwd.getpwuid(uid)
     reader, writer = os.pipe()

@@ -385,8 +385,8 @@ certificate:
     nodes:
       description:
         - Entry of each node by its name. C(status) is V(cleared), V(watched), V(drained) or V(untested), C(posterior)
-          the probability of a fault, C(reason) and C(class) say why, C(leaf) and C(physical_host) where it is, C(tests)
-          and C(failed) count its tests with others.
+          the probability of a fault, C(reason) and C(class) say why, C(leaf) and C(physical_host) where it is,
+          C(installation) is a digest of its machine ID, C(tests) and C(failed) count its tests with others.
       type: dict
       sample:
         gpu-003:
@@ -396,6 +396,7 @@ certificate:
           class: hardware
           leaf: leaf1
           physical_host: ""
+          installation: 5d1ad4a2b8f10c3f9a6b7c20e4d81f55
           tests: 7
           failed: 7
     untested:
@@ -483,32 +484,23 @@ drains:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import module as certify_module
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=certify_module.SPEC, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"SLURM_TIME_FORMAT": TIME_FORMAT, "SLURM_BITSTR_LEN": "0"}
 
     def run(argv: list[str]) -> tuple[int, str, str]:
         return module.run_command([module.get_bin_path(argv[0], required=True), *argv[1:]])
 
     try:
-        found = certify_module.perform(module.params, CampaignSlurm(run), module.check_mode)
+        result = certify_module.perform(module.params, CampaignSlurm(run), module.check_mode)
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Cannot certify: {exc}")
-    result = {"changed": found.changed, "run": found.run, "directory": found.folder, "resumed": found.resumed}
-    result["removed"] = list(found.removed)
-    if found.certificate is not None:
-        short = {key: value for key, value in found.certificate.items() if key != "rounds"}
-        result.update(
-            certificate=short,
-            checks=certify_module.reportable(found.records),
-            drains=certify_module.drains(found.certificate),
-        )
-        result["refused"] = certify_module.refused(found.certificate)
-    module.exit_json(**result, plan=found.plan)
+    module.exit_json(**result.facts())
 
 
 if __name__ == "__main__":

@@ -284,30 +284,16 @@ gpus:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CheckError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_module import ClocksOptions, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import clocks_module
 
 
 def main() -> None:
-    spec = {
-        "state": {"type": "str", "default": "maximum", "choices": ["maximum", "locked", "reset"]},
-        "graphics": {"type": "int"},
-        "memory": {"type": "int"},
-        "persistence": {"type": "bool"},
-        "devices": {"type": "list", "elements": "int"},
-        "program": {"type": "path", "default": "nvidia-smi"},
-        "record": {"type": "path", "default": "/run/hpcai/gpu_clocks.json"},
-        "settle": {"type": "float", "default": 3},
-        "timeout": {"type": "float", "default": 30},
-        **_checks.SPEC,
-        **_checks.NODE,
-    }
-    required = [("state", "locked", ["graphics", "memory"], True)]
-    module = AnsibleModule(argument_spec=spec, required_if=required, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec=clocks_module.SPEC, required_if=clocks_module.REQUIRED_IF, supports_check_mode=True
+    )
     try:
-        result = perform(ClocksOptions(**module.params), module.check_mode)
-    except CheckError as exc:
+        result = clocks_module.perform(module.params, module.check_mode)
+    except ValueError as exc:
         module.fail_json(msg=f"Cannot set the clocks of GPUs: {exc}")
     module.exit_json(**result)
 

@@ -510,26 +510,15 @@ argv:
   sample: [[/usr/bin/nvidia-smi, -q, -x], [/usr/bin/nvidia-smi, topo, -m], [/usr/bin/nvidia-smi, nvlink, -s]]
 """
 
-import socket
-import time
-
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import read
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=info.spec(info.CHECKS), supports_check_mode=True)
-    params = module.params
-    begin, start = time.time(), time.monotonic()
+    module = AnsibleModule(argument_spec=info.SPEC, supports_check_mode=True)
     try:
-        options = info.options(params, socket.gethostname().split(".")[0])
-        users, variables = info.users(params["processes"]), info.variables(params["environment"])
-        reading = read(params["program"], params["timeout"], variables)
-        seen = info.see(reading, options, params["sysfs"], users)
-        seconds = time.monotonic() - start
-        result = info.result(seen, options, params["checks"], begin, seconds, params["split_cpus"])
+        result = info.perform(module.params)
     except ValueError as exc:
         module.fail_json(msg=f"Cannot judge GPUs: {exc}")
     module.exit_json(changed=False, **result)

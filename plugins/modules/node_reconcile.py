@@ -160,22 +160,22 @@ def main() -> None:
         if module.params["hold"]:
             held, news = reconcile.hold(settings, expand(module.params["hold"]), module.check_mode)
             module.exit_json(changed=news, released=[], held=held, diff={"before": [], "after": held}, **NO_PASS)
-        found = reconcile.perform(settings, module.check_mode)
+        outcome = reconcile.perform(settings, module.check_mode)
     except (DrainError, HostlistError) as exc:
         module.fail_json(msg=f"No nodes were reconciled: {exc}")
-    touched = set(found.drained)
-    shown = [{k: v for k, v in short(side).items() if k in touched} for side in (found.before, found.after)]
+    touched = set(outcome.drained)
+    shown = [{k: v for k, v in short(side).items() if k in touched} for side in (outcome.before, outcome.after)]
     result: dict[str, t.Any] = {
         "changed": bool(touched) and (module.check_mode or not settings.dry_run),
-        "drained": found.drained,
-        "findings": found.findings,
-        "left_alone": found.left_alone,
-        "commands": found.commands,
+        "drained": outcome.drained,
+        "findings": outcome.findings,
+        "left_alone": outcome.left_alone,
+        "commands": outcome.commands,
         "released": [],
         "diff": {"before": shown[0], "after": shown[1]},
     }
-    if found.problem:
-        module.fail_json(msg=f"Slurm did not drain everything: {found.problem}", **result)
+    if outcome.problem:
+        module.fail_json(msg=f"Slurm did not drain everything: {outcome.problem}", **result)
     module.exit_json(**result)
 
 

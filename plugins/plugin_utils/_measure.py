@@ -49,33 +49,33 @@ _GIB = 1 << 30
 
 def problems(inputs: t.Mapping[str, t.Any], hosts: int) -> list[str]:
     """Return a sentence for each input that the role refuses."""
-    found = []
+    findings = []
     sku, launcher, nodes = inputs["sku"], inputs["launcher"], inputs["nodes"]
     through_slurm = launcher == "srun"
-    found += _sku_problems(sku, _place(inputs.get("profile_dir")))
+    findings += _sku_problems(sku, _place(inputs.get("profile_dir")))
     if not inputs["tests"]:
-        found.append(f"measure_tests is empty; name some of {', '.join(TESTS)}")
+        findings.append(f"measure_tests is empty; name some of {', '.join(TESTS)}")
     relative = [path for path in inputs["paths"] if not str(path).startswith("/")]
     if relative:
-        found.append(f"measure_paths must be absolute paths, not {', '.join(map(str, relative))}")
+        findings.append(f"measure_paths must be absolute paths, not {', '.join(map(str, relative))}")
     if inputs["gpus"] < 0:
-        found.append(f"measure_gpus is {inputs['gpus']}; a number of GPUs, or 0 for those that the node has")
+        findings.append(f"measure_gpus is {inputs['gpus']}; a number of GPUs, or 0 for those that the node has")
     if nodes and not through_slurm:
-        found.append("measure_nodes is for measure_launcher srun; otherwise measure_hosts names the hosts")
+        findings.append("measure_nodes is for measure_launcher srun; otherwise measure_hosts names the hosts")
     if through_slurm:
-        found += _slurm_problems(inputs, hosts)
-    return found
+        findings += _slurm_problems(inputs, hosts)
+    return findings
 
 
 def _slurm_problems(inputs: t.Mapping[str, t.Any], hosts: int) -> list[str]:
-    found = []
+    findings = []
     if hosts != 1:
-        found.append(f"measure_launcher srun starts everything on one login node, but the play has {hosts} hosts")
+        findings.append(f"measure_launcher srun starts everything on one login node, but the play has {hosts} hosts")
     if not inputs["nodes"]:
-        found.append("measure_launcher srun needs measure_nodes, the names of the nodes in Slurm")
+        findings.append("measure_launcher srun needs measure_nodes, the names of the nodes in Slurm")
     if not inputs["sku"] and not inputs["gpus"]:
-        found.append("measure_launcher srun needs measure_sku or measure_gpus: the login node does not see the GPUs")
-    return found
+        findings.append("measure_launcher srun needs measure_sku or measure_gpus: the login node does not see the GPUs")
+    return findings
 
 
 def _sku_problems(sku: str, site: Path | None) -> list[str]:
@@ -100,7 +100,7 @@ def recognised(gpus: t.Sequence[t.Mapping[str, t.Any]], site: Path | None = None
     The model alone proves nothing, since other makers build the same GPUs into other machines, whose limits nobody
     knows. The PCI domains of the GPUs do: clouds give each GPU a domain of its own. One GPU may be missing.
     """
-    found = []
+    fitting = []
     for name in names(site):
         profile = load(name, site=site)
         places = {str(gpu["pci_domain"]).lower() for gpu in (profile.get("topology") or {}).get("gpus") or []}
@@ -110,8 +110,8 @@ def recognised(gpus: t.Sequence[t.Mapping[str, t.Any]], site: Path | None = None
         domains = {_domain(gpu.get("bus_id")) for gpu in gpus}
         same = all(model.lower() in str(gpu.get("name") or "").lower() for gpu in gpus)
         if same and len(domains) == len(gpus) and domains <= places and len(domains) >= len(places) - 1:
-            found.append(name)
-    return found[0] if len(found) == 1 else ""
+            fitting.append(name)
+    return fitting[0] if len(fitting) == 1 else ""
 
 
 def _domain(bus_id: t.Any) -> str:
@@ -172,32 +172,32 @@ def records(
 
     Every test that was asked for has a record of every node. Where measuring stopped, the rest is an error.
     """
-    found = [_advised(one) for result in results for one in _checks(result)]
-    seen = {(one["node"], one["check"]) for one in found}
+    check_records = [_advised(check_record) for result in results for check_record in _checks(result)]
+    seen = {(check_record["node"], check_record["check"]) for check_record in check_records}
     planned = [(node, check) for node in nodes for test in tests for check in CHECKS[test]]
     for node, check in planned:
         if (node, check) not in seen:
             verdict, reason = ("error", stopped) if stopped else ("skipped", _why(check, launcher))
-            found.append(record(check, node, time=time.time(), verdict=verdict, reason=reason))
-    return found
+            check_records.append(record(check, node, time=time.time(), verdict=verdict, reason=reason))
+    return check_records
 
 
 def _checks(result: t.Any) -> t.Iterator[Json]:
     """Yield the records of a registered result, that of a loop included."""
     if not isinstance(result, t.Mapping):
         return
-    for one in result.get("checks") or []:
-        yield dict(one)
+    for check_record in result.get("checks") or []:
+        yield dict(check_record)
     for inner in result.get("results") or []:
         yield from _checks(inner)
 
 
-def _advised(one: Json) -> Json:
+def _advised(check_record: Json) -> Json:
     """A program that is not there is no fault of the machine, as long as the reason says how to get it."""
-    advice = _ADVICE.get(one["check"])
-    if one["verdict"] != "error" or not advice or not one["context"].get("missing"):
-        return one
-    return {**one, "verdict": "skipped", "class": None, "reason": f"{one['reason']}; {advice}"}
+    advice = _ADVICE.get(check_record["check"])
+    if check_record["verdict"] != "error" or not advice or not check_record["context"].get("missing"):
+        return check_record
+    return {**check_record, "verdict": "skipped", "class": None, "reason": f"{check_record['reason']}; {advice}"}
 
 
 def _why(check: str, launcher: str) -> str:
@@ -223,26 +223,26 @@ def _failure(host: t.Mapping[str, t.Any]) -> str:
         return str(stopped)
     if "ping" in ping:
         return "the connection was lost while it was measured"
-    said = str(ping.get("module_stderr") or ping.get("msg") or "no answer")
-    return f"not reached: {' '.join(said.split())}"
+    answer = str(ping.get("module_stderr") or ping.get("msg") or "no answer")
+    return f"not reached: {' '.join(answer.split())}"
 
 
-def lines(found: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+def lines(check_records: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
     """Return a line for each record: about what, the verdict, the numbers, the reason."""
-    return [_line(one) for one in found]
+    return [_line(check_record) for check_record in check_records]
 
 
-def bad(found: t.Sequence[t.Mapping[str, t.Any]], verdicts: t.Sequence[str]) -> list[str]:
+def bad(check_records: t.Sequence[t.Mapping[str, t.Any]], verdicts: t.Sequence[str]) -> list[str]:
     """Return the lines of the records that have one of the verdicts."""
-    return [_line(one) for one in found if one["verdict"] in verdicts]
+    return [_line(check_record) for check_record in check_records if check_record["verdict"] in verdicts]
 
 
-def _line(one: t.Mapping[str, t.Any]) -> str:
-    group = (one.get("scope") or {}).get("group") or []
-    about = one.get("node") or compress([str(name) for name in group]) or "several nodes"
-    collective = (one.get("context") or {}).get("collective")
-    head = f"{about} {one['check']}{f' {collective}' if collective else ''}: {one['verdict']}"
-    return "; ".join([head, *filter(None, [_numbers(one.get("metrics") or []), one.get("reason")])])
+def _line(check_record: t.Mapping[str, t.Any]) -> str:
+    group = (check_record.get("scope") or {}).get("group") or []
+    about = check_record.get("node") or compress([str(name) for name in group]) or "several nodes"
+    collective = (check_record.get("context") or {}).get("collective")
+    head = f"{about} {check_record['check']}{f' {collective}' if collective else ''}: {check_record['verdict']}"
+    return "; ".join([head, *filter(None, [_numbers(check_record.get("metrics") or []), check_record.get("reason")])])
 
 
 def _numbers(metrics: t.Sequence[t.Mapping[str, t.Any]]) -> str:
@@ -252,7 +252,7 @@ def _numbers(metrics: t.Sequence[t.Mapping[str, t.Any]]) -> str:
     for item in metrics:
         if item["value"] is not None and (not peak or item["name"] == "busbw_peak"):
             values.setdefault((item["name"], item["unit"]), []).append(item["value"])
-    return ", ".join(f"{name} {_span(found)} {unit}" for (name, unit), found in values.items())
+    return ", ".join(f"{name} {_span(of_metric)} {unit}" for (name, unit), of_metric in values.items())
 
 
 def _span(values: t.Sequence[float]) -> str:

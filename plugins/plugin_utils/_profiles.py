@@ -41,8 +41,8 @@ def file_name(sku: str) -> str:
 
 def names(site: Path | None = None, directory: Path = DIRECTORY) -> list[str]:
     """Return the machine types that have a profile, those of the site included; ``generic`` is none."""
-    found = {path.stem for folder in (directory, site) if folder for path in folder.glob("[!_.]*.yml")}
-    return sorted(found - {GENERIC})
+    stems = {path.stem for folder in (directory, site) if folder for path in folder.glob("[!_.]*.yml")}
+    return sorted(stems - {GENERIC})
 
 
 def alike(sku: str, site: Path | None = None) -> list[str]:
@@ -78,21 +78,21 @@ def _site_file(name: str, site: Path | None) -> Path | None:
         return None
     if not site.is_dir():
         raise ProfileError(f"cluster_profile_dir is {str(site)!r}, which is no directory on this host")
-    found = [path for path in sorted(site.glob("*.yml")) if path.name.lower() == name]
-    if len(found) > 1:
-        raise ProfileError(f"{site} has {found[0].name} and {found[1].name}, which are the same machine type; keep one")
-    return found[0] if found else None
+    files = [path for path in sorted(site.glob("*.yml")) if path.name.lower() == name]
+    if len(files) > 1:
+        raise ProfileError(f"{site} has {files[0].name} and {files[1].name}, which are the same machine type; keep one")
+    return files[0] if files else None
 
 
 def _read_site(path: Path, directory: Path, site: Path, over: tuple[str, ...] = ()) -> Json:
     """Read a site's profile over its bases: other files of the site, or any of the shipped ones."""
-    found = _mapping(path, str(path))
-    wrong = problems(found)
+    profile = _mapping(path, str(path))
+    wrong = problems(profile)
     if wrong:
         raise ProfileError("\n".join(f"{path}: {text}" for text in wrong))
     if str(path) in over:
         raise ProfileError(f"{path} is its own base: {' > '.join([*over, str(path)])}")
-    bases = found.pop("base", [])
+    bases = profile.pop("base", [])
     result: Json = {"expect": []}
     for base in [bases] if isinstance(bases, str) else bases:
         name = f"{base}.yml" if base.startswith("_") else file_name(base)
@@ -106,7 +106,7 @@ def _read_site(path: Path, directory: Path, site: Path, over: tuple[str, ...] = 
             raise ProfileError(f"{path}: base is {base!r}, which is no profile; {_meant(known)}")
         result = override(result, below)
     try:
-        return override(result, found)
+        return override(result, profile)
     except ValueError as exc:
         raise ProfileError(f"{path}: {exc}") from exc
 
@@ -117,28 +117,28 @@ def _meant(known: t.Sequence[str]) -> str:
 
 def _mapping(path: Path, label: str) -> Json:
     try:
-        found = yaml_load(path.read_text(encoding="utf-8"))
+        profile = yaml_load(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as exc:
         raise ProfileError(f"profile {label} is no text in UTF-8: {exc}") from exc
     except yaml.YAMLError as exc:
         raise ProfileError(f"profile {label} is no YAML: {exc}") from exc
-    if not isinstance(found, dict) or not isinstance(found.get("expect", []), list):
+    if not isinstance(profile, dict) or not isinstance(profile.get("expect", []), list):
         raise ProfileError(f"profile {label} is no mapping with a list named expect")
-    return found
+    return profile
 
 
 def _read(path: Path, over: tuple[str, ...] = ()) -> Json:
     """Read a file and lay it over its bases, from the first to the last."""
     if path.name in over:
         raise ProfileError(f"profile {path.name} is its own base: {' > '.join([*over, path.name])}")
-    found = _mapping(path, path.name)
-    bases = found.pop("base", [])
+    profile = _mapping(path, path.name)
+    bases = profile.pop("base", [])
     result: Json = {"expect": []}
     for base in [bases] if isinstance(bases, str) else bases:
         if not base.startswith("_"):
             raise ProfileError(f"profile {path.name} has the base {base}; names of bases start with '_'")
         result = override(result, _read(path.with_name(f"{base}.yml"), (*over, path.name)))
-    return override(result, found) if bases else {"expect": [], **found}
+    return override(result, profile) if bases else {"expect": [], **profile}
 
 
 def override(profile: Json, site: t.Mapping[str, t.Any]) -> Json:

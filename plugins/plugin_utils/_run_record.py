@@ -74,9 +74,10 @@ class Recorder:
         return {stage["stage"] for stage in self.document["stages"]}
 
     def cluster(self, name: t.Any, sku: t.Any) -> None:
-        """Name the cluster; a name that is still a template says nothing."""
+        """Name the cluster and its machine type; what is not told or still a template changes nothing."""
         for key, value in (("cluster", name), ("sku", sku)):
-            self.document[key] = str(value) if value and "{{" not in str(value) else None
+            told = value and "{{" not in str(value)
+            self.document[key] = str(value) if told else self.document.get(key)
 
     def task(self) -> None:
         """Count a task."""

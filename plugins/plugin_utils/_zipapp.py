@@ -30,8 +30,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program im
 PACKAGES = ("agent", "certify", "drain")
 ENTRY = "agent.main"
 CACHE = "~/.cache/hpcai.gpu_cluster/agent"
+# In a job on a Slurm that is there, nothing has looked at the node's Python before, and an old one has to be able to
+# read this. The status is no verdict: a prolog passes it over.
 MAIN = f"""\
 import sys
+
+if sys.version_info < (3, 8):
+    found = (sys.executable, sys.version.split()[0])
+    sys.stderr.write("hpcai-agent needs Python 3.8 or newer, and %s is %s\\n" % found)
+    sys.exit(2)
 
 from {HOME}.{ENTRY} import main
 

@@ -1,10 +1,15 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a page shows can be typed: YAML parses; playbooks, make targets, plugins, variables and options are there."""
+"""What a page shows can be typed: YAML, Python and settings parse, and what commands name is there.
+
+That is playbooks, plugins, variables and options, targets of make and their variables, scenarios, files of this tree.
+"""
 
 from __future__ import annotations
 
+import ast
+import configparser
 import functools
 import re
 import shlex
@@ -21,10 +26,16 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import reg
 
 ROOT = Path(__file__).resolve().parents[2]
 PATTERNS = ("*.md", "docs/*.md", "docs/howto/*.md", "roles/*/README.md", "lab/*.md", "lab/roles/*/README.md")
-PATTERNS += ("inventories/*/README.md", "site_template/README.md")
+PATTERNS += ("inventories/*/README.md", "site_template/README.md", "benchmarks/*.md", "tests/**/*.md")
 PAGES = sorted(str(path.relative_to(ROOT)) for pattern in PATTERNS for path in ROOT.glob(pattern))
+# What a block of a page may hold, and who looks at it here. Plain blocks are pictures and output.
+KINDS = {"console", "yaml", "python", "ini", "bash"}
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 OWN = re.compile(r"hpcai\.gpu_cluster\.(\w+)")
+# A file of this tree, in a command that is typed at its root.
+HERE = re.compile(
+    r"(?!inventories/mine)(?:benchmarks|docs|extensions|inventories|lab|playbooks|plugins|requirements|roles|tests)/[\w./-]+"
+)
 # Of the shell, and of what is shown of other programs' files.
 PLACEHOLDER = re.compile(r"…|\.\.\.|^<")
 
@@ -79,6 +90,12 @@ def targets() -> set[str]:
 
 
 @functools.cache
+def variables() -> set[str]:
+    """The variables that a call of make may set: all that the Makefile reads."""
+    return set(re.findall(r"\$\(?([A-Z_]+)\b", (ROOT / "Makefile").read_text(encoding="utf-8")))
+
+
+@functools.cache
 def options() -> set[str]:
     """The options of ansible-playbook, as it lists them."""
     words = [sys.executable, "-m", "ansible.cli.playbook", "--help"]
@@ -118,6 +135,40 @@ def test_commands_can_be_typed(page: str) -> None:
             wanted = [word for word in words[1:] if re.fullmatch(r"[a-z][a-z-]*", word)]
             named = wanted[: wanted.index("make")] if "make" in wanted else wanted[:1]
             assert set(named) <= targets(), f"{page}: {line}"
+            given = {word.split("=")[0] for word in words[1:] if re.match(r"[A-Z_]+=", word)}
+            assert given <= variables(), f"{page}: {line}"
+        elif "cd" not in words:
+            roots = (ROOT, ROOT / Path(page).parent)
+            gone = [
+                word for word in words if HERE.fullmatch(word) and not any((root / word).exists() for root in roots)
+            ]
+            assert not gone, f"{page}: {line}"
+        unknown = [name for name in OWN.findall(line) if name not in plugins()]
+        assert not unknown, f"{page}: {line}"
+        if "--scenario-name" in words:
+            assert (ROOT / "extensions/molecule" / words[words.index("--scenario-name") + 1]).is_dir(), (
+                f"{page}: {line}"
+            )
+        shell(page, line)
+
+
+def shell(page: str, text: str) -> None:
+    """Have a shell read it, without what stands for something of the reader's."""
+    plain = re.sub(r"<[\w ./-]+>|…", "x", text)
+    done = subprocess.run(["bash", "-n", "-c", plain], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{page}: {text}: {done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_other_blocks_parse(page: str) -> None:
+    kinds = {kind for dummy, kind, block in FENCE.findall((ROOT / page).read_text(encoding="utf-8"))}
+    assert kinds <= KINDS, f"{page} has blocks that nobody checks: {kinds - KINDS}"
+    for block in blocks(page, "python"):
+        ast.parse(block, page)
+    for block in blocks(page, "ini"):
+        configparser.ConfigParser(interpolation=None, allow_no_value=True).read_string(block)
+    for block in blocks(page, "bash"):
+        shell(page, block)
 
 
 def playbook(page: str, words: list[str]) -> None:

@@ -75,9 +75,17 @@ def test_what_takes_more_cores_goes_first_and_waits_until_they_are_free() -> Non
 
 
 def test_no_more_at_once_than_allowed(place: Path) -> None:
-    command = "mkdir one 2>/dev/null && mine=one || { mkdir two && mine=two; } || exit 1; sleep 0.3; rmdir $mine"
-    results = run([part(str(number), command=command) for number in range(6)], jobs=2)
-    assert [result.verdict for result in results] == ["passed"] * 6
+    command = "for mine in one two three; do mkdir $mine 2>/dev/null && sleep 0.3 && rmdir $mine && exit; done; exit 1"
+    results = run([part(str(number), command=command) for number in range(7)], jobs=2)
+    assert [result.verdict for result in results] == ["passed"] * 7
+
+
+def test_more_parts_than_cores_begin_at_once_and_one_where_one_core_is_given(place: Path) -> None:
+    for jobs, most in ((1, 1), (2, 3)):
+        run([part(str(number), command="echo 1 >> log; sleep 1; echo -1 >> log") for number in range(4)], jobs)
+        running = list(itertools.accumulate(int(line) for line in (place / "log").read_text().split()))
+        assert (max(running), running[-1]) == (most, 0)
+        (place / "log").unlink()
 
 
 @pytest.mark.parametrize(("room", "cores", "most"), [(True, 1, 3), (False, 1, 1), (True, 2, 1)])
@@ -164,11 +172,32 @@ def test_the_cluster_of_the_journey_stays_for_those_who_go_on_with_it(monkeypatc
 
 def test_no_scenario_trusts_what_molecule_remembers_of_a_clone_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCAI_TEST_KEEP", "1")
-    default, faults = choose(["default", "faults"])
-    for chosen, first in ((default, "destroy"), (faults, "reset")):
-        assert chosen.command[:2] == ("sh", "-c")
-        before, joined, after = chosen.command[2].partition(" && exec ")
-        assert (before.split()[1], after.split()[1]) == (first, "test"), joined
+    for chosen, first in zip(choose(["default", "faults"]), ("destroy", "reset")):
+        words = chosen.command[2].split()
+        verbs = [word for before, word in zip(words, words[1:]) if before.endswith("/molecule")]
+        assert verbs == [first, "test"]
+
+
+@pytest.mark.parametrize(("ends", "converge"), [(0, "kept.yml"), (1, "")])
+def test_faults_goes_on_without_a_converge_once_and_only_where_all_of_default_was_so(
+    ends: int, converge: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = place / "molecule"
+    program.write_text('#!/bin/sh\necho "$1 ${HPCAI_FAULTS_CONVERGE:-}" >> log\n[ $1 != test ] || exit ${ENDS:-0}\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(suite, "KEPT", place / "kept")
+    monkeypatch.setattr(suite, "BIN", place)
+    (place / "kept").touch()  # of a run before
+    default = suite.kept_cluster(suite.scenario("default", 1, ""))
+    faults = suite.broken_cluster(suite.scenario("faults", 1, ""))
+    monkeypatch.setenv("ENDS", str(ends))
+    run([default], 1)
+    assert (place / "kept").exists() == (not ends)
+    monkeypatch.delenv("ENDS")
+    for again in (converge, ""):
+        (place / "log").unlink()
+        run([faults], 1)
+        assert (place / "log").read_text().splitlines() == ["reset ", f"test {again}"]
 
 
 def test_every_scenario_is_a_part_and_every_part_belongs_to_test_all() -> None:

@@ -277,27 +277,74 @@ def _marks(state: Path) -> dict[str, tuple[int, int, int]]:
     return marks
 
 
-def unpack(archive: Path, into: Path, owner: tuple[int, int]) -> None:
-    """Unpack files and directories of a backup, and nothing else that an archive may hold."""
+def unpack(archive: Path, into: Path, owner: tuple[int, int], at_least: int) -> int:
+    """Unpack a state's files and directories, and nothing else that an archive may hold; return the next job's number.
+
+    Its owner does it, since whoever owns a directory can exchange what is in it, or what is above it, for a link.
+    """
     into.mkdir(mode=0o700)
-    with tarfile.open(archive, "r:gz") as content:
+    place = os.open(into, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        with archive.open("rb") as packed:
+            if os.fstat(place).st_uid != os.geteuid():
+                raise BackupError(f"{into} was exchanged by somebody while it was made")
+            os.fchown(place, *owner)
+
+            def act() -> list[str]:
+                os.fchdir(place)
+                try:
+                    _extract(packed, archive)
+                    return [str(_renumber(Path("job_state"), at_least))]
+                except (BackupError, tarfile.TarError) as exc:
+                    raise OSError(str(exc)) from exc
+
+            try:
+                return int(_as_owner(act, owner[0])[0])
+            except (_trusted.TrustError, OSError) as exc:
+                raise BackupError(f"{archive} cannot be unpacked into {into}: {exc}") from exc
+    finally:
+        os.close(place)
+
+
+def _as_owner(act: t.Callable[[], list[str]], uid: int) -> list[str]:
+    """Call what changes the working directory, in a process of the user's own unless this is one."""
+    if os.geteuid() != uid:
+        return _trusted.as_user(act, uid)
+    here = os.open(".", os.O_PATH)
+    try:
+        return act()
+    finally:
+        os.fchdir(here)
+        os.close(here)
+
+
+def _extract(packed: t.IO[bytes], archive: Path) -> None:
+    """Unpack into the working directory."""
+    with tarfile.open(fileobj=packed, mode="r:gz") as content:
         for entry in content:
             parts = Path(entry.name).parts
             if not parts or ".." in parts or entry.name.startswith("/") or not (entry.isfile() or entry.isdir()):
-                raise BackupError(f"{archive} holds {entry.name!r}, which is no file or directory of a state")
-            path = into / entry.name
+                raise OSError(f"{archive} holds {entry.name!r}, which is no file or directory of a state")
+            path = Path(entry.name)
             if entry.isdir():
                 path.mkdir(mode=0o700, exist_ok=True)
-            else:
-                source = content.extractfile(entry)
-                with private(path) as file:
-                    if source is not None:
-                        shutil.copyfileobj(source, file, _BLOCK)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.utime(path, (entry.mtime, entry.mtime))
-            os.chown(path, *owner)
-    os.chown(into, *owner)
+                continue
+            source = content.extractfile(entry)
+            with private(path) as file:
+                if source is not None:
+                    shutil.copyfileobj(source, file, _BLOCK)
+                file.flush()
+                os.fsync(file.fileno())
+            os.utime(path, (entry.mtime, entry.mtime))
+
+
+def _renumber(jobs: Path, at_least: int) -> int:
+    """Have the next job get a number that no job has had; return it."""
+    if not jobs.is_file():
+        return at_least
+    renumbered = with_next_job(jobs.read_bytes(), at_least)
+    jobs.write_bytes(renumbered)
+    return next_job(renumbered)
 
 
 def restore_state(state: Path, directory: Path, manifest: Manifest, at_least: int) -> dict[str, t.Any]:
@@ -309,12 +356,7 @@ def restore_state(state: Path, directory: Path, manifest: Manifest, at_least: in
         if aside.is_dir() and not aside.is_symlink():  # a killed run's
             shutil.rmtree(aside)
         following = max(at_least, read.next_job(state))
-        unpack(directory / manifest["name"] / "state.tar.gz", aside, owner)
-        jobs = aside / "job_state"
-        if jobs.is_file():
-            renumbered = with_next_job(jobs.read_bytes(), following)
-            jobs.write_bytes(renumbered)
-            following = next_job(renumbered)
+        following = unpack(directory / manifest["name"] / "state.tar.gz", aside, owner, following)
         os.sync()
         had = state.is_dir()
         if had:
@@ -334,10 +376,10 @@ def exchange(state: Path, aside: Path, kept: Path) -> None:
         copied = state.with_name(f"{state.name}.keeping")
         if copied.is_dir() and not copied.is_symlink():  # a killed run's
             shutil.rmtree(copied)
-        shutil.copytree(state, copied)
+        shutil.copytree(state, copied, symlinks=True)
         for path in (state, *state.rglob("*")):
-            status = path.stat()
-            os.chown(copied / path.relative_to(state), status.st_uid, status.st_gid)
+            status = path.lstat()
+            os.chown(copied / path.relative_to(state), status.st_uid, status.st_gid, follow_symlinks=False)
         copied.rename(kept)  # only what is whole has the name
         for path in list(state.iterdir()):
             if path.is_dir() and not path.is_symlink():

@@ -40,6 +40,7 @@ class TestOutcome(t.NamedTuple):
     rails: t.Mapping[str, float] = {}
     nodes: frozenset[str] = frozenset()
     hosts: t.Mapping[str, str] = {}
+    installations: t.Mapping[str, str] = {}
     tools: t.Mapping[str, Json] = {}
     begun: float | None = None
     ended: float | None = None
@@ -157,11 +158,17 @@ def _about(records: t.Sequence[Json]) -> TestOutcome:
         numbers=_numbers(records),
         rails={rail: value for rail, value in speeds.items() if value is not None},
         nodes=frozenset(r["node"] for r in records if r["node"]),
-        hosts={r["node"]: host for r in records if r["node"] and (host := _text(r["context"].get("physical_host")))},
+        hosts=_told(records, "physical_host"),
+        installations=_told(records, "installation"),
         tools=_tools(records),
         begun=min((time for time, dummy in times), default=None),
         ended=max((time + seconds for time, seconds in times), default=None),
     )
+
+
+def _told(records: t.Sequence[Json], key: str) -> dict[str, str]:
+    """Return what the nodes say of themselves."""
+    return {r["node"]: text for r in records if r["node"] and (text := _text(r["context"].get(key)))}
 
 
 def _text(value: t.Any) -> str:

@@ -177,6 +177,11 @@ def _is_foreign(folder: Path) -> bool:
     return bool(_trusted.distrust(str(folder), _trusted.trusted_users()))
 
 
+def names(base: Path) -> set[str]:
+    """Return the names below the directory of runs, which a new run cannot have."""
+    return {path.name for path in base.iterdir()} if base.is_dir() else set()
+
+
 def begun(base: Path, run: str, fingerprint: str) -> Json | None:
     """Return the request of the named run, or without a name of one that was cut short; None where there is none.
 

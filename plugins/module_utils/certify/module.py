@@ -1,195 +1,34 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module certification: its options and its run."""
+"""The module certification without Ansible: find or make the run, lead it, and write the certificate."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-import re
 import time
 import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
-    Json,
-    validate_expectation,
-    validate_seconds,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import environment
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import sha256
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as certify_journal
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import slurm as certify_slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignOptions
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.jobs import ALLOCATION, ARRAY, RESERVED
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import CERTIFICATE, RECORDS, REQUEST
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import compiled
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import leaves
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import (
+    CampaignRequestError,
+    CertificationRequest,
+    read_request,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm, read_fleet
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
-
-# The request of a certification: made once, and the same for each process that continues the run. Pure.
-
-
-SCHEMA = 1
-SPEC: dict[str, Json] = {
-    "dir": {"type": "path", "required": True},
-    "run": {"type": "str", "default": ""},
-    "agent": {"type": "path", "required": True},
-    "cluster": {"type": "str", "default": ""},
-    "profile": {"type": "dict", "default": {}},
-    "hosts": {"type": "str", "default": ""},
-    "topology": {"type": "list", "elements": "dict", "default": []},
-    "partition": {"type": "str", "default": ""},
-    "reservation": {"type": "str", "default": ""},
-    "nodes_at_once": {"type": "int", "default": 0},
-    "options": {"type": "dict", "default": {}},
-    "suite": {"type": "str", "default": "full", "choices": ["full", "boot", "periodic"]},
-    "node": {"type": "dict", "default": {}},
-    "tool": {"type": "str", "default": "auto", "choices": ["auto", "nccl", "torch"]},
-    "gpus": {"type": "int"},
-    "infiniband": {"type": "bool"},
-    "nccl": {"type": "dict", "default": {}},
-    "torch": {"type": "dict", "default": {}},
-    "environment": {"type": "dict", "default": {}},
-    "step_options": {"type": "dict", "default": {}},
-    "sbatch_options": {"type": "dict", "default": {}},
-    "interpreter": {"type": "path", "default": "/usr/bin/python3"},
-    "timeout": {"type": "float", "default": 600.0},
-    "suite_timeout": {"type": "float", "default": 1800.0},
-    "wait": {"type": "float", "default": 120.0},
-    "patience": {"type": "float", "default": 10.0},
-    "hold": {"type": "float", "default": 20.0},
-    "poll": {"type": "float", "default": 2.0},
-    "keep": {"type": "int", "default": 0},
-}
-TORCH: Json = {"python": "python3", "backend": "gloo", "ranks_per_node": 1, "max_size": 67108864}
-_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_KEPT = (
-    "sbatch_options",
-    "step_options",
-    "interpreter",
-    "suite",
-    "timeout",
-    "suite_timeout",
-    "wait",
-    "patience",
-    "hold",
-    "poll",
-)
-
-
-class CampaignRequestError(ValueError):
-    """The certification cannot be done as requested; the text is fit for the user."""
-
-
-def validate(params: t.Mapping[str, t.Any]) -> None:
-    """Refuse what makes no sense before anything runs."""
-    if params["run"] and not _RUN.fullmatch(params["run"]):
-        raise CampaignRequestError(
-            f"run {params['run']!r}: letters, digits, dots, dashes and underscores are accepted, up to 64"
-        )
-    for name in ("timeout", "suite_timeout", "wait", "patience", "poll"):
-        validate_seconds(name, params[name])
-    validate_seconds("hold", params["hold"], 0)
-    if params["nodes_at_once"] < 0 or (params["gpus"] or 0) < 0 or params["keep"] < 0:
-        raise CampaignRequestError("nodes_at_once, gpus and keep must not be negative")
-    for expectation in params["profile"].get("expect") or []:
-        validate_expectation(expectation)
-    environment(params["environment"])
-    for name, known in (("torch", TORCH), ("options", CampaignOptions._fields)):
-        unknown = sorted(set(params[name]) - set(known))
-        if unknown:
-            raise CampaignRequestError(f"{name} has {', '.join(unknown)}; accepted are {', '.join(sorted(known))}")
-    for key in params["sbatch_options"]:
-        name = str(key).replace("_", "-")
-        if name in RESERVED or not re.fullmatch(r"[a-z][a-z0-9-]+", name):
-            raise CampaignRequestError(
-                f"sbatch_options has {key!r}, which is no long option of sbatch or is set by this module"
-            )
-
-
-def how(params: t.Mapping[str, t.Any], array_size: int) -> Json:
-    """Return how tests are run, as the files of jobs have it."""
-    profile = params["profile"]
-    gpus = int(_or(params["gpus"], (profile.get("gpu") or {}).get("count") or 0))
-    ports = int((profile.get("infiniband") or {}).get("count") or 0)
-    most = int(params["nodes_at_once"])
-    tool = params["tool"] if params["tool"] != "auto" else "nccl" if gpus else "torch"
-    # The suite expects as many GPUs as the tests use: none, where the request says so.
-    node_profile = {**profile, "gpu": {**(profile.get("gpu") or {}), "count": gpus}} if profile else {}
-    return {
-        **{name: params[name] for name in _KEPT},
-        "agent_path": params["agent"],
-        "agent": {**params["node"], "profile": node_profile},
-        "profile": profile.get("profile"),
-        "expect": profile.get("expect") or [],
-        "tool": tool,
-        "gpus": gpus,
-        "infiniband": bool(_or(params["infiniband"], ports > 0)),
-        "nccl": {**(profile.get("nccl") or {}), **params["nccl"]},
-        "torch": {**TORCH, **params["torch"]},
-        "environment": environment(params["environment"]),
-        "partition": params["partition"],
-        "reservation": params["reservation"],
-        "at_once": most,
-        "array": min(ARRAY, array_size, most or ARRAY),
-        "allocation": min(ALLOCATION, most or ALLOCATION),
-    }
-
-
-def _or(value: t.Any, other: t.Any) -> t.Any:
-    return other if value is None else value
-
-
-def build(params: t.Mapping[str, t.Any], fleet: Json, others: t.Sequence[str], settings: Json, digests: Json) -> Json:
-    """Return the whole request; ``settings`` is what how() made, digests those of agent and profile."""
-    options = {"gpus_per_node": settings["gpus"], **params["options"], "run": params["run"]}
-    rounds = settings["nccl"].get("tests") or {}
-    if "collectives" not in params["options"] and rounds.get("collectives"):
-        options["collectives"] = rounds["collectives"]
-    return {
-        "schema": SCHEMA,
-        "run": params["run"],
-        "fleet": fleet,
-        "options": options,
-        "others": list(others),
-        "how": settings,
-        "digests": digests,
-        "fingerprint": fingerprint(params, settings),
-    }
-
-
-def fingerprint(params: t.Mapping[str, t.Any], settings: Json) -> str:
-    """Return a digest that two requests for the same run share; the nodes' state and the agent are not part of it.
-
-    A run keeps the agent that it began with.
-    """
-    about = {name: params[name] for name in ("cluster", "hosts", "partition", "options")}
-    same = {key: value for key, value in settings.items() if key not in ("agent_path", "poll", "array")}
-    return digest({**about, "how": same})
-
-
-def digest(value: t.Any) -> str:
-    """Return the SHA-256 of a value as JSON."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def new_name(moment: float, taken: t.Container[str]) -> str:
-    """Return a name for a run by its time; two in one second are told apart."""
-    name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(moment))
-    return next(candidate for candidate in (name, *(f"{name}-{n}" for n in range(1, 1000))) if candidate not in taken)
-
-
-# The module certification without Ansible: find or make the run, lead it, and write the certificate.
-
 
 # Of more than so many Ansible gets those that are not well; the rest stays in the run's directory.
 MOST_RECORDS = 5000
@@ -207,74 +46,69 @@ class CampaignResult(t.NamedTuple):
     resumed: bool = False
     removed: t.Sequence[str] = ()
 
+    def facts(self) -> Json:
+        """Return it as the module does; the certificate without its rounds, which are in the run's directory."""
+        facts: Json = {
+            "changed": self.changed,
+            "run": self.run,
+            "directory": self.folder,
+            "resumed": self.resumed,
+            "removed": list(self.removed),
+            "plan": self.plan,
+        }
+        if self.certificate is None:
+            return facts
+        return {
+            **facts,
+            "certificate": {key: value for key, value in self.certificate.items() if key != "rounds"},
+            "checks": reportable(self.records),
+            "drains": drains(self.certificate),
+            "refused": refused(self.certificate),
+        }
 
-def perform(params: Json, slurm: CampaignSlurm, check_mode: bool) -> CampaignResult:
+
+def new_name(moment: float, taken: t.Container[str]) -> str:
+    """Return a name for a run by its time; two in one second are told apart."""
+    name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(moment))
+    return next(candidate for candidate in (name, *(f"{name}-{n}" for n in range(1, 1000))) if candidate not in taken)
+
+
+def perform(params: t.Mapping[str, t.Any], slurm: CampaignSlurm, check_mode: bool) -> CampaignResult:
     """Plan and, unless in check mode, certify; a run that was begun is finished, one that is done is returned."""
-    validate(params)
-    base = Path(params["dir"])
-    certify_journal.refuse_others(base, Path(params["agent"]), params["run"])
-    request = _request(params, slurm, base, check_mode)
-    folder = base / request["run"]
+    request = read_request(params)
+    certify_journal.refuse_others(request.base, request.agent, request.run)
+    if not request.agent.is_file() and not check_mode:
+        raise CampaignRequestError(f"agent {request.agent} is no file on this machine")
+    run = _run(request, slurm)
+    folder = request.base / run["run"]
     done = certify_journal.load(folder / CERTIFICATE)
     if done is not None:
         records = certify_journal.records((folder / RECORDS).read_text())
-        return CampaignResult(request["run"], str(folder), done.get("plan") or {}, done, records)
-    campaign = CampaignPlan(request["fleet"], request["options"])
+        return CampaignResult(run["run"], str(folder), done.get("plan") or {}, done, records)
+    campaign = CampaignPlan(run["fleet"], run["options"])
     resumed = (folder / REQUEST).exists()
     if check_mode:
-        result = CampaignResult(request["run"], str(folder), campaign.plan())
+        result = CampaignResult(run["run"], str(folder), campaign.plan())
     else:
-        result = _lead(request, folder, Path(params["agent"]), slurm, campaign)
-    removed = _clear(base, request["run"], int(params["keep"]), slurm, check_mode)
+        result = _lead(run, folder, request.agent, slurm, campaign)
+    removed = _clear(request.base, run["run"], request.keep, slurm, check_mode)
     return result._replace(resumed=resumed, removed=removed)
 
 
-def _request(params: Json, slurm: CampaignSlurm, base: Path, check_mode: bool) -> Json:
-    """Return the request of the run that this is: the named one, one that was cut short, or a new one."""
-    agent = Path(params["agent"])
-    if not agent.is_file() and not check_mode:
-        raise CampaignRequestError(f"agent {agent} is no file on this machine")
-    settings = how(params, slurm.array_size())
-    partition = certify_slurm.partition_of(slurm.partitions(), params["partition"])
+def _run(request: CertificationRequest, slurm: CampaignSlurm) -> Json:
+    """Return the saved request of the run that this is: the named one, one that was cut short, or a new one."""
+    array_size, partition = slurm.array_size(), slurm.partition(request.partition)
     # A job that asks for more than the partition allows would wait for ever.
-    settings["longest"] = partition["max_time"] if partition else None
-    begun = certify_journal.begun(base, params["run"], fingerprint(params, settings))
+    settings = request.settings(array_size, partition["max_time"] if partition else None)
+    begun = certify_journal.begun(request.base, request.run, request.fingerprint(settings))
     if begun is not None:
         return begun
-    taken = {path.name for path in base.iterdir()} if base.is_dir() else set()
-    named = {**params, "run": params["run"] or new_name(time.time(), taken)}
-    settings["agent_path"] = str(base / named["run"] / "agent.pyz")
-    digests = {"profile_sha256": digest(params["profile"])}
-    return build(named, *_fleet(params, slurm, partition, base), settings, digests)
+    name = request.run or new_name(time.time(), certify_journal.names(request.base))
+    nodes, others = read_fleet(slurm, request, partition, certify_journal.earlier(request.base))
+    return request.saved(name, nodes, others, settings)
 
 
-def _fleet(params: Json, slurm: CampaignSlurm, partition: Json | None, base: Path) -> tuple[Json, list[str]]:
-    """Return the fleet, and all other nodes that Slurm might give instead."""
-    nodes = slurm.nodes()
-    selected = certify_slurm.selected(nodes, params["hosts"], partition)
-    if not params["hosts"]:
-        selected = _present(selected)
-    suspicion = certify_slurm.history(certify_journal.earlier(base))
-    where = certify_slurm.places(slurm.topology()) or leaves(params["topology"])
-    listed = certify_slurm.fleet(selected, where, suspicion, bool(params["reservation"]))
-    names = {node["name"] for node in selected}
-    others = [node["name"] for node in nodes if node["name"] not in names]
-    return {"cluster": params["cluster"], "profile": params["profile"], "nodes": listed}, others
-
-
-def _present(nodes: t.Sequence[Json]) -> list[Json]:
-    """Return the nodes that exist: what power saving has switched off is no part of the fleet unless it is named."""
-    present = [node for node in nodes if not certify_slurm.switched_off(node)]
-    if not present:
-        off = compress([node["name"] for node in nodes], sort=True)
-        raise CampaignRequestError(
-            f"there is no node to certify: power saving has switched off all of {off}. Say in cluster_nodes how many"
-            " Slurm is to resume for this, or have a job resume them, then run this again"
-        )
-    return present
-
-
-def _lead(request: Json, folder: Path, agent: Path, slurm: CampaignSlurm, campaign: CampaignPlan) -> CampaignResult:
+def _lead(run: Json, folder: Path, agent: Path, slurm: CampaignSlurm, campaign: CampaignPlan) -> CampaignResult:
     """Run the rest of a campaign; under a lock, as two coordinators would submit the same jobs."""
     journal = certify_journal.Journal(folder)
     journal.create()
@@ -283,29 +117,29 @@ def _lead(request: Json, folder: Path, agent: Path, slurm: CampaignSlurm, campai
             raise CampaignRequestError(
                 f"{folder} holds results, and nothing says of what run; name another one, or remove it"
             )
-        request, plan = certify_journal.load(folder / REQUEST) or _begin(request, folder, agent), campaign.plan()
+        run, plan = certify_journal.load(folder / REQUEST) or _begin(run, folder, agent), campaign.plan()
         replace(folder / "plan.json", json.dumps(plan, sort_keys=True))
-        coordinator = Coordinator(journal, request, slurm)
+        coordinator = Coordinator(journal, run, slurm)
         coordinator.run(campaign)
         lines = [json.dumps(record, sort_keys=True) for record in coordinator.records]
         order = sorted(range(len(lines)), key=lines.__getitem__)
         records = [coordinator.records[n] for n in order]
         replace(folder / RECORDS, "".join(f"{lines[n]}\n" for n in order), 0o644)
-        digests = {**request["digests"], "records_sha256": sha256(folder / RECORDS)}
+        digests = {**run["digests"], "records_sha256": sha256(folder / RECORDS)}
         certificate = campaign.certificate(**digests)
         replace(folder / CERTIFICATE, json.dumps(certificate, indent=1, sort_keys=True), 0o644)
     # Others may fetch them: as root Ansible reads a whole file into memory, twice.
     folder.chmod(0o755)
-    return CampaignResult(request["run"], str(folder), plan, certificate, records, True)
+    return CampaignResult(run["run"], str(folder), plan, certificate, records, True)
 
 
-def _begin(request: Json, folder: Path, agent: Path) -> Json:
+def _begin(run: Json, folder: Path, agent: Path) -> Json:
     """Put the agent that the nodes run into the folder; the certificate names it, and the file that it was made of."""
     plain = agent.read_bytes()
     ran = compiled(plain)
     replace(folder / "agent.pyz", ran)
     made = {"agent_sha256": hashlib.sha256(ran).hexdigest(), "agent_source_sha256": hashlib.sha256(plain).hexdigest()}
-    complete = {**request, "digests": {**request["digests"], **made}}
+    complete = {**run, "digests": {**run["digests"], **made}}
     replace(folder / REQUEST, json.dumps(complete, sort_keys=True))
     return complete
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.state import host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import installation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as journals
 
 # To which test a record belongs; apart from what measures, as each node imports it. Pure.
@@ -87,9 +88,9 @@ def _root(name: str) -> list[Json]:
 
 
 def _reached(name: str) -> Json:
-    here = host()
     about = {"tool": "hpcai-agent", "hostname": os.uname().nodename, "job": os.environ.get("SLURM_JOB_ID", "")}
-    return record("reach", name, time=time.time(), verdict="pass", context={**about, **here._asdict()})
+    context = {**about, **host()._asdict(), "installation": installation.here()}
+    return record("reach", name, time=time.time(), verdict="pass", context=context)
 
 
 def _suite(job: Json, name: str) -> list[Json]:

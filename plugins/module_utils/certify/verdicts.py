@@ -55,6 +55,7 @@ def verdicts(ledger: Ledger, now: Standing) -> dict[str, Json]:
         node = ledger.nodes[name]
         meetings = [sight.kind for sight in seen if len(sight.test.nodes) > 1]
         hosts = [sight.outcome.hosts[name] for sight in seen if name in sight.outcome.hosts]
+        installed = [sight.outcome.installations[name] for sight in seen if name in sight.outcome.installations]
         entries[name] = {
             "status": status,
             "posterior": _rounded(now.posterior.get(name)),
@@ -62,6 +63,7 @@ def verdicts(ledger: Ledger, now: Standing) -> dict[str, Json]:
             "class": blame,
             "leaf": node.leaf,
             "physical_host": hosts[-1] if hosts else node.physical_host,
+            "installation": installed[-1] if installed else "",
             "tests": len(meetings),
             "failed": meetings.count("bad"),
         }

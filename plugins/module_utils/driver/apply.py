@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-import time
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._apt import UPDATE, lists_are_young
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.model import DriverError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.packages import (
@@ -75,16 +75,9 @@ class AptTool:
                 self.preferences = ""
 
     def refresh(self, max_age: int) -> None:
-        """Fetch package lists unless they are young enough, and younger than all files of sources."""
-        lists, sources = self._root / "var/lib/apt/lists", self._root / "etc/apt/sources.list.d"
-        if max_age < 0:
-            return
-        if lists.exists():
-            made = lists.stat().st_mtime
-            changed = max([path.stat().st_mtime for path in sources.glob("*")] or [0.0])
-            if time.time() - made < max_age and changed < made:
-                return
-        self._do(["apt-get", "update"])
+        """Fetch package lists unless they are young enough."""
+        if max_age >= 0 and not lists_are_young(max_age, self._root):
+            self._do(UPDATE)
 
     def offers(self, names: t.Sequence[str]) -> dict[str, list[str]]:
         return offered(self._do(["apt-cache", "madison", *names])) if names else {}

@@ -41,19 +41,19 @@ _MOST = 5
 
 def managers(state: DriverState, request: DriverRequest) -> list[Manager]:
     """Return everybody else who manages the driver and whose work ``take_over`` does not allow to replace."""
-    found = [Manager(kind, _IMAGE_WORDS[kind]) for kind in state.images]
+    others = [Manager(kind, _IMAGE_WORDS[kind]) for kind in state.images]
     if state.container:
         why = f"{state.container} is there: the driver runs in a container, as the GPU operator of Kubernetes has it"
-        found.append(Manager("container", why, "take the operator's driver away from the node first"))
+        others.append(Manager("container", why, "take the operator's driver away from the node first"))
     if state.installer:
         why = f"{state.installer} is there and no package's: the driver was installed by NVIDIA's .run file"
-        found.append(Manager("runfile", why, "run 'nvidia-uninstall' and reboot first"))
+        others.append(Manager("runfile", why, "run 'nvidia-uninstall' and reboot first"))
     elif state.module and not state.module_owner:
         version = state.on_disk or "no version"
         why = f"{state.module} ({version}) is no package's, and DKMS did not build it of a package's source"
-        found.append(Manager("unpackaged", why, "remove it by the way that it came first"))
-    found += _of_packages(state, request)
-    return [one for one in found if one.kind not in request.take_over or one.kind not in TAKEN_OVER]
+        others.append(Manager("unpackaged", why, "remove it by the way that it came first"))
+    others += _of_packages(state, request)
+    return [manager for manager in others if manager.kind not in request.take_over or manager.kind not in TAKEN_OVER]
 
 
 def _of_packages(state: DriverState, request: DriverRequest) -> list[Manager]:
@@ -65,12 +65,12 @@ def _of_packages(state: DriverState, request: DriverRequest) -> list[Manager]:
         for one in state.packages
         if _is_kernel_part(one.name) and not fits(request.version, one.version) and not _is_ours(one, state.ours)
     ]
-    found = []
+    owners = []
     if held:
-        found.append(Manager("held", f"an administrator holds {_some(held)}"))
+        owners.append(Manager("held", f"an administrator holds {_some(held)}"))
     if others:
-        found.append(Manager("packages", f"{_some(others)} is installed, and not by this role"))
-    return found
+        owners.append(Manager("packages", f"{_some(others)} is installed, and not by this role"))
+    return owners
 
 
 def _is_ours(package: Installed, ours: Json) -> bool:
@@ -93,19 +93,19 @@ def _some(words: t.Sequence[str]) -> str:
 
 def refusals(state: DriverState, request: DriverRequest) -> list[str]:
     """Return why the driver of this node is not to be touched, as sentences."""
-    found = []
+    reasons = []
     for manager in managers(state, request):
         way = (
             manager.way
             or f"If its driver is to be replaced all the same, add {manager.kind} to nvidia_driver_take_over"
         )
-        found.append(f"{manager.why}. {way[0].upper()}{way[1:]}")
+        reasons.append(f"{manager.why}. {way[0].upper()}{way[1:]}")
     if state.secure_boot and not state.loaded and not request.mok_enrolled:
-        found.append(
+        reasons.append(
             "Secure Boot is on: the kernel loads no module that DKMS built until its key is enrolled at the console."
             " Enrol it (mokutil --import) and set nvidia_driver_mok_enrolled, or switch Secure Boot off"
         )
-    return found
+    return reasons
 
 
 def flavour(state: DriverState, request: DriverRequest) -> str:
@@ -191,13 +191,13 @@ def _take(parts: Names, everything: Offers, request: str, candidate: str) -> dic
     """Return the packages of one version; None where a part is not to be had in it."""
     taken: dict[str, str] = {}
     for alternatives in parts:
-        found = (
+        offered = (
             (name, version)
             for name in alternatives
             for version in everything[name]
             if upstream(version) == candidate and fits(request, version)
         )
-        first = next(found, None)
+        first = next(offered, None)
         if first is None:
             return None
         taken[first[0]] = first[1]
@@ -234,32 +234,32 @@ def reboot_reasons(state: DriverState) -> list[str]:
     """Return why only a reboot brings the driver that is on the disk into use."""
     if not state.on_disk:
         return []
-    found = []
+    reasons = []
     if state.loaded and state.loaded != state.on_disk:
-        found.append(f"the kernel has driver {state.loaded} loaded, and {state.on_disk} is installed")
+        reasons.append(f"the kernel has driver {state.loaded} loaded, and {state.on_disk} is installed")
     elif state.loaded and state.loaded_flavour != state.on_disk_flavour:
-        found.append(
+        reasons.append(
             f"the kernel has the {state.loaded_flavour} modules loaded, and installed are the"
             f" {state.on_disk_flavour} ones"
         )
     if not state.loaded and state.nouveau:
-        found.append("nouveau drives the GPUs, and leaves them with a reboot only")
-    return found
+        reasons.append("nouveau drives the GPUs, and leaves them with a reboot only")
+    return reasons
 
 
 def faults(state: DriverState, request: DriverRequest, fabric_manager: bool) -> list[str]:
     """Return what disagrees, for a node that was rebooted after its driver changed."""
-    found = []
+    reasons = []
     if not state.loaded:
-        found.append("no NVIDIA driver is loaded")
+        reasons.append("no NVIDIA driver is loaded")
     elif not fits(request.version, state.loaded):
-        found.append(f"driver {state.loaded} is loaded, not {request.version}")
+        reasons.append(f"driver {state.loaded} is loaded, not {request.version}")
     if state.loaded and state.library and state.library != state.loaded:
-        found.append(f"libnvidia-ml is of driver {state.library}, and {state.loaded} is loaded")
+        reasons.append(f"libnvidia-ml is of driver {state.library}, and {state.loaded} is loaded")
     if fabric_manager and not state.fabric_manager:
-        found.append("there is no fabric manager, and the GPUs are on NVSwitches")
+        reasons.append("there is no fabric manager, and the GPUs are on NVSwitches")
     elif fabric_manager and state.loaded and state.fabric_manager != state.loaded:
-        found.append(
+        reasons.append(
             f"the fabric manager is {state.fabric_manager}, and driver {state.loaded} is loaded: it refuses to start"
         )
-    return [*found, *reboot_reasons(state)]
+    return [*reasons, *reboot_reasons(state)]

@@ -10,6 +10,7 @@ import socket
 import time
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     CheckError,
     Json,
@@ -130,22 +131,38 @@ def judged(changes: t.Sequence[ClockChange], expect: t.Sequence[Json], problem: 
 # The module's entry, without AnsibleModule.
 
 
-class ClocksOptions(t.NamedTuple):
-    """The options of the module."""
+SPEC: dict[str, Json] = {
+    "state": {"type": "str", "default": "maximum", "choices": ["maximum", "locked", "reset"]},
+    "graphics": {"type": "int"},
+    "memory": {"type": "int"},
+    "persistence": {"type": "bool"},
+    "devices": {"type": "list", "elements": "int"},
+    "program": {"type": "path", "default": "nvidia-smi"},
+    "record": {"type": "path", "default": PATH},
+    "settle": {"type": "float", "default": 3},
+    "timeout": {"type": "float", "default": 30},
+    **_checks.SPEC,
+    **_checks.NODE,
+}
+REQUIRED_IF = [("state", "locked", ["graphics", "memory"], True)]
 
-    state: str = "maximum"
-    graphics: int | None = None
-    memory: int | None = None
-    persistence: bool | None = None
-    devices: t.Sequence[int] | None = None
-    program: str = "nvidia-smi"
-    record: str = PATH
-    settle: float = 3.0
-    timeout: float = 30.0
-    name: str | None = None
-    expect: t.Sequence[Json] = ()
-    profile: str | None = None
-    run: str | None = None
+
+class ClocksOptions(t.NamedTuple):
+    """The options of the module, as SPEC has them."""
+
+    state: str
+    graphics: int | None
+    memory: int | None
+    persistence: bool | None
+    devices: t.Sequence[int] | None
+    program: str
+    record: str
+    settle: float
+    timeout: float
+    name: str | None
+    expect: t.Sequence[Json]
+    profile: str | None
+    run: str | None
 
 
 def validate(options: ClocksOptions) -> None:
@@ -162,8 +179,9 @@ def validate(options: ClocksOptions) -> None:
             raise CheckError(f"{name} is {value}, a clock in MHz is needed")
 
 
-def perform(options: ClocksOptions, dry: bool) -> Json:
-    """Return the result of the module."""
+def perform(params: t.Mapping[str, t.Any], dry: bool) -> Json:
+    """Set the clocks, with ``dry`` only say which, and return the result of the module."""
+    options = ClocksOptions(**params)
     validate(options)
     program, begin = shutil.which(options.program), time.time()
     kept = Record(options.record)

@@ -349,8 +349,8 @@ def _fits(launch: Launch) -> None:
 
 def _users(launch: Launch, timeout: float) -> list[users.User]:
     """Return the processes on GPUs; nvvs is the diagnostic's own."""
-    found = users.read_users(launch, timeout) or []
-    return [user for user in found if user.name.rpartition("/")[2] != "nvvs"]
+    processes = users.read_users(launch, timeout) or []
+    return [user for user in processes if user.name.rpartition("/")[2] != "nvvs"]
 
 
 def health(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import re
+import socket
+import time
 import typing as t
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -31,6 +33,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory im
     PinnedProcess,
     SmiReading,
     expected,
+    read,
     take,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_xml import XmlRun
@@ -187,23 +190,31 @@ def _none(observed: ObservedGpus, options: GpuCheckOptions) -> bool:
 # The options. Pure.
 
 
-def spec(checks: t.Iterable[str]) -> dict[str, dict[str, t.Any]]:
-    """Return the module's argument spec."""
-    names = list(checks)
-    return {
-        "gpus": {"type": "int", "default": 0},
-        "model": {"type": "str"},
-        "topology": {"type": "list", "elements": "dict", "default": []},
-        "checks": {"type": "list", "elements": "str", "default": names, "choices": names},
-        "processes": {"type": "dict"},
-        "split_cpus": {"type": "bool", "default": False},
-        "program": {"type": "path"},
-        "timeout": {"type": "float", "default": 60},
-        "environment": {"type": "dict", "default": {}},
-        **_checks.SPEC,
-        **_checks.NODE,
-        **_checks.SYSFS,
-    }
+SPEC: dict[str, Json] = {
+    "gpus": {"type": "int", "default": 0},
+    "model": {"type": "str"},
+    "topology": {"type": "list", "elements": "dict", "default": []},
+    "checks": {"type": "list", "elements": "str", "default": list(CHECKS), "choices": list(CHECKS)},
+    "processes": {"type": "dict"},
+    "split_cpus": {"type": "bool", "default": False},
+    "program": {"type": "path"},
+    "timeout": {"type": "float", "default": 60},
+    "environment": {"type": "dict", "default": {}},
+    **_checks.SPEC,
+    **_checks.NODE,
+    **_checks.SYSFS,
+}
+
+
+def perform(params: t.Mapping[str, t.Any]) -> Json:
+    """Look at the GPUs and return the result of the module."""
+    begin, start = time.time(), time.monotonic()
+    request = options(params, socket.gethostname().split(".")[0])
+    of_processes = users(params["processes"])
+    reading = read(params["program"], params["timeout"], _launch.environment(params["environment"]))
+    observed = see(reading, request, params["sysfs"], of_processes)
+    seconds = time.monotonic() - start
+    return result(observed, request, params["checks"], begin, seconds, params["split_cpus"])
 
 
 def options(params: t.Mapping[str, t.Any], host: str) -> GpuCheckOptions:
@@ -236,7 +247,3 @@ def users(processes: t.Mapping[t.Any, t.Any] | None) -> dict[int, list[int]] | N
         except (TypeError, ValueError) as exc:
             raise CheckError(f"processes holds process ids and GPU indexes, not {pid!r}: {gpus!r}") from exc
     return users
-
-
-def variables(environment: t.Mapping[str, t.Any]) -> dict[str, str]:
-    return _launch.environment(environment)

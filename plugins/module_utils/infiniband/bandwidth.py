@@ -277,21 +277,21 @@ def gpus(params: t.Mapping[str, t.Any]) -> dict[str, int]:
     """Return the GPU of each port for GPUDirect; GPUs that share ports get one each as far as they last."""
     if not params["use_cuda"]:
         return {}
-    found = {str(nic): _index(nic, gpu) for nic, gpu in params["gpus"].items()}
+    assigned = {str(nic): _index(nic, gpu) for nic, gpu in params["gpus"].items()}
     listed = (params["topology"] or {}).get("gpus") or []
     near: list[tuple[int, list[str]]] = [
         (_index("topology", gpu.get("index")), gpu.get("nics") or []) for gpu in listed
     ]
     for nic in sorted({nic for dummy, nics in near for nic in nics}, key=payload.natural):
         able = [index for index, nics in near if nic in nics]
-        free = [index for index in able if index not in found.values()]
-        found.setdefault(nic, (free or able)[0])
-    unassigned = [nic for nic in params["devices"] if nic.partition(":")[0] not in found and nic not in found]
-    if not found or unassigned:
+        free = [index for index in able if index not in assigned.values()]
+        assigned.setdefault(nic, (free or able)[0])
+    unassigned = [nic for nic in params["devices"] if nic.partition(":")[0] not in assigned and nic not in assigned]
+    if not assigned or unassigned:
         raise InfinibandBandwidthError(
             f"use_cuda needs gpus or topology, which name the GPU of {', '.join(unassigned) or 'each port'}"
         )
-    return found
+    return assigned
 
 
 def _index(subject: str, value: t.Any) -> int:

@@ -221,17 +221,22 @@ def document(value: t.Any) -> BundleFile:
 
 _READ = re.compile(r"[A-Za-z_]\w*")
 _TEXTS = (".j2", ".yaml", ".yml")
+_PLAY_VARIABLE = re.compile(r"^    ([a-z_]+): ", re.MULTILINE)
 
 
 def read_names(files: t.Mapping[str, BundleFile]) -> set[str]:
     """Return the words of roles and playbooks in a bundle: a variable that is none of them is read by nothing there."""
     names: set[str] = set()
+    own: set[str] = set()
     for path, file in files.items():
         parts = path.split("/")
         # A specification only mentions other roles' variables.
         if path.endswith(_TEXTS) and {"roles", "playbooks"} & set(parts) and "argument_specs.yml" not in parts:
             names.update(_READ.findall(file.data.decode(errors="replace")))
-    return names
+        if f"/{path}".endswith(f"/{PLAYBOOK}"):
+            own = set(_PLAY_VARIABLE.findall(file.data.decode()))
+    # What node.yml sets itself wins over the inventory: users' passwords for registries need not be in the bundle.
+    return names - own
 
 
 def chosen(request: BundleRequest, names: t.Collection[str]) -> tuple[dict[str, t.Any], list[str]]:

@@ -17,7 +17,7 @@ _HEADER = re.compile(r"#\s*Topology file: generated on ")
 _NODE = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([SHR])-([0-9a-f]{16})"\s+#\s+"(.*)"')
 # Where blanks have replaced its tabs, the number of the port reads like a tag of Intel MPI, and is gone.
 _PORT = re.compile(
-    r'(?:\[(\d+)\](?:\[ext \d+\])?(?:\([0-9a-f]+\))?\s+)?"([SHR])-([0-9a-f]{16})"\[(\d+)\](?:\[ext \d+\])?'
+    r'(?:\[(\d{1,3})\](?:\[ext \d+\])?(?:\([0-9a-f]+\))?\s+)?"([SHR])-([0-9a-f]{16})"\[(\d{1,3})\](?:\[ext \d+\])?'
     r'\s*(?:\([0-9a-f]+\))?\s+#\s+(?:lid \d+ lmc \d+ )?"(.*)" lid \d+ (\d+x\w+|\S+)'
 )
 _LIKELY = re.compile(r'\[\d+\]|"[SHR]-|(?:Switch|Ca|Rt)\s')

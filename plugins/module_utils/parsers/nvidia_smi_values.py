@@ -83,31 +83,31 @@ THROTTLE_FAULTS = 0x8 | 0x20 | 0x40 | 0x80
 
 def _bare(text: str | None) -> str:
     """Return the words of ``[Unknown Error]``; tables set between brackets what stands in place of a value."""
-    found = (text or "").strip()
-    return found[1:-1].strip() if _is_bracketed(found) else found
+    shown = (text or "").strip()
+    return shown[1:-1].strip() if _is_bracketed(shown) else shown
 
 
-def _is_bracketed(found: str) -> bool:
-    return len(found) > 1 and found[0] == "[" and found[-1] == "]"
+def _is_bracketed(shown: str) -> bool:
+    return len(shown) > 1 and shown[0] == "[" and shown[-1] == "]"
 
 
 def value(text: str | None) -> str | None:
     """Return the text, or None for ``N/A``, ``[Not Supported]``, ``ERR!`` and the like."""
-    found = (text or "").strip()
-    return None if _is_bracketed(found) or found.lower() in _NOTHING else found
+    shown = (text or "").strip()
+    return None if _is_bracketed(shown) or shown.lower() in _NOTHING else shown
 
 
 def plain(text: str | None) -> str | None:
     """Return a value without a remark in brackets behind it, which R610 writes: ``610.57.04 [Deprecated; ..]``."""
-    found = value(text)
-    match = _REMARK.fullmatch(found) if found and found[-1] == "]" else None
-    return value(match.group(1)) if match else found
+    shown = value(text)
+    match = _REMARK.fullmatch(shown) if shown and shown[-1] == "]" else None
+    return value(match.group(1)) if match else shown
 
 
 def failed(text: str | None) -> str | None:
     """Return the error that stands in place of a value; None where the value was read, or does not exist."""
-    found = _bare(text)
-    return found if found.lower() in _FAILED else None
+    shown = _bare(text)
+    return shown if shown.lower() in _FAILED else None
 
 
 def silent(texts: t.Iterable[str], vital: t.Iterable[str]) -> str | None:
@@ -123,26 +123,26 @@ def silent(texts: t.Iterable[str], vital: t.Iterable[str]) -> str | None:
 
 def measured(text: str | None, *units: str) -> float | None:
     """Return the number of ``1410 MHz``; None when it has another unit than told, because then it is another thing."""
-    found, unit = words.quantity((plain(text) or "").strip())
-    return found if unit in units else None
+    number, unit = words.quantity((plain(text) or "").strip())
+    return number if unit in units else None
 
 
 def count(text: str | None) -> int | None:
     """Return a plain number from 0."""
-    found = (plain(text) or "").strip()
-    return int(found) if re.fullmatch(r"[0-9]{1,18}", found) else None
+    shown = (plain(text) or "").strip()
+    return int(shown) if re.fullmatch(r"[0-9]{1,18}", shown) else None
 
 
 def flag(text: str | None) -> bool | None:
     """Return what Yes, Enabled, Active and their opposites mean."""
-    found = (plain(text) or "").strip().lower()
-    return True if found in _YES else False if found in _NO else None
+    shown = (plain(text) or "").strip().lower()
+    return True if shown in _YES else False if shown in _NO else None
 
 
 def mask(text: str | None) -> int | None:
     """Return a bit mask such as ``0x0000000000000001``."""
-    found = (plain(text) or "").strip()
-    return int(found, 16) if re.fullmatch(r"0[xX][0-9a-fA-F]{1,16}", found) else None
+    shown = (plain(text) or "").strip()
+    return int(shown, 16) if re.fullmatch(r"0[xX][0-9a-fA-F]{1,16}", shown) else None
 
 
 def throttle_names(bits: int) -> list[str]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._apt import UPDATE, lists_are_young
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.plan import VersionError, fits, numbers, problem
@@ -151,7 +151,6 @@ def refused(removed: t.Sequence[str], packages: t.Mapping[str, str], may_go: t.C
 
 POLICY = Path("/usr/sbin/policy-rc.d")
 MARK = "hpcai.gpu_cluster slurm_packages"
-LISTS = Path("/var/lib/apt/lists")
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "UCF_FORCE_CONFFOLD": "1",
@@ -237,9 +236,9 @@ class SlurmApt:
 
     def _refresh(self) -> bool:
         """Fetch package lists unless they are young enough."""
-        if self.lists_max_age < 0 or (LISTS.exists() and time.time() - LISTS.stat().st_mtime < self.lists_max_age):
+        if self.lists_max_age < 0 or lists_are_young(self.lists_max_age):
             return False
-        self._do(["apt-get", "update"])
+        self._do(UPDATE)
         return True
 
     def _do(self, argv: list[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric import draw
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.slurm import pair
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import one_of, say, twice
@@ -79,17 +80,22 @@ def _partition(part: t.Mapping[str, t.Any], known: set[str]) -> list[str]:
 
 def topology(inputs: Inputs) -> list[str]:
     switches = inputs.get("slurm_topology") or []
+    found = _switches(inputs, "slurm_topology", switches)
+    return found + (_places(inputs, switches) if switches and not found else [])
+
+
+def _switches(inputs: Inputs, variable: str, switches: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
     names = [str(switch.get("name")) for switch in switches]
-    found = [say("slurm_topology", name, "defined twice", "each switch once") for name in twice(names)]
+    found = [say(variable, name, "defined twice", "each switch once") for name in twice(names)]
     for switch in switches:
-        label = f"slurm_topology ({switch.get('name')})"
+        label = f"{variable} ({switch.get('name')})"
         if bool(switch.get("nodes")) == bool(switch.get("switches")):
             found.append(say(label, sorted(switch), "not one of nodes and switches", "either nodes or switches"))
         for key, known in (("nodes", members(inputs)), ("switches", set(names))):
             strange, unread = unknown(switch.get(key) or [], known)
             if strange or unread:
                 found.append(say(f"{label}.{key}", strange or switch[key], unread or "not defined", one_of(known)))
-    return found + (_places(inputs, switches) if switches and not found else [])
+    return found
 
 
 def _places(inputs: Inputs, switches: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
@@ -140,4 +146,20 @@ def topology_source(inputs: Inputs) -> list[str]:
     return found
 
 
-CHECKS = (partitions, topology, topology_source)
+def topologies(inputs: Inputs) -> list[str]:
+    """slurmctld ends where a partition names a topology that topology.yaml has not."""
+    given = inputs.get("slurm_topologies") or []
+    found = draw.topology_problems(given)
+    for entry in given:
+        # One that only some partitions have may leave nodes out.
+        found += _switches(inputs, f"slurm_topologies ({entry.get('name')}).switches", entry.get("switches") or [])
+    names = [str(entry.get("name")) for entry in given]
+    for part in inputs.get("slurm_partitions") or []:
+        for key, value in (part.get("options") or {}).items():
+            if str(key).lower() == "topology" and str(value) not in names:
+                label = f"slurm_partitions ({part.get('name')}).options.{key}"
+                found.append(say(label, value, "no topology of slurm_topologies", one_of(names)))
+    return found
+
+
+CHECKS = (partitions, topology, topology_source, topologies)

@@ -16,6 +16,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ansible_collections.hpcai.gpu_cluster.lab.machine import machine as lab_machine_machine
 from ansible_collections.hpcai.gpu_cluster.lab.machine.lab import (
@@ -531,3 +532,14 @@ class TestAccelerator:
         monkeypatch.setattr(lab_machine_machine.os, "access", lambda *dummy: False)
         assert lab_machine_machine.choose(tmp_path, tmp_path / "memory.json").accelerator == "tcg"
         assert not (tmp_path / "memory.json").exists()
+
+
+def test_what_the_rehearsal_says_of_all_hosts_takes_nothing_from_its_machines() -> None:
+    """Ansible reads group_vars/all beside an inventory after the variables of groups in another one's file."""
+    lab = Path(__file__).resolve().parents[3] / "lab"
+    everywhere = yaml.safe_load((lab / "inventory/group_vars/all.yml").read_text())
+    template = (lab / "roles/lab_machines/templates/hosts.yml.j2").read_text()
+    groups = template.partition("      vars:\n")[2]
+    assert "ansible_user:" in groups
+    assert not [name for name in everywhere if f"        {name}:" in groups]
+    assert "          shared_storage_mounts:\n            - {path: /shared, type: nfs" in template

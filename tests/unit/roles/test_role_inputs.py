@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import re
 import typing as t
 from pathlib import Path
@@ -14,6 +16,30 @@ import role_needs
 import yaml
 from role_readmes import ROLES
 
+MODULES = Path(__file__).parents[3] / "plugins/modules"
+PASSED_ON = re.compile(r"{{ (\w+)( \| (int|bool|float))? }}")  # an input as it is
+# Inputs that are meant to have another default than the option that they are for: a role knows the whole node.
+OTHERWISE = {
+    "boot_order_verify",
+    "cyclecloud_cluster_wait",
+    "elastic_nodes_minutes",
+    "enroot_hooks",
+    "enroot_mounts",
+    "enroot_repository_packages",
+    "gpu_test_tools_packages",
+    "munge_key_file",
+    "node_bundle_timeout",
+    "node_tuning_limits",
+    "node_tuning_nfs_readahead_kb",
+    "node_tuning_sunrpc_slots",
+    "nvme_scratch_wait",
+    "pytorch_proof",
+    "pytorch_python",
+    "pyxis_build_packages",
+    "report_formats",
+    "run_results_dir",
+    "training_job_timeout",
+}
 LINK = re.compile(r"\bO\((?![\w.]+#)([^)=]+)")  # to an option of the same entry point
 
 
@@ -94,3 +120,44 @@ def test_entry_points_are_described_and_name_their_own_options(role: Path) -> No
 def test_role_has_a_page_and_metadata(role: Path) -> None:
     assert (role / "README.md").read_text().startswith("# ")
     assert load(role / "meta/main.yml")["galaxy_info"]["license"] == "GPL-3.0-or-later"
+
+
+def test_values_of_a_role_are_no_programs(role: Path) -> None:
+    """The lab's roles, which no user runs, have no filters of their own."""
+    for path in [] if "lab" in role.parts else [*role.glob("defaults/*.yml"), *role.glob("vars/*.yml")]:
+        assert "{%" not in path.read_text(), f"{path.relative_to(role.parent)}: a filter decides, and has a test"
+
+
+@functools.lru_cache(maxsize=None)
+def module_defaults(module: str) -> dict[str, t.Any]:
+    """The documented defaults of a module's options, which sanity tests hold against its argument spec."""
+    path = MODULES / f"{module}.py"
+    for node in ast.parse(path.read_text()).body if path.exists() else []:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DOCUMENTATION":
+            options = yaml.safe_load(ast.literal_eval(node.value)).get("options") or {}
+            return {name: option["default"] for name, option in options.items() if "default" in option}
+    return {}
+
+
+def passed_on(tasks: t.Any) -> t.Iterator[tuple[str, t.Any]]:
+    """Each input that a task hands to an option as it is, with the default of that option."""
+    if isinstance(tasks, list):
+        for task in tasks:
+            yield from passed_on(task)
+    elif isinstance(tasks, dict):
+        for key, value in tasks.items():
+            defaults = module_defaults(key.rpartition(".")[2]) if key.startswith("hpcai.gpu_cluster.") else {}
+            for option in set(defaults) & set(value if isinstance(value, dict) else ()):
+                match = PASSED_ON.fullmatch(str(value[option]))
+                if match:
+                    yield match[1], defaults[option]
+            if not defaults:
+                yield from passed_on(value)
+
+
+def test_a_default_of_a_role_is_that_of_its_module(role: Path) -> None:
+    own = load(role / "defaults/main.yml")
+    for path in role.glob("tasks/*.yml"):
+        for name, default in passed_on(yaml.safe_load(path.read_text())):
+            if name in own and "{{" not in str(own[name]):
+                assert (own[name] == default) is (name not in OTHERWISE), name

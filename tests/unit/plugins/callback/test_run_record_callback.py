@@ -79,3 +79,12 @@ def test_a_real_run_is_recorded_without_its_secrets(tmp_path: Path) -> None:
 @pytest.mark.parametrize("argument", ["--check"])
 def test_check_mode_leaves_no_record(tmp_path: Path, argument: str) -> None:
     assert not play(tmp_path, argument).exists()
+
+
+def test_the_machine_type_is_that_of_the_nodes(tmp_path: Path) -> None:
+    """The control host comes first in most runs, and what the inventory has for all hosts need not be the nodes'."""
+    hosts = tmp_path / "hosts.yml"
+    nodes = {"slurm_compute": {"hosts": {"c1": {"cluster_sku": "ND96asr_v4"}}}}
+    hosts.write_text(json.dumps({"all": {"vars": {"cluster_sku": "lab"}, "children": nodes}}))
+    found = json.loads(play(tmp_path, "-i", str(hosts)).read_text())
+    assert (found["cluster"], found["sku"]) == ("lab", "ND96asr_v4")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import yaml
 from emulated_machine import install
+from forked import run_module
 from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
@@ -72,28 +73,40 @@ class Machine:
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
 
-    def start(self, check_mode: bool = False, **params: t.Any) -> subprocess.Popen[str]:
+    def arguments(self, check_mode: bool = False, **params: t.Any) -> str:
         sent = {**params, "_ansible_check_mode": check_mode, "_ansible_remote_tmp": str(self.folder / "tmp")}
         sent["_ansible_keep_remote_files"] = False
-        arguments = json.dumps({"ANSIBLE_MODULE_ARGS": sent})
+        return json.dumps({"ANSIBLE_MODULE_ARGS": sent})
+
+    def variables(self) -> dict[str, str]:
+        return {
+            "PATH": f"{self.bin}:{Path(sys.executable).parent}:/usr/bin:/bin",
+            "PYTHONPATH": str(COLLECTION.parents[2]),
+            "SECRET": SECRET,
+            **self.environment,
+        }
+
+    def start(self, **params: t.Any) -> subprocess.Popen[str]:
+        """Start the module for somebody who ends it before its time."""
         return subprocess.Popen(
-            [sys.executable, "-c", _START.format(prepare=self.prepare), self.module, arguments],
-            env={
-                "PATH": f"{self.bin}:{Path(sys.executable).parent}:/usr/bin:/bin",
-                "PYTHONPATH": str(COLLECTION.parents[2]),
-                "SECRET": SECRET,
-                **self.environment,
-            },
+            [sys.executable, "-c", _START.format(prepare=self.prepare), self.module, self.arguments(**params)],
+            env=self.variables(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
     def __call__(self, check_mode: bool = False, **params: t.Any) -> Result:
-        out, err = self.start(check_mode, **params).communicate(timeout=patience(120))
-        assert SECRET not in out
-        assert out.lstrip().startswith("{"), f"{out}\n{err}"
-        return t.cast(Result, json.loads(out))
+        done = run_module(
+            f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{self.module}",
+            input=self.arguments(check_mode, **params),
+            env=self.variables(),
+            timeout=patience(120),
+            prepare=self.prepare,
+        )
+        assert SECRET not in done.stdout
+        assert done.stdout.lstrip().startswith("{"), f"{done.stdout}\n{done.stderr}"
+        return t.cast(Result, json.loads(done.stdout))
 
 
 class Emulated(Machine):

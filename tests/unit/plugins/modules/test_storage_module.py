@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import typing as t
@@ -66,9 +65,9 @@ class Machine(module_process.Machine):
     def answer(self, word: str) -> None:
         self.program("fio", FAKE.format(python=sys.executable, log=str(self.log), answer=word))
 
-    def start(self, check_mode: bool = False, **params: t.Any) -> subprocess.Popen[str]:
+    def arguments(self, check_mode: bool = False, **params: t.Any) -> str:
         sent = {"paths": [str(self.disk)], "fio": str(self.bin / "fio"), **SMALL, **params}
-        return super().start(check_mode, **sent)
+        return super().arguments(check_mode, **sent)
 
     @property
     def starts(self) -> list[t.Any]:

@@ -186,13 +186,14 @@ def test_a_server_that_fails_is_not_the_hardware_of_a_node(world: Shared, monkey
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_what_only_its_owner_may_enter_is_entered_as_its_owner(world: Shared) -> None:
+def test_what_only_its_owner_may_enter_is_entered_as_its_owner(
+    world: Shared, let_others_pass: t.Callable[[Path], None]
+) -> None:
     user = pwd.getpwnam("daemon")
     world.settings["mailbox_user"] = "daemon"
     world.mailbox.chmod(0o700)
     os.chown(world.mailbox, user.pw_uid, user.pw_gid)
-    for folder in (world.folder, *world.folder.parents[:3]):
-        folder.chmod(0o755)
+    let_others_pass(world.folder)
     assert world.one("shared_directory")["verdict"] == "pass"
     assert os.geteuid() == 0
     with node_access.acting_as("daemon"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import stat
 import tarfile
 import typing as t
@@ -165,7 +166,7 @@ def test_an_archive_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -
     with tarfile.open(tmp_path / "state.tar.gz", "w:gz") as archive:
         archive.addfile(tarfile.TarInfo(name))
     with pytest.raises(model.BackupError, match="no file or directory of a state"):
-        apply.unpack(tmp_path / "state.tar.gz", tmp_path / "into", (os.geteuid(), os.getegid()))
+        apply.unpack(tmp_path / "state.tar.gz", tmp_path / "into", (os.geteuid(), os.getegid()), 0)
     assert not list(tmp_path.glob("**/outside"))
 
 
@@ -175,7 +176,7 @@ def test_a_link_in_an_archive_is_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "state.tar.gz", "w:gz") as archive:
         archive.addfile(link)
     with pytest.raises(model.BackupError, match="no file or directory of a state"):
-        apply.unpack(tmp_path / "state.tar.gz", tmp_path / "into", (os.geteuid(), os.getegid()))
+        apply.unpack(tmp_path / "state.tar.gz", tmp_path / "into", (os.geteuid(), os.getegid()), 0)
 
 
 def test_a_script_that_goes_while_it_is_packed_is_no_fault(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,3 +195,58 @@ def test_a_script_that_goes_while_it_is_packed_is_no_fault(cluster: Path, monkey
     assert names[0] == "job_state", "the list of jobs is packed before their scripts"
     with tarfile.open(place / "state.tar.gz") as archive:
         assert "hash.1/job.1/script" in archive.getnames() and "hash.1/job.2/script" not in archive.getnames()
+
+
+@pytest.fixture
+def slurm_user(tmp_path: Path, let_others_pass: t.Callable[[Path], None]) -> tuple[pwd.struct_passwd, Path]:
+    """Who stands for SlurmUser, and the place for a state in a directory of theirs; state.tar.gz is the backup."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    let_others_pass(tmp_path)
+    nobody, packed, theirs = pwd.getpwnam("nobody"), tmp_path / "packed", tmp_path / "slurm"
+    (packed / "hash.0/job.7").mkdir(parents=True)
+    (packed / "hash.0/job.7/script").write_text("#!/bin/sh\n")
+    (packed / "job_state").write_bytes(HEAD + REST)
+    with tarfile.open(tmp_path / "state.tar.gz", "w:gz") as archive:
+        for name in ("job_state", "hash.0", "hash.0/job.7", "hash.0/job.7/script"):
+            archive.add(packed / name, name, recursive=False)
+    theirs.mkdir()
+    os.chown(theirs, nobody.pw_uid, nobody.pw_gid)
+    return nobody, theirs / "state.restoring"
+
+
+def test_a_state_is_unpacked_as_its_owner_from_a_directory_that_is_roots_alone(
+    tmp_path: Path, slurm_user: tuple[pwd.struct_passwd, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modules run in root's home, which SlurmUser may not even look into."""
+    nobody, into = slurm_user
+    home = tmp_path / "root"
+    home.mkdir(mode=0o700)
+    monkeypatch.chdir(home)
+    assert apply.unpack(tmp_path / "state.tar.gz", into, (nobody.pw_uid, nobody.pw_gid), 0) > 0
+    assert (into / "hash.0/job.7/script").stat().st_uid == nobody.pw_uid
+    assert Path.cwd() == home
+
+
+def test_who_owns_the_state_cannot_have_root_write_elsewhere(
+    tmp_path: Path, slurm_user: tuple[pwd.struct_passwd, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory above the state is SlurmUser's, who puts a link to a place of root's in the way meanwhile."""
+    nobody, into = slurm_user
+    victim, theirs, fill = tmp_path / "roots", into.parent, apply.private
+    (victim / "job.7").mkdir(parents=True)
+
+    def race(path: Path) -> t.BinaryIO:
+        """What SlurmUser can do at any moment; here it is done at the first file."""
+        if path.name == "job_state":
+            into.rename(theirs / "away")
+            into.mkdir()
+            (into / "hash.0").symlink_to(victim)
+            (theirs / "away/hash.0").symlink_to(victim)
+        return fill(path)
+
+    monkeypatch.setattr(apply, "private", race)
+    with pytest.raises(model.BackupError, match="Permission denied"):
+        apply.unpack(tmp_path / "state.tar.gz", into, (nobody.pw_uid, nobody.pw_gid), 0)
+    assert victim.stat().st_uid == 0 and (victim / "job.7").stat().st_uid == 0
+    assert list((victim / "job.7").iterdir()) == []

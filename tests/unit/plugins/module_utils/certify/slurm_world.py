@@ -196,8 +196,9 @@ class FakeSlurm:
                 task.state = "GONE"
         self.world.tasks = [task for task in self.world.tasks if task.state != "GONE"]
 
-    def partitions(self) -> list[Json]:
-        return [{"name": "batch", "default": True, "nodes": self.world.names, "state": "UP", "max_time": 3600}]
+    def partition(self, name: str) -> Json:
+        assert name in ("", "batch")
+        return {"name": "batch", "default": True, "nodes": self.world.names, "state": "UP", "max_time": 3600}
 
     def topology(self) -> str:
         return ""

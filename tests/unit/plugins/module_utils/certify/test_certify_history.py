@@ -21,7 +21,7 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import command, journal, module
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import CampaignRequestError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import SPEC, CampaignRequestError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.certify.slurm_world import FakeSlurm, World
 
@@ -153,7 +153,7 @@ class Known(FakeSlurm):
 
 
 def _params(base: Path, agent: Path, **more: t.Any) -> Json:
-    params = {name: spec.get("default") for name, spec in module.SPEC.items()}
+    params = {name: spec.get("default") for name, spec in SPEC.items()}
     return {**params, "dir": str(base), "agent": str(agent), "hosts": "n[1-3]", "hold": 2.0, **more}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import joining
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import installation, joining
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.joining import REASON
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "fleet"))
@@ -150,3 +150,62 @@ def test_healthy_newcomers_are_proven_by_it(newcomers: int) -> None:
     certificate = certify(fleet, STAGES).certificate()
     assert all(joining.proven([certificate])[name] for name in fleet.names)
     assert len(found.partners) == max(3, 5 - newcomers)
+
+
+def told(**nodes: Json) -> Json:
+    return {"nodes": nodes}
+
+
+def of(installation: t.Any, status: str = "cleared", tests: int = 7) -> Json:
+    return {"status": status, "tests": tests, "installation": installation}
+
+
+@pytest.mark.parametrize(
+    ("certificates", "now", "again"),
+    [
+        ([told(c1=of("a"))], {"c1": "a"}, set()),
+        ([told(c1=of("a"))], {"c1": "b"}, {"c1"}),
+        ([told(c1=of("a"))], {}, set()),  # did not answer
+        ([told(c1=of("a"))], {"c1": ""}, set()),
+        ([told(c1=of(""))], {"c1": "b"}, set()),  # of an agent that did not tell
+        ([told(c1={"status": "cleared", "tests": 7})], {"c1": "b"}, set()),
+        ([told(c1=of(["a"]))], {"c1": "b"}, set()),
+        ([told(c1=of("a")), told(c1=of("b"))], {"c1": "b"}, set()),
+        ([told(c1=of("a")), told(c1=of("b"))], {"c1": "a"}, {"c1"}),
+        # A look at the node alone, or none at all, was no certification beside others.
+        ([told(c1=of("a")), told(c1=of("b", tests=0))], {"c1": "b"}, {"c1"}),
+        ([told(c1=of("a")), told(c1=of("b", "untested"))], {"c1": "b"}, {"c1"}),
+        ([told(c1=of("a", "drained"))], {"c1": "b"}, {"c1"}),
+        ([], {"c1": "b"}, set()),
+        ([{"nodes": 3}, 4], {"c1": "b"}, set()),
+    ],
+)
+def test_a_node_is_another_one_when_its_last_certificate_tells_of_another_installation(
+    certificates: list[t.Any], now: dict[str, str], again: set[str]
+) -> None:
+    assert joining.renewed(certificates, now) == again
+
+
+def test_a_node_that_was_installed_anew_joins_again_and_is_nobodys_partner() -> None:
+    found = joining.plan(old(), PROVEN, LEAVES, [], 3, {"c3"})
+    assert (found.hold, found.ready) == (["c3"], ["c3"])
+    assert "c3" not in found.partners and len(found.partners) == 4
+    assert "c3: was installed anew" in found.findings[0]
+    found = joining.plan(old(busy={"c3"}), PROVEN, LEAVES, [], 3, {"c3"})
+    assert (found.hold, found.ready) == ([], [])
+    assert "not certified since it was installed anew and runs jobs; name it" in found.findings[1]
+
+
+def test_when_all_were_installed_anew_certify_has_to_begin_again() -> None:
+    assert joining.plan(old(), PROVEN, LEAVES, [], 3, set(PROVEN)).hold == []
+
+
+def test_a_machine_id_is_shown_to_nobody_and_an_image_has_none(tmp_path: Path) -> None:
+    machine_id = "8b0b0a8f3f1c4d0e9d8b7a6c5d4e3f21"
+    (tmp_path / "machine-id").write_text(f"{machine_id}\n")
+    here = installation.here((str(tmp_path / "none"), str(tmp_path / "machine-id")))
+    assert here == installation.digest(machine_id.upper()) and len(here) == 32
+    assert machine_id not in here
+    for nothing in ("", "\n", "uninitialized\n"):
+        (tmp_path / "machine-id").write_text(nothing)
+        assert installation.here((str(tmp_path / "machine-id"),)) == ""

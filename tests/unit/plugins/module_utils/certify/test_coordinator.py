@@ -15,6 +15,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import j
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan, replay
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import (
+    SPEC,
+    CampaignRequestError,
+    read_request,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.certify.slurm_world import (
@@ -33,14 +38,11 @@ NODES = [f"n{number}" for number in range(1, 7)]
 
 
 def request(nodes: t.Sequence[str] = NODES, **params: t.Any) -> Json:
-    given = {name: spec.get("default") for name, spec in module.SPEC.items()}
+    given = {name: spec.get("default") for name, spec in SPEC.items()}
     given.update(run="r", agent="/agent.pyz", dir="/dir", hold=5.0, patience=4.0, wait=60.0, **params)
-    fleet = {
-        "cluster": "lab",
-        "profile": given["profile"],
-        "nodes": [{"name": name, "state": "idle"} for name in nodes],
-    }
-    return module.build(given, fleet, [], module.how(given, 1000), {"agent_sha256": "a", "profile_sha256": "p"})
+    wanted = read_request({**given, "cluster": "lab"})
+    saved = wanted.saved("r", [{"name": name, "state": "idle"} for name in nodes], [], wanted.settings(1000))
+    return {**saved, "digests": {"agent_sha256": "a", "profile_sha256": "p"}}
 
 
 def certify(world: World, folder: Path, asked_for: Json | None = None) -> tuple[CampaignPlan, list[Json]]:
@@ -331,26 +333,26 @@ def test_run_that_is_complete_is_read_again_to_the_same_certificate(tmp_path: Pa
 def test_task_plans_leads_resumes_and_returns_what_is_done(tmp_path: Path) -> None:
     agent = tmp_path / "agent.pyz"
     agent.write_bytes(b"agent")
-    params = {name: spec.get("default") for name, spec in module.SPEC.items()}
+    params = {name: spec.get("default") for name, spec in SPEC.items()}
     params.update(dir=str(tmp_path / "runs"), agent=str(agent), hosts="n[1-3]", options={"stages": ["reach"]})
     slurm: t.Any = FakeSlurm(World(NODES), tmp_path)
     plan = module.perform(params, slurm, check_mode=True)
     assert plan.certificate is None
     assert plan.plan["text"]
     assert not (tmp_path / "runs").exists()
-    with pytest.raises(module.CampaignRequestError, match="is no file"):
+    with pytest.raises(CampaignRequestError, match="is no file"):
         module.perform({**params, "agent": str(tmp_path / "none")}, slurm, check_mode=False)
 
 
 def test_results_that_no_request_asked_for_are_not_taken_in(tmp_path: Path) -> None:
     agent, world = tmp_path / "agent.pyz", World(NODES)
     agent.write_bytes(b"agent")
-    params = {name: spec.get("default") for name, spec in module.SPEC.items()}
+    params = {name: spec.get("default") for name, spec in SPEC.items()}
     params.update(dir=str(tmp_path / "runs"), agent=str(agent), run="old")
     journal = Journal(tmp_path / "runs/old")
     journal.create()
     journal.answer("00-reach-00000", [])
-    with pytest.raises(module.CampaignRequestError, match="nothing says of what run"):
+    with pytest.raises(CampaignRequestError, match="nothing says of what run"):
         module.perform(params, _slurm(world), check_mode=False)
     assert not world.submitted
 
@@ -360,7 +362,7 @@ def test_task_goes_on_with_what_was_cut_short_unless_that_is_old(
 ) -> None:
     agent, base = tmp_path / "agent.pyz", tmp_path / "runs"
     agent.write_bytes(b"agent")
-    params = {name: spec.get("default") for name, spec in module.SPEC.items()}
+    params = {name: spec.get("default") for name, spec in SPEC.items()}
     params.update(dir=str(base), agent=str(agent), hosts="n[1-3]", hold=2.0)
     world = World(NODES)
     monkeypatch.setattr(module, "Coordinator", lambda journal, wanted, slurm: _lead(journal, wanted, slurm, world))

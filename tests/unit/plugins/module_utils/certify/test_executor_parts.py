@@ -21,6 +21,8 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import suite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
     coordinator,
+    evidence,
+    installation,
     journal,
     module,
     round,
@@ -29,6 +31,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import jobs as batches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import node as certify_node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import compiled
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import SPEC, read_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm, JobRow
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SEPARATOR, SlurmError
 
@@ -51,7 +54,7 @@ def pair(*names: str) -> Json:
 
 
 def parameters(**given: t.Any) -> Json:
-    return {**{name: spec.get("default") for name, spec in module.SPEC.items()}, "dir": "/d", "agent": "/a", **given}
+    return {**{name: spec.get("default") for name, spec in SPEC.items()}, "dir": "/d", "agent": "/a", **given}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,7 @@ def test_jobs_take_so_many_nodes_and_no_more() -> None:
 
 
 def test_options_of_an_array_and_of_a_round() -> None:
-    how = module.how(parameters(nodes_at_once=3, gpus=8, sbatch_options={"account": "ops"}), 1000)
+    how = read_request(parameters(nodes_at_once=3, gpus=8, sbatch_options={"account": "ops"})).settings(1000)
     array, dummy, wide = batches.jobs("r", {"id": "b"}, [*single(*"abcde"), pair("f", "g")], 1, SIZES)
     options = batches.arguments(array, how, ["e", "f"], 630.0, "/log")
     assert {"--array=0-3", "--exclude=e,f", "--no-requeue", "--exclusive", "--gpus-per-node=8", "--account=ops"} <= {
@@ -197,22 +200,22 @@ def test_script_quotes_its_paths() -> None:
 )
 def test_requests_that_make_no_sense_are_refused(given: Json, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        module.validate(parameters(**given))
+        read_request(parameters(**given))
 
 
 def test_profile_decides_how_unless_somebody_says_otherwise() -> None:
     profile = {"profile": "p", "gpu": {"count": 8}, "infiniband": {"count": 8}, "nccl": {"tests": {"max_size": 1}}}
-    how = module.how(parameters(profile=profile), 1000)
+    how = read_request(parameters(profile=profile)).settings(1000)
     assert (how["tool"], how["gpus"], how["infiniband"]) == ("nccl", 8, True)
-    how = module.how(parameters(profile=profile, gpus=0), 1000)
+    how = read_request(parameters(profile=profile, gpus=0)).settings(1000)
     assert (how["tool"], how["gpus"]) == ("torch", 0)
     assert how["agent"]["profile"]["gpu"]["count"] == 0
 
 
 def test_fingerprint_is_of_what_was_asked_not_of_how_it_is_watched() -> None:
     def of(**given: t.Any) -> str:
-        params = parameters(**given)
-        return module.fingerprint(params, module.how(params, 1000))
+        request = read_request(parameters(**given))
+        return request.fingerprint(request.settings(1000))
 
     assert of() == of(poll=9.0, run="x")
     assert of() != of(hosts="n1")
@@ -337,6 +340,15 @@ def test_whatever_goes_wrong_on_a_node_it_answers() -> None:
     ]
 
 
+def test_a_node_says_which_installation_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "machine-id").write_text("8b0b0a8f3f1c4d0e9d8b7a6c5d4e3f21\n")
+    monkeypatch.setattr(installation.here, "__defaults__", ((str(tmp_path / "machine-id"),),))
+    records = certify_node.perform(single("n1", stage="reach")[0], {"run": "r"}, "n1")
+    told = installation.digest("8b0b0a8f3f1c4d0e9d8b7a6c5d4e3f21")
+    assert evidence.read(records).installations == {"n1": told}
+    assert "8b0b0a8f" not in json.dumps(records)
+
+
 def test_damaged_certificate_does_not_stand_in_the_way_of_a_new_one(tmp_path: Path) -> None:
     for number, (name, text) in enumerate([("nightly", "{}"), ("20260101", "{half"), ("20260102", '{"nodes": {}}')]):
         (tmp_path / name).mkdir()
@@ -386,7 +398,10 @@ def test_findings_of_root_end_where_a_later_suite_found_all_in_order() -> None:
 def test_pairs_use_the_fabric_alone_and_meet_only_limits_of_their_own() -> None:
     limit = {"metric": "busbw", "op": ">=", "value": 1, "unit": "GB/s", "source": "test"}
     expect = [{"check": "nccl_tests", **limit}, {"check": "nccl_pair", **limit, "value": 2}]
-    how = {**module.how(parameters(gpus=8, profile={"profile": "p", "expect": expect}), 1000), "infiniband": True}
+    how = {
+        **read_request(parameters(gpus=8, profile={"profile": "p", "expect": expect})).settings(1000),
+        "infiniband": True,
+    }
     params = round.nccl_params({**pair("a", "b"), "collective": "all_reduce"}, how, "r", round.PAIR, "/log")
     assert params["environment"] == round.FABRIC_ONLY
     assert [(one["check"], one["value"]) for one in params["expect"]] == [("nccl_tests", 2)]
@@ -397,7 +412,7 @@ def test_pairs_use_the_fabric_alone_and_meet_only_limits_of_their_own() -> None:
 
 
 def test_test_that_cannot_be_started_is_an_error_of_the_infrastructure(tmp_path: Path) -> None:
-    how = module.how(parameters(gpus=0, torch={"max_size": "many"}), 1000)
+    how = read_request(parameters(gpus=0, torch={"max_size": "many"})).settings(1000)
     ((name, found),) = round.measure([pair("a", "b")], how, "r", str(tmp_path))
     assert name == "02-pair-a-b"
     assert [(one["verdict"], one["class"], one["scope"]) for one in found] == [
@@ -414,7 +429,9 @@ def test_pair_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     given = parameters(tool="nccl", gpus=8, nccl={"path": str(tmp_path / "all_reduce_perf")}, timeout=0.5)
     test = {**pair("a", "b"), "collective": "all_reduce", "rails": True}
-    ((_name, found),) = round.measure([test], {**module.how(given, 1000), "infiniband": True}, "r", str(tmp_path))
+    ((_name, found),) = round.measure(
+        [test], {**read_request(given).settings(1000), "infiniband": True}, "r", str(tmp_path)
+    )
     assert [(one["check"], one["verdict"], one["class"]) for one in found] == [("nccl_pair", "error", "infra")]
     assert "did not end within 0.5 s" in found[0]["reason"]
     assert (tmp_path / "srun.begun").read_text() == "\n"
@@ -495,9 +512,9 @@ class Bare:
 @pytest.mark.parametrize(
     ("own", "leaf"), [("", "rack7"), ("SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n", "leaf1")]
 )
-def test_leaves_are_slurms_and_else_those_of_the_request(tmp_path: Path, own: str, leaf: str) -> None:
+def test_leaves_are_slurms_and_else_those_of_the_request(own: str, leaf: str) -> None:
     given = [{"name": "rack7", "nodes": ["n1", "n2"]}, {"name": "room", "switches": ["rack7"]}]
-    params = {"hosts": "", "reservation": "", "cluster": "c", "profile": {}, "topology": given}
-    fleet, others = module._fleet(params, Bare(own), None, tmp_path)  # type: ignore[arg-type]
-    assert ([node["leaf"] for node in fleet["nodes"]], others) == ([leaf] * 2, [])
-    assert fleet["nodes"][0]["pod"] == ("" if own else "room")
+    request = read_request(parameters(topology=given))
+    nodes, others = slurm.read_fleet(Bare(own), request, None, [])  # type: ignore[arg-type]
+    assert ([node["leaf"] for node in nodes], others) == ([leaf] * 2, [])
+    assert nodes[0]["pod"] == ("" if own else "room")

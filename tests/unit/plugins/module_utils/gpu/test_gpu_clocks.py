@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CheckError, Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks import FIELDS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_apply import Record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_module import ClocksOptions, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_module import SPEC, perform
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
 
 FAKE = """\
@@ -126,7 +126,8 @@ class Node:
 
     def ask(self, dry: bool = False, **options: t.Any) -> Json:
         given = {"program": str(self.program), "record": str(self.record), "settle": 0.1, "timeout": 20, "name": "n1"}
-        return perform(ClocksOptions(**{**given, **options}), dry)
+        defaults = {name: option.get("default") for name, option in SPEC.items()}
+        return perform({**defaults, **given, **options}, dry)
 
     def sent(self) -> list[str]:
         """Return what was sent since the last look, without the queries."""

@@ -738,7 +738,7 @@ def test_pinning_of_a_real_process(tmp_path: Path) -> None:
 
 
 def params(**changes: t.Any) -> dict[str, t.Any]:
-    defaults = {name: option.get("default") for name, option in info.spec(info.CHECKS).items()}
+    defaults = {name: option.get("default") for name, option in info.SPEC.items()}
     return {**defaults, **changes}
 
 

@@ -19,7 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import L
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth, test_tools_recipe, users
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks import Smi, SmiError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_module import ClocksOptions, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_module import SPEC, perform
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run as hpl_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import parse_csv
 
@@ -63,7 +63,8 @@ def test_a_gpu_whose_clocks_cannot_be_read_is_named_and_gets_no_command(
     who = "GPU 1 at 00000000:0B:00.0" if identity else "GPU in row 2"
     field = "clocks.max.graphics" if identity else "index"
     assert asked.problem == f"{who} does not answer: {field} is {bare}"
-    done = perform(ClocksOptions(program=str(program), record=str(tmp_path / "record.json")), dry=False)
+    defaults = {name: option.get("default") for name, option in SPEC.items()}
+    done = perform({**defaults, "program": str(program), "record": str(tmp_path / "record.json")}, dry=False)
     assert (done["check"]["verdict"], done["check"]["class"]) == ("error", "infra"), done["check"]
     assert bare in done["check"]["reason"]
     assert [command for command in done["commands"] if "00000000:07:00.0" not in command] == []

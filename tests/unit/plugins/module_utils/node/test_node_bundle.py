@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -243,11 +244,39 @@ def test_what_nothing_in_the_bundle_reads_stays_out(tmp_path: Path, wheels: list
 def test_every_input_of_a_role_in_the_bundle_may_go_in() -> None:
     ours, roles = node_bundle.collection(ROOT)
     names = node_bundle.read_names(ours)
+    own = {*yaml.safe_load((ROOT / "playbooks/node.yml").read_text())[0]["vars"]}  # the playbook decides
     for role in roles:
         path = ROOT / "roles" / role / "meta/argument_specs.yml"
         specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
         inputs = {name for spec in specs.values() for name in spec.get("options", {})}
-        assert inputs <= names, role
+        assert inputs - own <= names, role
+
+
+def test_passwords_for_registries_stay_out_though_the_role_that_reads_them_is_there(
+    tmp_path: Path, wheels: list[str]
+) -> None:
+    given = {"enroot_credentials": [{"user": "anna", "machine": "nvcr.io", "login": "x", "password": "hunter2"}]}
+    bundle = node_bundle.build(request(tmp_path, wheels, inventory={**given, "enroot_cache_until": 70}))
+    assert bundle.left_out == ["enroot_credentials"]
+    assert json.loads(bundle.files["vars.yml"].data)["enroot_cache_until"] == 70
+
+
+def test_containers_of_our_own_slurm_need_no_other_collection() -> None:
+    """What a node lacks, as a filter of community.general, is read only where something is fetched or built."""
+    found, roles = node_bundle.collection(ROOT)
+    assert {"enroot", "pyxis", "job_hooks", "host_facts"} <= {*roles}
+    plays = yaml.safe_load((ROOT / "playbooks/node.yml").read_text())
+    given = plays[0]["vars"]
+    assert (given["enroot_origin"], given["pyxis_origin"], given["enroot_credentials"]) == ("image", "image", [])
+    assert "roles/enroot/tasks/image.yml" in found
+    foreign = {
+        path
+        for path, file in found.items()
+        if path.endswith((".yml", ".j2")) and "argument_specs" not in path
+        for text in [file.data.decode()]
+        if path.startswith("roles/") and re.search(r"\b(?:community|ansible)\.(?:general|posix)\.", text)
+    }
+    assert foreign <= {"roles/pyxis/vars/main.yml"}, foreign
 
 
 def test_only_its_owner_reads_the_bundle_on_the_control_host(tmp_path: Path, wheels: list[str]) -> None:
