@@ -1,15 +1,15 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The machine that all tools describe: a JSON file, what is broken about it, and what this process may see of it."""
+"""The machine that all tools describe: a JSON file, what is broken about it, and what this process may see of it.
+
+Tests call the tools thousands of times, and to import costs most of a call: no dataclasses, which bring inspect.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import json
 import os
-import socket
 import typing as t
 from pathlib import Path
 
@@ -45,8 +45,7 @@ FAULT_NAMES = (
 Json = t.Dict[str, t.Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Gpu:
+class Gpu(t.NamedTuple):
     """One GPU; ``index`` is its place on the intact machine, which faults are told by."""
 
     index: int
@@ -121,6 +120,8 @@ class Machine:
 
     def jitter(self, *what: object, spread: float = 0.004) -> float:
         """A factor around one that is the same whenever the same thing is measured on the same host."""
+        import hashlib  # not for every call of nvidia-smi
+
         text = "/".join(str(word) for word in (self.host, *what))
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
         return 1 + spread * (2 * number / 0xFFFFFFFF - 1)
@@ -131,7 +132,7 @@ class Machine:
 
 
 def hostname() -> str:
-    return os.environ.get("GPU_TOOLS_HOST") or socket.gethostname().split(".")[0]
+    return os.environ.get("GPU_TOOLS_HOST") or os.uname().nodename.split(".")[0]
 
 
 def load(host: str | None = None) -> Machine:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing as t
 
 from emulation.job import Job
@@ -35,8 +34,7 @@ class Timing(t.NamedTuple):
     wrong: int | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
+class Row(t.NamedTuple):
     """One line of the table."""
 
     size: int

@@ -12,6 +12,7 @@ Prints "changed" when something was. With --check nothing is changed, and the sa
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import json
 import os
@@ -88,6 +89,10 @@ def apply(directory: Path, plan: Plan, check: bool) -> bool:
             _write(directory, name, plan.files[name])
         with contextlib.suppress(OSError):  # as long as another node is broken
             (directory / "faults").rmdir()
+        # Tools may not write on their read-only file system, and to compile would be half of a call. For the Python
+        # that runs here; another one compiles as before.
+        if (directory / "gpu_tools").is_dir():
+            compileall.compile_dir(directory / "gpu_tools", quiet=2)
     return bool(wrong or extra or gone)
 
 
@@ -107,6 +112,8 @@ def _now(directory: Path, name: str) -> str | None:
 
 
 def _leaves(path: Path) -> list[Path]:
+    if path.name == "__pycache__":
+        return []
     if path.is_dir() and not path.is_symlink():
         return [leaf for entry in path.iterdir() for leaf in _leaves(entry)]
     return [path] if path.is_symlink() or path.exists() else []
