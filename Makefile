@@ -6,6 +6,7 @@ BUILD := .build
 VENV := $(BUILD)/venv
 BIN := $(VENV)/bin
 AZURE := $(BUILD)/azure
+GALAXY := $(BUILD)/galaxy
 SITE := $(BUILD)/site
 TREE := $(BUILD)/collections/ansible_collections/hpcai/gpu_cluster
 LINKS := galaxy.yml meta lab playbooks plugins roles extensions tests README.md changelogs
@@ -39,9 +40,10 @@ PLAYBOOK := $(BIN)/ansible-playbook
 SUITE_OF_TESTS := $(BIN)/python tests/tools/suite.py
 SCENARIOS ?= default
 
-.PHONY: agent azure-faults azure-newest-venv azure-venv benchmark build check check-stack clean docs docs-site format fuzz help host-packages \
+.PHONY: agent azure-faults azure-newest-venv azure-venv benchmark build check check-stack clean docs docs-site execution-environment \
+  format fuzz galaxy-venv help host-packages \
   integration lab lab-down lab-shell lab-up lint lock lock-pytorch missing-packages molecule sanity test test-all test-gpu \
-  test-packages test-rest training training-table types unit venv
+  test-packages test-rest training training-cuda training-table types unit venv
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,7 +114,7 @@ missing-packages:
 
 lock: ## pin requirements/*.in with hashes
 	$(PYTHON) -m venv $(BUILD)/uv && $(BUILD)/uv/bin/pip install --quiet uv
-	cd requirements && for f in runtime dev docs azure azure-newest; do \
+	cd requirements && for f in runtime dev docs galaxy azure azure-newest; do \
 	  ../$(BUILD)/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -o $$f.txt $$f.in; done
 
 # Each build's lock, for the oldest Python that has wheels of all of it.
@@ -121,6 +123,9 @@ lock-pytorch: venv ## pin roles/pytorch/files/*.in with hashes
 	  $(CURDIR)/$(BIN)/uv pip compile --quiet --universal --python-version $${build#*:} --generate-hashes --no-header --no-annotate \
 	  $$([ $${build%:*} = cpu ] && echo --index https://download.pytorch.org/whl/cpu --index-strategy unsafe-best-match) \
 	  -o $${build%:*}.txt $${build%:*}.in; done
+	cd roles/pytorch/files && for build in cu130 cu132; do \
+	  $(CURDIR)/$(BIN)/uv pip compile --quiet --universal --no-deps --generate-hashes --no-header --no-annotate \
+	  -o nvcc-$$build.txt nvcc-$$build.in; done
 
 format: venv ## rewrite Python files in the house style
 	$(BIN)/ruff format $(SOURCES)
@@ -148,6 +153,10 @@ test-gpu: venv ## the measuring modules on this machine's GPUs; changes no clock
 training: venv ## build DeepSpeed, fairscale and Megatron, and train with them on two hosts; downloads what is not there yet
 	$(BIN)/pytest -p no:xdist -rs tests/training
 
+training-cuda: export HPCAI_TRAINING_CUDA := 1
+training-cuda: venv ## compile Apex and DeepSpeed for GPUs on this machine without any, by NVIDIA's packages; 3 GB of downloads
+	$(BIN)/pytest -p no:xdist -rs tests/training/test_cuda_builds.py
+
 training-table: venv ## draw the table of docs/training_stack.md from what make training found
 	$(BIN)/python tests/tools/torch_stack.py table
 
@@ -172,6 +181,18 @@ $(BUILD)/docs/.done: requirements/docs.txt | venv
 	$(PYTHON) -m venv --without-pip $(BUILD)/docs
 	$(BIN)/uv pip sync --quiet --require-hashes --python $(BUILD)/docs/bin/python requirements/docs.txt
 	@touch $@
+
+galaxy-venv: $(GALAXY)/.done ## ansible-builder, under .build/galaxy
+
+$(GALAXY)/.done: requirements/galaxy.txt | venv
+	$(PYTHON) -m venv --without-pip $(GALAXY)
+	$(BIN)/uv pip sync --quiet --require-hashes --python $(GALAXY)/bin/python requirements/galaxy.txt
+	@touch $@
+
+# Which inputs make another image, and what stands for Galaxy and for registries: tests/tools/execution_environment.py.
+execution-environment: venv galaxy-venv ## build site_template's image from packages, if it is not there, check it, and run stages in it
+	HPCAI_TEST_IMAGE=$$($(BIN)/python tests/tools/execution_environment.py build) && export HPCAI_TEST_IMAGE && \
+	  $(BIN)/pytest -p no:xdist -rs tests/integration/playbooks/test_stages_apart.py
 
 # What only ansible-test can do; the unit tests are pytest's.
 sanity: venv ## ansible-test sanity on a copy of the tree, and imports by the oldest Python that nodes may have

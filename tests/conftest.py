@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import typing as t
 from pathlib import Path
 
 import pytest
@@ -22,3 +24,21 @@ def pytest_configure(config: pytest.Config) -> None:
     # Tests of one module stay together, so that its fixtures are made once, and no process waits for the last one.
     if config.getoption("dist", "no") == "load":
         config.option.dist = "worksteal"
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector pass over the thousands of collected tests, which stay anyhow."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def let_others_pass() -> t.Callable[[Path], None]:
+    """Let every user pass through the directories down to a path: pytest's are its user's alone."""
+
+    def open_up(path: Path) -> None:
+        for folder in (path, *path.parents):
+            if not folder.stat().st_mode & 0o001:  # the system's own are left as they are
+                folder.chmod(0o755)
+
+    return open_up

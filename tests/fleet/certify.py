@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import module
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm
 
 
@@ -29,7 +30,7 @@ def run(argv: list[str]) -> tuple[int, str, str]:
 
 def main() -> int:
     given = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
-    params = {name: one.get("default") for name, one in module.SPEC.items()}
+    params = {name: one.get("default") for name, one in SPEC.items()}
     found = module.perform({**params, **given}, CampaignSlurm(run), False)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu = sum(one.ru_utime + one.ru_stime for one in used)

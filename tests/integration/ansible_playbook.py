@@ -9,6 +9,7 @@ import atexit
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,13 +23,21 @@ from warm import Warm
 
 ROOT = Path(__file__).resolve().parents[2]
 Ended = subprocess.CompletedProcess[str]
+# What only content can cause: other warnings are of an inventory, of a machine or of a module that means to warn.
+OUR_FAULT = re.compile(
+    r"\[DEPRECATION WARNING\]: [^\[]*? removed (?:from|in) ansible-core"
+    r"|\[WARNING\]: (?:Found duplicate mapping key|Falling back to|Found variable using reserved name)[^\[]*"
+)
 
 
 def ansible_playbook(
     *arguments: str | Path, cwd: Path, env: t.Mapping[str, str], python: Path = Path(sys.executable)
 ) -> Ended:
     """Run ansible-playbook in an environment that is given as a whole; return how it ended and what it said."""
-    return run_module("ansible.cli.playbook", *arguments, cwd=cwd, env=env, timeout=patience(600), python=python)
+    done = run_module("ansible.cli.playbook", *arguments, cwd=cwd, env=env, timeout=patience(600), python=python)
+    warned = OUR_FAULT.findall(" ".join((done.stdout + done.stderr).split()))
+    assert not warned, f"ansible-core warns of what playbooks, roles or plugins here are: {warned}"
+    return done
 
 
 def play_here(

@@ -10,9 +10,11 @@ import os
 import subprocess
 import sys
 import typing as t
+import warnings
 from pathlib import Path
 
 import pytest
+from azurite import Azurite, MissingError
 from emulated_machine import SETUP, install, set_up
 from forked import run_module
 from patience import patience
@@ -106,6 +108,19 @@ class Cluster:
     def checks(self, module: str, **options: t.Any) -> dict[str, Json]:
         """The records of a module, by check."""
         return {record["check"]: record for record in self.module(module, **options)["checks"]}
+
+
+@pytest.fixture(scope="module")
+def account(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Azurite]:
+    """A storage account, started for the tests of a file, which are skipped loudly where there can be none."""
+    try:
+        running = Azurite(tmp_path_factory.mktemp("azurite"))
+    except (MissingError, OSError, subprocess.SubprocessError) as exc:
+        reason = f"the tests of {request.path.name} do NOT run: {exc}"
+        warnings.warn(reason, stacklevel=1)
+        pytest.skip(reason)
+    yield running
+    running.close()
 
 
 @pytest.fixture

@@ -92,7 +92,15 @@ def main(words: list[str]) -> int:
         program.chmod(0o755)
         found = {"PATH": f"{place}:{Path(sys.executable).parent}:{os.environ['PATH']}", PLACE: str(place)}
         lint = str(Path(sys.executable).with_name("ansible-lint"))
-        status = subprocess.run([lint, *words], cwd=ROOT, env={**os.environ, **found}, check=False).returncode
+        done = subprocess.run(
+            [lint, *words], cwd=ROOT, env={**os.environ, **found}, stderr=subprocess.PIPE, text=True, check=False
+        )
+        print(done.stderr, end="", file=sys.stderr)
+        status = done.returncode
+        # ansible-core says so of templates that a later release of it refuses, and ansible-lint goes on.
+        if not status and (warned := re.findall(r"^\[(?:DEPRECATION )?WARNING\]: .*", done.stderr, re.MULTILINE)):
+            print("Templates that ansible-core warns of:", *warned, sep="\n  ")
+            status = 1
         alone = place / "alone"
         checked = (
             [line for line in alone.read_text().splitlines() if "--syntax-check" in line] if alone.exists() else []

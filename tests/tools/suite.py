@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run parts of the test suite side by side, as many as there are cores, and say at the end what ran.
+"""Run parts of the test suite side by side, three on two cores, and say at the end what ran.
 
-Parts that wait (for a virtual machine to boot, for Slurm to give a node up) leave cores idle: when the machine has been
-idle for a while, one part more begins.
+Parts wait (for a virtual machine to boot, for Slurm to give a node up), and none keeps a core busy by itself. When the
+machine has been idle for a while although so many run, one part more begins.
 
 ``suite.py check``, ``test``, ``rest`` and ``all`` are ``make check``, ``make test``, ``make test-rest`` and
 ``make test-all``; names of parts run these parts; ``--list`` shows them all. What a part prints goes to
@@ -31,11 +31,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / ".build/test"
 BIN = ROOT / ".build/venv/bin"
+# Is there while the cluster of the part default is as its last run and its tests left it; goes when that is taken down.
+KEPT = ROOT / ".build/molecule/node/kept"
 # Parts run side by side, so each of them is on a busy machine.
 PATIENCE = float(os.environ.get("HPCAI_TEST_PATIENCE") or 3)
 TAIL = 120  # lines of a failed part
 WINDOW = 40  # seconds over which the machine is looked at before one part more begins
 IDLE = 0.7  # cores that were idle in that time
+SIDE_BY_SIDE = 1.5  # parts for each core: by itself a part keeps about two thirds of one busy
 MORE = 2  # parts beyond the number of cores, at most
 MEMORY = 4 << 20  # KiB that have to be free for one part more
 
@@ -81,11 +84,6 @@ def scenario(name: str, seconds: int, what: str, *options: str, after: t.Sequenc
     return Part(name, (molecule, "test", *options, "--scenario-name", name), seconds, what, tuple(after), destroy)
 
 
-def after_this(first: t.Sequence[str], command: t.Sequence[str]) -> tuple[str, ...]:
-    """Return one command that runs both, the second only when the first has ended well."""
-    return ("sh", "-c", f"{shlex.join(first)} && exec {shlex.join(command)}")
-
-
 JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 1)
 CLOUD = ("tests/integration/test_azure_infra.py", "tests/integration/test_azure_shared_groups.py")
 ROLES = ("tests/integration/roles", "tests/integration/playbooks")
@@ -118,6 +116,9 @@ REST = [
     ),
     scenario("machine", 980, "a virtual machine with eight NVMe disks: scratch, kernel settings, boots, faults"),
     scenario("vm", 700, "virtual machines: cgroup v2, NFS, CIFS, power cuts"),
+    make("execution-environment", 120, "stages as AWX runs them, in the image of site_template")._replace(
+        name="image", needs=(str(BIN / "python"), "tests/tools/execution_environment.py", "built")
+    ),
     pytest("training", 300, "DeepSpeed, fairscale and Megatron: built, loaded, trained with on two hosts")._replace(
         needs=(str(BIN / "python"), "tests/tools/torch_stack.py", "cached")
     ),
@@ -282,9 +283,9 @@ def run(parts: list[Part], jobs: int) -> list[Result]:
 
     def free() -> int:
         """Return how many cores there are for what begins next. Who gives fewer than there are wants no more."""
-        used = sum(one.part.cores for one in running)
-        if used < jobs or used >= jobs + MORE or jobs < (os.cpu_count() or 1):
-            return jobs - used
+        used, places = sum(one.part.cores for one in running), int(SIDE_BY_SIDE * jobs)
+        if used < places or used >= jobs + MORE or jobs < (os.cpu_count() or 1):
+            return places - used
         return int(machine.has_room(max(one.began for one in running)))
 
     try:
@@ -340,6 +341,22 @@ def summary(results: list[Result], wall: float) -> str:
     return "\n".join([*lines, f"{passed} passed, {failed} failed, {skipped} skipped"])
 
 
+def kept_cluster(default: Part) -> Part:
+    """Return the part ``default`` that leaves its cluster, and says so, once all that it asks of it was so."""
+    # Molecule keeps in the user's home what it believes of the scenarios of a path, even of a clone that is gone:
+    # without a destroy before it, it takes a cluster for made that nobody made.
+    said = shlex.join(("rm", "-f", str(KEPT)))
+    made = f"{said} && {shlex.join(default.clean)} && {shlex.join((*default.command, '--destroy=never'))}"
+    return default._replace(command=("sh", "-c", f"{made} && exec {shlex.join(('touch', str(KEPT)))}"))
+
+
+def broken_cluster(faults: Part) -> Part:
+    """Return the part ``faults`` that goes on with a cluster that ``default`` has left whole, once."""
+    reset = shlex.join((faults.command[0], "reset", "--scenario-name", faults.name))
+    whole = f"if rm {shlex.quote(str(KEPT))} 2>/dev/null; then export HPCAI_FAULTS_CONVERGE=kept.yml; fi"
+    return faults._replace(command=("sh", "-c", f"{reset} && {{ {whole}; }} && exec {shlex.join(faults.command)}"))
+
+
 def choose(words: list[str]) -> list[Part]:
     """Turn names of groups and parts into parts, each once."""
     unknown = [word for word in words if word not in GROUPS and word not in PARTS]
@@ -348,15 +365,9 @@ def choose(words: list[str]) -> list[Part]:
         raise SystemExit(f"suite.py: {', '.join(unknown) or 'nothing'} asked for; accepted: {accepted}")
     chosen = {part.name: part for word in words for part in GROUPS.get(word) or [PARTS[word]]}
     if "default" in chosen and ("faults" in chosen or os.environ.get("HPCAI_TEST_KEEP")):
-        default = chosen["default"]
-        # Molecule keeps in the user's home what it believes of the scenarios of a path, even of a clone that is gone:
-        # without a destroy before it, it takes a cluster for made that nobody made.
-        kept = after_this(default.clean, (*default.command, "--destroy=never"))
-        chosen["default"] = default._replace(command=kept)
+        chosen["default"] = kept_cluster(chosen["default"])
     if "faults" in chosen:
-        faults = chosen["faults"]
-        reset = (faults.command[0], "reset", "--scenario-name", "faults")
-        chosen["faults"] = faults._replace(command=after_this(reset, faults.command))
+        chosen["faults"] = broken_cluster(chosen["faults"])
     return list(chosen.values())
 
 

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import subprocess
+import tempfile
 import time
 import typing as t
 from pathlib import Path
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 import testinfra
 import yaml
-from patience import patience
+from patience import patience, pause_after
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -36,6 +37,8 @@ class Lab:
         self.name: str = yaml.safe_load((scenario / "vars/lab.yml").read_text())["lab_name"]
         self.environment: dict[str, str] = {}  # of playbooks, beside what all have
         self.addresses: dict[str, str] = {}
+        # A socket's path has an end, and that of a state directory may be long.
+        self.connections = tempfile.TemporaryDirectory(prefix="hpcai-ssh-")
         self._collect(yaml.safe_load((state / "hosts.yml").read_text()))
 
     def _collect(self, tree: dict[str, t.Any]) -> None:
@@ -53,10 +56,20 @@ class Lab:
         return testinfra.get_host(
             f"ssh://root@{self.addresses[name]}",
             ssh_identity_file=str(self.state / "ssh_key"),
-            # A busy machine may take long to answer a new connection; that is not what these tests are about.
+            # Commands share a connection: a new one for each question of `eventually` is most of what asking costs.
+            controlpath=self._connection(name),
+            # A busy machine may take long to answer; that is not what these tests are about.
             ssh_extra_args=f"-o UserKnownHostsFile={self.state / 'known_hosts'} -o BatchMode=yes"
-            f" -o ConnectTimeout={patience(60):.0f}",
+            f" -o ConnectTimeout={patience(60):.0f} -o ServerAliveInterval={patience(20):.0f}",
         )
+
+    def _connection(self, name: str) -> str:
+        return f"{self.connections.name}/{name}"
+
+    def hang_up(self, name: str) -> None:
+        """End the shared connection to a node that is about to go, and would not say so."""
+        argv = ["ssh", "-O", "exit", "-o", f"ControlPath={self._connection(name)}", self.addresses[name]]
+        subprocess.run(argv, capture_output=True, check=False)
 
     def run(self, command: str, user: str = "trainer", host: str = "ctl") -> t.Any:
         """Run a shell command as an ordinary user (default) on a node."""
@@ -89,6 +102,8 @@ class Lab:
         return f"hpcai-{self.name}-{name}"
 
     def podman(self, action: str, name: str) -> None:
+        """Have podman do something to a node, such as kill it."""
+        self.hang_up(name)
         subprocess.run(["podman", action, self.container(name)], check=True, capture_output=True)
 
     def inventories(self) -> list[str]:
@@ -147,7 +162,7 @@ def recap(output: str) -> dict[str, dict[str, int]]:
 def eventually(question: t.Callable[[], t.Any], seconds: float = 90, what: str = "") -> t.Any:
     """Ask until the answer is true; fail with the last answer when time is up."""
     limit = patience(seconds)
-    end = time.monotonic() + limit
+    begin = time.monotonic()
     while True:
         trouble = ""
         try:
@@ -156,8 +171,9 @@ def eventually(question: t.Callable[[], t.Any], seconds: float = 90, what: str =
             answer, trouble = None, f"; the last time there was no answer: {exc}"
         if answer:
             return answer
-        assert time.monotonic() < end, f"not within {limit:.0f} s: {what or question}{trouble}"
-        time.sleep(0.5)
+        waited = time.monotonic() - begin
+        assert waited < limit, f"not within {limit:.0f} s: {what or question}{trouble}"
+        time.sleep(pause_after(waited))
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ import time
 import typing as t
 
 _T = t.TypeVar("_T")
+_LONGEST = 5.0  # seconds between two questions
+_SHARE = 20  # of the time that was waited is the next pause
 
 
 def patience(seconds: float) -> float:
@@ -21,16 +23,23 @@ def patience(seconds: float) -> float:
     return seconds * float(os.environ.get("HPCAI_TEST_PATIENCE") or 1)
 
 
+def pause_after(waited: float, least: float = 0.5) -> float:
+    """Seconds until the next question: who has waited for minutes is asked less often, for to ask is work too."""
+    return max(least, min(_LONGEST, waited / _SHARE))
+
+
 def wait_for(what: str, ask: t.Callable[[], _T], seconds: float = 120, pause: float = 0.5) -> _T:
     """Ask until the answer is true, and return it.
 
-    ``what`` completes the sentence "Waited 120 s for …" of the AssertionError, which ends with the last answer.
+    ``what`` completes the sentence "Waited 120 s for …" of the AssertionError, which ends with the last answer;
+    ``pause`` is the least time between two questions.
     """
-    end = time.monotonic() + patience(seconds)
+    begin = time.monotonic()
     while True:
         answer = ask()
         if answer:
             return answer
-        if time.monotonic() > end:
+        waited = time.monotonic() - begin
+        if waited > patience(seconds):
             raise AssertionError(f"Waited {patience(seconds):.0f} s for {what}. Last answer: {answer!r}")
-        time.sleep(pause)
+        time.sleep(pause_after(waited, pause))

@@ -70,3 +70,10 @@ def test_a_package_that_no_pytorch_of_today_runs_is_refused_before_anything_is_b
         said
     )
     assert "The nearest build that has is cu126, with 2.7.1 (pytorch_build). torch.compile is what" in said
+
+
+def test_a_compiler_that_no_package_has_is_refused_with_the_builds_that_have_one(stack: PlainHosts) -> None:
+    done = stack.stack(pytorch_cuda_compiler=True)
+    assert done.returncode != 0
+    said = " ".join(done.stdout.split())
+    assert "pytorch_cuda_compiler goes with the builds cu130 and cu132 (pytorch_build), and this is cpu:" in said

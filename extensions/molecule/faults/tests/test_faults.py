@@ -57,16 +57,21 @@ def test_database_down_while_jobs_run(healthy: Lab) -> None:
 
 
 def test_compute_node_stopped_under_a_job(healthy: Lab) -> None:
-    name = healthy.compute[-1]
-    job = healthy.submit("sleep 15", f"--nodelist={name} --requeue")
-    healthy.runs(job)
-    healthy.podman("kill", name)
-    eventually(lambda: "down" in healthy.run(f"sinfo -h -n {name} -o %T").stdout, 180, f"{name} down")
-    state = f"squeue -h -j {job} -o %T"
-    eventually(lambda: healthy.run(state).stdout.strip() == "PENDING", 120, f"job {job} back in the queue")
-    healthy.podman("start", name)
-    healthy.root(f"scontrol update JobId={job} StartTime=now")  # and not after Slurm's pause of two minutes
-    healthy.done(job, 240)
+    name, over = healthy.compute[-1], "/shared/stopped_node.over"
+    # Until it is told: a busy machine takes minutes to kill a container.
+    job = healthy.submit(f"until [ -e {over} ]; do sleep 1; done", f"--nodelist={name} --requeue")
+    try:
+        healthy.runs(job)
+        healthy.podman("kill", name)
+        eventually(lambda: "down" in healthy.run(f"sinfo -h -n {name} -o %T").stdout, 180, f"{name} down")
+        state = f"squeue -h -j {job} -o %T"
+        eventually(lambda: healthy.run(state).stdout.strip() == "PENDING", 120, f"job {job} back in the queue")
+        healthy.podman("start", name)
+        healthy.root(f"touch {over} && scontrol update JobId={job} StartTime=now")  # not after Slurm's two minutes
+        healthy.done(job, 240)
+    finally:
+        healthy.run(f"scancel {job}")
+        healthy.root(f"rm -f {over}")
     assert int(healthy.run(f"sacct -n -X -D -P -j {job} -o JobID | wc -l").stdout) > 1
 
 

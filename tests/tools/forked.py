@@ -87,8 +87,12 @@ def run_module(
     cwd: Program = ".",
     timeout: float,
     python: Program = sys.executable,
+    prepare: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """Return what ``subprocess.run([python, "-m", module, *arguments], ...)`` would."""
+    """Return what ``subprocess.run([python, "-m", module, *arguments], ...)`` would.
+
+    ``prepare`` is Python that the process runs first.
+    """
     settings = {name: value for name, value in env.items() if name.startswith(("ANSIBLE_", "HOME", "PYTHON"))}
     looks_here = module.startswith("ansible.") and "ANSIBLE_CONFIG" not in env
     key = (str(python), str(cwd) if looks_here else "", *sorted(settings.items()))
@@ -102,7 +106,8 @@ def run_module(
         given.seek(0)
         argv = [str(word) for word in arguments]
         try:
-            status = server.call(module, (given, out, err), timeout, env=dict(env), cwd=str(cwd), argv=argv)
+            where = {"env": dict(env), "cwd": str(cwd), "argv": argv, "prepare": prepare}
+            status = server.call(module, (given, out, err), timeout, **where)
         except TimeoutError:
             out.seek(0)
             raise subprocess.TimeoutExpired([module, *argv], timeout, out.read()) from None
@@ -123,7 +128,9 @@ def prepare_ansible() -> None:
         importlib.import_module("ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preload").preload()
 
 
-def become(module: str, files: t.Sequence[int], env: dict[str, str], cwd: str, argv: list[str]) -> t.NoReturn:
+def become(
+    module: str, files: t.Sequence[int], env: dict[str, str], cwd: str, argv: list[str], prepare: str
+) -> t.NoReturn:
     """Be the process that was asked for, up to its end."""
     status = 1
     atexit._clear()  # what was said before is for the process that forks
@@ -136,6 +143,7 @@ def become(module: str, files: t.Sequence[int], env: dict[str, str], cwd: str, a
         os.environ.update(env)
         sys.argv = [module, *argv]
         sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
+        exec(prepare, {})
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         status = 0
     except SystemExit as end:
