@@ -68,7 +68,8 @@ options:
   build:
     description:
       - Name of the build in O(builds), or V(auto). V(auto) takes the build with the newest CUDA that all O(drivers)
-        run, preferably without relying on minor version compatibility, and without drivers the first build for CPUs.
+        run natively, otherwise the one with the oldest CUDA that they run by minor version compatibility, and without
+        drivers the first build for CPUs.
     type: str
     default: auto
   drivers:

@@ -5,7 +5,9 @@
 
 Minimum drivers on Linux: CUDA Toolkit release notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor
 Version Compatibility" (one per major) and "CUDA Toolkit and Corresponding Driver Versions" (one per release, of its
-first build), https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/. A cubin runs on devices of the same major and
+first build), https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/. A driver that is older than a release's own runs
+its programs "with limited feature-set": what they compile to PTX at run time does not load, and calls that the driver
+lacks fail (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html). A cubin runs on devices of the same major and
 the same or a higher minor compute capability (CUDA C++ Programming Guide, "Binary Compatibility").
 """
 
@@ -107,9 +109,12 @@ def choose(
     if not observed:
         return good[0], "no GPU driver is known"
     whole = [build for build in good if all(native(build, driver) for driver in observed)]
-    best = max(whole or good, key=lambda build: numbers(build.cuda or "0"))
-    how = "natively" if whole else "by minor version compatibility"
-    return best, f"the newest that {_driver_names(observed)} runs {how}"
+    if whole:
+        best = max(whole, key=lambda build: numbers(build.cuda or "0"))
+        return best, f"the newest that {_driver_names(observed)} runs natively"
+    # Each later CUDA brings more that an older driver lacks, so that the nearest to the driver's own is taken.
+    best = min(good, key=lambda build: numbers(build.cuda or "0"))
+    return best, f"the oldest, as {_driver_names(observed)} runs it by minor version compatibility only"
 
 
 def against(build: CudaBuild, observed: t.Sequence[Driver], python: str, machine: str) -> list[str]:

@@ -39,8 +39,9 @@ def driver(version: str, *capabilities: str, cuda: str = "", host: str = "c1") -
         (driver("580.105.08", "10.0"), "cu130"),
         (driver("570.172.08", "8.0"), "cu128"),
         (driver("560.35.05", "8.0"), "cu126"),
-        (driver("550.90.07", "8.0"), "cu128"),  # none natively; the newest of its major
-        (driver("535.104.05", "9.0"), "cu128"),
+        (driver("550.90.07", "8.0"), "cu126"),  # none natively; the nearest to the driver's own
+        (driver("535.104.05", "9.0"), "cu126"),
+        (driver("550.90.07", "10.0"), "cu128"),  # the only one of its major with code for it
         (driver("580.65.06", "7.0"), "cu128"),  # CUDA 13 builds have no code for V100
         (driver("580.65.06", "6.0"), "cu126"),
         (driver("570.172.08", "10.3"), "cu128"),  # a B300 runs code for 10.0
@@ -49,6 +50,13 @@ def driver(version: str, *capabilities: str, cuda: str = "", host: str = "c1") -
 )
 def test_the_newest_that_the_driver_runs(seen: Driver, build: str) -> None:
     assert choose(seen) == build
+
+
+@pytest.mark.parametrize("capability", ["6.0", "7.0", "8.0", "9.0", "10.0"])
+def test_a_newer_driver_gets_no_older_build(capability: str) -> None:
+    versions = sorted({driving.MAJORS[12], *driving.RELEASES.values()}, key=driving.numbers)
+    built = [BUILDS[choose(driver(version, capability))].cuda for version in versions]
+    assert built == sorted(built, key=lambda cuda: driving.numbers(cuda or ""))
 
 
 def test_all_drivers_count() -> None:
