@@ -5,7 +5,8 @@
 
 ``torch_stack.py check`` asks the package index (``UV_DEFAULT_INDEX``, else PyPI) for each pinned version: whether it is
 there and not withdrawn, for which Python, and which is the newest. It lets uv resolve each build's PyTorch and the
-packages that go with it, for each of its Pythons.
+packages that go with it, for each of its Pythons. Where ``HPCAI_APEX_GIT`` names a clone of Apex, it compares the list
+of its releases with that.
 
 ``torch_stack.py cached`` ends with 0 where the control host has what the part ``training`` of the tests installs, and
 else says what is missing.
@@ -30,6 +31,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".build/collections"))
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import apex_releases  # noqa: E402
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import (  # noqa: E402
     MAJORS,
     RELEASES,
@@ -205,9 +207,23 @@ def chosen() -> list[str]:
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
+def releases() -> list[str]:
+    """Say what no release of Apex works with until when."""
+    lines = [["Extension", "Works with", "In releases before", "Why"], ["---"] * 4]
+    names = [release.name for release in apex_releases.RELEASES.values()]
+    mended = [release.mended for release in apex_releases.RELEASES.values()]
+    for number, fault in enumerate(apex_releases.FAULTS):
+        first = names[next(index for index, count in enumerate(mended) if count > number)]
+        extensions = ", ".join(f"`{name}`" for name in sorted(fault.extensions)) or "all"
+        kind = {"torch": "PyTorch", "cuda": "CUDA"}[fault.kind]
+        lines.append([extensions, f"{kind} {fault.works}", first.partition(",")[0], fault.because])
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
 def drawn(page: str, records: t.Sequence[Json]) -> str:
     """Return the page with its tables, that of these records among them."""
-    for name, lines in (("records", table(records)), ("matrix", matrix()), ("drivers", chosen())):
+    tables = {"records": table(records), "matrix": matrix(), "drivers": chosen(), "releases": releases()}
+    for name, lines in tables.items():
         begin, end = f"<!-- {name}: drawn by make training-table -->", f"<!-- end of {name} -->"
         body = "\n".join([begin, "", *lines, "", end])
         page, count = re.subn(
@@ -302,6 +318,28 @@ def judged(what: str, pin: str, pythons: str, files: t.Sequence[Json]) -> tuple[
     return f"{what}: {pin}, newest {newest}; Python {', '.join([*says, *compiled]) or 'any'}", problems
 
 
+def of_clone(place: str, run: t.Callable[..., t.Any] = subprocess.run) -> list[str]:
+    """Return where a clone of Apex has it otherwise than the list of its releases."""
+
+    def git(*words: str) -> tuple[int, str]:
+        done = run(["git", "-C", place, *words], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout.strip()
+
+    problems = []
+    for commit, release in apex_releases.RELEASES.items():
+        if git("cat-file", "-e", f"{commit}^{{commit}}")[0]:
+            problems.append(f"Apex {release.name}: the clone has no {commit}")
+            continue
+        for tag in re.findall(r"\b\d\d\.\d\d(?:\.\d+)?\b", release.name):
+            found = git("rev-parse", f"refs/tags/{tag}^{{commit}}")[1]
+            problems += [] if found == commit else [f"Apex {tag}: we say {commit}, the clone {found}"]
+        for number, fault in enumerate(apex_releases.FAULTS):
+            mended = git("merge-base", "--is-ancestor", fault.mended, commit)[0] == 0
+            if mended != (number < release.mended):
+                problems.append(f"Apex {release.name}: {fault.mended[:10]} is {'' if mended else 'not '}in it")
+    return problems
+
+
 def check(fetch: t.Callable[[str], Json] = fetch, resolve: t.Callable[..., str] = unresolved) -> int:
     problems = []
     for what, (pin, pythons) in pinned().items():
@@ -312,6 +350,10 @@ def check(fetch: t.Callable[[str], Json] = fetch, resolve: t.Callable[..., str] 
         conflict = resolve(build, python, requirements)
         print(f"{build}, Python {python}: {', '.join(requirements)}: {'in conflict' if conflict else 'resolved'}")
         problems += [conflict] if conflict else []
+    place = os.environ.get("HPCAI_APEX_GIT", "")
+    if place:
+        problems += of_clone(place)
+    print(f"Apex: {len(apex_releases.RELEASES)} commits, {f'compared with {place}' if place else 'not compared'}")
     print("\n".join(["", *problems]) if problems else "\nAll that is pinned is there, for the Pythons that we say.")
     return 1 if problems else 0
 

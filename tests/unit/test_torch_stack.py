@@ -114,3 +114,23 @@ def test_missing_wheels_are_named(tmp_path: t.Any, monkeypatch: pytest.MonkeyPat
     assert any(one.startswith("megatron-core (") for one in torch_stack.missing())
     monkeypatch.setattr(torch_stack.sys, "argv", ["torch_stack.py", "cached"])
     assert torch_stack.main() == 1
+
+
+def test_the_list_of_apex_is_compared_with_a_clone() -> None:
+    releases = torch_stack.apex_releases.RELEASES
+    commits = list(releases)
+
+    def git(argv: list[str], **dummy: t.Any) -> subprocess.CompletedProcess[str]:
+        """A clone without the oldest commit, with another 25.09, in which nothing was ever mended."""
+        verb, words = argv[3], argv[4:]
+        if verb == "rev-parse":
+            tag = words[0].removeprefix("refs/tags/").removesuffix("^{commit}")
+            (found,) = (one for one, release in releases.items() if tag in release.name.split(", "))
+            return subprocess.CompletedProcess(argv, 0, stdout="0123" if tag == "25.09" else found)
+        lost = commits[0] in words[-1] or verb == "merge-base"
+        return subprocess.CompletedProcess(argv, int(lost), stdout="")
+
+    problems = torch_stack.of_clone("/clone", git)
+    assert problems[0] == f"Apex 22.03: the clone has no {commits[0]}"
+    assert f"Apex 25.09: we say {commits[-2]}, the clone 0123" in problems
+    assert "Apex 23.05: 6943fd26e0 is not in it" in problems

@@ -30,6 +30,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import (
     apex_probe,
     apex_proof,
     apex_recipe,
+    apex_releases,
     fatbin,
     installer,
 )
@@ -326,7 +327,12 @@ class ApexBuilder:
             self.params["disk"],
             self.params["build_dir"],
         )
-        problems = apex_recipe.problems(facts, request)
+        commit = str(self.params["source"].get("commit") or "")
+        built_with = (str(facts.get("torch") or ""), str(facts.get("cuda") or ""))
+        problems = [
+            *apex_recipe.problems(facts, request),
+            *apex_releases.misfits(commit, self.params["extensions"], *built_with),
+        ]
         if problems:
             raise ApexError(f"nothing was changed. {'. '.join(problems)}")
 

@@ -7,8 +7,9 @@ Minimum drivers on Linux: CUDA Toolkit release notes, "CUDA Toolkit and Minimum 
 Version Compatibility" (one per major) and "CUDA Toolkit and Corresponding Driver Versions" (one per release, of its
 first build), https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/. A driver that is older than a release's own runs
 its programs "with limited feature-set": what they compile to PTX at run time does not load, and calls that the driver
-lacks fail (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html). A cubin runs on devices of the same major and
-the same or a higher minor compute capability (CUDA C++ Programming Guide, "Binary Compatibility").
+lacks fail (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html). A cubin runs on devices
+of the same major and the same or a higher minor compute capability (CUDA C++ Programming Guide, "Binary
+Compatibility").
 """
 
 from __future__ import annotations
