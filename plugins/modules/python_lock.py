@@ -170,11 +170,12 @@ def main() -> None:
         wanted = extras.inputs(params["packages"], params["wheels"], str(params["base"]["packages"].get("torch", "")))
         if not wanted:
             module.exit_json(changed=False, path="")
-        asked = json.dumps([wanted, params["base"]], sort_keys=True)
+        base = extras.with_wheels(params["base"], params["wheels"])
+        asked = json.dumps([wanted, base], sort_keys=True)
         path = Path(params["path"]) / f"extras-{hashlib.sha256(asked.encode()).hexdigest()[:12]}.txt"
         if path.is_file():
             module.exit_json(changed=False, path=_named(path, path.read_text(encoding="utf-8")))
-        lock = extras.compile_lock(params["uv"], wanted, params["base"], params["timeout"])
+        lock = extras.compile_lock(params["uv"], wanted, base, params["timeout"])
         if not module.check_mode:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             aside = path.with_name(f".{path.name}.{os.getpid()}")  # two runs may lock the same

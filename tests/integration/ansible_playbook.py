@@ -31,10 +31,14 @@ OUR_FAULT = re.compile(
 
 
 def ansible_playbook(
-    *arguments: str | Path, cwd: Path, env: t.Mapping[str, str], python: Path = Path(sys.executable)
+    *arguments: str | Path,
+    cwd: Path,
+    env: t.Mapping[str, str],
+    python: Path = Path(sys.executable),
+    seconds: float = 600,
 ) -> Ended:
     """Run ansible-playbook in an environment that is given as a whole; return how it ended and what it said."""
-    done = run_module("ansible.cli.playbook", *arguments, cwd=cwd, env=env, timeout=patience(600), python=python)
+    done = run_module("ansible.cli.playbook", *arguments, cwd=cwd, env=env, timeout=patience(seconds), python=python)
     warned = OUR_FAULT.findall(" ".join((done.stdout + done.stderr).split()))
     assert not warned, f"ansible-core warns of what playbooks, roles or plugins here are: {warned}"
     return done

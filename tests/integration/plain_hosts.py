@@ -122,7 +122,7 @@ class PlainHosts:
         children = {group: {"hosts": {name: {} for name in names}} for group, names in groups.items()}
         return {"all": {"hosts": hosts, "children": children}}
 
-    def play(self, playbook: str, **inputs: t.Any) -> Ended:
+    def play(self, playbook: str, seconds: float = 600, **inputs: t.Any) -> Ended:
         """Run a playbook as a newcomer calls it; its record is in ``report``."""
         from ansible_playbook import ansible_playbook, few_settings  # not for the program that this file is, too
 
@@ -136,13 +136,14 @@ class PlainHosts:
         )
         inputs = {"cluster_shared_dir": str(SHARED), "cluster_user": "root", **inputs}
         words = ("-i", inventory, "-e", json.dumps(inputs), f"hpcai.gpu_cluster.{playbook}")
-        return ansible_playbook(*words, cwd=self.place, env=environment)
+        return ansible_playbook(*words, cwd=self.place, env=environment, seconds=seconds)
 
     def stack(self, **inputs: t.Any) -> Ended:
         """Put PyTorch into the shared directory, which takes seconds where an earlier run did."""
         SHARED.mkdir(mode=0o755, parents=True, exist_ok=True)
         own = {"stack_host": NAMES[0], "pytorch_proof": "local", "pytorch_staging_dir": str(SHARED / "staging")}
-        return self.play("stack", pytorch_python=sys.executable, **own, **inputs)
+        # Compilers take as long as the machine is busy, Apex's hours.
+        return self.play("stack", 6 * 3600, pytorch_python=sys.executable, **own, **inputs)
 
     def trainings(self) -> dict[str, Json]:
         """Return the records of trainings by name."""

@@ -250,6 +250,11 @@ def _required(text: str) -> str:
     return normal(name.group()) if name else ""
 
 
+def with_wheels(base: t.Mapping[str, t.Any], wheels: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
+    """Return the environment as it is with the built wheels, which others may require in the version that was built."""
+    return {**base, "packages": {**base["packages"], **{wheel["name"]: wheel["version"] for wheel in wheels}}}
+
+
 def constraints(base: t.Mapping[str, str]) -> list[str]:
     """Return constraints that keep the installed versions, local ones such as 2.13.0+cpu included."""
     return sorted(f"{normal(name)}=={version}" for name, version in base.items())

@@ -173,6 +173,13 @@ def test_lock_is_resolved_with_and_without_local_versions(monkeypatch: pytest.Mo
     assert seen[1]["--constraint"] == "numpy==2\n" and seen[1]["--override"] == "torch; python_version < '0'\n"
 
 
+def test_what_was_built_is_not_locked_when_something_else_requires_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = uv(monkeypatch, (0, ""), (0, ""))
+    base = extras.with_wheels(BASE, [{"name": "New", "version": "1", "requires": []}])
+    assert extras.compile_lock("uv", ["other"], base, 60) == ""
+    assert seen[1]["--constraint"] == "new==1\nnumpy==2\n"
+
+
 def test_version_that_the_index_lacks_is_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     uv(monkeypatch, (1, "there is no version of torch==2.13.0 and"), (0, ""))
     assert extras.compile_lock("uv", ["new"], BASE, 60) == "new==1\n"

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The job script of role training_job, as a user of one's own script has it, on two hosts with PyTorch and gloo.
 
-Slurm is a stand-in of some lines: its srun starts the tasks of a step on the hosts and hands signals on to them.
+Slurm is a stand-in of some lines: its srun starts the tasks of a step on the hosts and hands signals on to them. By it
+Open MPI starts its daemons, as on a cluster.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,10 +60,13 @@ together(train)
 SRUN = """
 import json, os, signal, subprocess, sys
 hosts = json.loads(os.environ["STAND_IN_HOSTS"])
-words, per_node = sys.argv[1:], 1
+words, options = sys.argv[1:], {}
 while words[0].startswith("-"):
-    option = words.pop(0)
-    per_node = int(option.partition("=")[2]) if option.startswith("--ntasks-per-node=") else per_node
+    name, dummy, value = words.pop(0).partition("=")
+    options[name] = value
+per_node = int(options.get("--ntasks-per-node", 1))
+asked = options.get("--nodelist", ",".join(address for address, enter in hosts.values())).split(",")
+hosts = {name: enter for name, (address, enter) in hosts.items() if address in asked}
 tasks = []
 for node, (name, enter) in enumerate(hosts.items()):
     for local in range(per_node):
@@ -101,8 +106,8 @@ class Job:
         content = "{{ lookup('ansible.builtin.template', '" + str(ROLES / "training_job/templates/job.sh.j2") + "') }}"
         (place / "files").symlink_to(ROLES / "training_job/files")
         play(place, ([{"ansible.builtin.copy": {"content": content, "dest": str(place / "job.sh")}}], inputs))
-        addresses = "\\n".join(hosts.address(name) for name in NAMES)
-        names = f'[[ $2 != hostnames ]] || printf "{addresses}\\n"'
+        addresses = [hosts.address(name) for name in NAMES]
+        names = f"[[ $2 != hostnames ]] || printf '%s\\n' {' '.join(addresses)}"
         programs = {
             "srun": f"#!{sys.executable}\n{SRUN}",
             "scontrol": f'#!/bin/bash\n{names}\necho "$@" >>{place}/scontrol.txt\n',
@@ -113,16 +118,25 @@ class Job:
         self.environment = {
             **os.environ,
             "PATH": f"{place}/bin:{os.environ['PATH']}",
-            "STAND_IN_HOSTS": json.dumps({name: hosts.enter(name) for name in NAMES}),
+            "STAND_IN_HOSTS": json.dumps({name: (hosts.address(name), hosts.enter(name)) for name in NAMES}),
             "SLURM_JOB_ID": "7",
             "SLURM_JOB_NODELIST": "node[1-2]",
             "SLURM_JOB_NUM_NODES": "2",
+            # What Open MPI knows its allocation by.
+            "SLURM_JOBID": "7",
+            "SLURM_NODELIST": ",".join(addresses),
+            "SLURM_NNODES": "2",
+            "SLURM_TASKS_PER_NODE": "2(x2)",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         }
+        # The script runs on the first node; it sees all processes here, so that its srun can enter the others.
+        self.enter = [word for word in hosts.enter(NAMES[0]) if word not in ("--pid", "--mount")]
 
     def start(self, restarts: int = 0) -> subprocess.Popen[bytes]:
         environment = {**self.environment, "SLURM_RESTART_COUNT": str(restarts)}
         with (self.place / "output.txt").open("ab") as output:
-            argv = ["bash", str(self.place / "job.sh")]
+            argv = [*self.enter, "bash", str(self.place / "job.sh")]
             return subprocess.Popen(argv, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
     def end(self, running: subprocess.Popen[bytes]) -> int:
@@ -147,9 +161,11 @@ def stack(hosts: PlainHosts) -> PlainHosts:
     return hosts
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "srun", "deepspeed"])
+@pytest.mark.parametrize("launcher", ["torchrun", "srun", "mpirun", "deepspeed"])
 def test_each_launcher_of_the_template_trains(stack: PlainHosts, tmp_path: Path, launcher: str) -> None:
     inputs = {"training_job_launcher": launcher, "training_job_processes_per_node": 2}
+    if launcher == "mpirun" and not shutil.which("mpirun"):
+        pytest.skip("no mpirun; make test-packages installs Open MPI")
     if launcher == "deepspeed":
         if not WITH_DEEPSPEED.exists():
             pytest.skip("no environment with DeepSpeed; the tests of packages build one")
