@@ -59,6 +59,13 @@ options:
     type: list
     elements: dict
     default: []
+  gpu:
+    description:
+      - Model of the GPUs as profiles call it, C(gpu.model). Where others have published words per second of O(model) on
+        that GPU, the record has the share of it that was reached, and the source.
+    type: str
+    default: ""
+    version_added: 0.1.0
   run:
     description:
       - Identifier of the run of the collection, for the record.
@@ -81,6 +88,7 @@ EXAMPLES = r"""
     nodes: 4
     path: /shared/opt/run-{{ submitted.job.job_id }}/train.log
     job: "{{ submitted.job }}"
+    gpu: A100-SXM4-80GB
     expect: "{{ lookup('hpcai.gpu_cluster.sku_profile', 'Standard_ND96amsr_A100_v4').expect }}"
   register: benchmark
 
@@ -166,7 +174,8 @@ words_per_second:
 check:
   description:
     - The check record. C(verdict) is V(pass), V(fail), V(warn), V(unjudged) or V(error), C(reason) says why, and
-      C(metrics) has C(words_per_second), C(words_per_second_per_gpu) and C(updates) with what was expected.
+      C(metrics) has C(words_per_second), C(words_per_second_per_gpu), C(updates) and, with O(gpu),
+      C(share_of_published), each with what was expected.
   returned: with O(path)
   type: dict
   sample:
@@ -202,6 +211,7 @@ def main() -> None:
             "path": {"type": "path"},
             "job": {"type": "dict", "default": {}},
             "expect": {"type": "list", "elements": "dict", "default": []},
+            "gpu": {"type": "str", "default": ""},
             "run": {"type": "str"},
         },
         supports_check_mode=True,
@@ -223,7 +233,8 @@ def main() -> None:
             module.fail_json(msg=f"The log {params['path']} cannot be read: {exc.strerror}")
     try:
         expected = opt.expectations(params["expect"], params["model"])
-        check = opt.check(log, planned, params["job"], expected, time=time.time(), run=params["run"])
+        about = {"time": time.time(), "gpu": params["gpu"], "run": params["run"]}
+        check = opt.check(log, planned, params["job"], expected, **about)
     except ValueError as exc:
         module.fail_json(msg=f"Cannot judge the benchmark: {exc}")
     speed = log.runs[-1].words_per_second if log.runs else None

@@ -21,6 +21,28 @@ UPDATES = 50
 _M = 1024 * 1024
 
 
+# Words per second of each GPU that others published, for models of these layers and widths, sequences of 2048 tokens,
+# by the name of the GPU in profiles; of 8 GPUs, of 2.7b on the H100 of 16.
+PUBLISHED: dict[str, dict[str, int]] = {
+    "A100-SXM4-80GB": {
+        "125m": 141737,
+        "350m": 58782,
+        "760m": 32434,
+        "1.3b": 20513,
+        "2.7b": 10811,
+        "6.7b": 4641,
+        "13b": 2262,
+        "30b": 916,
+    },
+    "A100-SXM4-40GB": {"6.7b": 3679, "13b": 1668},
+    "H100 80GB HBM3": {"760m": 63147, "1.3b": 45455, "2.7b": 24142, "6.7b": 10643, "13b": 4792, "30b": 2002},
+}
+PUBLISHED_IN = (
+    "mosaicml/llm-foundry scripts/train/benchmarking/README.md (061f2c7), tables of BF16: MPT by PyTorch FSDP with "
+    "flash attention, which metaseq does not have"
+)
+
+
 class OptError(ValueError):
     """These GPUs cannot train that model; the text is fit for the user."""
 
@@ -93,6 +115,7 @@ def check(
     expected: t.Sequence[Json],
     *,
     time: float,
+    gpu: str = "",
     **about: t.Any,
 ) -> Json:
     """Return the record of a benchmark; a job that failed has no speed, whatever its log says."""
@@ -112,7 +135,10 @@ def check(
     if run is None or not run.ok:
         reason = cause.text if cause else "the log holds no training" if run is None else _unfinished(run)
         return record(CHECK, None, verdict="error", reason=reason, **fields)
-    judged = judge(CHECK, measure(run, planned), expected, len(job.get("nodes") or []))
+    published = PUBLISHED.get(gpu, {}).get(planned["model"])
+    if published:
+        fields["context"].update(gpu=gpu, published={"words_per_second_per_gpu": published, "source": PUBLISHED_IN})
+    judged = judge(CHECK, measure(run, planned, published), expected, len(job.get("nodes") or []))
     return record(CHECK, None, metrics=judged, blame="software", **fields)
 
 
@@ -121,13 +147,18 @@ def _unfinished(run: MetaseqRun) -> str:
     return torn if run.torn and run.seconds is not None else "the training did not end"
 
 
-def measure(run: MetaseqRun, planned: Json) -> list[Json]:
-    """Return what a complete training measured."""
+def measure(run: MetaseqRun, planned: Json, published: int | None = None) -> list[Json]:
+    """Return what a complete training measured, and how much that is of what others published for this GPU."""
     speed = run.words_per_second
     model = planned["model"]
+    of_each = None if speed is None else speed / planned["gpus"]
+    share = (
+        [] if of_each is None or not published else [metric("share_of_published", of_each / published, "", model=model)]
+    )
     return [
         metric("words_per_second", speed, "words/s", model=model),
-        metric("words_per_second_per_gpu", None if speed is None else speed / planned["gpus"], "words/s", model=model),
+        metric("words_per_second_per_gpu", of_each, "words/s", model=model),
+        *share,
         metric("updates", run.rows[-1].updates, "updates", model=model),
     ]
 

@@ -86,6 +86,23 @@ def test_another_model_is_not_held_against_it() -> None:
     assert values(judged("benchmark-125m", model="350m"))["words_per_second"][1] == "unjudged"
 
 
+def test_a_speed_is_compared_with_what_was_published_for_the_gpu() -> None:
+    planned, log = opt.plan("125m", 1, 8), read("benchmark-125m")
+    check = opt.check(log, planned, JOB, [], time=0.0, gpu="A100-SXM4-80GB")
+    assert values(check)["share_of_published"] == (pytest.approx(25875 / 141737), "unjudged")
+    assert check["context"]["published"] == {"words_per_second_per_gpu": 141737, "source": opt.PUBLISHED_IN}
+    for gpu in ("H100 80GB HBM3", "V100-SXM2-16GB", ""):
+        assert "published" not in opt.check(log, planned, JOB, [], time=0.0, gpu=gpu)["context"]
+
+
+def test_published_figures_are_of_models_and_gpus_that_we_know() -> None:
+    gpus = {load(name)["gpu"]["model"] for name in ("nd96amsr_a100_v4", "nd96asr_v4", "nd96isr_h100_v5")}
+    assert set(opt.PUBLISHED) == gpus
+    for figures in opt.PUBLISHED.values():
+        assert list(figures) == [model for model in opt.SIZES if model in figures]
+        assert list(figures.values()) == sorted(figures.values(), reverse=True)
+
+
 def test_job_that_failed() -> None:
     check = judged("diverged", state="FAILED", exit_code=1)
     assert check["verdict"] == "fail" and "update 10" in check["reason"]
