@@ -41,7 +41,7 @@ SUITE_OF_TESTS := $(BIN)/python tests/tools/suite.py
 SCENARIOS ?= default
 
 .PHONY: agent azure-faults azure-newest-venv azure-venv benchmark build check check-stack clean docs docs-site execution-environment \
-  format fuzz galaxy-venv help host-packages \
+  format fuzz galaxy-import galaxy-venv help host-packages \
   integration lab lab-down lab-shell lab-up lint lock lock-pytorch missing-packages molecule sanity test test-all test-gpu \
   test-packages test-rest training training-cuda training-table types unit venv
 
@@ -182,11 +182,13 @@ $(BUILD)/docs/.done: requirements/docs.txt | venv
 	$(BIN)/uv pip sync --quiet --require-hashes --python $(BUILD)/docs/bin/python requirements/docs.txt
 	@touch $@
 
-galaxy-venv: $(GALAXY)/.done ## ansible-builder, under .build/galaxy
+galaxy-venv: $(GALAXY)/.done ## ansible-builder and galaxy-importer, under .build/galaxy
 
 $(GALAXY)/.done: requirements/galaxy.txt | venv
 	$(PYTHON) -m venv --without-pip $(GALAXY)
 	$(BIN)/uv pip sync --quiet --require-hashes --python $(GALAXY)/bin/python requirements/galaxy.txt
+	@# Galaxy's is compiled, and the importer starts Ansible a hundred times.
+	$(GALAXY)/bin/python -m compileall -q -j 0 $(GALAXY)/lib
 	@touch $@
 
 # Which inputs make another image, and what stands for Galaxy and for registries: tests/tools/execution_environment.py.
@@ -214,6 +216,9 @@ agent: venv ## the node agent as one file, .build/hpcai-agent.pyz
 
 build: venv ## the tarball for ansible-galaxy collection install
 	$(BIN)/ansible-galaxy collection build --force --output-path $(BUILD)
+
+galaxy-import: build galaxy-venv ## import the tarball as Galaxy does, and fail at whatever its importer warns of
+	$(BIN)/python tests/tools/galaxy_import.py $(BUILD)/hpcai-gpu_cluster-$$(sed -n 's/^version: //p' galaxy.yml).tar.gz
 
 ## All of it
 

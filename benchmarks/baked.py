@@ -71,6 +71,7 @@ class Node(Bench):
 
     def off(self) -> None:
         if self.machine.pid:
+            self.machine.wait(LIMIT)  # make lab-up leaves it while it boots
             self.sh("sync")
             self.machine.stop()
 

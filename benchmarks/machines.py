@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / ".build/collections"))
 
 from ansible_collections.hpcai.gpu_cluster.lab.machine.machine import Machine  # noqa: E402
 
-LIMIT = 900  # seconds for one command
+LIMIT = 900  # seconds for one command, or one boot of an emulated machine on a busy host
 
 
 class Bench:
@@ -31,7 +31,7 @@ class Bench:
 
     def boot(self, after: str = "") -> str:
         self.machine.start()
-        return self.machine.wait(300, after=after)
+        return self.machine.wait(LIMIT, after=after)
 
     def sh(self, command: str) -> str:
         """Run a command line as root; a failure ends the benchmark."""

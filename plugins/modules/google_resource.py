@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: google_resource
-short_description: Manage a network, firewall rule, service account or role on Google Cloud
+short_description: Manage a network, firewall rule, image, service account or role on Google Cloud
 version_added: 0.1.0
 author:
   - hpcai.gpu_cluster authors (@hpcai)
@@ -44,6 +44,7 @@ options:
       - firewall_rule
       - router
       - nat
+      - image
       - service_account
       - role_binding
   name:
@@ -62,6 +63,8 @@ options:
       - For V(router), C(network) and C(region), which is required.
       - For V(nat), C(router) and C(region), which are required, C(nat-all-subnet-ip-ranges) and
         C(auto-allocate-nat-external-ips).
+      - For V(image), C(source-disk), C(source-disk-zone) and C(family). Google refuses the disk of an instance that
+        runs.
       - For V(service_account), C(display-name). For V(role_binding), C(role), which is required.
       - What is required here is required by O(state=absent), too.
     type: dict
@@ -122,6 +125,16 @@ EXAMPLES = r"""
     name: serviceAccount:train-controller@example-1.iam.gserviceaccount.com
     properties:
       role: roles/compute.instanceAdmin.v1
+
+- name: Make an image of the disk of an instance that is switched off
+  hpcai.gpu_cluster.google_resource:
+    project: example-1
+    kind: image
+    name: node-1-0-0
+    properties:
+      source-disk: bake
+      source-disk-zone: us-central1-b
+      family: node
 
 - name: Delete the router of the cluster
   hpcai.gpu_cluster.google_resource:

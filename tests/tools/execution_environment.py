@@ -10,6 +10,7 @@ tarball, ansible-builder. The image is named after what it was made of, so that 
     execution_environment.py build    build the image if it is not there, check it, and print its name
     execution_environment.py check    say what the collections ask for and the image has not, and print its name
     execution_environment.py built    end with an error if there is no image of what is here
+    execution_environment.py units    run the unit tests in it, with its ansible-core and its Python (words: pytest's)
 """
 
 from __future__ import annotations
@@ -60,6 +61,9 @@ DEBOOTSTRAP = (
 LIMITS = ("--ulimit=nofile=16384:16384", "--ulimit=nproc=32768:32768")
 # Where a proxy signs for others, a build trusts what this machine trusts.
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+# What unit tests need beside what is in the image, in the versions of the dev environment.
+TESTING = ("ClusterShell", "hypothesis", "prometheus-client", "pytest", "pytest-xdist", "xmlschema")
+UNITS = ROOT / ".build/units"
 Json = t.Dict[str, t.Any]
 
 
@@ -156,8 +160,8 @@ def make(base: str, image: str) -> None:
         given["images"]["base_image"]["name"] = base
         (place / "execution-environment.yml").write_text(yaml.safe_dump(given, sort_keys=False))
         run(BUILDER, "create", "--file", "execution-environment.yml", "--context", "context", cwd=place)
-        trusted = [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro"] if CERTIFICATES.is_file() else []
-        run("podman", "build", "--network=host", "--pull=never", *trusted, "--tag", image, place / "context")
+        volume = trusted()[:1]
+        run("podman", "build", "--network=host", "--pull=never", *volume, "--tag", image, place / "context")
 
 
 def build() -> str:
@@ -177,6 +181,35 @@ def inside(image: str, *words: str) -> str:
     """Run a program in the image, where nothing can be fetched."""
     command = ["podman", "run", "--rm", *LIMITS, "--network=none", image, *words]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def trusted() -> list[str]:
+    """Return what lets a container trust what this machine trusts."""
+    if not CERTIFICATES.is_file():
+        return []
+    return [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro", f"--env=PIP_CERT={CERTIFICATES}"]
+
+
+def units(image: str, words: list[str]) -> int:
+    """Run the unit tests of this tree in the image; what they need besides is kept in .build/units."""
+    UNITS.mkdir(parents=True, exist_ok=True)
+    pinned = re.findall(r"^[\w.-]+==[\w.]+", (ROOT / "requirements/dev.txt").read_text(), re.MULTILINE)
+    (UNITS / "constraints.txt").write_text("\n".join(pinned))
+    install = ["pip", "install", "--quiet", "--upgrade", f"--target={UNITS}/packages"]
+    install += [f"--constraint={UNITS}/constraints.txt", *TESTING]
+    podman = [
+        "podman",
+        "run",
+        "--rm",
+        "--user=root",
+        *LIMITS,
+        *trusted(),
+        f"--volume={ROOT}:{ROOT}",
+        f"--workdir={ROOT}",
+    ]
+    run(*podman, "--network=host", image, "python3", "-m", *install)
+    inside = [f"--env=PYTHONPATH={UNITS}/packages", "--network=none", image, "python3", "-m", "pytest", "-rs", *words]
+    return subprocess.run([*podman, *inside], check=False).returncode
 
 
 def asked(home: Path) -> tuple[list[str], list[str]]:
@@ -215,10 +248,13 @@ def lacks(image: str) -> list[str]:
 
 
 def main(words: list[str]) -> int:
+    known = words in (["build"], ["check"], ["built"]) or words[:1] == ["units"]
     image = build() if words == ["build"] else recipe()[1]
-    if words not in (["build"], ["check"], ["built"]) or not exists(image):
-        print(__doc__ if words not in (["check"], ["built"]) else f"{image} is not there: make execution-environment")
+    if not known or not exists(image):
+        print(f"{image} is not there: make execution-environment" if known else __doc__)
         return 2
+    if words[0] == "units":
+        return units(image, words[1:] or ["-n", "auto", "tests/unit"])
     if words != ["built"]:
         missing = lacks(image)
         if missing:

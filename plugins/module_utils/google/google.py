@@ -337,6 +337,7 @@ KINDS: dict[str, ResourceKind] = {
         ("router", "region", "nat-all-subnet-ip-ranges", "auto-allocate-nat-external-ips"),
         ("router", "region"),
     ),
+    "image": ResourceKind(("compute", "images"), ("source-disk", "source-disk-zone", "family")),
     "service_account": ResourceKind(("iam", "service-accounts"), ("display-name",)),
     "role_binding": ResourceKind(("projects",), ("role",)),
 }

@@ -71,6 +71,8 @@ def _resource(table: str, key: tuple[str, ...] = ()) -> tuple[Act, Act, Act]:
 
 def _refers(state: State, flags: Flags) -> None:
     region = flags.get("region", "")
+    if "source-disk" in flags:
+        _switched_off(state, flags["source-disk"], flags["source-disk-zone"])
     wanted = {
         "networks": flags.get("network", ""),
         "subnets": f"{region}/{flags['subnet']}" if flags.get("subnet") else "",
@@ -79,6 +81,15 @@ def _refers(state: State, flags: Flags) -> None:
     for table, name in wanted.items():
         if name and name not in _of(state, table):
             raise Refused(f"The resource '{table}/{name}' was not found")
+
+
+def _switched_off(state: State, disk: str, zone: str) -> None:
+    """Google makes no image of a disk that is in use; an instance's disk has its name."""
+    found = _of(state, "instances").get(disk, {})
+    if found.get("zone") != zone:
+        raise Refused(f"The resource 'zones/{zone}/disks/{disk}' was not found")
+    if found["status"] == "RUNNING":
+        raise Refused(f"The disk resource 'zones/{zone}/disks/{disk}' is already being used by 'instances/{disk}'")
 
 
 def _unused(state: State, table: str, name: str) -> None:
@@ -316,6 +327,13 @@ _TABLES: list[tuple[str, str, tuple[str, ...], dict[str, bool], tuple[str, ...]]
     ),
     ("compute firewall-rules", "firewalls", (), {"network": True, "direction": True, **_FIREWALL}, ("allow",)),
     ("compute routers", "routers", ("region",), {"network": True}, ("network",)),
+    (
+        "compute images",
+        "images",
+        (),
+        {"source-disk": True, "source-disk-zone": True, "family": True},
+        ("source-disk", "source-disk-zone"),
+    ),
     (
         "compute routers nats",
         "nats",

@@ -19,7 +19,7 @@ from .resources import Resources
 from .schema import Schemas
 from .state import SUBSCRIPTION, State
 
-PARTS = """subscriptions network security_groups interfaces storage compute vm_routes vmss skus
+PARTS = """subscriptions network security_groups interfaces storage compute galleries vm_routes vmss skus
 authorization managed automation marketplace tags blobs""".split()
 EMULATED = "/subscriptions/[^/]+/providers/Microsoft.Emulator/(operations|operationResults)/([^/]+)"
 

@@ -130,7 +130,8 @@ class Vm(Behaviour):
         shown = copy.deepcopy(resource)
         if query.get("$expand", "").lower() == "instanceview":
             shown["properties"]["instanceView"] = instance_view(shown)
-        shown["properties"].pop("powerState", None)
+        for key in ("powerState", "osState"):
+            shown["properties"].pop(key, None)
         found = [one for one in state.under(resource["id"]) if one["type"] == f"{VM}/extensions"]
         return {**shown, "resources": found} if found else shown
 
@@ -158,6 +159,7 @@ class Vm(Behaviour):
 def instance_view(vm: dict[str, t.Any]) -> dict[str, t.Any]:
     state, power = vm["properties"]["provisioningState"], vm["properties"].get("powerState", "running")
     codes = [f"ProvisioningState/{state.lower()}", *([f"PowerState/{power}"] if state == "Succeeded" else [])]
+    codes += ["OSState/generalized"] if vm["properties"].get("osState") == "Generalized" else []
     said = [{"code": code, "level": "Info", "displayStatus": code.split("/")[1]} for code in codes]
     agent = {"vmAgentVersion": "2.9", "statuses": []}
     made = {"computerName": vm["name"], "statuses": said, "hyperVGeneration": "V2", "vmAgent": agent}

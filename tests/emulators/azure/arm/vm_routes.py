@@ -25,10 +25,18 @@ def _power(context: Context) -> Response:
     if not found:
         raise error("ResourceNotFound", resource=f"{VM}/{context.words['name']}", group=context.words["group"])
     access.allow(context.state, context.request)
+    now = found["properties"].get("powerState", "running")
     if verb == "generalize":
+        if now not in ("stopped", "deallocated"):
+            message = f"The Virtual Machine '{context.words['name']}' has to be stopped before it is generalized."
+            raise ArmError(409, "OperationNotAllowed", message)
+        found["properties"]["osState"] = "Generalized"
         return Response(200)
+    if verb in ("start", "restart") and found["properties"].get("osState") == "Generalized":
+        message = f"Operation '{verb}' is not allowed on VM '{context.words['name']}' since the VM is generalized."
+        raise ArmError(409, "OperationNotAllowed", message)
     after = {"start": "running", "restart": "running", "poweroff": "stopped", "deallocate": "deallocated"}[verb]
-    found["properties"]["powerState"] = after
+    found["properties"]["powerState"] = now if (now, after) == ("deallocated", "stopped") else after
     made = operations.begin(context.state, "written", path)
     return Response(202, None, operations.headers(context.state, context.request, made, "both"))
 
