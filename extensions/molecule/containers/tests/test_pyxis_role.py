@@ -84,19 +84,22 @@ def test_it_goes_and_comes_back_while_a_job_runs(healthy: Lab) -> None:
     over = "/shared/images/pyxis.over"
     options = f"-N2 {MEMORY} --container-image={SQUASHED} --container-mounts=/shared"
     job = healthy.submit(f"until [ -e {over} ]; do sleep 1; done", options)
-    healthy.runs(job)
-    before = [started(healthy, node) for node in healthy.compute]
-    done(role(healthy, pyxis_state="absent"))
-    assert changed(done(role(healthy, pyxis_state="absent"))) == 0
-    for node in ["ctl", *healthy.compute]:
-        assert not healthy.host(node).file(DROP_IN).exists and not healthy.host(node).file(PLUGIN).exists
-    # srun ends with 255, which testinfra takes for trouble with SSH.
-    assert "unrecognized option" in healthy.run(f"srun --container-image={SQUASHED} true 2>&1; true").stdout
-    assert healthy.run("srun -n1 --mem=100 --overlap true </dev/null").rc == 0
-    done(role(healthy))
-    assert all(started(healthy, node) != then for node, then in zip(healthy.compute, before))
-    assert healthy.account(job, "State") == "RUNNING"
-    healthy.root(f"touch {over}")
-    healthy.done(job)
-    healthy.root(f"rm {over}")
+    try:
+        healthy.runs(job)
+        before = [started(healthy, node) for node in healthy.compute]
+        done(role(healthy, pyxis_state="absent"))
+        assert changed(done(role(healthy, pyxis_state="absent"))) == 0
+        for node in ["ctl", *healthy.compute]:
+            assert not healthy.host(node).file(DROP_IN).exists and not healthy.host(node).file(PLUGIN).exists
+        # srun ends with 255, which testinfra takes for trouble with SSH.
+        assert "unrecognized option" in healthy.run(f"srun --container-image={SQUASHED} true 2>&1; true").stdout
+        assert healthy.run("srun -n1 --mem=100 --overlap true </dev/null").rc == 0
+        done(role(healthy))
+        assert all(started(healthy, node) != then for node, then in zip(healthy.compute, before))
+        assert healthy.account(job, "State") == "RUNNING"
+        healthy.root(f"touch {over}")
+        healthy.done(job)
+    finally:
+        healthy.run(f"scancel {job}")
+        healthy.root(f"rm -f {over}")
     assert healthy.srun(IN_CONTAINER, f"-N2 --container-image={SQUASHED}").stdout.count("in a container") == 2
