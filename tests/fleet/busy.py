@@ -51,27 +51,27 @@ def loops(count: int) -> t.Iterator[None]:
             one.wait()
 
 
-def certify(fleet: fleets.Fleet, stages: t.Sequence[str], ailment: str = "", hosts: t.Sequence[str] = ()) -> Round:
-    """Certify nodes once, with the slurmd of the last one stopped or killed if asked for."""
+def certify(
+    fleet: fleets.Fleet, stages: t.Sequence[str], ailments: t.Sequence[str] = (), hosts: t.Sequence[str] = ()
+) -> Round:
+    """Certify nodes once, with the slurmd of the last ones stopped or killed if asked for."""
     hosts = list(hosts) or fleet.nodes
     fleet.wait(lambda: set(hosts) <= set(fleet.idle()), fleets.LIMIT, f"{', '.join(hosts)} idle")
-    victim = hosts[-1]
-    if ailment:
+    victims = dict(zip(reversed(hosts), ailments))
+    for victim, ailment in victims.items():
         fleet.room(ailment, victim)
     try:
         # A measurement between nodes may take its time here: nobody hangs in it.
         given = {"hosts": ",".join(hosts), "options": {"stages": list(stages)}, "timeout": 600}
         found = fleet.certify(run=f"busy-{time.time_ns()}", **given)
     finally:
-        if ailment:
+        for victim, ailment in victims.items():
             fleet.room({"stop": "continue", "kill": "boot"}[ailment], victim)
     nodes = fleet.certificate(found["run"])["nodes"]
     of = {
         status: {name: one["reason"] for name, one in nodes.items() if one["status"] == status} for status in STATUSES
     }
-    return Round(
-        found["seconds"], {victim: ailment} if ailment else {}, of["untested"], {**of["drained"], **of["watched"]}
-    )
+    return Round(found["seconds"], victims, of["untested"], {**of["drained"], **of["watched"]})
 
 
 def main() -> int:
@@ -84,12 +84,12 @@ def main() -> int:
     fleet, wrong = fleets.Fleet(args.lab), 0
     with loops(args.loops):
         for number in range(1, args.rounds + 1):
-            ailments = [""] if number % EVERY else ["", ("stop", "kill")[number // EVERY % 2]]
-            for ailment in ailments:
-                one = certify(fleet, args.stages.split(","), ailment)
+            rounds = [[]] if number % EVERY else [[], [("stop", "kill")[number // EVERY % 2]]]
+            for ailments in rounds:
+                one = certify(fleet, args.stages.split(","), ailments)
                 wrong += not one.right
                 said = f"untested {one.untested or 'none'}; accused {one.accused or 'none'}"
-                what = f", {', '.join(one.ailing)}: {ailment}" if ailment else ""
+                what = "".join(f", {name}: {ailment}" for name, ailment in one.ailing.items())
                 sys.stdout.write(f"round {number}{what}: {one.seconds:.1f} s; {said}\n")
                 sys.stdout.flush()
     sys.stdout.write(f"{args.rounds} rounds beside {args.loops} busy loops, {wrong} wrong\n")

@@ -196,15 +196,16 @@ class Fleet:
         return [line.split()[0] for line in lines if line.endswith(" idle")]
 
     def wait(self, question: t.Callable[[], t.Any], limit: float, what: str) -> t.Any:
-        """Ask until the answer is true."""
-        end = time.monotonic() + limit
+        """Ask until the answer is true; who has waited long is asked less often, for a podman is work, too."""
+        begin = time.monotonic()
         while True:
             answer = question()
             if answer:
                 return answer
-            if time.monotonic() > end:
+            waited = time.monotonic() - begin
+            if waited > limit:
                 raise SystemExit(f"not within {limit:.0f} s: {what}; nodes: {self.states()}")
-            time.sleep(0.3)
+            time.sleep(max(0.3, min(5, waited / 20)))
 
     def room(self, verb: str, *words: str) -> str:
         """Do something to the slurmd of nodes: stop, continue, kill, boot; or enter one with a command."""

@@ -103,7 +103,7 @@ def test_a_gpu_that_left_the_bus_is_found_by_the_prolog_without_its_driver(agent
     agent.cluster.damage(missing_gpu=[5], hung=["nvidia-smi"])
     status, records = agent.suite("prolog", *LOCAL)
     assert (status, records["gpu_devices"]["verdict"]) == (1, "fail"), told(records)
-    assert agent.seconds < patience(3)
+    assert agent.seconds < patience(60)
     assert "7 GPUs, expected >= 8" in records["gpu_devices"]["reason"]
 
 
@@ -112,7 +112,7 @@ def test_a_driver_that_hangs_is_an_error_of_every_check_that_asks_it(agent: Agen
     status, records = agent.suite("epilog", "gpu")
     assert status == 0
     assert {(records[name]["verdict"], records[name]["class"]) for name in GPU} == {("error", "infra")}, told(records)
-    assert agent.seconds < patience(20)
+    assert agent.seconds < patience(60)
 
 
 def test_seven_gpus_never_become_the_normal_state(agent: Agent) -> None:

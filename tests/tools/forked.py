@@ -118,9 +118,12 @@ def run_module(
 
 def prepare_ansible() -> None:
     """Load what ansible-playbook loads before its first task."""
+    from ansible import constants
     from ansible.plugins import loader
     from ansible.utils.collection_loader import _collection_finder
 
+    # A thousand looks a second at its workers, as it has it from itself, are a tenth of a processor.
+    constants.DEFAULT_INTERNAL_POLL_INTERVAL = 0.01
     loader.init_plugin_loader()
     warnings.filterwarnings("ignore", "AnsibleCollectionFinder has already been configured")
     _collection_finder._get_collection_metadata("ansible.builtin")

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import testinfra
 import yaml
+from forked import run_module
 from patience import patience, pause_after
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -112,33 +113,40 @@ class Lab:
     def start(self, playbook: str | Path, *options: str, **variables: t.Any) -> subprocess.Popen[str]:
         """Start one of the collection's playbooks (or a file) on this lab, with variables."""
         return subprocess.Popen(
-            [
-                "ansible-playbook",
-                *(f"--inventory={place}" for place in self.inventories()),
-                *self.more,
-                f"--extra-vars=@{self.scenario}/vars/lab.yml",
-                f"--extra-vars=lab_state_dir={self.state}",
-                f"--extra-vars={json.dumps(variables)}",
-                *options,
-                str(ROOT / "playbooks" / playbook),
-            ],
+            ["ansible-playbook", *self._words(playbook, options, variables)],
             cwd=ROOT,
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_FORCE_COLOR": "0",  # molecule wants colours, and the recap is read here
-                "HPCAI_REPORT_DIR": str(self.state / "report"),
-                **self.environment,
-            },
+            env=self._environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
         )
 
+    def _words(self, playbook: str | Path, options: t.Sequence[str], variables: t.Mapping[str, t.Any]) -> list[str]:
+        return [
+            *(f"--inventory={place}" for place in self.inventories()),
+            *self.more,
+            f"--extra-vars=@{self.scenario}/vars/lab.yml",
+            f"--extra-vars=lab_state_dir={self.state}",
+            f"--extra-vars={json.dumps(variables)}",
+            *options,
+            str(ROOT / "playbooks" / playbook),
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_FORCE_COLOR": "0",  # molecule wants colours, and the recap is read here
+            "HPCAI_REPORT_DIR": str(self.state / "report"),
+            **self.environment,
+        }
+
     def play(self, playbook: str | Path, *options: str, **variables: t.Any) -> tuple[int, str]:
         """Run a playbook to its end; returns its status and what it printed."""
-        return finished(self.start(playbook, *options, **variables))
+        words = self._words(playbook, options, variables)
+        done = run_module("ansible.cli.playbook", *words, cwd=ROOT, env=self._environment(), timeout=patience(600))
+        return done.returncode, done.stdout + done.stderr
 
     def apply(self, playbook: str | Path, *options: str, **variables: t.Any) -> str:
         """Run a playbook that has to end well; returns what it printed."""

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_playbook import play_here
+from patience import patience
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBGC5EmSxTKWqtnSx5nFMFh0Xxk8o4hYlXQqSvKu7JcW"
@@ -262,7 +263,9 @@ def test_the_written_configuration_leads_ssh_through_the_bastion(tmp_path: Path)
     play_here(tmp_path, tasks, given)
     environment = az(tmp_path, Service())
     words = ["ssh", "-F", str(beside / "ssh_config"), "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "me@10.80.0.4"]
-    done = subprocess.run([*words, "true"], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [*words, "true"], env=environment, capture_output=True, text=True, check=False, timeout=patience(60)
+    )
     assert done.returncode == 255, done.stderr
     assert (tmp_path / "az.log").read_text().startswith(f"s1 {machine['id']} 22\n"), done.stderr
 

@@ -137,10 +137,10 @@ def test_an_agent_that_is_gone_drains_nobody(node: Node) -> None:
 
 def test_nothing_hangs_with_an_agent_that_hangs(node: Node) -> None:
     """What it left behind holds a file, and no pipe that slurmd would wait for."""
-    node.program("hpcai-agent", "sleep 200 & trap '' TERM; sleep 200; sleep 200")
+    node.program("hpcai-agent", "sleep 600 & trap '' TERM; sleep 600; sleep 600")
     begin = time.monotonic()
     assert node.call("prolog").returncode == 0
-    assert time.monotonic() - begin < patience(12) and "137" in node.said("log")
+    assert time.monotonic() - begin < patience(60) and "137" in node.said("log")
 
 
 def test_the_periodic_suite_tells_the_controller_by_another_unit(node: Node) -> None:

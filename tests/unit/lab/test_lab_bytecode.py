@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Python keeps on the lab's virtual machines: as it was compiled, never of another source, never in part."""
+"""What Python keeps on the lab's machines: as it was compiled, never of another source, never in part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).parents[3] / "lab/roles/lab_machines/files/lab_bytecode.py"
+PROGRAM = Path(__file__).parents[3] / "lab/roles/lab/files/lab_bytecode.py"
 SAY = "import traceback\ndef say():\n    print({word!r}, traceback.extract_stack()[-1].filename)\n"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from conftest import CLOSED_IMAGE, IMAGE, MEMORY, SQUASHED, Lab, eventually
+from conftest import CLOSED_IMAGE, IMAGE, MEMORY, SQUASHED, Lab, changed, eventually
 from patience import patience
 
 BASE = "/scratch/enroot"
@@ -24,6 +24,18 @@ def clean(lab: Lab, node: str) -> None:
     eventually(lambda: set(left(lab, node)) <= {"cache"}, 60, f"{node} is cleaned up: {left(lab, node)}")
 
 
+def started(lab: Lab) -> dict[str, str]:
+    return {node: lab.root("systemctl show --value --property=MainPID slurmd", node) for node in lab.compute}
+
+
+@pytest.mark.parametrize("options", [[], ["--check"]], ids=["second run", "check mode"])
+def test_a_run_after_the_first_builds_nothing_and_changes_nothing(healthy: Lab, options: list[str]) -> None:
+    """All that containers have a part in; the scenario default does the same with the whole of configure.yml."""
+    before = started(healthy)
+    assert changed(healthy.apply("configure.yml", "--tags=containers,slurm", *options)) == 0
+    assert started(healthy) == before
+
+
 def test_an_ordinary_user_runs_a_container_on_two_nodes(healthy: Lab) -> None:
     started = "enroot start app sh -c 'id -un; . /etc/os-release; echo $ID'"
     result = healthy.srun(f"enroot create -n app {SQUASHED} >/dev/null 2>&1 && {started}", "-N2")
@@ -34,7 +46,7 @@ def test_an_ordinary_user_runs_a_container_on_two_nodes(healthy: Lab) -> None:
 
 
 def test_directories_are_a_users_own(healthy: Lab) -> None:
-    job = healthy.submit("sleep 120", f"-N2 {MEMORY}")
+    job = healthy.submit("sleep 3600", f"-N2 {MEMORY}")
     eventually(lambda: healthy.account(job, "State") == "RUNNING", 60, f"job {job} RUNNING")
     try:
         node = healthy.compute[0]
@@ -89,7 +101,7 @@ def test_no_process_outlives_the_job(healthy: Lab) -> None:
 
 def test_containers_stay_while_their_user_has_a_job(healthy: Lab) -> None:
     node = healthy.compute[0]
-    job = healthy.submit("sleep 120", f"-w {node} -n1 --mem=100")
+    job = healthy.submit("sleep 3600", f"-w {node} -n1 --mem=100")
     eventually(lambda: healthy.account(job, "State") == "RUNNING", 60, f"job {job} RUNNING")
     try:
         command = f"enroot create -n kept {SQUASHED}"

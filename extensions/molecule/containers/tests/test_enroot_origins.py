@@ -73,10 +73,6 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     return made
 
 
-def test_a_second_run_changes_nothing_and_builds_nothing(healthy: Lab) -> None:
-    assert changed(done(healthy.enroot())) == 0
-
-
 @pytest.mark.parametrize(
     ("source", "said"),
     [

@@ -23,7 +23,7 @@ def processes(lab: Lab) -> dict[str, str]:
 
 
 def test_settings_change_under_a_running_job(healthy: Lab) -> None:
-    job = healthy.submit("sleep 300")
+    job = healthy.submit("sleep 3600")
     healthy.runs(job)
     try:
         before = processes(healthy)

@@ -29,17 +29,24 @@ def saved(lab: Lab, *jobs: str) -> None:
 
 
 def test_controller_killed_in_the_middle_of_a_job(healthy: Lab) -> None:
-    job, held = healthy.submit("sleep 30"), healthy.submit("true", "--hold")
-    healthy.runs(job)
-    saved(healthy, job, held)
-    rows = healthy.run("sacct -X -n -P -o JobID").stdout.split()
-    healthy.root("systemctl kill --signal=KILL slurmctld")
-    eventually(lambda: "UP" in healthy.run("scontrol ping").stdout, 60, "slurmctld back by itself")
-    assert healthy.run(f"squeue -h -j {held} -o %T").stdout.strip() == "PENDING"
-    assert set(rows) <= set(healthy.run("sacct -X -n -P -o JobID").stdout.split())
-    eventually(lambda: healthy.run(f"scontrol release {held}").rc == 0, 60, f"job {held} released")
-    healthy.done(held)
-    eventually(lambda: healthy.account(job, "State,ExitCode") == "COMPLETED|0:0", 90, f"job {job} COMPLETED")
+    over = "/shared/killed_controller.over"
+    job, held = healthy.submit(f"until [ -e {over} ]; do sleep 1; done"), healthy.submit("true", "--hold")
+    try:
+        healthy.runs(job)
+        saved(healthy, job, held)
+        rows = healthy.run("sacct -X -n -P -o JobID").stdout.split()
+        healthy.root("systemctl kill --signal=KILL slurmctld")
+        eventually(lambda: "UP" in healthy.run("scontrol ping").stdout, 60, "slurmctld back by itself")
+        queue = dict(line.split() for line in healthy.run("squeue -h -o '%i %T'").stdout.splitlines())
+        assert queue == {job: "RUNNING", held: "PENDING"}
+        assert set(rows) <= set(healthy.run("sacct -X -n -P -o JobID").stdout.split())
+        eventually(lambda: healthy.run(f"scontrol release {held}").rc == 0, 60, f"job {held} released")
+        healthy.done(held)
+        healthy.root(f"touch {over}")
+        eventually(lambda: healthy.account(job, "State,ExitCode") == "COMPLETED|0:0", 90, f"job {job} COMPLETED")
+    finally:
+        healthy.run(f"scancel {job} {held}")
+        healthy.root(f"rm -f {over}")
 
 
 def test_database_down_while_jobs_run(healthy: Lab) -> None:

@@ -37,7 +37,7 @@ def next_job(lab: Lab) -> int:
 
 
 def test_a_restored_cluster_has_its_jobs_and_no_number_twice(healthy: Lab) -> None:
-    running, held = healthy.submit("sleep 300"), healthy.submit("true", "--hold")
+    running, held = healthy.submit("sleep 3600"), healthy.submit("true", "--hold")
     healthy.runs(running)
     try:
         healthy.apply("backup.yml")
@@ -79,7 +79,7 @@ def test_the_timer_backs_up_without_ansible(healthy: Lab) -> None:
 def test_a_node_leaves_between_its_jobs_and_another_comes(healthy: Lab, tmp_path: Path) -> None:
     stays, leaves = healthy.compute[0], healthy.compute[-1]
     smaller = without(healthy, leaves, tmp_path)
-    job, other = (healthy.submit("sleep 600", f"--nodelist={name}") for name in (leaves, stays))
+    job, other = (healthy.submit("sleep 3600", f"--nodelist={name}") for name in (leaves, stays))
     healthy.runs(job)
     healthy.runs(other)
     try:
@@ -132,7 +132,7 @@ def test_the_cluster_gets_another_key_below_its_jobs(healthy: Lab) -> None:
         return {healthy.root("sha256sum < /etc/munge/munge.key", name) for name in healthy.addresses}
 
     bad, key, place = healthy.compute[-1], "/etc/munge/munge.key", "/run/systemd/system/munge.service.d"
-    job = healthy.submit("sleep 600", f"--nodes={len(healthy.compute)} --exclusive=user")
+    job = healthy.submit("sleep 3600", f"--nodes={len(healthy.compute)} --exclusive=user")
     healthy.runs(job)
     (before,) = keys()
     try:

@@ -37,5 +37,5 @@ def sound(fleet: fleets.Fleet) -> fleets.Fleet:
     """The fleet with nothing hidden in it. Slurm takes its time to believe in a node again that was hung or dead."""
     away = len(fleet.with_fault("dead")) + len(fleet.with_fault("hung"))
     fleet.mend()
-    fleet.wait(lambda: len(fleet.idle()) >= len(fleet.nodes) - away, 120, "the other nodes idle")
+    fleet.wait(lambda: len(fleet.idle()) >= len(fleet.nodes) - away, fleets.LIMIT, "the other nodes idle")
     return fleet

@@ -141,21 +141,22 @@ def test_one_hung_node_costs_little(sound: fleets.Fleet) -> None:
     sound.room("stop", hosts[7])
     try:
         more = sound.certify(run="hung", **given)["seconds"]
+        given_up = "down" in sound.sh(f"sinfo -h -N -n {hosts[7]} -o %T")
     finally:
         sound.room("continue", hosts[7])
     found = sound.certificate("hung")
     assert hosts[7] in [one["node"] for one in found["untested"]]
     assert set(status(found, set(hosts) - {hosts[7]}).values()) == {"cleared"}
-    # The machine may be busy with something else; what must not happen is waiting for Slurm to give it up (300 s).
-    assert more < 1.3 * without + 2 * PATIENCE, (without, more)
+    # What must not happen is waiting for Slurm to give it up (300 s). A machine that is busy takes longer by itself.
+    assert not given_up or more < 1.3 * without + 2 * PATIENCE, (without, more)
 
 
-@pytest.mark.parametrize("ailment", ["", "stop", "kill"])
-def test_a_busy_machine_makes_nobody_silent_but_who_is(sound: fleets.Fleet, ailment: str) -> None:
+@pytest.mark.parametrize("ailments", [(), ("stop", "kill")], ids=["sound", "two silent"])
+def test_a_busy_machine_makes_nobody_silent_but_who_is(sound: fleets.Fleet, ailments: t.Sequence[str]) -> None:
     """The short form of busy.py, which does this twenty times."""
-    hosts = sound.idle()[:4]
+    hosts = sound.idle()[: 4 + len(ailments)]
     with busy.loops(4):
-        found = busy.certify(sound, ["reach", "local"], ailment, hosts)
+        found = busy.certify(sound, ["reach", "local"], ailments, hosts)
     assert found.right, found
 
 

@@ -23,16 +23,17 @@ STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/molecule-upgr
 class UpgradeLab(Lab):
     """One lab, and what is done to it."""
 
-    def cut_off(self, name: str, program: str, **variables: t.Any) -> None:
-        """Upgrade until a program runs on a node, then kill the upgrade, and what it does on that node, at once."""
+    def cut_off(self, name: str, **variables: t.Any) -> None:
+        """Upgrade until dpkg unpacks on a node, then kill the upgrade, and what it does on that node, at once."""
         run = self.start("upgrade_slurm.yml", **variables)
         node = self.container(name)
-        end = time.monotonic() + patience(300)
-        while subprocess.run(
-            ["podman", "exec", node, "pgrep", "-x", program], capture_output=True, check=False
-        ).returncode:
-            assert run.poll() is None and time.monotonic() < end, f"{program} was not seen on {name}"
-            time.sleep(0.05)
+        # It looks by itself: a podman for each look keeps a processor busy that the upgrade needs.
+        look = ["timeout", str(patience(300)), "sh", "-c", "until pgrep -f '[d]pkg .*--unpack'; do sleep 0.05; done"]
+        with subprocess.Popen(["podman", "exec", node, *look], stdout=subprocess.DEVNULL) as seen:
+            while seen.poll() is None and run.poll() is None:
+                time.sleep(0.05)
+            seen.kill()
+        assert seen.returncode == 0, f"dpkg was not seen on {name}"
         os.killpg(run.pid, signal.SIGKILL)
         subprocess.run(["podman", "exec", node, "pkill", "-KILL", "-x", "apt-get|dpkg|dpkg-deb|python3"], check=False)
         run.communicate()

@@ -92,7 +92,7 @@ def test_check_mode_shows_the_plan(lab: UpgradeLab, jobs: Jobs) -> None:
 
 def test_an_upgrade_that_was_killed_goes_on(lab: UpgradeLab, jobs: Jobs) -> None:
     """Killed while dpkg works on the controller. The next run goes on, until a node's packages cannot be exchanged."""
-    lab.cut_off("ctl", "dpkg", slurm_version=RELEASE, **ACCEPTED)
+    lab.cut_off("ctl", slurm_version=RELEASE, **ACCEPTED)
     lab.root("mount --bind /usr/sbin/slurmd-wlm /usr/sbin/slurmd-wlm", "c1")  # dpkg cannot put another file there
     status, output = lab.play("upgrade_slurm.yml", slurm_version=RELEASE, **ACCEPTED)
     lab.root("umount /usr/sbin/slurmd-wlm", "c1")
@@ -114,7 +114,7 @@ def test_a_node_that_does_not_answer_is_left(lab: UpgradeLab, jobs: Jobs) -> Non
 
 
 def test_a_node_that_was_left_follows_and_is_killed_too(lab: UpgradeLab, jobs: Jobs) -> None:
-    lab.cut_off("c2", "dpkg", slurm_version=RELEASE, **ACCEPTED)
+    lab.cut_off("c2", slurm_version=RELEASE, **ACCEPTED)
     status, output = lab.play("upgrade_slurm.yml", slurm_version=RELEASE, **ACCEPTED)
     assert status == 0, output[-3000:]
     assert versions(lab) == {"c1": NEW, "c2": NEW}

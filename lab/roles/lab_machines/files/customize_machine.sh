@@ -37,10 +37,6 @@ printf '[Journal]\nStorage=persistent\nSystemMaxUse=64M\n' > "$root/etc/systemd/
 
 # A new connection runs programs that tell a person what is new: half of what it costs.
 sed -i /pam_motd/d "$root/etc/pam.d/sshd"
-# Python keeps what it compiles of the modules that Ansible sends.
-cp "$(dirname "$0")/lab_bytecode.py" "$root/usr/lib/python3/dist-packages/"
-echo 'import lab_bytecode' > "$root/usr/lib/python3/dist-packages/lab_bytecode.pth"
-mkdir -m 700 "$root/var/cache/lab_bytecode"
 
 # The initial RAM disk mounts the system disk, sets the addresses and fills /etc/lab (make_boot_files.sh).
 ln -sfn lab/hostname "$root/etc/hostname"

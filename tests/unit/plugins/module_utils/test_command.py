@@ -55,7 +55,7 @@ def test_a_hanging_program_is_ended_with_its_children(monkeypatch) -> None:
     got = run(python(code), 0.5)
     assert got.rc is None
     assert "did not end within 0.5 s" in got.problem
-    assert time.monotonic() - begin < patience(10)
+    assert time.monotonic() - begin < patience(60)
 
 
 def test_what_cannot_even_be_named() -> None:
@@ -243,7 +243,7 @@ def test_handlers_of_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
         assert signal.getsignal(signal.SIGTERM) is theirs
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert (seen, time.monotonic() - begin < patience(20)) == ([signal.SIGTERM], True)
+    assert (seen, time.monotonic() - begin < patience(60)) == ([signal.SIGTERM], True)
 
 
 def test_a_program_that_is_not_there_ends_no_other() -> None:

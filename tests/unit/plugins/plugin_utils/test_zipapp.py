@@ -153,5 +153,7 @@ def test_what_old_sources_made_is_removed_but_for_the_newest(tmp_path: Path) -> 
 def test_a_python_that_is_too_old_is_told_so_and_is_no_verdict_about_the_node() -> None:
     ast.parse(_zipapp.MAIN, feature_version=(3, 4))  # it has to be read first
     code = f"import sys; sys.version_info = (3, 6, 8); exec({_zipapp.MAIN!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=patience(60)
+    )
     assert done.returncode == 2 and "hpcai-agent needs Python 3.8 or newer, and " in done.stderr, done.stderr

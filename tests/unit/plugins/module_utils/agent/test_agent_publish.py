@@ -124,7 +124,7 @@ def test_a_share_that_hangs_holds_nobody_and_no_second_one_waits_for_it(
     os.mkfifo(node.mailbox / "n1.json")
     start = time.monotonic()
     assert node.publish(limit=0.5) == 1
-    assert time.monotonic() - start < patience(5)
+    assert time.monotonic() - start < patience(60)
     assert "not finished within 0.5 s" in capsys.readouterr().err
     with (node.spool / commands.LOCK).open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

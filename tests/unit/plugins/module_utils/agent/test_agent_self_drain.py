@@ -102,7 +102,7 @@ def test_a_share_that_hangs_holds_no_prolog_and_drains_nobody(
     monkeypatch.setattr(permits, "take", lambda folder, name: time.sleep(600))
     begin = time.monotonic()
     assert node.run() == suite.HELD
-    assert time.monotonic() - begin < patience(6)
+    assert time.monotonic() - begin < patience(60)
     assert "not finished within" in capsys.readouterr().out
     with (node.folder / "spool" / suite.LOCK).open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -198,7 +198,10 @@ def test_two_at_once_do_the_work_once(scratch: Scratch) -> None:
         subprocess.Popen(scratch.argv("place"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for dummy in range(4)
     ]
-    said = [next(iter(answers(run.communicate(program(), timeout=60)[0]).values()))["images"]["app"] for run in runs]
+    said = [
+        next(iter(answers(run.communicate(program(), timeout=patience(60))[0]).values()))["images"]["app"]
+        for run in runs
+    ]
     assert sorted(said) == ["copied", "kept", "kept", "kept"]
 
 

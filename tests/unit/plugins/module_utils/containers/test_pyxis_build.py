@@ -18,6 +18,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildError, SourceError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_fit as host
@@ -216,7 +217,7 @@ def test_two_at_once_are_one_build(world: World, monkeypatch: pytest.MonkeyPatch
     both = [multiprocessing.Process(target=_other, args=(world, out)) for dummy in range(2)]
     for one in both:
         one.start()
-    assert out.get(timeout=60) == out.get(timeout=60)
+    assert out.get(timeout=patience(60)) == out.get(timeout=patience(60))
     for one in both:
         one.join()
     assert world.builds == 1

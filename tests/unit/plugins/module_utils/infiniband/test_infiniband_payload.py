@@ -69,39 +69,39 @@ def test_the_client_does_not_wait_for_a_server_that_has_ended(tmp_path: Path) ->
 
 def test_a_server_that_waits_in_vain_is_let_go() -> None:
     with socket.create_server(("", 0)) as server:
-        server.settimeout(5)
+        server.settimeout(patience(60))
         payload.client(task("false"), "mlx5_ib0", "", server.getsockname()[1], "localhost")
         connection = server.accept()[0]
         assert connection.recv(1) == b""
 
 
-def test_a_server_that_only_begins_to_wait_is_let_go_too() -> None:
+def test_a_server_that_only_begins_to_wait_is_let_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload, "PATIENCE", patience(60))
     port = free_port()
     thread = threading.Thread(target=payload.knock, args=("localhost", port))
     thread.start()
     time.sleep(0.5)
     with socket.create_server(("", port)) as server:
-        server.settimeout(5)
+        server.settimeout(patience(60))
         assert server.accept()[0].recv(1) == b""
     thread.join()
 
 
 def test_a_node_that_refuses_does_not_keep_the_other_waiting() -> None:
     port, begin = free_port(), time.monotonic()
-    refused = task(port=port, window=20, devices=["mlx5_an0"])
+    refused = task(port=port, window=600, devices=["mlx5_an0"])
     thread = threading.Thread(target=payload.between, args=(refused, ["mlx5_an0"], 0, ""))
     thread.start()
-    for dummy in range(50):
+    while True:
         try:
-            with socket.create_connection(("localhost", port), 5) as connection:
+            with socket.create_connection(("localhost", port), patience(60)) as connection:
                 assert connection.recv(1) == b""
             break
         except ConnectionRefusedError:
+            assert time.monotonic() - begin < patience(60), "nobody answered"
             time.sleep(0.1)
-    else:
-        pytest.fail("nobody answered")
     thread.join()
-    assert time.monotonic() - begin < patience(15)
+    assert time.monotonic() - begin < patience(120)
 
 
 def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
     process = payload.PayloadProcess([stubborn], "")
     begin = time.monotonic()
     assert process.wait(1)["rc"] is None
-    process.child.wait(patience(5))
-    assert time.monotonic() - begin < patience(10)
+    process.child.wait(patience(60))
+    assert time.monotonic() - begin < patience(60)
 
 
 def test_programs_run_on_the_cpus_of_their_port() -> None:

