@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import gc
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
 
 COLLECTIONS = Path(__file__).resolve().parents[1] / ".build" / "collections"
-sys.path.insert(0, str(COLLECTIONS))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -283,7 +283,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import ape
 def main() -> None:
     module = AnsibleModule(argument_spec=apex.SPEC, supports_check_mode=True)
     try:
-        result = apex.ApexBuilder(module.params, module.check_mode).run()
+        result = apex.ApexBuilder(module.params, module.check_mode).perform()
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Apex: {exc}")
     edited = result["changed"] and result["wheel"] and result["wheel"]["edited"]

@@ -135,6 +135,7 @@ findings:
   sample: ["gpu-066: is held, and its jobs have not ended yet"]
 """
 
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -145,39 +146,42 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 
+SPEC = {
+    "dir": {"type": "path", "required": True},
+    "hosts": {"type": "str", "default": ""},
+    "installations": {"type": "dict", "default": {}},
+    "partition": {"type": "str", "default": ""},
+    "partners": {"type": "int", "default": 3},
+    "topology": {"type": "list", "elements": "dict", "default": []},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], slurm: CampaignSlurm) -> dict[str, t.Any]:
+    """Read the cluster and its certificates, and say which nodes join it."""
+    nodes, named = slurm.nodes(), expand(params["hosts"])
+    partition = slurm.partition(params["partition"])
+    certify_slurm.selected(nodes, params["hosts"], partition)  # refuses what Slurm does not know
+    members = certify_slurm.selected(nodes, "", partition)
+    where = certify_slurm.read_places(slurm, params["topology"])
+    certificates = journal.earlier(Path(params["dir"]), 0)
+    again = joining.renewed(certificates, params["installations"])
+    plan = joining.plan(members, joining.proven(certificates), where, set(named), params["partners"], again)
+    lists = {key: compress(getattr(plan, key), sort=True) for key in ("hold", "ready", "partners", "waiting")}
+    return {"reason": joining.REASON, "findings": plan.findings, **lists}
+
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "dir": {"type": "path", "required": True},
-            "hosts": {"type": "str", "default": ""},
-            "installations": {"type": "dict", "default": {}},
-            "partition": {"type": "str", "default": ""},
-            "partners": {"type": "int", "default": 3},
-            "topology": {"type": "list", "elements": "dict", "default": []},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"SLURM_TIME_FORMAT": TIME_FORMAT, "SLURM_BITSTR_LEN": "0"}
-    params = module.params
 
     def run(argv: list[str]) -> tuple[int, str, str]:
         return module.run_command([module.get_bin_path(argv[0], required=True), *argv[1:]])
 
-    slurm = CampaignSlurm(run)
     try:
-        nodes, named = slurm.nodes(), expand(params["hosts"])
-        partition = slurm.partition(params["partition"])
-        certify_slurm.selected(nodes, params["hosts"], partition)  # refuses what Slurm does not know
-        members = certify_slurm.selected(nodes, "", partition)
-        where = certify_slurm.read_places(slurm, params["topology"])
-        certificates = journal.earlier(Path(params["dir"]), 0)
-        again = joining.renewed(certificates, params["installations"])
-        plan = joining.plan(members, joining.proven(certificates), where, set(named), params["partners"], again)
+        result = perform(module.params, CampaignSlurm(run))
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Cannot tell which nodes join the cluster: {exc}")
-    lists = {key: compress(getattr(plan, key), sort=True) for key in ("hold", "ready", "partners", "waiting")}
-    module.exit_json(changed=False, reason=joining.REASON, findings=plan.findings, **lists)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

@@ -163,10 +163,18 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import SPEC, FileError, keep_all
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files, _trusted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import FileError, keep_all
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import azcopy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
+
+SPEC = {
+    "directory": {"type": "path", "required": True},
+    "version": {"type": "str", "required": True},
+    "sha256": {"type": "str", "required": True},
+    "archive": {"type": "path"},
+    "files": {"type": "list", "elements": "dict", "options": _owned_files.SPEC, "default": []},
+}
 
 
 def refuse_others(entries: t.Sequence[t.Mapping[str, t.Any]]) -> None:
@@ -186,33 +194,30 @@ def refuse_others(entries: t.Sequence[t.Mapping[str, t.Any]]) -> None:
                 raise CheckpointError(f"{entry['path']} is not written: {exc}") from exc
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "directory": {"type": "path", "required": True},
-            "version": {"type": "str", "required": True},
-            "sha256": {"type": "str", "required": True},
-            "archive": {"type": "path"},
-            "files": {"type": "list", "elements": "dict", "options": SPEC, "default": []},
-        },
-        supports_check_mode=True,
-    )
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Install azcopy where it is missing, and keep the files beside it."""
     params = module.params
     pin = azcopy.AzcopyPin(Path(params["directory"]), params["version"], params["sha256"])
-    try:
-        azcopy.check(pin)
-        refuse_others(params["files"])
-        present, used = azcopy.state(pin)
-        if not module.check_mode and not used:
-            if not present and not params["archive"]:
-                raise CheckpointError(f"azcopy {pin.version} is not in {pin.directory}, and no archive is given")
-            azcopy.install(pin, params["archive"] or "")
-        changed, dummy, diffs = keep_all(module, params["files"])
-    except (CheckpointError, FileError, OSError) as exc:
-        module.fail_json(msg=f"The tools for uploads are not installed: {exc}")
+    azcopy.check(pin)
+    refuse_others(params["files"])
+    present, used = azcopy.state(pin)
+    if not module.check_mode and not used:
+        if not present and not params["archive"]:
+            raise CheckpointError(f"azcopy {pin.version} is not in {pin.directory}, and no archive is given")
+        azcopy.install(pin, params["archive"] or "")
+    changed, dummy, diffs = keep_all(module, params["files"])
     link = {"before_header": str(pin.link), "after_header": str(pin.link), "before": "", "after": pin.target}
     diffs += [] if used else [link]
-    module.exit_json(changed=changed or not used, azcopy=str(pin.link), needs_archive=not present, diff=diffs)
+    return {"changed": changed or not used, "azcopy": str(pin.link), "needs_archive": not present, "diff": diffs}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        result = perform(module)
+    except (CheckpointError, FileError, OSError) as exc:
+        module.fail_json(msg=f"The tools for uploads are not installed: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

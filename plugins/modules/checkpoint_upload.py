@@ -214,43 +214,57 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import flags
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint.files import CheckpointError
+
+SPEC = {
+    "source": {"type": "path", "required": True},
+    "name": {"type": "str", "required": True},
+    "program": {"type": "path", "required": True},
+    "config": {"type": "path", "required": True},
+    "nodes": {"type": "int", "default": 0},
+    "srun_options": {"type": "dict", "default": {"exclusive": True}},
+    "replace": {"type": "bool", "default": False},
+    "timeout": {"type": "float", "default": 86400},
+}
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "source": {"type": "path", "required": True},
-            "name": {"type": "str", "required": True},
-            "program": {"type": "path", "required": True},
-            "config": {"type": "path", "required": True},
-            "nodes": {"type": "int", "default": 0},
-            "srun_options": {"type": "dict", "default": {"exclusive": True}},
-            "replace": {"type": "bool", "default": False},
-            "timeout": {"type": "float", "default": 86400},
-        },
-        supports_check_mode=True,
-    )
-    params = module.params
+def command(params: t.Mapping[str, t.Any], check_mode: bool) -> list[str]:
+    """Return the command line of the program that uploads."""
     argv = [params["program"], "run", params["source"], params["name"], "--config", params["config"]]
     argv += [f"--nodes={params['nodes']}", f"--timeout={params['timeout']:g}"]
     argv += [f"--srun={flag}" for flag in flags({k.replace("_", "-"): v for k, v in params["srun_options"].items()})]
-    argv += ["--replace"] * params["replace"] + ["--dry-run"] * module.check_mode
+    return argv + ["--replace"] * params["replace"] + ["--dry-run"] * check_mode
+
+
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Upload by the program, which answers in one line of JSON."""
+    params = module.params
     if module.check_mode and not Path(params["program"]).exists():
         # An earlier task of the play would have made it.
-        module.exit_json(changed=True, upload={"sent": []})
-    done = _process.run(argv, params["timeout"] * 3)
+        return {"changed": True, "upload": {"sent": []}}
+    done = _process.run(command(params, module.check_mode), params["timeout"] * 3)
     try:
         answer: dict[str, t.Any] = json.loads(done.out.splitlines()[-1])
         failed, changed = answer.pop("failed"), answer.pop("changed", False)
-    except (ValueError, IndexError, KeyError, AttributeError):
-        module.fail_json(msg=f"{params['program']} gave no answer for {params['source']}: {done.problem}")
+    except (ValueError, IndexError, KeyError, AttributeError) as exc:
+        raise CheckpointError(f"{params['program']} gave no answer: {done.problem}") from exc
     for warning in answer.pop("warnings", []):
         module.warn(warning)
     if failed:
-        module.fail_json(msg=f"Checkpoint {params['source']} is not uploaded as {params['name']}: {failed}")
+        raise CheckpointError(failed)
     upload = {key: value for key, value in answer.items() if key not in ("step", "node", "index")}
     diff = {"before": "", "after": "".join(f"{name}\n" for name in upload["sent"])}
-    module.exit_json(changed=changed, upload=upload, diff=diff)
+    return {"changed": changed, "upload": upload, "diff": diff}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        result = perform(module)
+    except CheckpointError as exc:
+        source, name = module.params["source"], module.params["name"]
+        module.fail_json(msg=f"Checkpoint {source} is not uploaded as {name}: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -275,6 +275,7 @@ argv:
 """
 
 import time
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -282,37 +283,41 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import run as collective_run
 
+SPEC = {
+    **collective_run.SPEC,
+    "python": {"type": "path", "default": "python3"},
+    "busy": {"type": "list", "elements": "str", "default": []},
+    "partition": {"type": "str"},
+    "srun_options": {"type": "dict", "default": {}},
+    "environment": {"type": "dict", "default": {}},
+    "timeout": {"type": "float", "default": 600},
+    **_checks.SPEC,
+}
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            **collective_run.SPEC,
-            "python": {"type": "path", "default": "python3"},
-            "busy": {"type": "list", "elements": "str", "default": []},
-            "partition": {"type": "str"},
-            "srun_options": {"type": "dict", "default": {}},
-            "environment": {"type": "dict", "default": {}},
-            "timeout": {"type": "float", "default": 600},
-            **_checks.SPEC,
-        },
-        supports_check_mode=False,
-    )
+
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Start the collectives by srun and judge what they print; one rank alone has none."""
     params = module.params
     request = collective_run.CollectiveRequest(**{name: params[name] for name in collective_run.SPEC})
     options = {"partition": params["partition"], **params["srun_options"]}
     variables = {name: str(value) for name, value in params["environment"].items()}
     context = {"time": time.time(), "run": params["run"], "profile": params["profile"], "busy": params["busy"]}
+    collective_run.validate(request, params["expect"])
+    if request.nodes * request.ntasks_per_node == 1:
+        return {"argv": [], **collective_run.skip(request, context)}
+    srun = module.get_bin_path("srun", required=True)
+    argv = collective_run.command(srun, params["python"], request, options, params["timeout"])
+    outcome = run(argv, params["timeout"], collective_run.source(), variables)
+    return {"argv": argv, **collective_run.result(outcome, request, params["expect"], {**context, "argv": argv})}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=False)
     try:
-        collective_run.validate(request, params["expect"])
-        if request.nodes * request.ntasks_per_node == 1:
-            module.exit_json(changed=False, argv=[], **collective_run.skip(request, context))
-        srun = module.get_bin_path("srun", required=True)
-        argv = collective_run.command(srun, params["python"], request, options, params["timeout"])
-        outcome = run(argv, params["timeout"], collective_run.source(), variables)
-        result = collective_run.result(outcome, request, params["expect"], {**context, "argv": argv})
+        result = perform(module)
     except ValueError as exc:
         module.fail_json(msg=f"Cannot measure collectives: {exc}")
-    module.exit_json(changed=False, argv=argv, **result)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

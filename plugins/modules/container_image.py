@@ -275,13 +275,14 @@ moved:
 """
 
 import os
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_store import (
-    ARGUMENTS,
+    SPEC,
     EnrootOrigin,
     ImageReference,
     ImageStore,
@@ -297,29 +298,34 @@ class Module(AnsibleModule):
         super()._log_invocation()
 
 
-def main() -> None:
-    os.umask(0o022)  # others read the images, whatever the habit of their owner is
-    module = Module(argument_spec=ARGUMENTS, required_if=[("state", "present", ["source"])], supports_check_mode=True)
-    params = module.params
-    asked = ImageReference(**{name: params[name] or "" for name in ImageReference._fields})
-    srun = []
-    if params["import_on"] == "node" and asked.kind == "docker" and params["state"] == "present":
+def perform(module: AnsibleModule, reference: ImageReference) -> dict[str, t.Any]:
+    """Have the image in the directory, or remove it from there."""
+    params, srun = module.params, []
+    if params["import_on"] == "node" and reference.kind == "docker" and params["state"] == "present":
         srun = on_a_node(module.get_bin_path("srun", required=True), params["partition"], params["srun_options"])
-    origin = EnrootOrigin(asked, srun, params["timeout"], lambda url: open_url(url, timeout=60))
-    store = ImageStore(Path(params["directory"]), asked, origin, params["keep"], params["verify"])
-    try:
-        if params["state"] == "absent":
-            module.exit_json(changed=store.remove(module.check_mode))
-        result = store.ensure(module.check_mode)
-    except (ValueError, OSError) as exc:
-        module.fail_json(msg=f"Image {asked.name} in {params['directory']}: {exc}")
+    origin = EnrootOrigin(reference, srun, params["timeout"], lambda url: open_url(url, timeout=60))
+    store = ImageStore(Path(params["directory"]), reference, origin, params["keep"], params["verify"])
+    if params["state"] == "absent":
+        return {"changed": store.remove(module.check_mode)}
+    result = store.ensure(module.check_mode)
     if result["moved"] and not result["changed"]:
         module.warn(
             "The tag of {0} moved from {from} to {to}; pull: always imports it".format(
-                asked.public_source, **result["moved"]
+                reference.public_source, **result["moved"]
             )
         )
-    module.exit_json(diff={"before": result.pop("before"), "after": result["image"]}, **result)
+    return {"diff": {"before": result.pop("before"), "after": result["image"]}, **result}
+
+
+def main() -> None:
+    os.umask(0o022)  # others read the images, whatever the habit of their owner is
+    module = Module(argument_spec=SPEC, required_if=[("state", "present", ["source"])], supports_check_mode=True)
+    reference = ImageReference(**{name: module.params[name] or "" for name in ImageReference._fields})
+    try:
+        result = perform(module, reference)
+    except (ValueError, OSError) as exc:
+        module.fail_json(msg=f"Image {reference.name} in {module.params['directory']}: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

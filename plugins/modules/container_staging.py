@@ -247,7 +247,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import (
-    ARGUMENTS,
+    SPEC,
     Staging,
     StagingCluster,
     Tools,
@@ -259,29 +259,33 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader
 
 
-def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Publish the images' sources, and bring the images to the nodes."""
     params = module.params
+    programs = ("salloc", "srun", "sbcast", "scontrol", "sinfo")
+    paths = {name: module.get_bin_path(name, required=True) for name in programs}
 
     def run(argv: list[str]) -> tuple[int, str, str]:
         return t.cast(t.Tuple[int, str, str], module.run_command([paths.get(argv[0], argv[0]), *argv[1:]]))
 
-    paths = {
-        name: module.get_bin_path(name, required=True) for name in ("salloc", "srun", "sbcast", "scontrol", "sinfo")
-    }
     tools = Tools(paths, params["python"], params["options"], time.monotonic() + params["timeout"])
+    request = read(params, expand(params["nodes"]), module.check_mode)
+    published = publish(Path(params["source"]), module.check_mode)
+    staged = Staging(request, StagingCluster(SlurmReader(run), tools)).run()
+    diff = {"before": staged["changes"], "after": dict.fromkeys(staged["changes"], "current")}
+    return {"changed": published or bool(staged["changes"]), "diff": diff, **staged}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        request = read(params, expand(params["nodes"]), module.check_mode)
-        published = publish(Path(params["source"]), module.check_mode)
-        found = Staging(request, StagingCluster(SlurmReader(run), tools)).run()
+        result = perform(module)
     except (ValueError, OSError) as exc:
-        module.fail_json(msg=f"Staging images to {params['directory']}: {exc}")
-    diff = {"before": found["changes"], "after": dict.fromkeys(found["changes"], "current")}
-    result = {"changed": published or bool(found["changes"]), "diff": diff, **found}
-    if any(one["fault"] for one in found["missing"]):
-        module.fail_json(msg=f"Staging images to {params['directory']}: {sentence(found)}", **result)
-    if found["missing"] and not module.check_mode:
-        module.warn(sentence(found))
+        module.fail_json(msg=f"Staging images to {module.params['directory']}: {exc}")
+    if any(node["fault"] for node in result["missing"]):
+        module.fail_json(msg=f"Staging images to {module.params['directory']}: {sentence(result)}", **result)
+    if result["missing"] and not module.check_mode:
+        module.warn(sentence(result))
     module.exit_json(**result)
 
 

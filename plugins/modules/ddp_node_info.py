@@ -189,22 +189,23 @@ node:
       sample: ""
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs.ddp_facts import facts
 
+SPEC = {
+    "python": {"type": "path", "required": True},
+    "script": {"type": "path"},
+    "paths": {"type": "list", "elements": "path", "default": []},
+    "addresses": {"type": "list", "elements": "str", "default": []},
+    "port": {"type": "int", "default": 29400},
+}
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "python": {"type": "path", "required": True},
-            "script": {"type": "path"},
-            "paths": {"type": "list", "elements": "path", "default": []},
-            "addresses": {"type": "list", "elements": "str", "default": []},
-            "port": {"type": "int", "default": 29400},
-        },
-        supports_check_mode=True,
-    )
+
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Return what a training needs of this node."""
 
     def run(argv: list[str]) -> tuple[int, str, str]:
         # A program that is not there is an answer too.
@@ -213,7 +214,12 @@ def main() -> None:
         except OSError as exc:
             return 127, "", str(exc)
 
-    module.exit_json(changed=False, node=facts(module.params, run, module.get_bin_path("squeue")))
+    return {"node": facts(module.params, run, module.get_bin_path("squeue"))}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    module.exit_json(changed=False, **perform(module))
 
 
 if __name__ == "__main__":

@@ -258,8 +258,20 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp
 
+SPEC = {
+    "path": {"type": "path", "required": True},
+    "state": {"type": "str", "choices": ["prepared", "started", "completed", "stopped"], "required": True},
+    "run": {"type": "str"},
+    "node": {"type": "str"},
+    "user": {"type": "str"},
+    "spec": {"type": "dict", "default": {}},
+    "programs": {"type": "dict", "default": {}},
+    "again": {"type": "bool", "default": False},
+    "timeout": {"type": "int", "default": 3600},
+}
 
-def _perform(module: AnsibleModule) -> dict[str, t.Any]:
+
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     folder, name = Path(params["path"]), ddp.unit(params["path"])
     if params["state"] == "started":
@@ -277,17 +289,7 @@ def _perform(module: AnsibleModule) -> dict[str, t.Any]:
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "state": {"type": "str", "choices": ["prepared", "started", "completed", "stopped"], "required": True},
-            "run": {"type": "str"},
-            "node": {"type": "str"},
-            "user": {"type": "str"},
-            "spec": {"type": "dict", "default": {}},
-            "programs": {"type": "dict", "default": {}},
-            "again": {"type": "bool", "default": False},
-            "timeout": {"type": "int", "default": 3600},
-        },
+        argument_spec=SPEC,
         required_if=[
             ("state", "prepared", ["spec", "programs"]),
             ("state", "started", ["run", "node", "user"]),
@@ -296,9 +298,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        module.exit_json(**_perform(module))
+        result = perform(module)
     except (ddp.DdpError, OSError) as exc:
         module.fail_json(msg=f"Training in {module.params['path']}: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

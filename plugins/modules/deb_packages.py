@@ -137,8 +137,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import debian
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.debian import InstallError, PackageFile
 
+FILE: dict[str, t.Any] = {key: {"type": "str", "default": ""} for key in PackageFile._fields}
+SPEC: dict[str, t.Any] = {
+    "files": {"type": "list", "elements": "dict", "default": [], "options": FILE},
+    "names": {"type": "list", "elements": "str", "default": []},
+    "record": {"type": "path", "default": "/var/lib/hpcai/deb_packages.json"},
+}
 
-def bring(module: AnsibleModule) -> dict[str, t.Any]:
+
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
     params, record = module.params, owned.load(module.params["record"])
     files = [PackageFile(**one) for one in params["files"]]
     debian.check(files, params["names"])
@@ -176,15 +183,9 @@ def install(module: AnsibleModule, todo: list[PackageFile], wanted: list[str]) -
 
 
 def main() -> None:
-    entry = {key: {"type": "str", "default": ""} for key in PackageFile._fields}
-    spec = {
-        "files": {"type": "list", "elements": "dict", "default": [], "options": entry},
-        "names": {"type": "list", "elements": "str", "default": []},
-        "record": {"type": "path", "default": "/var/lib/hpcai/deb_packages.json"},
-    }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        result = bring(module)
+        result = perform(module)
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Cannot install packages: {exc}")
     module.exit_json(**result)

@@ -159,8 +159,16 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_fi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_config
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_host as host
 
+SPEC = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "settings": {"type": "dict", "default": {}},
+    "environment": {"type": "dict", "default": {}},
+    "mounts": {"type": "list", "elements": "str", "default": []},
+    "hooks": {"type": "list", "elements": "str", "default": []},
+}
 
-def bring(module: AnsibleModule) -> dict[str, t.Any]:
+
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
     """Compare all first, so that a wrong value changes nothing."""
     params, wanted = module.params, module.params["state"] == "present"
     files = {
@@ -193,16 +201,9 @@ def bring(module: AnsibleModule) -> dict[str, t.Any]:
 
 
 def main() -> None:
-    spec = {
-        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        "settings": {"type": "dict", "default": {}},
-        "environment": {"type": "dict", "default": {}},
-        "mounts": {"type": "list", "elements": "str", "default": []},
-        "hooks": {"type": "list", "elements": "str", "default": []},
-    }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        result = bring(module)
+        result = perform(module)
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Cannot configure enroot: {exc}")
     for finding in result["findings"]:

@@ -108,8 +108,16 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_config as credentials
 
+ENTRY: dict[str, t.Any] = {
+    "user": {"type": "str", "required": True},
+    "machine": {"type": "str", "required": True},
+    "login": {"type": "str", "required": True},
+    "password": {"type": "str", "required": True, "no_log": True},
+}
+SPEC = {"entries": {"type": "list", "elements": "dict", "required": True, "options": ENTRY}}
 
-def bring(module: AnsibleModule) -> dict[str, t.Any]:
+
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
     """Compare all files before any of them changes."""
     entries = [credentials.CredentialEntry(**one) for one in module.params["entries"]]
     todo = {}
@@ -126,12 +134,9 @@ def bring(module: AnsibleModule) -> dict[str, t.Any]:
 
 
 def main() -> None:
-    entry = {name: {"type": "str", "required": True} for name in ("user", "machine", "login")}
-    entry["password"] = {"type": "str", "required": True, "no_log": True}
-    spec = {"entries": {"type": "list", "elements": "dict", "required": True, "options": entry}}
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        result = bring(module)
+        result = perform(module)
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Cannot give users their credentials: {exc}")
     module.exit_json(**result)

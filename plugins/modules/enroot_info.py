@@ -92,16 +92,15 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_places
 
+SPEC = {
+    "conf": {"type": "path", "default": "/etc/enroot/enroot.conf"},
+    "scratch": {"type": "str", "default": ""},
+    "must_fit": {"type": "bool", "default": False},
+}
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "conf": {"type": "path", "default": "/etc/enroot/enroot.conf"},
-            "scratch": {"type": "str", "default": ""},
-            "must_fit": {"type": "bool", "default": False},
-        },
-        supports_check_mode=True,
-    )
+
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Read what enroot is here and where it keeps what it unpacks, and judge it."""
     program = module.get_bin_path("enroot")
     version = ""
     if program:
@@ -110,9 +109,14 @@ def main() -> None:
     host = enroot_places.observe(Path(module.params["conf"]), version)
     scratch = module.params["scratch"]
     findings = enroot_places.judge(host, scratch, enroot_places.device(scratch))
-    result: dict[str, t.Any] = {"version": version, "paths": dict(host.paths), "findings": findings}
-    if findings and module.params["must_fit"]:
-        module.fail_json(msg=f"This host's enroot does not do: {'; '.join(findings)}", **result)
+    return {"version": version, "paths": dict(host.paths), "findings": findings}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    result = perform(module)
+    if result["findings"] and module.params["must_fit"]:
+        module.fail_json(msg=f"This host's enroot does not do: {'; '.join(result['findings'])}", **result)
     module.exit_json(changed=False, **result)
 
 

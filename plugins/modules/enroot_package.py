@@ -173,8 +173,16 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import sha256
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_package
 
+SPEC = {
+    "source": {"type": "dict", "required": True},
+    "archive": {"type": "path"},
+    "cache_dir": {"type": "path", "default": "/var/cache/hpcai/packages"},
+    "build_dir": {"type": "path", "default": "/var/tmp"},  # noqa: S108 - mkdtemp makes a directory in it
+    "timeout": {"type": "float", "default": 900},
+}
 
-def bring(module: AnsibleModule) -> dict[str, t.Any]:
+
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
     """Build unless the package is there; a host that has it installed needs no file of it."""
     params = module.params
     task = enroot_package.read(params["source"], params["cache_dir"])
@@ -190,17 +198,10 @@ def bring(module: AnsibleModule) -> dict[str, t.Any]:
 
 
 def main() -> None:
-    spec = {
-        "source": {"type": "dict", "required": True},
-        "archive": {"type": "path"},
-        "cache_dir": {"type": "path", "default": "/var/cache/hpcai/packages"},
-        "build_dir": {"type": "path", "default": "/var/tmp"},  # noqa: S108 - mkdtemp makes a directory in it
-        "timeout": {"type": "float", "default": 900},
-    }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     os.umask(0o022)
     try:
-        result = bring(module)
+        result = perform(module)
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Cannot build enroot: {exc}")
     module.exit_json(**result)

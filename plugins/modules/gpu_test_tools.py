@@ -229,11 +229,10 @@ def main() -> None:
     module = AnsibleModule(argument_spec=test_tools.SPEC, supports_check_mode=True)
     os.umask(0o022)  # users run the programs, whatever root's own habit is
     try:
-        worker = test_tools.TestToolsBuilder(module.params, module.check_mode)
-        result = worker.run()
+        result = test_tools.TestToolsBuilder(module.params, module.check_mode).perform()
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"GPU test tools: {exc}")
-    for text in worker.warnings:
+    for text in result.pop("warnings"):
         module.warn(text)
     module.exit_json(**result)
 

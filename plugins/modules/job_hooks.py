@@ -112,6 +112,16 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import FileError, keep_all
 
+SPEC = {
+    "prolog_dir": {"type": "path", "default": "/etc/slurm/prolog.d"},
+    "epilog_dir": {"type": "path", "default": "/etc/slurm/epilog.d"},
+    "name": {"type": "str"},
+    "prolog": {"type": "str"},
+    "epilog": {"type": "str"},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+}
+
+
 ANCHOR = "00-hpcai"
 IDLE = "#!/bin/sh\n# Does nothing: without any program here Slurm would fail all jobs.\nexit 0\n"
 NAME = re.compile(r"[0-9]{2}-[a-z0-9]+(-[a-z0-9]+)*")
@@ -152,33 +162,31 @@ def refuse(params: t.Mapping[str, t.Any]) -> None:
         raise FileError("a program around jobs needs a name, such as 50-site-cleanup")
 
 
-def main() -> None:
-    spec: dict[str, t.Any] = {
-        "prolog_dir": {"type": "path", "default": "/etc/slurm/prolog.d"},
-        "epilog_dir": {"type": "path", "default": "/etc/slurm/epilog.d"},
-        "name": {"type": "str"},
-        "prolog": {"type": "str"},
-        "epilog": {"type": "str"},
-        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True, required_if=[("state", "absent", ["name"])])
-    try:
-        refuse(module.params)
-        removed = unwanted(module.params)
-        present = module.params["state"] == "present"
-        changed, written, diff = keep_all(module, entries(module.params) if present else [])
-        for path in removed:
-            header = {"before_header": str(path), "after_header": str(path)}
-            diff.append({**header, "before": "file\n", "after": "absent\n"})
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Keep the programs that are wanted, and remove this part's others."""
+    params = module.params
+    refuse(params)
+    removed = unwanted(params)
+    changed, written, diff = keep_all(module, entries(params) if params["state"] == "present" else [])
+    for path in removed:
+        header = {"before_header": str(path), "after_header": str(path)}
+        diff.append({**header, "before": "file\n", "after": "absent\n"})
+        try:
             if not module.check_mode:
                 path.unlink()
-    except FileError as exc:
+        except OSError as exc:
+            raise FileError(f"Cannot remove a program around jobs: {exc}") from exc
+    gone = [str(path) for path in removed]
+    return {"changed": changed or bool(gone), "written": sorted(written), "removed": gone, "diff": diff}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True, required_if=[("state", "absent", ["name"])])
+    try:
+        result = perform(module)
+    except (FileError, OSError) as exc:
         module.fail_json(msg=str(exc))
-    except OSError as exc:
-        module.fail_json(msg=f"Cannot remove a program around jobs: {exc}")
-    module.exit_json(
-        changed=changed or bool(removed), written=sorted(written), removed=[str(path) for path in removed], diff=diff
-    )
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -111,6 +111,7 @@ import base64
 import os
 import pwd
 import stat
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -122,6 +123,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import 
     read_with_status,
     trusted_users,
 )
+
+SPEC = {
+    "path": {"type": "path", "default": "/etc/munge/munge.key"},
+    "owner": {"type": "str", "default": "munge"},
+    "create": {"type": "bool", "default": True},
+    "returned": {"type": "bool", "default": True},
+}
+
 
 SIZE_MADE = 128  # what munged makes
 
@@ -151,35 +160,30 @@ def read_key(path: str, owner: str, create: bool) -> bytes:
     return key
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "default": "/etc/munge/munge.key"},
-            "owner": {"type": "str", "default": "munge"},
-            "create": {"type": "bool", "default": True},
-            "returned": {"type": "bool", "default": True},
-        },
-        supports_check_mode=True,
-    )
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Return the key, made where there is none and that is wanted."""
     path, owner, create = Path(module.params["path"]), module.params["owner"], module.params["create"]
-    try:
-        now = read_key(str(path), owner, create)
-    except (TrustError, OSError) as exc:
-        module.fail_json(msg=f"Cannot take the munge key of {path}: {exc}")
+    now = read_key(str(path), owner, create)
     missing = create and len(now) < LEAST  # what a killed run left behind
     key = (b"" if module.check_mode else os.urandom(SIZE_MADE)) if missing else now
     changed = missing
     if changed and not module.check_mode:
-        try:
-            replace_owned(path, key, owner, 0o400)
-        except OSError as exc:
-            module.fail_json(msg=f"Cannot write {path}: {exc}")
+        replace_owned(path, key, owner, 0o400)
     if create and path.exists() and owner in {user.pw_name for user in pwd.getpwall()}:
         attributes = {"path": str(path), "owner": owner, "group": owner, "mode": "0400"}
         common = {"secontext": [None, None, None], "attributes": None}
         changed = module.set_fs_attributes_if_different({**attributes, **common}, changed)
     secret = {"key": base64.b64encode(key).decode()} if module.params["returned"] else {}
-    module.exit_json(changed=changed, **secret)
+    return {"changed": changed, **secret}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        result = perform(module)
+    except (TrustError, OSError) as exc:
+        module.fail_json(msg=f"Cannot take or make the munge key of {module.params['path']}: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

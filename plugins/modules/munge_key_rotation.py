@@ -118,6 +118,7 @@ import hmac
 import os
 import pwd
 import time
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -126,6 +127,20 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._munge_rotation import LEAST, Keys
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import replace_owned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+
+SPEC = {
+    "state": {
+        "type": "str",
+        "choices": ["read", "staged", "exchanged", "returned", "settled"],
+        "required": True,
+    },
+    "key": {"type": "str", "no_log": True},
+    "salt": {"type": "str", "default": ""},
+    "path": {"type": "path", "default": "/etc/munge/munge.key"},
+    "owner": {"type": "str", "default": "munge"},
+    "unit": {"type": "str", "default": "munge"},
+}
+
 
 _TRIES = 20
 
@@ -213,36 +228,26 @@ class Rotation:
         return f"munged runs with the key and does not decode its own credential: {problem}"
 
 
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Take one step of the rotation; the marks say which keys there were before it."""
+    rotation = Rotation(Path(params["path"]), params["owner"], params["unit"])
+    state, write, changed = params["state"], not check_mode, False
+    marks = rotation.marks(params["salt"])
+    if state == "staged":
+        changed = rotation.staged(base64.b64decode(params["key"], validate=True), write)
+    elif state != "read":
+        changed = getattr(rotation, state)(write)
+    return {"changed": changed, "marks": marks._asdict()}
+
+
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "state": {
-                "type": "str",
-                "choices": ["read", "staged", "exchanged", "returned", "settled"],
-                "required": True,
-            },
-            "key": {"type": "str", "no_log": True},
-            "salt": {"type": "str", "default": ""},
-            "path": {"type": "path", "default": "/etc/munge/munge.key"},
-            "owner": {"type": "str", "default": "munge"},
-            "unit": {"type": "str", "default": "munge"},
-        },
-        required_if=[("state", "staged", ["key"])],
-        supports_check_mode=True,
-    )
-    rotation = Rotation(Path(module.params["path"]), module.params["owner"], module.params["unit"])
-    state, write = module.params["state"], not module.check_mode
+    module = AnsibleModule(argument_spec=SPEC, required_if=[("state", "staged", ["key"])], supports_check_mode=True)
+    params = module.params
     try:
-        marks = rotation.marks(module.params["salt"])
-        if state == "staged":
-            changed = rotation.staged(base64.b64decode(module.params["key"], validate=True), write)
-        elif state == "read":
-            changed = False
-        else:
-            changed = getattr(rotation, state)(write)
+        result = perform(params, module.check_mode)
     except (RotationError, _trusted.TrustError, OSError, KeyError, binascii.Error) as exc:
-        module.fail_json(msg=f"Munge key of {rotation.key}, state {state}: {exc}")
-    module.exit_json(changed=changed, marks=marks._asdict())
+        module.fail_json(msg=f"Munge key of {params['path']}, state {params['state']}: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -136,17 +136,18 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import FileError, RecordError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.config import NcclConfError, perform
 
+SPEC = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "variables": {"type": "dict", "default": {}},
+    "topology_file": {"type": "path"},
+    "machine": {"type": "dict", "default": {}},
+    "containers": {"type": "bool", "default": True},
+    "record": {"type": "path", "default": "/var/lib/hpcai/nccl_config.json"},
+}
+
 
 def main() -> None:
-    spec = {
-        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        "variables": {"type": "dict", "default": {}},
-        "topology_file": {"type": "path"},
-        "machine": {"type": "dict", "default": {}},
-        "containers": {"type": "bool", "default": True},
-        "record": {"type": "path", "default": "/var/lib/hpcai/nccl_config.json"},
-    }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
         result = perform(module, module.params)
     except (FileError, NcclConfError, OSError, RecordError) as exc:

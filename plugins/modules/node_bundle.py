@@ -208,37 +208,43 @@ manifest:
 """
 
 import sys
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.bundle import BundleError, BundleRequest, keep
 
+SPEC = {
+    "dest": {"type": "path", "required": True},
+    "collection": {"type": "path", "required": True},
+    "wheels": {"type": "list", "elements": "path", "required": True},
+    "scripts": {"type": "dict", "required": True},
+    "groups": {"type": "list", "elements": "str", "required": True},
+    "variables": {"type": "dict", "required": True},
+    "inventory": {"type": "dict", "default": {}},
+    "not_secret": {"type": "list", "elements": "str", "default": [], "no_log": False},
+    "collections": {"type": "list", "elements": "str", "default": []},
+    "collections_paths": {"type": "list", "elements": "path", "default": []},
+    "budget": {"type": "int", "default": 900},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Make the bundle of what is given unless it is there."""
+    given = dict(params)
+    # Beside the Ansible that runs us are the collections that came with it.
+    places = [*given.pop("collections_paths"), *(path for path in sys.path if path.endswith("-packages"))]
+    changed, bundle = keep(BundleRequest(places=places, **given), check_mode)
+    return {"changed": changed, **bundle}
+
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "dest": {"type": "path", "required": True},
-            "collection": {"type": "path", "required": True},
-            "wheels": {"type": "list", "elements": "path", "required": True},
-            "scripts": {"type": "dict", "required": True},
-            "groups": {"type": "list", "elements": "str", "required": True},
-            "variables": {"type": "dict", "required": True},
-            "inventory": {"type": "dict", "default": {}},
-            "not_secret": {"type": "list", "elements": "str", "default": [], "no_log": False},
-            "collections": {"type": "list", "elements": "str", "default": []},
-            "collections_paths": {"type": "list", "elements": "path", "default": []},
-            "budget": {"type": "int", "default": 900},
-        },
-        supports_check_mode=True,
-    )
-    params = dict(module.params)
-    # Beside the Ansible that runs us are the collections that came with it.
-    places = [*params.pop("collections_paths"), *(path for path in sys.path if path.endswith("-packages"))]
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        changed, bundle = keep(BundleRequest(places=places, **params), module.check_mode)
+        result = perform(module.params, module.check_mode)
     except (BundleError, OSError) as exc:
         module.fail_json(msg=f"No node bundle: {exc}")
-    module.exit_json(changed=changed, **bundle)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -91,36 +91,41 @@ kept:
 
 import glob
 import time
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import bundle
 
+SPEC = {
+    "path": {"type": "path", "required": True},
+    "current": {"type": "str", "required": True},
+    "keep": {"type": "int", "default": 3},
+    "seconds": {"type": "int", "default": 86400},
+    "user_data": {"type": "list", "elements": "path", "default": []},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Remove the bundles that nobody needs any more."""
+    files = [Path(name) for pattern in params["user_data"] for name in glob.glob(pattern)]  # noqa: PTH207
+    request = bundle.PruneRequest(params["current"], params["keep"], params["seconds"], bundle.named(files))
+    changed, removed, kept = bundle.prune(Path(params["path"]), request, time.time(), check_mode)
+    diff = {
+        "before": "".join(f"{name}\n" for name in sorted([*kept, *removed])),
+        "after": "".join(f"{name}\n" for name in kept),
+    }
+    return {"changed": changed, "removed": removed, "kept": kept, "diff": diff}
+
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "current": {"type": "str", "required": True},
-            "keep": {"type": "int", "default": 3},
-            "seconds": {"type": "int", "default": 86400},
-            "user_data": {"type": "list", "elements": "path", "default": []},
-        },
-        supports_check_mode=True,
-    )
-    params = module.params
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        files = [Path(name) for pattern in params["user_data"] for name in glob.glob(pattern)]  # noqa: PTH207
-        request = bundle.PruneRequest(params["current"], params["keep"], params["seconds"], bundle.named(files))
-        changed, gone, kept = bundle.bring(Path(params["path"]), request, time.time(), module.check_mode)
+        result = perform(module.params, module.check_mode)
     except OSError as exc:
-        module.fail_json(msg=f"Bundles in {params['path']} cannot be removed: {exc}")
-    diff = {
-        "before": "".join(f"{one}\n" for one in sorted([*kept, *gone])),
-        "after": "".join(f"{one}\n" for one in kept),
-    }
-    module.exit_json(changed=changed, removed=gone, kept=kept, diff=diff)
+        module.fail_json(msg=f"Bundles in {module.params['path']} cannot be removed: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -186,38 +186,43 @@ checks:
 """
 
 import socket
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CheckError, validate_expectation
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import checks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import NodeAccess
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import CHECKS, NodeCheckOptions, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import CHECKS, NodeCheckOptions
+
+SPEC = {
+    "name": {"type": "str"},
+    "checks": {"type": "list", "elements": "str", "choices": list(CHECKS), "default": list(CHECKS)},
+    "paths": {"type": "list", "elements": "str", "default": ["/"]},
+    "controller_epoch": {"type": "float"},
+    "credential": {"type": "str", "no_log": True},
+    "timeout": {"type": "float", "default": 20},
+    **_checks.SPEC,
+}
+
+
+def perform(params: t.Mapping[str, t.Any], node: str) -> dict[str, t.Any]:
+    """Look at the node, and return the records of its checks."""
+    options = NodeCheckOptions(node, **{name: params[name] for name in NodeCheckOptions._fields if name != "node"})
+    for expectation in options.expect:
+        validate_expectation(expectation)
+    return {"checks": checks.perform(params["checks"], options, NodeAccess(options.timeout))}
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str"},
-            "checks": {"type": "list", "elements": "str", "choices": list(CHECKS), "default": list(CHECKS)},
-            "paths": {"type": "list", "elements": "str", "default": ["/"]},
-            "controller_epoch": {"type": "float"},
-            "credential": {"type": "str", "no_log": True},
-            "timeout": {"type": "float", "default": 20},
-            **_checks.SPEC,
-        },
-        supports_check_mode=True,
-    )
-    params = module.params
-    node = params["name"] or socket.gethostname().split(".")[0]
-    options = NodeCheckOptions(node, **{name: params[name] for name in NodeCheckOptions._fields if name != "node"})
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    node = module.params["name"] or socket.gethostname().split(".")[0]
     try:
-        for expectation in options.expect:
-            validate_expectation(expectation)
-        checks = perform(params["checks"], options, NodeAccess(options.timeout))
+        result = perform(module.params, node)
     except CheckError as exc:
-        module.fail_json(msg=f"Cannot judge {options.node}: {exc}")
-    module.exit_json(changed=False, checks=checks)
+        module.fail_json(msg=f"Cannot judge {node}: {exc}")
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

@@ -211,6 +211,21 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import image
 
+SPEC = {
+    "collection": {"type": "str", "required": True},
+    "date": {"type": "str", "required": True},
+    "driver": {"type": "str", "default": ""},
+    "bundle": {"type": "str", "default": ""},
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "remove": {"type": "list", "elements": "str", "default": []},
+    "services": {"type": "list", "elements": "str", "default": ["munge", "slurmd"]},
+    "keep": {"type": "list", "elements": "path", "default": []},
+    "root": {"type": "path", "default": "/"},
+    "trim": {"type": "bool", "default": True},
+    "power_off": {"type": "bool", "default": False},
+}
+
+
 # Longer than Ansible takes to hear of the result, on an emulated machine, too.
 POWER_OFF_AFTER = 5
 DPKG = "${db:Status-Status} ${Package} ${Version}\n"
@@ -251,43 +266,35 @@ def plan(module: AnsibleModule, root: Path) -> tuple[dict[str, t.Any] | None, di
     return before, image.settled(before, image.describe(root, installed(module, root), request)), found
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "collection": {"type": "str", "required": True},
-            "date": {"type": "str", "required": True},
-            "driver": {"type": "str", "default": ""},
-            "bundle": {"type": "str", "default": ""},
-            "packages": {"type": "list", "elements": "str", "default": []},
-            "remove": {"type": "list", "elements": "str", "default": []},
-            "services": {"type": "list", "elements": "str", "default": ["munge", "slurmd"]},
-            "keep": {"type": "list", "elements": "path", "default": []},
-            "root": {"type": "path", "default": "/"},
-            "trim": {"type": "bool", "default": True},
-            "power_off": {"type": "bool", "default": False},
-        },
-        supports_check_mode=True,
-    )
-    root = Path(module.params["root"])
-    try:
-        before, record, found = plan(module, root)
-        disabled = image.enabled(root, module.params["services"])
-        written = image.unwritten(root, record)
-        if not module.check_mode:
-            rest(module, root, disabled)
-            image.write(root, record)
-            image.clean(root, found)
-            finish(module, root)
-    except (OSError, image.ImageError) as exc:
-        module.fail_json(msg=f"No image can be made of the machine below {root}: {exc}")
-    removed = [f"/{trace.path}" for trace in found if trace.action == "remove"]
-    emptied = [f"/{trace.path}" for trace in found if trace.action == "empty"]
+def perform(module: AnsibleModule, root: Path) -> dict[str, t.Any]:
+    """Make the machine ready for an image; of a machine that is refused nothing is changed."""
+    before, record, traces = plan(module, root)
+    disabled = image.enabled(root, module.params["services"])
+    written = image.unwritten(root, record)
+    if not module.check_mode:
+        rest(module, root, disabled)
+        image.write(root, record)
+        image.clean(root, traces)
+        finish(module, root)
+    removed = [f"/{trace.path}" for trace in traces if trace.action == "remove"]
+    emptied = [f"/{trace.path}" for trace in traces if trace.action == "empty"]
     diff = [
         {"before_header": image.PATH, "after_header": image.PATH, "before": before or {}, "after": record},
         {"prepared": "".join(f"- {path}\n" for path in removed) + "".join(f"empty: {path}\n" for path in emptied)},
     ]
-    changed = bool(written or disabled or found)
-    module.exit_json(changed=changed, image=record, removed=removed, emptied=emptied, disabled=disabled, diff=diff)
+    changed = bool(written or disabled or traces)
+    lists = {"removed": removed, "emptied": emptied, "disabled": disabled}
+    return {"changed": changed, "image": record, **lists, "diff": diff}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    root = Path(module.params["root"])
+    try:
+        result = perform(module, root)
+    except (OSError, image.ImageError) as exc:
+        module.fail_json(msg=f"No image can be made of the machine below {root}: {exc}")
+    module.exit_json(**result)
 
 
 def rest(module: AnsibleModule, root: Path, disabled: list[str]) -> None:

@@ -122,12 +122,22 @@ import grp
 import hashlib
 import pwd
 import stat
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import installed_release
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
+
+SPEC = {
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "services": {"type": "list", "elements": "str", "default": []},
+    "files": {"type": "list", "elements": "path", "default": []},
+    "slurm": {"type": "bool", "default": False},
+    "users": {"type": "list", "elements": "str", "default": []},
+}
+
 
 ORDINARY = range(1000, 60000)  # UID_MIN to just below UID_MAX in login.defs of Debian, Ubuntu and RHEL
 
@@ -183,24 +193,22 @@ def ids() -> list[int]:
     return sorted(number for number in numbers if number in ORDINARY)
 
 
-def main() -> None:
-    spec = {
-        "packages": {"type": "list", "elements": "str", "default": []},
-        "services": {"type": "list", "elements": "str", "default": []},
-        "files": {"type": "list", "elements": "path", "default": []},
-        "slurm": {"type": "bool", "default": False},
-        "users": {"type": "list", "elements": "str", "default": []},
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Return what was asked for, and nothing else."""
+    params = module.params
+    return {
+        "packages": installed(module, params["packages"]),
+        "services": services(module, params["services"]),
+        "slurm": slurm(module),
+        "files": files(params["files"]),
+        "users": users(params["users"]),
+        "ids": ids() if params["users"] else [],
     }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
-    module.exit_json(
-        changed=False,
-        packages=installed(module, module.params["packages"]),
-        services=services(module, module.params["services"]),
-        slurm=slurm(module),
-        files=files(module.params["files"]),
-        users=users(module.params["users"]),
-        ids=ids() if module.params["users"] else [],
-    )
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    module.exit_json(changed=False, **perform(module))
 
 
 if __name__ == "__main__":

@@ -140,42 +140,48 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.drain.request im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import short
 
+SPEC = {
+    "config": {"type": "path", "default": DEFAULT_CONFIG},
+    **{name: {"type": "str"} for name in ("release", "hold")},
+}
+
+
 NO_PASS: dict[str, t.Any] = {"drained": {}, "findings": [], "left_alone": [], "commands": []}
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "config": {"type": "path", "default": DEFAULT_CONFIG},
-            **{name: {"type": "str"} for name in ("release", "hold")},
-        },
-        mutually_exclusive=[("release", "hold")],
-        supports_check_mode=True,
-    )
-    try:
-        settings = load(module.params["config"])
-        if module.params["release"]:
-            gone = reconcile.release(settings, expand(module.params["release"]), module.check_mode)
-            module.exit_json(changed=bool(gone), released=gone, diff={"before": gone, "after": []}, **NO_PASS)
-        if module.params["hold"]:
-            held, news = reconcile.hold(settings, expand(module.params["hold"]), module.check_mode)
-            module.exit_json(changed=news, released=[], held=held, diff={"before": [], "after": held}, **NO_PASS)
-        outcome = reconcile.perform(settings, module.check_mode)
-    except (DrainError, HostlistError) as exc:
-        module.fail_json(msg=f"No nodes were reconciled: {exc}")
-    touched = set(outcome.drained)
-    shown = [{k: v for k, v in short(side).items() if k in touched} for side in (outcome.before, outcome.after)]
-    result: dict[str, t.Any] = {
-        "changed": bool(touched) and (module.check_mode or not settings.dry_run),
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Forget what is known of nodes, hold them, or take one pass over all of them."""
+    settings = load(params["config"])
+    if params["release"]:
+        gone = reconcile.release(settings, expand(params["release"]), check_mode)
+        return {"changed": bool(gone), "released": gone, "diff": {"before": gone, "after": []}, **NO_PASS}
+    if params["hold"]:
+        held, news = reconcile.hold(settings, expand(params["hold"]), check_mode)
+        return {"changed": news, "released": [], "held": held, "diff": {"before": [], "after": held}, **NO_PASS}
+    outcome = reconcile.perform(settings, check_mode)
+    drained = set(outcome.drained)
+    shown = [{k: v for k, v in short(side).items() if k in drained} for side in (outcome.before, outcome.after)]
+    return {
+        "changed": bool(drained) and (check_mode or not settings.dry_run),
         "drained": outcome.drained,
         "findings": outcome.findings,
         "left_alone": outcome.left_alone,
         "commands": outcome.commands,
         "released": [],
         "diff": {"before": shown[0], "after": shown[1]},
+        **({"problem": outcome.problem} if outcome.problem else {}),
     }
-    if outcome.problem:
-        module.fail_json(msg=f"Slurm did not drain everything: {outcome.problem}", **result)
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, mutually_exclusive=[("release", "hold")], supports_check_mode=True)
+    try:
+        result = perform(module.params, module.check_mode)
+    except (DrainError, HostlistError) as exc:
+        module.fail_json(msg=f"No nodes were reconciled: {exc}")
+    problem = result.pop("problem", "")
+    if problem:
+        module.fail_json(msg=f"Slurm did not drain everything: {problem}", **result)
     module.exit_json(**result)
 
 

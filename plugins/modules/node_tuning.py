@@ -280,7 +280,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import FileError, RecordError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import config as nccl_config
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.config import NcclConfError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.module import perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning import module as tuning
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.settings import SettingError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.values import TuningError
 
@@ -297,12 +297,30 @@ HOLD: dict[str, t.Any] = {
     "only_on": {"type": "list", "elements": "path", "default": []},
     "record": {"type": "path", "default": "/var/lib/hpcai/package_hold.json"},
 }
+WORDS: dict[str, t.Any] = {"type": "list", "elements": "str", "default": []}
+MAPPING: dict[str, t.Any] = {"type": "dict", "default": {}}
+SPEC: dict[str, t.Any] = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "limits": MAPPING,
+    "sysctl": MAPPING,
+    "transparent_hugepages": {"type": "str", "choices": ["", "always", "madvise", "never"], "default": ""},
+    "nfs_readahead_kb": {"type": "int", "default": 0},
+    "sunrpc_slots": {"type": "int", "default": 0},
+    "kernel_modules": WORDS,
+    "services": WORDS,
+    "retries": {"type": "int", "default": 5},
+    "delay": {"type": "float", "default": 5},
+    "rdma_names": MAPPING,
+    "record": {"type": "path", "default": "/var/lib/hpcai/node_tuning.json"},
+    "nccl": {"type": "dict", "options": NCCL},
+    "hold": {"type": "dict", "options": HOLD},
+}
 
 
-def all_of(module: AnsibleModule) -> dict[str, t.Any]:
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
     """Do one topic after the other; what they found and changed is one result."""
     state = {"state": module.params["state"]}
-    result = perform(module, module.params)
+    result = tuning.perform(module, module.params)
     for name, work in (("nccl", nccl_config.perform), ("hold", _package_hold.perform)):
         if module.params[name] is not None:
             more: dict[str, t.Any] = work(module, {**module.params[name], **state})
@@ -314,27 +332,9 @@ def all_of(module: AnsibleModule) -> dict[str, t.Any]:
 
 
 def main() -> None:
-    words: dict[str, t.Any] = {"type": "list", "elements": "str", "default": []}
-    mapping: dict[str, t.Any] = {"type": "dict", "default": {}}
-    spec = {
-        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        "limits": mapping,
-        "sysctl": mapping,
-        "transparent_hugepages": {"type": "str", "choices": ["", "always", "madvise", "never"], "default": ""},
-        "nfs_readahead_kb": {"type": "int", "default": 0},
-        "sunrpc_slots": {"type": "int", "default": 0},
-        "kernel_modules": words,
-        "services": words,
-        "retries": {"type": "int", "default": 5},
-        "delay": {"type": "float", "default": 5},
-        "rdma_names": mapping,
-        "record": {"type": "path", "default": "/var/lib/hpcai/node_tuning.json"},
-        "nccl": {"type": "dict", "options": NCCL},
-        "hold": {"type": "dict", "options": HOLD},
-    }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        result = all_of(module)
+        result = perform(module)
     except (TuningError, FileError, NcclConfError, OSError, RecordError, SettingError) as exc:
         module.fail_json(msg=f"Cannot tune this node: {exc}")
     module.exit_json(**result)

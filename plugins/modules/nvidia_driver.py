@@ -270,13 +270,13 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import FileError, RecordError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.model import DriverError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.module import SPEC, bring
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.module import SPEC, perform
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        result = bring(module.params, module.check_mode)
+        result = perform(module.params, module.check_mode)
     except (DriverError, FileError, RecordError) as exc:
         module.fail_json(msg=f"NVIDIA driver: {exc}")
     module.exit_json(**result)

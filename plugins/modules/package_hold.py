@@ -118,16 +118,17 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import FileError, RecordError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._package_hold import perform
 
+SPEC = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "automatic_upgrades": {"type": "bool", "default": True},
+    "only_on": {"type": "list", "elements": "path", "default": []},
+    "record": {"type": "path", "default": "/var/lib/hpcai/package_hold.json"},
+}
+
 
 def main() -> None:
-    spec = {
-        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        "packages": {"type": "list", "elements": "str", "default": []},
-        "automatic_upgrades": {"type": "bool", "default": True},
-        "only_on": {"type": "list", "elements": "path", "default": []},
-        "record": {"type": "path", "default": "/var/lib/hpcai/package_hold.json"},
-    }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
         result = perform(module, module.params)
     except (FileError, OSError, RecordError) as exc:

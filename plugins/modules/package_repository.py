@@ -132,7 +132,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import FileError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.repository import SPEC, RepositoryError, bring
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.repository import SPEC, RepositoryError, perform
 
 
 def fetch(url: str) -> bytes:
@@ -145,7 +145,7 @@ def fetch(url: str) -> bytes:
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        result = bring(module, module.params, fetch)
+        result = perform(module, module.params, fetch)
     except (FileError, OSError, RepositoryError) as exc:
         module.fail_json(msg=f"Repository {module.params['name']}: {exc}")
     module.exit_json(**result)

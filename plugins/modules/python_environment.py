@@ -364,7 +364,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=environment.SPEC, supports_check_mode=True)
     os.umask(0o022)  # users run what is installed, whatever the owner's own habit is
     try:
-        result = environment.EnvironmentWorker(module.params, module.check_mode).run()
+        result = environment.EnvironmentWorker(module.params, module.check_mode).perform()
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Python environment: {exc}")
     module.exit_json(**result)

@@ -167,34 +167,40 @@ proved:
       sample:
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import installer as proof
 
+SPEC = {
+    "path": {"type": "path", "required": True},
+    "launch": {"type": "list", "elements": "str", "default": []},
+    "want": {"type": "dict", "required": True},
+    "gpu": {"type": "bool", "default": False},
+    "timeout": {"type": "float", "default": 600},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Import and try what the environment is for, where it has to work."""
+    if check_mode:
+        return {"proved": None}
+    argv = [*params["launch"], *proof.argv(params["path"], params["want"].get("imports") or [])]
+    where = f"when started by {' '.join(params['launch'])}" if params["launch"] else "here"
+    outcome = run(argv, params["timeout"])
+    return {"proved": proof.accept(proof.read(outcome, where), params["want"], params["gpu"], where)}
+
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "launch": {"type": "list", "elements": "str", "default": []},
-            "want": {"type": "dict", "required": True},
-            "gpu": {"type": "bool", "default": False},
-            "timeout": {"type": "float", "default": 600},
-        },
-        supports_check_mode=True,
-    )
-    params, found = module.params, None
-    if not module.check_mode:
-        argv = [*params["launch"], *proof.argv(params["path"], params["want"].get("imports") or [])]
-        where = f"when started by {' '.join(params['launch'])}" if params["launch"] else "here"
-        try:
-            outcome = run(argv, params["timeout"])
-            found = proof.accept(proof.read(outcome, where), params["want"], params["gpu"], where)
-        except (ValueError, OSError) as exc:
-            advice = "Nothing was switched; pytorch_proof and pytorch_proof_gpu say where it has to work"
-            module.fail_json(msg=f"Proof of {params['path']}: {exc}. {advice}")
-    module.exit_json(changed=False, proved=found)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        result = perform(module.params, module.check_mode)
+    except (ValueError, OSError) as exc:
+        advice = "Nothing was switched; pytorch_proof and pytorch_proof_gpu say where it has to work"
+        module.fail_json(msg=f"Proof of {module.params['path']}: {exc}. {advice}")
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

@@ -120,6 +120,8 @@ path:
   sample: /home/admin/.cache/hpcai.gpu_cluster/wheelhouse/cu130-py3.11-5b0f5f9c2ad1
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
@@ -127,41 +129,50 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import lock_files as wheelhouse
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import public
 
+SPEC = {
+    "path": {"type": "path", "required": True},
+    "name": {"type": "str", "required": True},
+    "lock": {"type": "str", "required": True},
+    "interpreter": {"type": "dict", "required": True},
+    "platforms": {"type": "list", "elements": "str", "default": []},
+    "python": {"type": "path", "required": True},
+    "indexes": {"type": "list", "elements": "str", "default": []},
+    "timeout": {"type": "float", "default": 3600},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Fill the wheelhouse of a lock unless it is there."""
+    markers = params["interpreter"]["markers"]
+    platforms = params["platforms"] or wheelhouse.platforms(params["interpreter"]["glibc"], markers["platform_machine"])
+    request = wheelhouse.WheelhouseRequest(
+        params["name"],
+        params["lock"],
+        markers,
+        platforms,
+        params["python"],
+        public(params["indexes"]),
+        params["timeout"],
+    )
+    target = wheelhouse.folder(params["path"], request)
+    trusted = _trusted.trusted_users()
+    _trusted.check(str(target.parent.absolute()), trusted)
+    changed = not target.is_dir()
+    foreign = "" if changed else _trusted.distrust(str(target.absolute()), trusted)
+    if foreign:
+        raise _trusted.TrustError(f"{target} is not used: {foreign}")
+    if changed and not check_mode:
+        wheelhouse.fill(target, request, open_url)
+    return {"changed": changed, "path": str(target)}
+
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "name": {"type": "str", "required": True},
-            "lock": {"type": "str", "required": True},
-            "interpreter": {"type": "dict", "required": True},
-            "platforms": {"type": "list", "elements": "str", "default": []},
-            "python": {"type": "path", "required": True},
-            "indexes": {"type": "list", "elements": "str", "default": []},
-            "timeout": {"type": "float", "default": 3600},
-        },
-        supports_check_mode=True,
-    )
-    params = module.params
-    markers = params["interpreter"]["markers"]
-    asked = params["platforms"] or wheelhouse.platforms(params["interpreter"]["glibc"], markers["platform_machine"])
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        indexes = public(params["indexes"])
-        wish = wheelhouse.WheelhouseRequest(
-            params["name"], params["lock"], markers, asked, params["python"], indexes, params["timeout"]
-        )
-        target = wheelhouse.folder(params["path"], wish)
-        trusted = _trusted.trusted_users()
-        _trusted.check(str(target.parent.absolute()), trusted)
-        changed = not target.is_dir()
-        foreign = "" if changed else _trusted.distrust(str(target.absolute()), trusted)
-        if foreign:
-            raise _trusted.TrustError(f"{target} is not used: {foreign}")
-        if changed and not module.check_mode:
-            wheelhouse.fill(target, wish, open_url)
+        result = perform(module.params, module.check_mode)
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"Wheelhouse: {exc}")
-    module.exit_json(changed=changed, path=str(target))
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

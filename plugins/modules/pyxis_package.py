@@ -229,7 +229,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=pyxis_package.PACKAGE_SPEC, supports_check_mode=True)
     os.umask(0o022)  # slurmd's users load the plugin, whatever root's own habit is
     try:
-        result = pyxis_package.PyxisBuilder(module.params, module.check_mode).run()
+        result = pyxis_package.PyxisBuilder(module.params, module.check_mode).perform()
     except (ValueError, OSError) as exc:
         module.fail_json(msg=f"pyxis: {exc}")
     module.exit_json(**result)

@@ -179,22 +179,27 @@ def keep(folder: str, sent: t.Mapping[str, str], runs: int) -> dict[str, t.Any]:
     return store(Path(folder, RECORD), load(Path(sent[RECORD])), runs)
 
 
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Keep what was sent, or fetch the record."""
+    folder, sent, record = params["dir"], params["sent"], {}
+    if not check_mode and params["state"] == "kept" and RECORD in sent:
+        record = keep(folder, sent, params["runs"])
+    elif not check_mode and params["state"] == "fetched":
+        record = load(Path(folder, RECORD))
+    # The action takes the record out of the result.
+    fetched = {"record": record} if params["state"] == "fetched" else {}
+    stages = [f"{stage.get('run')} {stage.get('stage')}" for stage in record.get("stages") or []]
+    return {"stages": stages, "files": sorted(sent), **fetched}
+
+
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    folder, sent = module.params["dir"], module.params["sent"]
-    record: dict[str, t.Any] = {}
     try:
-        if not module.check_mode and module.params["state"] == "kept" and RECORD in sent:
-            record = keep(folder, sent, module.params["runs"])
-        elif not module.check_mode and module.params["state"] == "fetched":
-            record = load(Path(folder, RECORD))
+        result = perform(module.params, module.check_mode)
     except (TrustError, RecordError, OSError) as exc:
         verb = "keep results in" if module.params["state"] == "kept" else "fetch results from"
-        module.fail_json(msg=f"Cannot {verb} {folder} on {os.uname().nodename}: {exc}")
-    # The action takes the record out of the result.
-    fetched = {"record": record} if module.params["state"] == "fetched" else {}
-    stages = [f"{stage.get('run')} {stage.get('stage')}" for stage in record.get("stages") or []]
-    module.exit_json(changed=False, stages=stages, files=sorted(sent), **fetched)
+        module.fail_json(msg=f"Cannot {verb} {module.params['dir']} on {os.uname().nodename}: {exc}")
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

@@ -198,7 +198,8 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import SPEC, FileError, keep_all
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import FileError, keep_all
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import (
     Service,
     ServiceError,
@@ -207,8 +208,23 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import 
     unit_files,
 )
 
+PATHS: dict[str, t.Any] = {"type": "list", "elements": "path", "default": []}
+WORDS: dict[str, t.Any] = {"type": "list", "elements": "str"}
+SPEC: dict[str, t.Any] = {
+    "name": {"type": "str", "required": True},
+    "files": {"type": "list", "elements": "dict", "default": [], "options": _owned_files.SPEC},
+    "written": PATHS,
+    "restart_on": PATHS,
+    "reload_on": PATHS,
+    "reload": WORDS,
+    "ready": WORDS,
+    "log": {"type": "path"},
+    "no_cycles": {"type": "bool", "default": False},
+    "timeout": {"type": "int", "default": 60},
+}
 
-def bring(module: AnsibleModule) -> dict[str, t.Any]:
+
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
     """Write the files, then do to the service what they ask for."""
     changed, written, diff = keep_all(module, module.params["files"])
     service = Service(module)
@@ -228,16 +244,9 @@ def bring(module: AnsibleModule) -> dict[str, t.Any]:
 
 
 def main() -> None:
-    paths = {"type": "list", "elements": "path", "default": []}
-    words = {"type": "list", "elements": "str"}
-    spec: dict[str, t.Any] = {"name": {"type": "str", "required": True}, "timeout": {"type": "int", "default": 60}}
-    spec["log"] = {"type": "path"}
-    spec["no_cycles"] = {"type": "bool", "default": False}
-    spec["files"] = {"type": "list", "elements": "dict", "default": [], "options": SPEC}
-    spec.update({"restart_on": paths, "reload_on": paths, "written": paths, "reload": words, "ready": words})
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        result = bring(module)
+        result = perform(module)
     except (FileError, ServiceError) as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(**result)

@@ -144,8 +144,18 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage.mount im
     plan,
 )
 
+SPEC: dict[str, t.Any] = {
+    "path": {"type": "path", "required": True},
+    "source": {"type": "str", "default": ""},
+    "fstype": {"type": "str", "default": "nfs"},
+    "options": {"type": "list", "elements": "str", "default": ["defaults"]},
+    "state": {"type": "str", "choices": ["mounted", "absent"], "default": "mounted"},
+    "patience": {"type": "int", "default": 15},
+    "timeout": {"type": "int", "default": 120},
+}
 
-def bring(module: AnsibleModule) -> dict[str, t.Any]:
+
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
     """Look, plan, and do it unless it is only asked for."""
     given = module.params
     path = os.path.normpath(given["path"])
@@ -172,14 +182,9 @@ def bring(module: AnsibleModule) -> dict[str, t.Any]:
 
 
 def main() -> None:
-    spec: dict[str, t.Any] = {"path": {"type": "path", "required": True}, "source": {"type": "str", "default": ""}}
-    spec["fstype"] = {"type": "str", "default": "nfs"}
-    spec["options"] = {"type": "list", "elements": "str", "default": ["defaults"]}
-    spec["state"] = {"type": "str", "choices": ["mounted", "absent"], "default": "mounted"}
-    spec.update({"patience": {"type": "int", "default": 15}, "timeout": {"type": "int", "default": 120}})
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        result = bring(module)
+        result = perform(module)
     except (SharedMountError, OSError) as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(**result)

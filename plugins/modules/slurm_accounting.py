@@ -153,54 +153,58 @@ steps:
 """
 
 import tempfile
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import accounting as acct
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.accounting import read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import accounting
 
 CONF = """ClusterName={cluster}
 SlurmctldHost=localhost
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStoragePort={port}
 """
+ITEMS: dict[str, t.Any] = {"type": "list", "elements": "dict", "default": []}
+SPEC: dict[str, t.Any] = {
+    "cluster": {"type": "str", "required": True},
+    "qos": ITEMS,
+    "accounts": ITEMS,
+    "users": ITEMS,
+    "port": {"type": "int", "default": 6819},
+    "timeout": {"type": "int", "default": 60},
+}
 
 
-def main() -> None:
-    items = {"type": "list", "elements": "dict", "default": []}
-    module = AnsibleModule(
-        argument_spec={
-            "cluster": {"type": "str", "required": True},
-            "qos": items,
-            "accounts": items,
-            "users": items,
-            "port": {"type": "int", "default": 6819},
-            "timeout": {"type": "int", "default": 60},
-        },
-        supports_check_mode=True,
-    )
-    try:
-        wanted = acct.accounting_request(module.params)
-    except acct.AccountingError as exc:
-        module.fail_json(msg=f"Cannot plan the accounting database: {exc}")
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Read the database, plan, and carry out the plan."""
+    request = accounting.accounting_request(module.params)
     sacctmgr = module.get_bin_path("sacctmgr", required=not module.check_mode) or "sacctmgr"
     with tempfile.TemporaryDirectory(dir=module.tmpdir) as place:
         conf = Path(place) / "slurm.conf"
-        conf.write_text(CONF.format(cluster=wanted.cluster, port=module.params["port"]), encoding="utf-8")
+        conf.write_text(CONF.format(cluster=request.cluster, port=module.params["port"]), encoding="utf-8")
         env = {"SLURM_CONF": str(conf)}
-        try:
-            now = read(sacctmgr, env, wanted, module.params["timeout"], forgiving=module.check_mode)
-            steps = acct.plan(wanted, now)
-        except acct.AccountingError as exc:
-            module.fail_json(msg=f"Cannot plan the accounting database: {exc}")
+        observed = accounting.read(sacctmgr, env, request, module.params["timeout"], forgiving=module.check_mode)
+        steps = accounting.plan(request, observed)
         for step in [] if module.check_mode else steps:
             argv = [sacctmgr, "-i", "-Q", *step.argv]
             rc, out, err = module.run_command(argv, environ_update=env)
             if rc:
-                module.fail_json(msg=f"Cannot {step.text}: {' '.join(argv)} said: {err.strip() or out.strip()}")
+                raise accounting.AccountingError(
+                    f"cannot {step.text}: {' '.join(argv)} said: {err.strip() or out.strip()}"
+                )
     done = [step.text for step in steps]
-    module.exit_json(changed=bool(steps), steps=done, diff={"before": "", "after": "".join(f"{x}\n" for x in done)})
+    diff = {"before": "", "after": "".join(f"{text}\n" for text in done)}
+    return {"changed": bool(done), "steps": done, "diff": diff}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        result = perform(module)
+    except accounting.AccountingError as exc:
+        module.fail_json(msg=f"The accounting database is not as requested: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -141,6 +141,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import conf as change
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.conf import problems, problems_beside
 
+SPEC = {
+    "path": {"type": "path", "default": "/etc/slurm"},
+    "files": {"type": "dict", "required": True},
+    "digest_file": {"type": "str", "default": "restart.digest"},
+    "drop_busy_nodes": {"type": "bool", "default": False},
+}
+
 
 def parse_with_slurm(module: AnsibleModule, files: t.Mapping[str, str]) -> list[str]:
     """Let a Slurm command read the files: ``sinfo --version`` reads slurm.conf before it looks at its options."""
@@ -184,16 +191,8 @@ def refuse(module: AnsibleModule, now: t.Mapping[str, str], files: t.Mapping[str
         module.fail_json(msg=f"Refusing to write {module.params['path']}: {'; '.join(wrong)}", problems=wrong)
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "default": "/etc/slurm"},
-            "files": {"type": "dict", "required": True},
-            "digest_file": {"type": "str", "default": "restart.digest"},
-            "drop_busy_nodes": {"type": "bool", "default": False},
-        },
-        supports_check_mode=True,
-    )
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Write the files that differ, after Slurm and the cluster's state have been asked."""
     base, files = Path(module.params["path"]), dict(module.params["files"])
     if "slurm.conf" not in files:
         module.fail_json(msg="files must hold slurm.conf")
@@ -215,7 +214,16 @@ def main() -> None:
         {"before_header": str(base / n), "after_header": str(base / n), "before": before[n], "after": wanted[n]}
         for n in differs
     ]
-    module.exit_json(changed=bool(differs), written=[str(base / n) for n in differs], digest=mark, diff=diff)
+    return {"changed": bool(differs), "written": [str(base / n) for n in differs], "digest": mark, "diff": diff}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        result = perform(module)
+    except OSError as exc:
+        module.fail_json(msg=f"Cannot write {module.params['path']}: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -192,31 +192,38 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.database import Dumper, DumpError, way_back
 
+SPEC = {
+    "have": {"type": "str", "required": True},
+    "target": {"type": "str", "required": True},
+    "local": {"type": "bool", "default": True},
+    "directory": {"type": "path", "default": "/var/backups/slurm"},
+    "config": {"type": "path", "default": "/etc/slurm/slurmdbd.conf"},
+    "data_directory": {"type": "path", "default": "/var/lib/mysql"},
+    "installed": {"type": "dict", "default": {}},
+    "timeout": {"type": "float", "default": 86400},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Have a copy of the database as it is before the upgrade; an earlier one of this upgrade serves."""
+    dumper = Dumper(params)
+    record = dumper.earlier()
+    changed = record is None
+    if record is None and check_mode:
+        dumper.look()
+    elif record is None:
+        record = dumper.make()
+    old = [f"{name}={version}" for name, version in sorted(params["installed"].items())]
+    return {"changed": changed, "dump": record or {}, "way_back": way_back(record, old) if record else ""}
+
 
 def main() -> None:
-    spec: dict[str, t.Any] = {
-        "have": {"type": "str", "required": True},
-        "target": {"type": "str", "required": True},
-        "local": {"type": "bool", "default": True},
-        "directory": {"type": "path", "default": "/var/backups/slurm"},
-        "config": {"type": "path", "default": "/etc/slurm/slurmdbd.conf"},
-        "data_directory": {"type": "path", "default": "/var/lib/mysql"},
-        "installed": {"type": "dict", "default": {}},
-        "timeout": {"type": "float", "default": 86400},
-    }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        worker = Dumper(module.params)
-        record = worker.earlier()
-        changed = record is None
-        if record is None and module.check_mode:
-            worker.look()
-        elif record is None:
-            record = worker.make()
+        result = perform(module.params, module.check_mode)
     except (DumpError, OSError, ValueError) as exc:
         module.fail_json(msg=f"No copy of the accounting database, so nothing was upgraded: {exc}")
-    old = [f"{name}={version}" for name, version in sorted(module.params["installed"].items())]
-    module.exit_json(changed=changed, dump=record or {}, way_back=way_back(record, old) if record else "")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -101,24 +101,29 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.database import Starter, StartError
 
+SPEC = {
+    "version": {"type": "str", "required": True},
+    "wait": {"type": "float", "default": 60},
+    "way_back": {"type": "str", "default": ""},
+    "config": {"type": "path", "default": "/etc/slurm/slurmdbd.conf"},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Start slurmdbd of the new release, and wait while it converts the database."""
+    starter = Starter(params)
+    word = starter.needed()
+    result = {"done": True, "seconds": 0.0, "progress": []} if check_mode else starter.run(word)
+    return {"changed": bool(word), **result}
+
 
 def main() -> None:
-    spec: dict[str, t.Any] = {
-        "version": {"type": "str", "required": True},
-        "wait": {"type": "float", "default": 60},
-        "way_back": {"type": "str", "default": ""},
-        "config": {"type": "path", "default": "/etc/slurm/slurmdbd.conf"},
-    }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
-    result: dict[str, t.Any] = {"done": True, "seconds": 0.0, "progress": []}
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        worker = Starter(module.params)
-        word = worker.needed()
-        if not module.check_mode:
-            result = worker.run(word)
+        result = perform(module.params, module.check_mode)
     except (StartError, OSError) as exc:
         module.fail_json(msg=f"{str(exc).rstrip('.')}. {module.params['way_back']}".strip())
-    module.exit_json(changed=bool(word), **result)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

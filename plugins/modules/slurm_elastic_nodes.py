@@ -170,62 +170,70 @@ nodes:
   sample: [train-ndv4-1, train-ndv4-2]
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.elastic import ElasticNodes, options, progress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
+SPEC = {
+    "state": {"type": "str", "required": True, "choices": ["held", "released", "suspended", "kept"]},
+    "count": {"type": "int", "default": 0},
+    "partition": {"type": "str", "default": ""},
+    "names": {"type": "list", "elements": "str", "default": []},
+    "minutes": {"type": "int", "default": 60},
+    "wait": {"type": "float", "default": 60},
+    "poll": {"type": "float", "default": 5},
+    "sbatch_options": {"type": "dict", "default": {}},
+}
+
+
+def hold(slurm: ElasticNodes, params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Bring nodes up and hold them by jobs; in check mode say which."""
+    partition, count = params["partition"], params["count"]
+    if check_mode:
+        plan = slurm.look(partition, count)
+    else:
+        limits = (params["minutes"], params["wait"], params["poll"])
+        plan = slurm.bring_up(partition, count, *limits, options(params["sbatch_options"]))
+    return {
+        "changed": bool(plan.resume),
+        **{name: getattr(plan, name) for name in ("up", "waiting", "unusable", "short")},
+        "resumed": plan.resume,
+        "settled": not plan.waiting,
+        "text": progress(plan),
+    }
+
+
+def perform(params: t.Mapping[str, t.Any], slurm: ElasticNodes, check_mode: bool) -> dict[str, t.Any]:
+    """Hold nodes, or let go of those that are named or held."""
+    if params["count"] < 0 or params["minutes"] < 1 or params["poll"] <= 0:
+        raise SlurmError("count must not be negative, minutes is at least 1, poll is more than 0")
+    if params["state"] == "held":
+        return hold(slurm, params, check_mode)
+    if params["state"] == "released":
+        nodes = [job.node for job in slurm.jobs()] if check_mode else slurm.release(params["wait"])
+    elif params["state"] == "suspended":
+        nodes = slurm.suspend(params["names"], check_mode)
+    else:
+        nodes = slurm.keep(params["names"], check_mode)
+    return {"changed": bool(nodes), "nodes": nodes}
+
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "state": {"type": "str", "required": True, "choices": ["held", "released", "suspended", "kept"]},
-            "count": {"type": "int", "default": 0},
-            "partition": {"type": "str", "default": ""},
-            "names": {"type": "list", "elements": "str", "default": []},
-            "minutes": {"type": "int", "default": 60},
-            "wait": {"type": "float", "default": 60},
-            "poll": {"type": "float", "default": 5},
-            "sbatch_options": {"type": "dict", "default": {}},
-        },
-        supports_check_mode=True,
-    )
-    params = module.params
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"SLURM_TIME_FORMAT": TIME_FORMAT}
 
     def run(argv: list[str]) -> tuple[int, str, str]:
         return module.run_command([module.get_bin_path(argv[0], required=True), *argv[1:]])
 
-    slurm = ElasticNodes(run)
     try:
-        if params["count"] < 0 or params["minutes"] < 1 or params["poll"] <= 0:
-            raise SlurmError("count must not be negative, minutes is at least 1, poll is more than 0")
-        if params["state"] == "held":
-            where, count = params["partition"], params["count"]
-            if module.check_mode:
-                todo = slurm.look(where, count)
-            else:
-                limits = (params["minutes"], params["wait"], params["poll"])
-                todo = slurm.bring_up(where, count, *limits, options(params["sbatch_options"]))
-            changed = bool(todo.resume)
-            result = {
-                **{name: getattr(todo, name) for name in ("up", "waiting", "unusable", "short")},
-                "resumed": todo.resume,
-                "settled": not todo.waiting,
-                "text": progress(todo),
-            }
-        else:
-            if params["state"] == "released":
-                nodes = [job.node for job in slurm.jobs()] if module.check_mode else slurm.release(params["wait"])
-            elif params["state"] == "suspended":
-                nodes = slurm.suspend(params["names"], module.check_mode)
-            else:
-                nodes = slurm.keep(params["names"], module.check_mode)
-            changed, result = bool(nodes), {"nodes": nodes}
+        result = perform(module.params, ElasticNodes(run), module.check_mode)
     except (SlurmError, HostlistError) as exc:
-        module.fail_json(msg=f"Nodes cannot be {params['state']}: {exc}")
-    module.exit_json(changed=changed, **result)
+        module.fail_json(msg=f"Nodes cannot be {module.params['state']}: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

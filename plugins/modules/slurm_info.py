@@ -370,22 +370,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
 PARTS = ["version", "ping", "nodes", "partitions", "jobs"]
+SPEC = {
+    "gather": {"type": "list", "elements": "str", "choices": PARTS, "default": PARTS[:4]},
+    "nodes": {"type": "str"},
+}
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "gather": {"type": "list", "elements": "str", "choices": PARTS, "default": PARTS[:4]},
-            "nodes": {"type": "str"},
-        },
-        supports_check_mode=True,
-    )
-    module.run_command_environ_update = {"SLURM_TIME_FORMAT": TIME_FORMAT}
-
-    def run(argv: list[str]) -> tuple[int, str, str]:
-        return module.run_command([module.get_bin_path(argv[0], required=True), *argv[1:]])
-
-    reader = SlurmReader(run)
+def perform(params: t.Mapping[str, t.Any], reader: SlurmReader) -> dict[str, t.Any]:
+    """Read the parts that are gathered, of all nodes or of those that are named."""
+    names = expand(params["nodes"] or "")
     read = {
         "version": reader.version,
         "ping": reader.controllers,
@@ -393,16 +386,24 @@ def main() -> None:
         "partitions": reader.partitions,
         "jobs": reader.jobs,
     }
+    result: dict[str, t.Any] = {part if part != "ping" else "controllers": read[part]() for part in params["gather"]}
+    if names and "nodes" in result:
+        result["nodes"] = pick(result["nodes"], names)
+    return result
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    module.run_command_environ_update = {"SLURM_TIME_FORMAT": TIME_FORMAT}
+
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        return module.run_command([module.get_bin_path(argv[0], required=True), *argv[1:]])
+
     try:
-        names = expand(module.params["nodes"] or "")
-        found: dict[str, t.Any] = {
-            part if part != "ping" else "controllers": read[part]() for part in module.params["gather"]
-        }
-        if names and "nodes" in found:
-            found["nodes"] = pick(found["nodes"], names)
+        result = perform(module.params, SlurmReader(run))
     except (SlurmError, HostlistError) as exc:
         module.fail_json(msg=f"Cannot read the Slurm cluster: {exc}")
-    module.exit_json(changed=False, **found)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

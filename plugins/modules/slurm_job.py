@@ -326,7 +326,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job import
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
-ARGUMENTS = {
+SPEC = {
     "name": {"type": "str", "required": True},
     "state": {"type": "str", "choices": ["completed", "submitted", "absent"], "default": "completed"},
     "script": {"type": "str"},
@@ -341,16 +341,13 @@ ARGUMENTS = {
 }
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec=ARGUMENTS,
-        required_if=[("state", "completed", ["script"]), ("state", "submitted", ["script"])],
-        supports_check_mode=True,
-    )
-    environment = {key: str(value) for key, value in module.params["environment"].items()}
-    values = {key: module.params[key] for key in JobSpec._fields}
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Have the job in the state that is asked for; one that is not done in time is left as it is."""
+    params = module.params
+    environment = {key: str(value) for key, value in params["environment"].items()}
+    values = {key: params[key] for key in JobSpec._fields}
     spec = JobSpec(**{**values, "script": values["script"] or "", "environment": environment})
-    request = JobRequest(module.params["state"], module.params["timeout"], module.params["poll"], module.check_mode)
+    request = JobRequest(params["state"], params["timeout"], params["poll"], module.check_mode)
 
     def run(argv: list[str]) -> tuple[int, str, str]:
         extra = environment if argv[0] == "sbatch" else {"SLURM_TIME_FORMAT": TIME_FORMAT}
@@ -363,23 +360,14 @@ def main() -> None:
             module.atomic_move(handle.name, path)
         return path or handle.name
 
-    try:
-        if request.poll <= 0:
-            raise SlurmError(f"poll must be more than 0 seconds, not {request.poll:g}")
-        if not request.dry and spec.record and not Path(spec.record).parent.is_dir():
-            raise SlurmError(f"the directory of record {spec.record} does not exist")
-        if request.state == "absent":
-            changed, cancelled = remove(JobClient(run), spec, request)
-            module.exit_json(changed=changed, cancelled=cancelled, job=None)
-        changed, job = ensure(JobClient(run), spec, request, write)
-    except JobTimeoutError as exc:
-        ending = tail(exc.job.output) if exc.job else ""
-        found: dict[str, t.Any] = {"job": exc.job.as_dict(), "output_tail": ending} if exc.job else {}
-        last = report(exc.job, ending) if exc.job else ""
-        module.fail_json(msg=f"Job {spec.name} was left as it is: {exc} {last}", **found)
-    except (SlurmError, OSError) as exc:
-        module.fail_json(msg=f"Job {spec.name}: {exc}")
-
+    if request.poll <= 0:
+        raise SlurmError(f"poll must be more than 0 seconds, not {request.poll:g}")
+    if not request.dry and spec.record and not Path(spec.record).parent.is_dir():
+        raise SlurmError(f"the directory of record {spec.record} does not exist")
+    if request.state == "absent":
+        changed, cancelled = remove(JobClient(run), spec, request)
+        return {"changed": changed, "cancelled": cancelled, "job": None}
+    changed, job = ensure(JobClient(run), spec, request, write)
     ending = tail(job.output) if job else ""
     result: dict[str, t.Any] = {
         "changed": changed,
@@ -389,6 +377,24 @@ def main() -> None:
     }
     if job and job.final and job.state != "COMPLETED":
         module.fail_json(msg=report(job, ending), **result)
+    return result
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec=SPEC,
+        required_if=[("state", "completed", ["script"]), ("state", "submitted", ["script"])],
+        supports_check_mode=True,
+    )
+    try:
+        result = perform(module)
+    except JobTimeoutError as exc:
+        ending = tail(exc.job.output) if exc.job else ""
+        late: dict[str, t.Any] = {"job": exc.job.as_dict(), "output_tail": ending} if exc.job else {}
+        last = report(exc.job, ending) if exc.job else ""
+        module.fail_json(msg=f"Job {module.params['name']} was left as it is: {exc} {last}", **late)
+    except (SlurmError, OSError) as exc:
+        module.fail_json(msg=f"Job {module.params['name']}: {exc}")
     module.exit_json(**result)
 
 

@@ -109,6 +109,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import plan
 
+SPEC = {
+    "state": {"type": "str", "choices": ["recorded", "checked"], "required": True},
+    "record": {"type": "path", "default": "/var/backups/slurm/jobs.json"},
+    "timeout": {"type": "float", "default": 120},
+}
+
+
 _PAUSE = 2.0
 
 
@@ -151,25 +158,20 @@ def record(path: Path, write: bool) -> dict[str, t.Any]:
     return {"changed": True, "before": plan.counts(found), "now": plan.counts(found), "ended": 0}
 
 
-def check(path: Path, timeout: float) -> dict[str, t.Any]:
-    return {"changed": False, **compare(json.loads(path.read_text()), timeout)}
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Write down the jobs that there are, or say whether all of them are there still."""
+    path = Path(params["record"])
+    if params["state"] == "recorded":
+        return record(path, not check_mode)
+    if check_mode:  # nothing was exchanged
+        return {"changed": False, "before": {}, "now": {}, "ended": 0}
+    return {"changed": False, **compare(json.loads(path.read_text()), params["timeout"])}
 
 
 def main() -> None:
-    spec: dict[str, t.Any] = {
-        "state": {"type": "str", "choices": ["recorded", "checked"], "required": True},
-        "record": {"type": "path", "default": "/var/backups/slurm/jobs.json"},
-        "timeout": {"type": "float", "default": 120},
-    }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
-    path = Path(module.params["record"])
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        if module.params["state"] == "recorded":
-            result = record(path, not module.check_mode)
-        elif module.check_mode:  # nothing was exchanged
-            result = {"changed": False, "before": {}, "now": {}, "ended": 0}
-        else:
-            result = check(path, module.params["timeout"])
+        result = perform(module.params, module.check_mode)
     except (SlurmError, OSError, ValueError) as exc:
         module.fail_json(msg=f"Jobs: {exc}")
     module.exit_json(**result)

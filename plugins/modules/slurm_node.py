@@ -179,6 +179,8 @@ commands:
     - [scontrol, update, "nodename=c[3-4]", state=drain, "reason=hpcai:munge:key differs from the controller"]
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
@@ -191,55 +193,58 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes impo
     plan,
     short,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import Run, SlurmReader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
+
+SPEC = {
+    "name": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": ["drained", "resumed"], "required": True},
+    "reason": {"type": "str"},
+    "replace": {"type": "list", "elements": "str", "default": []},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], run: Run, check_mode: bool) -> dict[str, t.Any]:
+    """Drain or resume the nodes that may be; what a person or Slurm did is left alone."""
+    names, state, reason = expand(params["name"]), params["state"], params["reason"] or ""
+    if state == "drained":
+        check_reason(reason)
+    before = pick(SlurmReader(run).nodes(), names)
+    todo = plan(before, state, reason, params["replace"])
+    if todo.changes and not check_mode:
+        # Between a caller's read and now a person may have drained a node: plan on what is true now.
+        before = pick(SlurmReader(run).nodes(), names)
+        todo = plan(before, state, reason, params["replace"])
+    wanted = after(before, todo.changes)
+    for argv in [] if check_mode else commands(todo.changes):
+        rc, out, err = run(argv)
+        if rc:
+            raise SlurmError(f"{' '.join(argv)} failed: {(err or out).strip()}")
+    return {
+        "changed": bool(todo.changes),
+        "nodes": wanted if check_mode or not todo.changes else pick(SlurmReader(run).nodes(), names),
+        "left_alone": todo.left_alone,
+        "commands": commands(todo.changes),
+        "diff": {"before": short(before), "after": short(wanted)},
+    }
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["drained", "resumed"], "required": True},
-            "reason": {"type": "str"},
-            "replace": {"type": "list", "elements": "str", "default": []},
-        },
-        required_if=[("state", "drained", ["reason"])],
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=SPEC, required_if=[("state", "drained", ["reason"])], supports_check_mode=True)
     module.run_command_environ_update = {"SLURM_TIME_FORMAT": TIME_FORMAT}
-    state, reason = module.params["state"], module.params["reason"] or ""
+    state = module.params["state"]
 
     def run(argv: list[str]) -> tuple[int, str, str]:
         return module.run_command([module.get_bin_path(argv[0], required=True), *argv[1:]])
 
     try:
-        names = expand(module.params["name"])
-        if state == "drained":
-            check_reason(reason)
-        before = pick(SlurmReader(run).nodes(), names)
-        todo = plan(before, state, reason, module.params["replace"])
-        if todo.changes and not module.check_mode:
-            # Between a caller's read and now a person may have drained a node: plan on what is true now.
-            before = pick(SlurmReader(run).nodes(), names)
-            todo = plan(before, state, reason, module.params["replace"])
-        wanted = after(before, todo.changes)
-        for argv in [] if module.check_mode else commands(todo.changes):
-            rc, out, err = run(argv)
-            if rc:
-                raise SlurmError(f"{' '.join(argv)} failed: {(err or out).strip()}")
-        nodes = wanted if module.check_mode or not todo.changes else pick(SlurmReader(run).nodes(), names)
+        result = perform(module.params, run, module.check_mode)
     except (SlurmError, HostlistError) as exc:
         module.fail_json(msg=f"Nodes {module.params['name']} cannot be {state}: {exc}")
-    serving = [node["name"] for node in todo.left_alone if state == "drained" and not out_of_service(node)]
+    serving = [node["name"] for node in result["left_alone"] if state == "drained" and not out_of_service(node)]
     if serving:
         module.warn(f"{', '.join(serving)} still take jobs: a reason that is not ours is in the way, see left_alone.")
-    module.exit_json(
-        changed=bool(todo.changes),
-        nodes=nodes,
-        left_alone=todo.left_alone,
-        commands=commands(todo.changes),
-        diff={"before": short(before), "after": short(wanted)},
-    )
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -80,6 +80,7 @@ reconfigured:
 """
 
 import os
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -87,38 +88,46 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import replace_owned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.state import raised, restored
 
+SPEC = {
+    "state": {"type": "str", "choices": ["raised", "restored"], "required": True},
+    "seconds": {"type": "int", "default": 3600},
+    "path": {"type": "path", "default": "/etc/slurm/slurm.conf"},
+}
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "state": {"type": "str", "choices": ["raised", "restored"], "required": True},
-            "seconds": {"type": "int", "default": 3600},
-            "path": {"type": "path", "default": "/etc/slurm/slurm.conf"},
-        },
-        supports_check_mode=True,
-    )
+
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Raise SlurmdTimeout in slurm.conf or put it back, and have slurmctld read the file."""
     path = Path(module.params["path"])
     before = path.read_text(encoding="utf-8")
     if module.params["state"] == "raised":
         after, written = raised(before, module.params["seconds"], path.stat().st_mtime), 0.0
     else:
         after, written = restored(before)
-    told = False
+    reconfigured = False
     if before != after and not module.check_mode:
         replace_owned(path, after.encode(), "root", 0o644)
         if written:  # the content is that of then: no reason to read it again
             os.utime(path, (written, written))
-        code, dummy, said = module.run_command(["scontrol", "reconfigure"])
-        told = code == 0
-        if not told:
+        code, dummy, message = module.run_command(["scontrol", "reconfigure"])
+        reconfigured = code == 0
+        if not reconfigured:
             module.warn(
                 f"{path} has its SlurmdTimeout {module.params['state']}, and slurmctld was not told: "
-                f"'scontrol reconfigure' said: {said.strip()}. Where slurmctld runs, run it again; where it does not, "
-                "slurmctld reads the file when it starts"
+                f"'scontrol reconfigure' said: {message.strip()}. Where slurmctld runs, run it again; where it does "
+                "not, slurmctld reads the file when it starts"
             )
     header = {"before_header": str(path), "after_header": str(path)}
     diff = {**header, "before": before, "after": after}
-    module.exit_json(changed=before != after, reconfigured=told, diff=diff)
+    return {"changed": before != after, "reconfigured": reconfigured, "diff": diff}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        result = perform(module)
+    except OSError as exc:
+        module.fail_json(msg=f"SlurmdTimeout of {module.params['path']} cannot be {module.params['state']}: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

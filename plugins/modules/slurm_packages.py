@@ -183,13 +183,13 @@ daemons:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.packages import SPEC, PackageError, bring
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.packages import SPEC, PackageError, perform
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        result = bring(module.params, module.check_mode)
+        result = perform(module.params, module.check_mode)
     except PackageError as exc:
         module.fail_json(msg=f"Slurm's packages: {exc}")
     module.exit_json(**result)

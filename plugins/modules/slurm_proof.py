@@ -78,12 +78,20 @@ hosts:
 """
 
 import time
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.service import SlurmService, service
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
+
+SPEC = {
+    "timeout": {"type": "int", "default": 60},
+    "mpi": {"type": "str", "default": "none"},
+    "job_name": {"type": "str", "default": "hpcai-proof"},
+}
+
 
 POLL = 0.5  # seconds
 PROGRAM = 'echo "${PMIX_RANK-none} $(hostname)"'
@@ -140,20 +148,19 @@ def prove(module: AnsibleModule, nodes: int) -> list[str]:
     return list(hosts)
 
 
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Prove the cluster on as many nodes as it has to offer."""
+    nodes = settled(module).proof
+    return {"hosts": prove(module, nodes) if nodes else []}
+
+
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "timeout": {"type": "int", "default": 60},
-            "mpi": {"type": "str", "default": "none"},
-            "job_name": {"type": "str", "default": "hpcai-proof"},
-        },
-    )
+    module = AnsibleModule(argument_spec=SPEC)
     try:
-        nodes = settled(module).proof
-        hosts = prove(module, nodes) if nodes else []
+        result = perform(module)
     except ProofError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=False, hosts=hosts)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

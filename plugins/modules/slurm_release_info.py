@@ -60,9 +60,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text impor
 def main() -> None:
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     try:
-        module.exit_json(changed=False, version=installed_release(module))
+        version = installed_release(module)
     except SlurmError as exc:
         module.fail_json(msg=str(exc))
+    module.exit_json(changed=False, version=version)
 
 
 if __name__ == "__main__":

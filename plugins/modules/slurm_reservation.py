@@ -200,22 +200,19 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.nodes import perform
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
+SPEC = {
+    "name": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "nodes": {"type": "str"},
+    "users": {"type": "list", "elements": "str", "default": ["root"]},
+    "flags": {"type": "list", "elements": "str", "default": ["MAINT", "IGNORE_JOBS"]},
+    "minutes": {"type": "int", "default": 240},
+    "share": {"type": "bool", "default": False},
+}
+
 
 def main() -> None:
-    texts = {"type": "list", "elements": "str"}
-    module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "nodes": {"type": "str"},
-            "users": {**texts, "default": ["root"]},
-            "flags": {**texts, "default": ["MAINT", "IGNORE_JOBS"]},
-            "minutes": {"type": "int", "default": 240},
-            "share": {"type": "bool", "default": False},
-        },
-        required_if=[("state", "present", ["nodes"])],
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=SPEC, required_if=[("state", "present", ["nodes"])], supports_check_mode=True)
 
     def run(argv: list[str]) -> str:
         path = module.get_bin_path(argv[0], required=True)

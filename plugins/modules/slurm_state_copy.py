@@ -81,36 +81,41 @@ path:
   sample: /var/backups/slurm/state-24.11.5-4-before-26.05.5-1-20260105T100000Z
 """
 
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import state
 
+SPEC = {
+    "have": {"type": "str", "required": True},
+    "target": {"type": "str", "required": True},
+    "directory": {"type": "path", "default": "/var/backups/slurm"},
+    "config": {"type": "path", "default": "/etc/slurm"},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Have a copy of slurmctld's state as it is now."""
+    base, config = Path(params["directory"]), Path(params["config"])
+    source = state.state_directory((config / "slurm.conf").read_text())
+    record = state.latest(base, params["target"])
+    changed = record.get("marks") != state.marks(source)
+    if changed and check_mode:
+        state.room(source, base)
+    elif changed:
+        record = state.copy(source, config, base, params["have"], params["target"])
+    return {"changed": changed, "path": record.get("path", "")}
+
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "have": {"type": "str", "required": True},
-            "target": {"type": "str", "required": True},
-            "directory": {"type": "path", "default": "/var/backups/slurm"},
-            "config": {"type": "path", "default": "/etc/slurm"},
-        },
-        supports_check_mode=True,
-    )
-    params = module.params
-    base, config = Path(params["directory"]), Path(params["config"])
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        source = state.state_directory((config / "slurm.conf").read_text())
-        record = state.latest(base, params["target"])
-        changed = record.get("marks") != state.marks(source)
-        if changed and module.check_mode:
-            state.room(source, base)
-        elif changed:
-            record = state.copy(source, config, base, params["have"], params["target"])
+        result = perform(module.params, module.check_mode)
     except (state.StateError, OSError, ValueError) as exc:
         module.fail_json(msg=f"No copy of slurmctld's state, so nothing was upgraded: {exc}")
-    module.exit_json(changed=changed, path=record.get("path", ""))
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

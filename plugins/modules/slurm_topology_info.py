@@ -153,10 +153,24 @@ findings:
   sample: ["c3: no link to leaf7, where its neighbours have one (7 of 8 leaves)"]
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.module import SOURCES, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric import module as topology
+
+SPEC = {
+    "source": {"type": "str", "choices": list(topology.SOURCES), "required": True},
+    "nodes": {"type": "list", "elements": "str", "required": True},
+    "text": {"type": "str", "default": ""},
+    "hosts": {"type": "dict", "default": {}},
+    "names": {"type": "dict", "default": {}},
+    "joined": {"type": "bool"},
+    "present": {"type": "str", "default": ""},
+    "ibnetdiscover": {"type": "path"},
+    "timeout": {"type": "float", "default": 300.0},
+}
 
 
 def discovered(module: AnsibleModule) -> str:
@@ -176,28 +190,24 @@ def discovered(module: AnsibleModule) -> str:
     return outcome.out
 
 
+def perform(module: AnsibleModule) -> dict[str, t.Any]:
+    """Say which switches the nodes are on, and what topology.conf or topology.yaml of them would be."""
+    text = module.params["text"]
+    if module.params["source"] == "infiniband" and not text:
+        text = discovered(module)
+    return topology.perform(module.params, text, module.params["present"])
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "source": {"type": "str", "choices": list(SOURCES), "required": True},
-            "nodes": {"type": "list", "elements": "str", "required": True},
-            "text": {"type": "str", "default": ""},
-            "hosts": {"type": "dict", "default": {}},
-            "names": {"type": "dict", "default": {}},
-            "joined": {"type": "bool"},
-            "present": {"type": "str", "default": ""},
-            "ibnetdiscover": {"type": "path"},
-            "timeout": {"type": "float", "default": 300.0},
-        },
+        argument_spec=SPEC,
         required_if=[("source", "hosts", ["hosts"]), ("source", "google", ["text"]), ("source", "aws", ["text"])],
         supports_check_mode=True,
     )
-    source, text = module.params["source"], module.params["text"]
-    if source == "infiniband" and not text:
-        text = discovered(module)
     try:
-        result = perform(module.params, text, module.params["present"])
+        result = perform(module)
     except ValueError as exc:
+        source = module.params["source"]
         module.fail_json(msg=f"Cannot tell from {source} which switches the nodes are on: {exc}")
     for finding in result["findings"]:
         module.warn(finding)

@@ -98,36 +98,42 @@ lost:
 
 import shutil
 import tempfile
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import state
 
+SPEC = {
+    "packages": {"type": "list", "elements": "str", "required": True},
+    "config": {"type": "path", "default": "/etc/slurm"},
+    "timeout": {"type": "float", "default": 600},
+}
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "packages": {"type": "list", "elements": "str", "required": True},
-            "config": {"type": "path", "default": "/etc/slurm"},
-            "timeout": {"type": "float", "default": 600},
-        },
-        supports_check_mode=True,
-    )
-    config = Path(module.params["config"])
+
+def perform(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Unpack the new release aside, and have it read the configuration."""
+    config = Path(params["config"])
     stage = Path(tempfile.mkdtemp(prefix="hpcai-slurm-trial-", dir="/var/tmp"))
     try:
-        there = state.unpack(module.params["packages"], stage, module.params["timeout"])
+        there = state.unpack(params["packages"], stage, params["timeout"])
         names = {path.stem for path in there.glob("*.so")}
         problems = state.read(config, stage, there)
         problems += state.lacking(state.plugins((config / "slurm.conf").read_text()), names)
         here = Path("/", *there.relative_to(stage / "root").parts)
-        lost = state.lost_plugins((path.stem for path in here.glob("*.so")), names)
-    except (state.TrialError, OSError) as exc:
-        module.fail_json(msg=f"The new release cannot be tried: {exc}")
+        return {"problems": problems, "lost": state.lost_plugins((path.stem for path in here.glob("*.so")), names)}
     finally:
         shutil.rmtree(stage, ignore_errors=True)
-    module.exit_json(changed=False, problems=problems, lost=lost)
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        result = perform(module.params)
+    except (state.TrialError, OSError) as exc:
+        module.fail_json(msg=f"The new release cannot be tried: {exc}")
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

@@ -203,13 +203,14 @@ interpreter:
 """
 
 import os
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import extras, installer
 
-ARGUMENTS = {
+SPEC = {
     "directory": {"type": "path", "required": True},
     "python": {"type": "path", "required": True},
     "name": {"type": "str", "required": True},
@@ -225,29 +226,34 @@ ARGUMENTS = {
 }
 
 
-def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    os.umask(0o022)  # users import what stays editable, whatever the owner's own habit is
-    params = module.params
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Build the wheel for this interpreter unless it is stored."""
     environment = {key: str(value) for key, value in params["environment"].items()}
     own = {key: params[key] for key in ("python", "name", "version", "source", "tools", "editable")}
     request = extras.ExtraRequest(
         directory=Path(params["directory"]), options=params["build_options"], environment=environment, **own
     )
-    try:
-        facts = extras.facts_of(request.python)
-        where = extras.wheel_dir(request, facts)
-        found = extras.stored_manifest(where)
-        changed = found is None
-        if changed and not module.check_mode:
-            if not params["archive"]:
-                raise extras.ExtrasError(f"{request.name} is not built yet, and no archive of its source is given")
-            found = extras.build(request, facts, params["archive"], params["tools_dir"] or "", params["timeout"])
-    except (extras.ExtrasError, OSError) as exc:
-        module.fail_json(msg=f"No wheel of {request.name}: {exc}")
+    facts = extras.facts_of(request.python)
+    where = extras.wheel_dir(request, facts)
+    manifest = extras.stored_manifest(where)
+    changed = manifest is None
+    if changed and not check_mode:
+        if not params["archive"]:
+            raise extras.ExtrasError("it is not built yet, and no archive of its source is given")
+        manifest = extras.build(request, facts, params["archive"], params["tools_dir"] or "", params["timeout"])
     interpreter = installer.ask(request.python)
-    wheel = found and {**found, "path": str(where / found["file"])}
-    module.exit_json(changed=changed, wheel=wheel, interpreter=interpreter and interpreter._asdict())
+    wheel = manifest and {**manifest, "path": str(where / manifest["file"])}
+    return {"changed": changed, "wheel": wheel, "interpreter": interpreter and interpreter._asdict()}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    os.umask(0o022)  # users import what stays editable, whatever the owner's own habit is
+    try:
+        result = perform(module.params, module.check_mode)
+    except (extras.ExtrasError, OSError) as exc:
+        module.fail_json(msg=f"No wheel of {module.params['name']}: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -294,6 +294,7 @@ check:
 """
 
 import time
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -301,20 +302,18 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import training
 
+SPEC = {
+    "path": {"type": "path", "required": True},
+    "job": {"type": "dict", "required": True},
+    "nodes": {"type": "int", "required": True},
+    "max_loss_ratio": {"type": "float", "default": 0.5},
+    "expect": {"type": "list", "elements": "dict", "default": []},
+    "run": {"type": "str"},
+}
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "job": {"type": "dict", "required": True},
-            "nodes": {"type": "int", "required": True},
-            "max_loss_ratio": {"type": "float", "default": 0.5},
-            "expect": {"type": "list", "elements": "dict", "default": []},
-            "run": {"type": "str"},
-        },
-        supports_check_mode=True,
-    )
-    params = module.params
+
+def perform(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Read what a training wrote and what Slurm says of its job, and judge both."""
     result, problem, why, rank = None, "", "", None
     foreign = _trusted.distrust(str(Path(params["path"]).absolute()), _trusted.trusted_users())
     try:
@@ -325,18 +324,23 @@ def main() -> None:
         problem, why, rank = str(exc), str(exc), exc.rank
     except (OSError, ValueError) as exc:
         problem = f"{params['path']}: {exc}"
-    found = training.describe(result, params["job"])
+    facts = training.describe(result, params["job"])
     last = []
-    if found["state"] != training.GOOD_STATE:
-        own = Path(params["path"]).parent / f"ranks/{found['job_id']}/rank-{rank}.txt"
-        last = training.last_lines(str(own)) or training.last_lines(str(found["output"] or ""))
+    if facts["state"] != training.GOOD_STATE:
+        own = Path(params["path"]).parent / f"ranks/{facts['job_id']}/rank-{rank}.txt"
+        last = training.last_lines(str(own)) or training.last_lines(str(facts["output"] or ""))
     expected = [*training.expectations(params["max_loss_ratio"], params["nodes"]), *params["expect"]]
+    check = training.check(facts, problem, expected, time=time.time(), run=params["run"], why=why)
+    return {"training": {**facts, "learned": training.learned(check), "last_lines": last}, "check": check}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        check = training.check(found, problem, expected, time=time.time(), run=params["run"], why=why)
+        result = perform(module.params)
     except ValueError as exc:
         module.fail_json(msg=f"Cannot judge the training: {exc}")
-    told = {**found, "learned": training.learned(check), "last_lines": last}
-    module.exit_json(changed=False, training=told, check=check)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

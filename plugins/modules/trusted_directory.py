@@ -308,7 +308,7 @@ def step(entry: Entry, more: t.Sequence[int]) -> Step:
     )
 
 
-def perform(entries: t.Sequence[Entry], more: t.Sequence[int], check_mode: bool) -> t.Iterator[list[str]]:
+def settle(entries: t.Sequence[Entry], more: t.Sequence[int], check_mode: bool) -> t.Iterator[list[str]]:
     """Look at all of them, and then make one after the other; yield what was changed of each."""
     steps = [step(entry, more) for entry in entries]
     planned = [by_root_or_owner(one.look, one.uid) for one in steps]
@@ -321,18 +321,18 @@ def reserve(entry: Entry, more: t.Sequence[int], check_mode: bool) -> tuple[list
     try:
         if os.path.lexists(entry["path"]):
             return [], ""
-        return next(perform([entry], more, check_mode)), ""
+        return next(settle([entry], more, check_mode)), ""
     except (TrustError, OSError) as exc:
         return [], str(exc)
 
 
-def main() -> None:
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+def perform(module: AnsibleModule) -> Result:
+    """Have all directories and files, and reserve the directories that need not be had."""
     directories, files = module.params["directories"], module.params["files"]
     changes: dict[str, list[str]] = {}
     refused: list[Result] = []
 
-    def said() -> dict[str, t.Any]:
+    def listed() -> Result:
         return {
             name: [{"path": entry["path"], "changes": changes.get(entry["path"], [])} for entry in module.params[name]]
             for name in ("directories", "files")
@@ -345,25 +345,31 @@ def main() -> None:
         wanted = [entry for entry in wanted if entry["path"] not in changes]
     try:
         more = [pwd.getpwnam(name).pw_uid for name in module.params["trusted"]]
-        for entry, made in zip(wanted, perform(wanted, more, module.check_mode)):
+        for entry, made in zip(wanted, settle(wanted, more, module.check_mode)):
             changes[entry["path"]] = made
     except (TrustError, OSError, KeyError) as exc:
         done = [path for path, made in changes.items() if made]
         state = f"Changed before that: {', '.join(done)}." if done and not module.check_mode else "Nothing was changed."
-        module.fail_json(msg=f"Cannot use a path that others could exchange: {exc}. {state}", **said())
+        module.fail_json(msg=f"Cannot use a path that others could exchange: {exc}. {state}", **listed())
     for entry in directories:
         if entry["reserve"]:
             changes[entry["path"]], reason = reserve(entry, more, module.check_mode)
             refused += [{"path": entry["path"], "reason": reason}] if reason else []
-    if refused:
-        reasons = "; ".join(f"{one['path']} ({one['reason']})" for one in refused)
-        module.warn(f"Any user who may write there could make these first, and would own what is below: {reasons}")
     diffs = [
-        {"before_header": path, "after_header": path, "before": "", "after": "".join(f"{one}\n" for one in made)}
+        {"before_header": path, "after_header": path, "before": "", "after": "".join(f"{line}\n" for line in made)}
         for path, made in changes.items()
         if made
     ]
-    module.exit_json(changed=bool(diffs), refused=refused, diff=diffs, **said())
+    return {"changed": bool(diffs), "refused": refused, "diff": diffs, **listed()}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    result = perform(module)
+    if result["refused"]:
+        reasons = "; ".join(f"{entry['path']} ({entry['reason']})" for entry in result["refused"])
+        module.warn(f"Any user who may write there could make these first, and would own what is below: {reasons}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ from emulated_machine import SETUP, install, set_up
 from forked import run_module
 from patience import patience
 
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
+
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTIONS = ROOT / ".build/collections"
-sys.path.insert(0, str(COLLECTIONS))
 
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load  # noqa: E402
 
 __all__ = ["COLLECTIONS", "NODES", "ROOT", "SETUP", "Cluster", "Json", "findings"]
 NODES = ("c1", "c2")

@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import sys
 import typing as t
 import uuid
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "emulators/azure"))
 from running import Answer, Azure
 
 __all__ = ["Answer", "Azure", "assign", "fresh", "machine", "network"]

@@ -12,19 +12,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 import typing as t
 import warnings
 from pathlib import Path
 
 import pytest
 from ansible_playbook import ansible_playbook
+from running import Azure
 from test_azure_modules import PYTHON, collection, missing
 from warm import SDKS, Warm
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/emulators/azure"))
-from running import Azure  # noqa: E402
 
 Json = t.Dict[str, t.Any]
 PLACE = {"location": "southcentralus"}

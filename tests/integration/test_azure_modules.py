@@ -9,17 +9,15 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 import typing as t
 import warnings
 from pathlib import Path
 
 import pytest
 from patience import patience
+from running import Azure
 
 EMULATOR = Path(__file__).parents[1] / "emulators/azure"
-sys.path.insert(0, str(EMULATOR))
-from running import Azure  # noqa: E402
 
 Json = t.Any
 PYTHON = Path(__file__).parents[2] / ".build/azure/bin/python"

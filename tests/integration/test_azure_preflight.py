@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import typing as t
 import warnings
 from pathlib import Path
@@ -15,10 +14,9 @@ from pathlib import Path
 import pytest
 from forked import run_module
 from patience import patience
+from running import Azure
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/emulators/azure"))
-from running import Azure  # noqa: E402
 
 # The release that azure.azcollection pins, and the newest.
 PYTHONS = {"pinned": ROOT / ".build/azure/bin/python", "newest": ROOT / ".build/azure-newest/bin/python"}

@@ -19,14 +19,13 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
+import package
 import pytest
 from conftest import COLLECTIONS, ROOT
 from forked import run_module
 from patience import patience
 
 EMULATOR = ROOT / "tests/emulators/cyclecloud"
-sys.path.insert(0, str(EMULATOR))
-import package  # noqa: E402
 
 Json = t.Dict[str, t.Any]
 ACCOUNT = {

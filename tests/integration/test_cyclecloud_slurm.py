@@ -8,18 +8,12 @@ from __future__ import annotations
 import json
 import re
 import socket
-import sys
 import typing as t
 from pathlib import Path
 
 import jinja2
 import pytest
 from conftest import ROOT
-from real_slurm import STARTED, Slurmctld, slurmctld
-
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_request, slurm_project
-
-sys.path.insert(0, str(ROOT / "tests/emulators/cyclecloud"))
 from cyclecloud_emulator import (
     commands,
     life,
@@ -31,6 +25,9 @@ from cyclecloud_emulator import (
     store,
     template,
 )
+from real_slurm import STARTED, Slurmctld, slurmctld
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_request, slurm_project
 
 Json = t.Dict[str, t.Any]
 IMAGE = "microsoft-dsvm:ubuntu-hpc:2404:24.04.2026070901"

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import re
 import socket
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from fabrics import fat_tree, rails
 from real_slurm import STARTED, Slurmctld, slurmctld
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric import draw
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.module import perform
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import expand
-
-sys.path.insert(0, str(ROOT / "tests/unit/plugins/module_utils/fabric"))
-from fabrics import fat_tree, rails
 
 CONF = """ClusterName=train
 SlurmctldHost={host}

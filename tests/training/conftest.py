@@ -6,15 +6,10 @@
 from __future__ import annotations
 
 import json
-import sys
 import typing as t
-from pathlib import Path
 
 import pytest
 import torch_stack
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
-
 from plain_hosts import PlainHosts, Unable
 
 

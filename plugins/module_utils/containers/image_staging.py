@@ -42,7 +42,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state impo
 _EMPTY: dict[str, t.Any] = {"file": "", "sha256": "", "size": 0}
 _FILE = re.compile(r"[a-z0-9][a-z0-9._+-]*\.sqsh")
 
-ARGUMENTS: dict[str, dict[str, t.Any]] = {
+SPEC: dict[str, dict[str, t.Any]] = {
     "images": {"type": "list", "elements": "dict", "default": []},
     "absent": {"type": "list", "elements": "str", "default": []},
     "source": {"type": "path", "required": True},

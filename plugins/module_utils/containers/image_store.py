@@ -42,7 +42,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image
 # The requested image, and whether the stored one is still it.
 
 
-ARGUMENTS: dict[str, dict[str, t.Any]] = {
+SPEC: dict[str, dict[str, t.Any]] = {
     "name": {"type": "str", "required": True},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "source": {"type": "str"},

@@ -143,7 +143,7 @@ class PyxisBuilder:
         slurmd, client = pyxis_fit.installed(self.home)
         return requested or slurmd or client
 
-    def run(self) -> Json:
+    def perform(self) -> Json:
         if self.check:
             return self._plan()
         self.cache.mkdir(mode=0o755, parents=True, exist_ok=True)

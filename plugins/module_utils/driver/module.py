@@ -115,7 +115,7 @@ def tool(params: t.Mapping[str, t.Any], kind: str) -> PackageTool:
     return DnfTool(stream, params["timeout"])
 
 
-def bring(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
     """Return the result; with state ``planned`` what stands in the way is a result as well."""
     result: Json = {
         "changed": False,

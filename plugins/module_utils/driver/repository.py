@@ -108,7 +108,7 @@ def key_content(params: t.Mapping[str, t.Any], have: bytes | None, fetch: Fetch 
     return packets if params["manager"] == "apt" else content
 
 
-def bring(module: _owned_files.FileModule, params: t.Mapping[str, t.Any], fetch: Fetch) -> Json:
+def perform(module: _owned_files.FileModule, params: t.Mapping[str, t.Any], fetch: Fetch) -> Json:
     check(params)
     root, where = Path(params["root"]), places(params["name"], params["manager"])
     result: Json = {"changed": False, "elsewhere": [], "source": where.source, "key": where.key, "diff": []}

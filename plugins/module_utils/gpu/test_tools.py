@@ -444,7 +444,7 @@ class TestToolsBuilder:
         self.plans = plan(self.params, self.tools, self.host)
         self.warnings: list[str] = []
 
-    def run(self) -> Json:
+    def perform(self) -> Json:
         """Carry out the plans and return the module's result."""
         before = {tool.name: current(self.params["prefix"], tool.name) for tool in self.tools}
         results = [self._tool(plan) for plan in self.plans]
@@ -456,6 +456,7 @@ class TestToolsBuilder:
             "sources": sorted({plan.tool.source for plan in builds}),
             "packages": sorted({name for plan in builds for name in plan.packages}),
             "diff": {"before": before, "after": {plan.tool.name: plan.directory for plan in self.plans}},
+            "warnings": self.warnings,
         }
 
     def _tool(self, plan: ToolsPlan) -> Json:

@@ -459,7 +459,7 @@ def plan(times: t.Mapping[str, float], request: PruneRequest, now: float) -> lis
     return going
 
 
-def bring(folder: Path, request: PruneRequest, now: float, check: bool) -> tuple[bool, list[str], list[str]]:
+def prune(folder: Path, request: PruneRequest, now: float, check: bool) -> tuple[bool, list[str], list[str]]:
     """Remove old bundles; return whether anything was to be done, which were removed and which stay."""
     times = existing(folder)
     going, again = plan(times, request, now), returned(times, request.current)

@@ -52,13 +52,13 @@ def read_record(path: str = PATH) -> dict[str, t.Any] | None:
 
 def older(record: t.Mapping[str, t.Any], cluster: t.Mapping[str, t.Any]) -> list[str]:
     """Say in what an image is older than its cluster; what one of them does not name is not compared."""
-    found = []
+    parts = []
     for part, called in PARTS.items():
         have, want = _numbers(record.get(part)), _numbers(cluster.get(part))
         shared = min(len(have), len(want))
         if have[:shared] < want[:shared]:
-            found.append(f"{called} {record[part]}, the cluster has {cluster[part]}")
-    return found
+            parts.append(f"{called} {record[part]}, the cluster has {cluster[part]}")
+    return parts
 
 
 def _numbers(version: t.Any) -> tuple[int, ...]:
@@ -189,8 +189,8 @@ _OF_AN_IMAGE = "etc/systemd/system/hpcai-host-keys.service"
 
 def of_a_cluster(root: Path) -> list[str]:
     """Say what shows that the machine is a part of a cluster already."""
-    found = [(path, what) for pattern, what in _OF_A_CLUSTER.items() for path in _matches(root, pattern)]
-    return [f"/{path} is {what}" for path, what in sorted(found) if path != _OF_AN_IMAGE]
+    places = [(path, what) for pattern, what in _OF_A_CLUSTER.items() for path in _matches(root, pattern)]
+    return [f"/{path} is {what}" for path, what in sorted(places) if path != _OF_AN_IMAGE]
 
 
 def traces(root: Path, more: t.Sequence[str] = (), keep: t.Sequence[str] = ()) -> list[Trace]:
@@ -211,17 +211,17 @@ def traces(root: Path, more: t.Sequence[str] = (), keep: t.Sequence[str] = ()) -
 
 
 def _relative(patterns: t.Iterable[str]) -> list[str]:
-    found = [pattern.lstrip("/") for pattern in patterns]
-    if not all(found) or any(".." in Path(pattern).parts for pattern in found):
+    relative = [pattern.lstrip("/") for pattern in patterns]
+    if not all(relative) or any(".." in Path(pattern).parts for pattern in relative):
         raise ImageError(f"{list(patterns)} has a path that is none of a file: absolute paths without .. are needed")
-    return found
+    return relative
 
 
 def _matches(root: Path, pattern: str) -> list[str]:
     """Return what a pattern matches; nothing that is reached through a link, which may lead anywhere."""
     home = root.resolve()
-    found = [path for path in home.glob(pattern) if path.parent.resolve() == path.parent]
-    return [path.relative_to(home).as_posix() for path in found]
+    paths = [path for path in home.glob(pattern) if path.parent.resolve() == path.parent]
+    return [path.relative_to(home).as_posix() for path in paths]
 
 
 def _below(path: str, folders: t.Collection[str]) -> bool:
@@ -239,16 +239,16 @@ def _size(path: Path) -> int:
 
 def secrets(root: Path, gone: t.Collection[str], keep: t.Sequence[str] = ()) -> list[Secret]:
     """Return the secrets that would stay, apart from those that are meant to (``keep``, absolute paths)."""
-    found = [Secret(path, why) for pattern, why in _SECRETS.items() for path in _matches(root, pattern)]
-    found += [
+    hits = [Secret(path, why) for pattern, why in _SECRETS.items() for path in _matches(root, pattern)]
+    hits += [
         Secret("etc/shadow", f"has a password of {name}") for name in _PASSWORD.findall(_text(root / "etc/shadow"))
     ]
     if _MOUNTED_WITH.search(_text(root / "etc/fstab")):
-        found.append(Secret("etc/fstab", "has a password among the options of a mount"))
-    named = {secret.path for secret in found}
-    found += [Secret(path, "is a private key") for path in _private_keys(root, gone) if path not in named]
+        hits.append(Secret("etc/fstab", "has a password among the options of a mount"))
+    named = {secret.path for secret in hits}
+    hits += [Secret(path, "is a private key") for path in _private_keys(root, gone) if path not in named]
     meant = _relative(keep)
-    return sorted(secret for secret in found if not _below(secret.path, gone) and not _below(secret.path, meant))
+    return sorted(secret for secret in hits if not _below(secret.path, gone) and not _below(secret.path, meant))
 
 
 def _text(path: Path) -> str:
@@ -384,12 +384,12 @@ def enabled(root: Path, services: t.Iterable[str]) -> list[str]:
     return [name for name in there if _matches(root, f"etc/systemd/system/*.wants/{name}.service")]
 
 
-def clean(root: Path, found: t.Iterable[Trace]) -> None:
+def clean(root: Path, traces: t.Iterable[Trace]) -> None:
     """Remove and empty; what was in a small file is overwritten first, as an image also has the blocks of no file.
 
     Everything is reached by open directories, so that nobody who owns one of them can lead this elsewhere.
     """
-    for trace in found:
+    for trace in traces:
         parent, dummy, name = trace.path.rpartition("/")
         with _folder(root, parent) as handle:
             if trace.action == "remove":

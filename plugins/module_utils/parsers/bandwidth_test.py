@@ -229,21 +229,21 @@ def parse(source: Source) -> Log[BandwidthTestRun]:
     return Log(runs, cause)
 
 
-def _run(found: StartedBandwidthTest) -> BandwidthTestRun:
-    blocks = [_block(block) for block in found.blocks if block["rows"]]
-    cause, complete = found.causes.cause, found.result is not None and not found.torn
-    device, name = found.named[0] if len(found.named) == 1 else (None, None)
-    devices = max([len(found.named), 1, *(block.devices for block in blocks)])
+def _run(started: StartedBandwidthTest) -> BandwidthTestRun:
+    blocks = [_block(block) for block in started.blocks if block["rows"]]
+    cause, complete = started.causes.cause, started.result is not None and not started.torn
+    device, name = started.named[0] if len(started.named) == 1 else (None, None)
+    devices = max([len(started.named), 1, *(block.devices for block in blocks)])
     ok = complete and cause is None and any(block.maximum is not None for block in blocks)
     return BandwidthTestRun(
-        device, name, devices, found.mode, found.fallback, blocks, found.result, complete, ok, cause
+        device, name, devices, started.mode, started.fallback, blocks, started.result, complete, ok, cause
     )
 
 
-def _block(found: dict[str, t.Any]) -> BandwidthTestBlock:
+def _block(block: dict[str, t.Any]) -> BandwidthTestBlock:
     # The text form names a kind of host memory for copies inside the GPU as well.
-    host = None if found["direction"] == "d2d" else found["memory"]
-    return BandwidthTestBlock(**{**found, "memory": host, "rows": [_row(*row) for row in found["rows"]]})
+    host = None if block["direction"] == "d2d" else block["memory"]
+    return BandwidthTestBlock(**{**block, "memory": host, "rows": [_row(*row) for row in block["rows"]]})
 
 
 def _row(size: int, printed: float | None, unit: str) -> BandwidthTestRow:

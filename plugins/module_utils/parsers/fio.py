@@ -49,10 +49,10 @@ def job_records(data: t.Any) -> list[dict[str, t.Any]]:
     """Return the jobs; of fio's client and server mode without the entry that sums them up."""
     if not isinstance(data, dict):
         return []
-    found = data.get("jobs", data.get("client_stats"))
-    if not isinstance(found, list):
+    records = data.get("jobs", data.get("client_stats"))
+    if not isinstance(records, list):
         return []
-    return [job for job in found if isinstance(job, dict) and job.get("jobname") != "All clients"]
+    return [job for job in records if isinstance(job, dict) and job.get("jobname") != "All clients"]
 
 
 def latency_percentiles(data: t.Mapping[str, t.Any]) -> tuple[dict[str, float], str | None]:
@@ -68,12 +68,12 @@ def latency_percentiles(data: t.Mapping[str, t.Any]) -> tuple[dict[str, float], 
 
 def _table(table: t.Mapping[str, t.Any], scale: int) -> dict[str, float]:
     """2.x fills its list up with 0.00."""
-    found = {}
+    percentiles = {}
     for key, value in table.items():
         number = finite(value)
         if re.fullmatch(r"\d{1,3}\.\d{1,10}", key) and float(key) > 0 and number is not None:
-            found[f"{float(key):g}"] = number / scale
-    return found
+            percentiles[f"{float(key):g}"] = number / scale
+    return percentiles
 
 
 def latency(data: t.Mapping[str, t.Any]) -> float | None:
@@ -176,19 +176,19 @@ def parse(source: Source) -> Log[FioRun]:
     notes: list[str] = []
     runs: list[FioRun] = []
     writers = Writers()
-    for found in read(source, first, notes, writers):
-        jobs = [_job(item) for item in job_records(found.data)]
-        version = found.data.get("fio version") if isinstance(found.data, dict) else None
-        runs.append(FioRun(version and str(version), jobs, notes, found.whole and bool(jobs), False, None))
+    for document in read(source, first, notes, writers):
+        jobs = [_job(item) for item in job_records(document.data)]
+        version = document.data.get("fio version") if isinstance(document.data, dict) else None
+        runs.append(FioRun(version and str(version), jobs, notes, document.whole and bool(jobs), False, None))
     runs = [_judged(run, first.cause) for run in runs]
     cause = first.cause or next((run.cause for run in runs if run.cause), None)
     cause = cause or mixed(writers.mixed)
     return Log(runs, cause)
 
 
-def _judged(run: FioRun, said: Cause | None) -> FioRun:
+def _judged(run: FioRun, message: Cause | None) -> FioRun:
     """What fio said stands before or behind its documents, so it is held against each of them."""
-    cause = said or next((found for found in map(_error, run.jobs) if found), None)
+    cause = message or next((error for error in map(_error, run.jobs) if error), None)
     numeric = any(item.bytes and item.bandwidth is not None for job in run.jobs for item in job.directions)
     known = all(job.error is not None for job in run.jobs)
     return FioRun(
@@ -210,7 +210,7 @@ def _error(job: FioJob) -> Cause | None:
 
 
 def _job(item: t.Mapping[str, t.Any]) -> FioJob:
-    found = [_direction(name, item[name]) for name in ("read", "write", "trim", "mixed") if name in item]
+    directions = [_direction(name, item[name]) for name in ("read", "write", "trim", "mixed") if name in item]
     options = item.get("job options")
     return FioJob(
         name=str(item.get("jobname", "")),
@@ -219,7 +219,7 @@ def _job(item: t.Mapping[str, t.Any]) -> FioJob:
         errors=whole(item.get("total_err")),
         first_error=whole(item.get("first_error")),
         options={str(key): str(value) for key, value in options.items()} if isinstance(options, dict) else {},
-        directions=[one for one in found if one is not None],
+        directions=[direction for direction in directions if direction is not None],
     )
 
 

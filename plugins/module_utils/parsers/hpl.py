@@ -235,17 +235,17 @@ def parse(source: Source) -> Log[HplRun]:
     return Log(runs, cause)
 
 
-def _run(found: StartedHpl) -> HplRun:
-    counts = found.counts
-    rows = [HplRow(**row) for row in found.rows]
-    residuals = [Residual(*residual) for residual in found.residuals]
-    complete = found.ended and not found.torn
-    cause = found.causes.cause or (None if complete else found.causes.port_error)
+def _run(started: StartedHpl) -> HplRun:
+    counts = started.counts
+    rows = [HplRow(**row) for row in started.rows]
+    residuals = [Residual(*residual) for residual in started.residuals]
+    complete = started.ended and not started.torn
+    cause = started.causes.cause or (None if complete else started.causes.port_error)
     checked = bool(residuals) or bool(counts.get("passed"))
     ok = complete and cause is None and checked and any(row.gflops is not None for row in rows)
     return HplRun(
-        program=found.program,
-        version=found.version,
+        program=started.program,
+        version=started.version,
         rows=rows,
         residuals=residuals,
         tests=counts.get("tests"),

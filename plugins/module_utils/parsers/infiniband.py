@@ -71,9 +71,9 @@ def parse(source: Source) -> InfinibandLog:
     first, device = FirstCause(_EMPTY), ""
     about: dict[str, t.Any] = {}
     for line in lines(source):
-        found, status, port = _CA.fullmatch(line), _STATUS.fullmatch(line), _PORT.fullmatch(line)
-        if found:
-            device, about = found.group(1), {}
+        adapter, status, port = _CA.fullmatch(line), _STATUS.fullmatch(line), _PORT.fullmatch(line)
+        if adapter:
+            device, about = adapter.group(1), {}
         elif status:
             device, about = status.group(1), {}
             ports.append(Port(device, int(status.group(2))))
@@ -81,10 +81,10 @@ def parse(source: Source) -> InfinibandLog:
             ports.append(Port(device, int(port.group(1)), **about))
         elif ":" in line:
             name, _colon, value = (part.strip() for part in line.partition(":"))
-            told = _told(name, value)
-            about = {**about, **{key: told[key] for key in ("type", "firmware") if key in told}}
+            fields = _port_fields(name, value)
+            about = {**about, **{key: fields[key] for key in ("type", "firmware") if key in fields}}
             if ports and ports[-1].device == device:
-                ports[-1] = replace(ports[-1], **told)
+                ports[-1] = replace(ports[-1], **fields)
         first.see(line)
     # The link layer comes last.
     complete = bool(ports) and all(p.state and p.physical_state and p.rate and p.link_layer in _LAYERS for p in ports)
@@ -104,7 +104,7 @@ def parse_ibstatus(source: Source) -> list[Port]:
 def read_sysfs(root: str = "/sys") -> list[Port]:
     """Return the ports that the kernel has, with place and counters; none without a driver."""
     devices = Path(root) / "class" / "infiniband"
-    found = []
+    ports = []
     for device in _listed(devices):
         about = {
             "type": _text(device / "hca_type"),
@@ -114,20 +114,20 @@ def read_sysfs(root: str = "/sys") -> list[Port]:
         }
         for port in _listed(device / "ports"):
             if port.name.isdigit():
-                found.append(_sysfs_port(device.name, port, about))
-    return found
+                ports.append(_sysfs_port(device.name, port, about))
+    return ports
 
 
 def _sysfs_port(device: str, path: Path, about: t.Mapping[str, t.Any]) -> Port:
-    told: dict[str, t.Any] = {}
+    fields: dict[str, t.Any] = {}
     for name in ("state", "phys_state", "rate", "link_layer", "sm_lid"):
-        told.update(_told(name.replace("_", " "), _text(path / name) or ""))
+        fields.update(_port_fields(name.replace("_", " "), _text(path / name) or ""))
     values = {file.name: number(_text(file) or "") for file in _listed(path / "counters")}
     counters = {name: value for name, value in values.items() if isinstance(value, int)}
-    return Port(device, int(path.name), **{**about, **told}, counters=counters)
+    return Port(device, int(path.name), **{**about, **fields}, counters=counters)
 
 
-def _told(name: str, value: str) -> dict[str, t.Any]:
+def _port_fields(name: str, value: str) -> dict[str, t.Any]:
     """Turn one line into fields; ibstat, ibstatus and sysfs name and spell them each its own way."""
     key = name.lower().replace("_", " ")
     if not value or value == "unknown":

@@ -79,16 +79,16 @@ class MdadmArray:
     @property
     def problems(self) -> list[str]:
         """Return what is wrong with it, nothing for a healthy array."""
-        found = [state for state in self.states if state.split(" (")[0] not in _WELL]
+        problems = [state for state in self.states if state.split(" (")[0] not in _WELL]
         if not self.complete:
-            found.append("state unknown")
+            problems.append("state unknown")
         if self.failed_devices:
-            found.append(f"{self.failed_devices} failed")
+            problems.append(f"{self.failed_devices} failed")
         active, wanted = self.active_devices, self.raid_devices
         if active is not None and wanted is not None and active < wanted:
-            found.append(f"{active} of {wanted} devices active")
+            problems.append(f"{active} of {wanted} devices active")
         named = [m.path or f"slot {m.slot}" for m in self.members if {"faulty", "removed", "missing"} & set(m.flags)]
-        return found + [f"{name} is faulty or gone" for name in named]
+        return problems + [f"{name} is faulty or gone" for name in named]
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,10 @@ def _detail(array: MdadmArray, line: str) -> MdadmArray:
     if progress:
         return replace(array, action=progress.group(1).lower(), percent=_float(progress.group(2)))
     if member:
-        found = _member(member.group(4), (member.group(5) or "").split())
+        disk = _member(member.group(4), (member.group(5) or "").split())
         # A row of a device that is neither named nor gone was cut off.
-        if found.path or {"removed", "missing"} & set(found.flags):
-            array.members.append(found)
+        if disk.path or {"removed", "missing"} & set(disk.flags):
+            array.members.append(disk)
         return array
     name, colon, value = (part.strip() for part in line.partition(" : "))
     if not colon or not value:

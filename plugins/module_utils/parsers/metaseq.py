@@ -144,12 +144,12 @@ def _repeats(run: _Started, text: str) -> bool:
 def _row(text: str) -> tuple[MetaseqRow | None, bool]:
     """Return a row, and whether its loss is there but no number."""
     try:
-        found: t.Any = json.loads(text)
-        updates = number(str(found["num_updates"]))
-        loss = found.get("loss")
+        values: t.Any = json.loads(text)
+        updates = number(str(values["num_updates"]))
+        loss = values.get("loss")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None, False
     if not isinstance(updates, int) or updates < 0:
         return None, False
-    speed, batch, value = (number(str(found.get(name))) for name in ("wps", "wpb", "loss"))
+    speed, batch, value = (number(str(values.get(name))) for name in ("wps", "wpb", "loss"))
     return MetaseqRow(updates, speed, batch, value), loss is not None and value is None

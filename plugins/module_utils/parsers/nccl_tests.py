@@ -257,11 +257,11 @@ class _Parser:
             self._header(line[:_LONGEST_HEADER])
             return
         (self.runs[-1].first if self.runs else self.before).see(line)
-        found = nccl_tests_table.LIBRARY.match(line)
-        if found and self.runs:
-            self.runs[-1].library = found.group(1)
-        elif found:
-            self.library = found.group(1)
+        library = nccl_tests_table.LIBRARY.match(line)
+        if library and self.runs:
+            self.runs[-1].library = library.group(1)
+        elif library:
+            self.library = library.group(1)
         elif line.startswith("invalid ") and ", defaulting to " in line:
             self._current(new=self._ended).note(line)
 

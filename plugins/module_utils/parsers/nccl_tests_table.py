@@ -159,8 +159,8 @@ def collective(program: str | None) -> str | None:
 def product(threads: str, gpus: str) -> int | None:
     """Return the ranks of one process."""
     numbers = [number(threads), number(gpus)]
-    found = [value for value in numbers if isinstance(value, int) and 0 < value < 1 << 16]
-    return found[0] * found[1] if len(found) == 2 else None
+    factors = [value for value in numbers if isinstance(value, int) and 0 < value < 1 << 16]
+    return factors[0] * factors[1] if len(factors) == 2 else None
 
 
 def library(text: str | None) -> str | None:
@@ -287,13 +287,13 @@ class Pending:
             self.gap = len(text) - len(text.lstrip(" \t"))
         position = 0
         while len(self.cells) < _MOST_CELLS:
-            found = _CELL.match(text, position)
-            if not found and len(self.cells) % self._columns.width == self._columns.width - 1:
-                found = _GLUED.match(text, position)
-            if not found:
+            cell = _CELL.match(text, position)
+            if not cell and len(self.cells) % self._columns.width == self._columns.width - 1:
+                cell = _GLUED.match(text, position)
+            if not cell:
                 break
-            self.cells.append(found.group(1))
-            position = found.end()
+            self.cells.append(cell.group(1))
+            position = cell.end()
         return text[position:]
 
     @property
@@ -452,14 +452,14 @@ class Building:
 
     def add_device(self, text: str) -> None:
         """Two processes that both are rank 0 do not know of each other."""
-        rank, found = rank_number(text), device(text)
+        rank, gpu = rank_number(text), device(text)
         if rank is not None:
             self.highest = max(rank, self.highest or 0)
         if text.endswith("..."):
             self.note("the list of devices is cut off")
-        if found:
-            known = self.devices.setdefault(found.rank, found)
-            self.mixed = self.mixed or (known.pid, known.host) != (found.pid, found.host)
+        if gpu:
+            known = self.devices.setdefault(gpu.rank, gpu)
+            self.mixed = self.mixed or (known.pid, known.host) != (gpu.pid, gpu.host)
 
     def add_row(self, line: str, cut: bool) -> str | None:
         """Return what follows the row, or its piece, on the line; None if the line has no part in a row."""
@@ -511,9 +511,9 @@ class Building:
 
     def _fail(self, text: str, verdict: str | None) -> None:
         if verdict == "FAILED":
-            said = " ".join(text.split())[:_LONGEST_NOTE]
+            message = " ".join(text.split())[:_LONGEST_NOTE]
             more = f", the first: {self.wrong.text}" if self.wrong else ""
-            self.first.add(Cause(said + more, "hardware"), instead_of=self.wrong)
+            self.first.add(Cause(message + more, "hardware"), instead_of=self.wrong)
 
     @property
     def complete(self) -> bool:

@@ -33,7 +33,7 @@ def read(text: str) -> Found:
     tests: list[Found] = []
     for item in _items(top.get("testcases")):
         _add(tests, _test(_dictionary(item)))
-    devices = [found for found in map(_device, _items(top.get("GPU Device list"))) if found]
+    devices = [device for device in map(_device, _items(top.get("GPU Device list"))) if device]
     return {
         "version": _text(top.get("version")),
         "cuda_runtime": _text(top.get("CUDA Runtime Version")),
@@ -56,15 +56,15 @@ def _add(tests: list[Found], test: Found) -> None:
 
 
 def _test(item: Found) -> Found:
-    description, said = _text(item.get("bandwidth_description")), _text(item.get("status"))
+    description, status = _text(item.get("bandwidth_description")), _text(item.get("status"))
     name, error = _text(item.get("name")), _text(item.get("error"))
     latency = "(ns)" in (description or "") or "_latency_" in (name or "")
     matrices = _matrices(item.get("bandwidth_matrix"), description or "")
-    if said == "ERROR" and not error:  # the document leaves out what the text form says
+    if status == "ERROR" and not error:  # the document leaves out what the text form says
         error = f"ERROR: Testcase {name} not found!"
     return {
         "name": name,
-        "status": _STATUS.get(said or "", "error"),
+        "status": _STATUS.get(status or "", "error"),
         "unit": None if not matrices else "ns" if latency else "GB/s",
         "description": description,
         "matrices": matrices,
@@ -366,22 +366,24 @@ class _Reader:
             self.take(self._text.result(), self._own)
         self._text, self._own = NvbandwidthReader(), FirstCause(_FAILURES)
 
-    def take(self, found: dict[str, t.Any], causes: FirstCause) -> None:
-        tests = [NvbandwidthTest(**test) for test in found.pop("tests")]
-        devices = [NvbandwidthDevice(**device) for device in found.pop("devices")]
-        for told in (found.pop("error"), *(_told(test) for test in tests)):
-            if told:
-                causes.see(told)
-                causes.add(Cause(told[:400], "software"))
-        complete = found.pop("whole") and bool(tests) and all(test.status != "running" for test in tests)
+    def take(self, document: dict[str, t.Any], causes: FirstCause) -> None:
+        tests = [NvbandwidthTest(**test) for test in document.pop("tests")]
+        devices = [NvbandwidthDevice(**device) for device in document.pop("devices")]
+        for message in (document.pop("error"), *(_error_of(test) for test in tests)):
+            if message:
+                causes.see(message)
+                causes.add(Cause(message[:400], "software"))
+        complete = document.pop("whole") and bool(tests) and all(test.status != "running" for test in tests)
         cause = causes.cause
         if cause:
             self.causes.add(cause)
         good = cause is None and all(test.status != "error" for test in tests) and any(test.values for test in tests)
         self.runs.append(
-            NvbandwidthRun(**found, devices=devices, tests=tests, complete=complete, ok=complete and good, cause=cause)
+            NvbandwidthRun(
+                **document, devices=devices, tests=tests, complete=complete, ok=complete and good, cause=cause
+            )
         )
 
 
-def _told(test: NvbandwidthTest) -> str | None:
+def _error_of(test: NvbandwidthTest) -> str | None:
     return test.error or (f"{test.name} ended with an error" if test.status == "error" else None)

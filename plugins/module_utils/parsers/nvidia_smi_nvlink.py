@@ -116,7 +116,7 @@ def parse_nvlink(source: words.Source) -> Log[NvlinkRun]:
         if complaint:
             messages.append(complaint)
         if sentence and outputs:
-            outputs[-1][-1].links.append(_told(int(sentence.group(1)), sentence.group(2)))
+            outputs[-1][-1].links.append(_link_state(int(sentence.group(1)), sentence.group(2)))
         elif complaint:
             continue
         elif gpu:
@@ -143,7 +143,7 @@ def _link(number: int, text: str) -> NvlinkState:
     return NvlinkState(number, speed if unit == "GB/s" and speed else None, text.strip().strip("<>"))
 
 
-def _told(number: int, text: str) -> NvlinkState:
+def _link_state(number: int, text: str) -> NvlinkState:
     """Return the state of a link that has a sentence in place of its line."""
     inactive = bool(_INACTIVE.fullmatch(text.strip()))
     return NvlinkState(number, None, "inactive" if inactive else text.strip(), not inactive)
@@ -181,8 +181,8 @@ class NvlinkErrorsGpu:
 
     def total(self, name: str) -> int | None:
         """Return the sum over the links that have a counter."""
-        found = [value for value in (getattr(link, name) for link in self.links) if value is not None]
-        return sum(found) if found else None
+        counts = [value for value in (getattr(link, name) for link in self.links) if value is not None]
+        return sum(counts) if counts else None
 
     @property
     def effective_ber(self) -> float | None:

@@ -42,8 +42,8 @@ class QueryGpu:
 
     def get(self, *paths: str) -> str | None:
         """Return the first of some paths that has a value: sections are called differently by driver versions."""
-        found = (nvidia_smi_values.plain(self.values.get(path)) for path in paths)
-        return next((text for text in found if text is not None), None)
+        values = (nvidia_smi_values.plain(self.values.get(path)) for path in paths)
+        return next((text for text in values if text is not None), None)
 
     @property
     def error(self) -> str | None:
@@ -75,8 +75,8 @@ class QueryRun:
         return self._first("CUDA Version", "CUDA UMD Version")
 
     def _first(self, *names: str) -> str | None:
-        found = (nvidia_smi_values.plain(self.values.get(name)) for name in names)
-        return next((text for text in found if text is not None), None)
+        values = (nvidia_smi_values.plain(self.values.get(name)) for name in names)
+        return next((text for text in values if text is not None), None)
 
     @property
     def attached_gpus(self) -> int | None:

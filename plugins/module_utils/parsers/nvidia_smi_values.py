@@ -234,9 +234,9 @@ def message(text: str) -> Message | None:
 def messages(source: words.Source) -> t.Iterator[Message]:
     """Yield every complaint in a text or file."""
     for line in words.lines(source):
-        found = complaint(line)
-        if found:
-            yield found
+        parsed = complaint(line)
+        if parsed:
+            yield parsed
 
 
 def complaint(line: str) -> Message | None:

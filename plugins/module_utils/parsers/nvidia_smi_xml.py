@@ -219,8 +219,8 @@ def _unread(fields: Fields) -> dict[str, str]:
 
 
 def _first(fields: Fields, paths: t.Sequence[str], unit: str) -> float | None:
-    found = (nvidia_smi_values.measured(fields.get(path), unit) for path in paths)
-    return next((number for number in found if number is not None), None)
+    numbers = (nvidia_smi_values.measured(fields.get(path), unit) for path in paths)
+    return next((number for number in numbers if number is not None), None)
 
 
 def _clocks(fields: Fields, section: str) -> GpuClocks:
@@ -255,7 +255,7 @@ def _ecc(fields: Fields) -> Ecc:
 
 def _counts(fields: Fields) -> dict[str, int]:
     """Return the errors of SRAM and of DRAM; what a GPU does not count is left out."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for period in ("volatile", "aggregate"):
         for kind, name in (("correctable", "corrected"), ("uncorrectable", "uncorrected")):
             base = f"ecc_errors/{period}"
@@ -264,9 +264,9 @@ def _counts(fields: Fields) -> dict[str, int]:
             ]
             known = [number for number in sram if number is not None]
             dram = nvidia_smi_values.count(fields.get(f"{base}/dram_{kind}"))
-            found.update({f"{period}_sram_{name}": sum(known)} if known else {})
-            found.update({} if dram is None else {f"{period}_dram_{name}": dram})
-    return found
+            counts.update({f"{period}_sram_{name}": sum(known)} if known else {})
+            counts.update({} if dram is None else {f"{period}_dram_{name}": dram})
+    return counts
 
 
 def _errors(fields: Fields, period: str, kind: str, old: str) -> int | None:

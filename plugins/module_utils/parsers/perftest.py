@@ -85,8 +85,8 @@ class Failures:
         status = _STATUS.search(line)
         if status:
             means = _MEANS.get(status.group(1), "see ibv_wc_status")
-            said = f"{self._completion}: {line}" if self._completion else line
-            self._first.add(Cause(f"{said[:300]} ({means})", "fabric"))
+            message = f"{self._completion}: {line}" if self._completion else line
+            self._first.add(Cause(f"{message[:300]} ({means})", "fabric"))
         elif _COMPLETION.search(line):
             self._completion = self._completion or line
         else:
@@ -250,14 +250,14 @@ class PerftestReader:
         """Return the blocks, the two sides of a test joined."""
         self._close()
         self.outside = self.outside or self._now.cause
-        found: list[PerftestBlock] = []
+        blocks: list[PerftestBlock] = []
         for block in self._blocks:
-            if found and block.ends and block.ends == found[-1].ends:
-                found[-1].join(block)
+            if blocks and block.ends and block.ends == blocks[-1].ends:
+                blocks[-1].join(block)
             else:
-                found.append(block)
-        tables = [block for block in found if not block.bare]
-        return tables or found
+                blocks.append(block)
+        tables = [block for block in blocks if not block.bare]
+        return tables or blocks
 
     def see(self, line: str) -> None:
         if " NCCL INFO " in line and not line[0].isdigit():
@@ -336,9 +336,9 @@ class PerftestReader:
             self._close()
         self._now.headers += 1
         self._now.complete = False
-        found = _COLUMN.findall(line)
-        self._now.columns = [_NAMES.get(name, name) for name, _unit in found]
-        unit = next((unit for name, unit in found if name == "BW average"), "")
+        columns = _COLUMN.findall(line)
+        self._now.columns = [_NAMES.get(name, name) for name, _unit in columns]
+        unit = next((unit for name, unit in columns if name == "BW average"), "")
         if "average" not in self._now.columns:
             self._now.columns = []
         elif unit not in ["", *self._now.units] and len(self._now.units) < 4:
@@ -361,11 +361,11 @@ class PerftestReader:
         if side:
             self._now.ends.add((side.group(1), side.group(2)))
             return True
-        found = _FACT.findall(line)
+        facts = _FACT.findall(line)
         gpu = _GPU.search(line)
-        for name, value in [*found, *([("gpu", gpu.group(1))] if gpu else [])]:
+        for name, value in [*facts, *([("gpu", gpu.group(1))] if gpu else [])]:
             self._now.facts.setdefault(name, value)
-        return bool(found or gpu)
+        return bool(facts or gpu)
 
     def _json_line(self, line: str) -> bool:
         """Read JSON by its lines: before January 2024 its keys have no quotes, and later there are stray commas."""

@@ -99,10 +99,10 @@ def _bare(tag: str, line: str) -> tuple[str, str]:
     """Return the rank's tag and the line without pods and dates; the tag may stand behind those, too."""
     for dummy in range(_MOST_PREFIXES):
         head = line[:1]
-        found = _PREFIX.match(line) if head == "[" or head.isdigit() or head.isupper() else None
-        if not found or (found.lastgroup == "date" and _OF_NCCL.search(line)):
+        prefix = _PREFIX.match(line) if head == "[" or head.isdigit() or head.isupper() else None
+        if not prefix or (prefix.lastgroup == "date" and _OF_NCCL.search(line)):
             return tag, line
-        inner, line = _untagged(line[found.end() :])
+        inner, line = _untagged(line[prefix.end() :])
         tag, line = inner or tag, line.strip(" \t")
     return tag, line
 
@@ -158,14 +158,14 @@ def _by_rank(line: str) -> t.Sequence[tuple[str, str]]:
     if not tags:
         return (_untagged(line),)
     head, *parts = _OPEN_MPI.split(line)
-    found, last = ([("", head)] if head.strip() else []), ""
+    pieces, last = ([("", head)] if head.strip() else []), ""
     for tag, part in zip(tags, parts):
         if tag == last:
-            found[-1] = (found[-1][0], found[-1][1] + part)
+            pieces[-1] = (pieces[-1][0], pieces[-1][1] + part)
         else:
-            found.append((_rank(tag), _behind(tag, part)))
+            pieces.append((_rank(tag), _behind(tag, part)))
         last = tag
-    return found
+    return pieces
 
 
 def _rank(tag: str) -> str:

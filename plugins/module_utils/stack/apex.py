@@ -290,7 +290,7 @@ class ApexBuilder:
     def _prefix(self, through: str) -> list[str]:
         return apex_recipe.prefix(through, self.params["srun_options"], "apex")
 
-    def run(self) -> Json:
+    def perform(self) -> Json:
         """Look for the wheel and build it when there is none; return the module's result."""
         facts = self._probe([], bool(self.start))
         manifest = self._find(facts)

@@ -180,7 +180,7 @@ class EnvironmentWorker:
         self.proof_request = environment_store.proof_request(self.build, observed, params["imports"], self.locks)
         self.seconds: float | None = None
 
-    def run(self) -> Json:
+    def perform(self) -> Json:
         """Carry out the steps that are due; return the module's result."""
         before = self.store.goal(self.params["link"])
         changed, dropped = self._due(), self._removable() if self.params["state"] == "current" else ([], {})

@@ -303,7 +303,7 @@ SPEC: dict[str, t.Any] = {
 Json = t.Dict[str, t.Any]
 
 
-def bring(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
     """Return the module's result; with state ``planned`` a plan that is impossible is a result as well."""
     worker = SlurmApt(params["packages"], params["version"], params["lists_max_age"], params["timeout"], not check_mode)
     result: Json = {"changed": False, "problem": "", "version": "", "interrupted": False}

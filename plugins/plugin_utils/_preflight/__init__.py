@@ -29,8 +29,8 @@ def findings(inputs: Inputs, specs: t.Mapping[str, t.Any] | None = None) -> list
 
     ``specs`` are the roles' argument specifications. What has the wrong shape is reported and not looked at further.
     """
-    found, sound = check_shapes(inputs, specs or {})
+    problems, sound = check_shapes(inputs, specs or {})
     checks = [check for topic in _TOPICS for check in topic.CHECKS]
     if sound.get("cluster_slurm") == machine.EXISTING:
         checks = [*machine.CHECKS, *_OF_ANY_SLURM]
-    return found + [text for check in checks for text in check(sound)]
+    return problems + [text for check in checks for text in check(sound)]

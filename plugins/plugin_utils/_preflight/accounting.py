@@ -34,21 +34,23 @@ def _unsound(inputs: Inputs, *kinds: str) -> bool:
 
 
 def names(inputs: Inputs) -> list[str]:
-    found = []
+    problems = []
     for kind in ("accounts", "qos"):
         given = [str(item.get("name") or "") for item in _items(inputs, kind)]
         variable = f"slurm_database_{kind}"
-        found += [say(variable, name, "defined twice", "each name once") for name in twice(given)]
+        problems += [say(variable, name, "defined twice", "each name once") for name in twice(given)]
         for name in given:
             if not name or name != name.lower() or set(name) & set(" ,=|'\""):
-                found.append(say(variable, name, "Slurm keeps such names in lower case", "lower case, no blanks , = |"))
+                problems.append(
+                    say(variable, name, "Slurm keeps such names in lower case", "lower case, no blanks , = |")
+                )
     pairs = [f"{user.get('name')} in {user.get('account')}" for user in _items(inputs, "users")]
-    return found + [say("slurm_database_users", pair, "defined twice", "each pair once") for pair in twice(pairs)]
+    return problems + [say("slurm_database_users", pair, "defined twice", "each pair once") for pair in twice(pairs)]
 
 
 def parents(inputs: Inputs) -> list[str]:
     accounts = {str(item.get("name")): str(item.get("parent") or "root") for item in _items(inputs, "accounts")}
-    found = []
+    problems = []
     for name, parent in accounts.items():
         label = f"slurm_database_accounts ({name}).parent"
         seen = {name}
@@ -56,36 +58,36 @@ def parents(inputs: Inputs) -> list[str]:
             seen.add(parent)
             parent = accounts[parent]
         if parent in seen:
-            found.append(say(label, accounts[name], "leads back to itself", "an account above it, or none"))
+            problems.append(say(label, accounts[name], "leads back to itself", "an account above it, or none"))
         elif parent != "root" and accounts[name] not in accounts:
-            found.append(say(label, accounts[name], "no such account", one_of({*accounts, "root"} - {name})))
-    return found
+            problems.append(say(label, accounts[name], "no such account", one_of({*accounts, "root"} - {name})))
+    return problems
 
 
 def users(inputs: Inputs) -> list[str]:
     accounts = [item.get("name") for item in _items(inputs, "accounts")]
-    found = []
+    problems = []
     for user in [] if _unsound(inputs, "accounts") else _items(inputs, "users"):
         if user.get("account") not in [*accounts, "root"]:
             label = f"slurm_database_users ({user.get('name')}).account"
-            found.append(say(label, user.get("account"), "no such account", one_of(accounts)))
+            problems.append(say(label, user.get("account"), "no such account", one_of(accounts)))
     for name in twice(user.get("name") for user in _items(inputs, "users") if user.get("default")):
-        found.append(say("slurm_database_users", name, "has several accounts with default: true", "one of them"))
-    return found
+        problems.append(say("slurm_database_users", name, "has several accounts with default: true", "one of them"))
+    return problems
 
 
 def qualities(inputs: Inputs) -> list[str]:
     known = [_BUILT_IN_QOS, *(item.get("name") for item in _items(inputs, "qos"))]
-    found = []
+    problems = []
     for kind in ("accounts", "users"):
         for item in [] if _unsound(inputs, "qos") else _items(inputs, kind):
             wanted = {str(key).lower(): value for key, value in (item.get("settings") or {}).items()}
-            asked = [wanted.get("qos") or [], wanted.get("defaultqos") or []]
-            flat = [one for value in asked for one in (value if isinstance(value, list) else str(value).split(","))]
+            values = [wanted.get("qos") or [], wanted.get("defaultqos") or []]
+            flat = [name for value in values for name in (value if isinstance(value, list) else str(value).split(","))]
             label = f"slurm_database_{kind} ({item.get('name')}).settings"
-            strange = sorted({str(one).lstrip("+-") for one in flat} - {str(one) for one in known})
-            found += [say(label, one, "no such QOS", one_of(known)) for one in strange]
-    return found
+            strange = sorted({str(name).lstrip("+-") for name in flat} - {str(name) for name in known})
+            problems += [say(label, name, "no such QOS", one_of(known)) for name in strange]
+    return problems
 
 
 def prover(inputs: Inputs) -> list[str]:
@@ -106,21 +108,21 @@ def prover(inputs: Inputs) -> list[str]:
 
 
 def storage(inputs: Inputs) -> list[str]:
-    found = []
+    problems = []
     for key, value in (inputs.get("slurm_database_settings") or {}).items():
         if str(key).lower() in _OWNED:
             shown = "(hidden)" if str(key).lower() == "storagepass" else value
             problem = "contradicts what the role writes"
-            found.append(say(f"slurm_database_settings.{key}", shown, problem, _OWNED[str(key).lower()]))
+            problems.append(say(f"slurm_database_settings.{key}", shown, problem, _OWNED[str(key).lower()]))
     if inputs.get("slurm_database_local", True):
-        return found
+        return problems
     if not inputs.get("slurm_database_storage_password"):
         problem = "slurm_database_local is false, and that database asks for one"
-        found.append(say("slurm_database_storage_password", None, problem, "the password, best from a vault"))
+        problems.append(say("slurm_database_storage_password", None, problem, "the password, best from a vault"))
     if inputs.get("slurm_database_storage_host", "localhost") == "localhost":
         problem = "slurm_database_local is false"
-        found.append(say("slurm_database_storage_host", "localhost", problem, "the host of the database"))
-    return found
+        problems.append(say("slurm_database_storage_host", "localhost", problem, "the host of the database"))
+    return problems
 
 
 CHECKS = (names, parents, users, qualities, prover, storage)

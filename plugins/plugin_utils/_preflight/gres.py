@@ -21,9 +21,11 @@ Entry = t.Mapping[str, t.Any]
 
 def matching(inputs: Inputs) -> list[str]:
     entries = [{str(key).lower(): item for key, item in entry.items()} for entry in inputs.get(_VARIABLE) or []]
-    found = [say(_VARIABLE, entry, "has no name", "name: gpu and the like") for entry in entries if not _named(entry)]
+    problems = [
+        say(_VARIABLE, entry, "has no name", "name: gpu and the like") for entry in entries if not _named(entry)
+    ]
     for key in sorted({key for entry in entries for key in entry if slip(key, _KEYS)}):
-        found.append(say(_VARIABLE, key, "no field of gres.conf", slip(key, _KEYS)))
+        problems.append(say(_VARIABLE, key, "no field of gres.conf", slip(key, _KEYS)))
     offers = [entry for entry in entries if _named(entry)]
     for host in inputs.get("preflight_compute_hosts") or []:
         known = inputs.get("hosts", {}).get(host, {})
@@ -35,8 +37,8 @@ def matching(inputs: Inputs) -> list[str]:
             problem = _short(claim, here)
             if problem:
                 accepted = "what slurm_gres offers there, such as {name: gpu, type: a100, file: '/dev/nvidia[0-7]'}"
-                found.append(say(f"slurm_node.gres of {host}", claim, problem, accepted))
-    return found
+                problems.append(say(f"slurm_node.gres of {host}", claim, problem, accepted))
+    return problems
 
 
 def _of_machine_type(sku: str, inputs: Inputs) -> list[Entry]:

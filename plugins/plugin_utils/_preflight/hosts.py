@@ -41,18 +41,18 @@ def cluster(inputs: Inputs) -> list[str]:
 
 
 def groups(inputs: Inputs) -> list[str]:
-    found = []
+    problems = []
     for variable, group, problem in _GROUPS:
         # Nodes that Slurm creates by itself are in no inventory.
         elastic = group == "slurm_compute" and bool(inputs.get("slurm_elastic_nodes"))
         if not inputs.get(variable) and not elastic:
-            found.append(say(variable, [], problem, f"at least one host in inventory group {group}"))
+            problems.append(say(variable, [], problem, f"at least one host in inventory group {group}"))
         for host in twice(inputs.get(variable) or []):
-            found.append(say(variable, host, "listed twice", "each host once"))
+            problems.append(say(variable, host, "listed twice", "each host once"))
     databases = list(dict.fromkeys(inputs.get("preflight_database_hosts") or []))
     if len(databases) > 1:
-        found.append(say("preflight_database_hosts", databases, "slurmdbd runs on one host", "exactly one host"))
-    return found
+        problems.append(say("preflight_database_hosts", databases, "slurmdbd runs on one host", "exactly one host"))
+    return problems
 
 
 def login(inputs: Inputs) -> list[str]:
@@ -76,7 +76,7 @@ def shared_controller(inputs: Inputs) -> list[str]:
 
 def one_machine_each(inputs: Inputs) -> list[str]:
     """Also finds a machine that stands in the inventory under two names, in whatever groups."""
-    found = []
+    problems = []
     names: dict[str, list[str]] = {}
     addresses: dict[str, list[str]] = {}
     computes = inputs.get("preflight_compute_hosts") or []
@@ -88,18 +88,18 @@ def one_machine_each(inputs: Inputs) -> list[str]:
         if known.get("address"):
             addresses.setdefault(str(known["address"]), []).append(host)
         if host in computes and not _NODE.fullmatch(str(name)):
-            found.append(
+            problems.append(
                 say(f"node name of {host}", name, "not a host name", "letters, digits and -, not at either end")
             )
     for name, hosts in sorted(names.items()):
         if len(hosts) > 1:
             problem = f"the name of {', '.join(sorted(hosts))}"
-            found.append(say("node name", name, problem, "one name per machine (its host name, or slurm_node.name)"))
+            problems.append(say("node name", name, problem, "one name per machine (its host name, or slurm_node.name)"))
     for address, hosts in sorted(addresses.items()):
         if len(hosts) > 1:
             problem = f"the address of {', '.join(sorted(hosts))}"
-            found.append(say("ansible_host", address, problem, "one machine per inventory host"))
-    return found
+            problems.append(say("ansible_host", address, problem, "one machine per inventory host"))
+    return problems
 
 
 def reached(inputs: Inputs) -> list[str]:
@@ -117,23 +117,25 @@ def reached(inputs: Inputs) -> list[str]:
 
 def nodes(inputs: Inputs) -> list[str]:
     """Where slurm.conf is drawn in this run, every node must be known, from facts, also cached ones, or slurm_node."""
-    found: list[str] = []
+    problems: list[str] = []
     silent: list[str] = []
     drawn = set(inputs.get("preflight_play_hosts") or []) & set(inputs.get("preflight_controller_hosts") or [])
     if not drawn or inputs.get("slurm_nodes"):
-        return found
+        return problems
     for host in inputs.get("preflight_compute_hosts") or []:
         override, facts = _known(inputs, host).get("slurm_node") or {}, _known(inputs, host).get("facts") or {}
         if not isinstance(override, dict):
-            found.append(say(f"slurm_node of {host}", override, "not a dictionary", f"{', '.join(_COUNTS)} and others"))
+            problems.append(
+                say(f"slurm_node of {host}", override, "not a dictionary", f"{', '.join(_COUNTS)} and others")
+            )
         elif not facts and not set(_COUNTS) <= set(override):
             silent.append(host)
         else:
-            found += _node(host, facts, override)
+            problems += _node(host, facts, override)
     if silent:
         problem = "it was not reached, so Slurm cannot be told what it has"
-        found.append(say("inventory host", silent[0] if len(silent) == 1 else silent, problem, _WAYS_OUT))
-    return found
+        problems.append(say("inventory host", silent[0] if len(silent) == 1 else silent, problem, _WAYS_OUT))
+    return problems
 
 
 def _node(host: str, facts: t.Mapping[str, t.Any], override: dict[str, t.Any]) -> list[str]:
@@ -148,7 +150,7 @@ def _node(host: str, facts: t.Mapping[str, t.Any], override: dict[str, t.Any]) -
 
 def controller_names(inputs: Inputs) -> list[str]:
     """slurmctld only starts where slurm.conf has what gethostname() says, or that up to its first dot."""
-    found = []
+    problems = []
     for host in inputs.get("preflight_controller_hosts") or []:
         known = _known(inputs, host)
         full = (known.get("facts") or {}).get("nodename")
@@ -156,20 +158,20 @@ def controller_names(inputs: Inputs) -> list[str]:
         if own and host not in own:
             names = " or ".join(dict.fromkeys(own))
             accepted = f"the inventory name {names}, or the machine's name set to it (hostnamectl set-hostname {host})"
-            found.append(say("preflight_controller_hosts", host, f"the machine calls itself {own[0]}", accepted))
-    return found
+            problems.append(say("preflight_controller_hosts", host, f"the machine calls itself {own[0]}", accepted))
+    return problems
 
 
 def systems(inputs: Inputs) -> list[str]:
     """Hosts without facts are passed over: they are not part of this run."""
     table = inputs.get("preflight_supported_systems") or {}
     accepted = ", ".join(f"{name} {', '.join(map(str, releases))}" for name, releases in table.items())
-    found = []
+    problems = []
     for host, known in sorted(inputs.get("hosts", {}).items()):
         system, release = known.get("system"), str(known.get("release") or "")
         if system and release not in [str(item) for item in table.get(system, [])]:
-            found.append(say(f"operating system of {host}", f"{system} {release}", "not supported", accepted))
-    return found
+            problems.append(say(f"operating system of {host}", f"{system} {release}", "not supported", accepted))
+    return problems
 
 
 CHECKS = (cluster, groups, shared_controller, one_machine_each, reached, nodes, controller_names, systems)

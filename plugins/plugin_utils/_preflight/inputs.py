@@ -36,7 +36,7 @@ _ALIKE = 0.9  # slurm_partition is a slip of slurm_partitions, slurm_site_notes 
 
 def check_shapes(inputs: t.Mapping[str, t.Any], specs: t.Mapping[str, t.Any]) -> tuple[list[str], dict[str, t.Any]]:
     """Return what is wrong, and the inputs that are sound, as the roles will see them."""
-    found: list[str] = []
+    problems: list[str] = []
     sound = {key: value for key, value in inputs.items() if key not in specs}
     for name, spec in specs.items():
         if name not in inputs:
@@ -44,12 +44,12 @@ def check_shapes(inputs: t.Mapping[str, t.Any], specs: t.Mapping[str, t.Any]) ->
         value = inputs[name]
         problem, sound_value = _check(name, value, spec)
         if problem:
-            found.append(say(name, _shown(value, spec), problem, _accepted(spec)))
+            problems.append(say(name, _shown(value, spec), problem, _accepted(spec)))
             sound.setdefault("unsound", []).append(name)
         else:
             sound[name] = sound_value
-            found += _broken_lines(name, value)
-    return found + _misspelt(inputs, specs), sound
+            problems += _broken_lines(name, value)
+    return problems + _misspelt(inputs, specs), sound
 
 
 def _broken_lines(name: str, value: object) -> list[str]:
@@ -66,18 +66,18 @@ def _check(name: str, value: object, spec: t.Mapping[str, t.Any]) -> tuple[str, 
         return "empty", None
     own = {key: item for key, item in spec.items() if key not in ("default", "description", "required")}
     result = ArgumentSpecValidator({name: own}).validate({name: value})
-    said = [str(text) for text in result.error_messages]
-    distinct = [text for text in said if not any(text != other and text in other for other in said)]
+    messages = [str(text) for text in result.error_messages]
+    distinct = [text for text in messages if not any(text != other and text in other for other in messages)]
     return "; ".join(distinct), result.validated_parameters[name]
 
 
 def _misspelt(inputs: t.Mapping[str, t.Any], specs: t.Mapping[str, t.Any]) -> list[str]:
-    found = []
+    problems = []
     for name in sorted(set(inputs) - set(specs) - set(_OF_HOSTS)):
         close = difflib.get_close_matches(name, specs, 1, _ALIKE)
         if close and close[0] not in inputs:
-            found.append(say(name, _shown(inputs[name], {}), "read by no role", f"{close[0]}"))
-    return found
+            problems.append(say(name, _shown(inputs[name], {}), "read by no role", f"{close[0]}"))
+    return problems
 
 
 def _shown(value: object, spec: t.Mapping[str, t.Any]) -> object:

@@ -27,7 +27,7 @@ Inputs = t.Mapping[str, t.Any]
 
 def machine_types(inputs: Inputs) -> list[str]:
     """Of a machine type without a profile nothing is expected, so that its nodes could never be certified."""
-    found = []
+    problems = []
     skus = {host: known.get("sku") for host, known in (inputs.get("hosts") or {}).items() if known.get("sku")}
     nodes = [host for host in inputs.get("preflight_compute_hosts") or [] if host in skus]
     values = {str(skus[host]): host for host in reversed(nodes)}
@@ -35,8 +35,8 @@ def machine_types(inputs: Inputs) -> list[str]:
         values[str(inputs["cluster_sku"])] = ""
     site = Path(str(inputs["preflight_profile_dir"])) if inputs.get("preflight_profile_dir") else None
     for sku, host in values.items():
-        found += _sku_problems(f"cluster_sku of {host}" if host else "cluster_sku", sku, site, inputs)
-    return found
+        problems += _sku_problems(f"cluster_sku of {host}" if host else "cluster_sku", sku, site, inputs)
+    return problems
 
 
 def _sku_problems(label: str, sku: str, site: Path | None, inputs: Inputs) -> list[str]:
@@ -70,13 +70,13 @@ def whose_driver(inputs: Inputs) -> list[str]:
 
 def misspelt(inputs: Inputs) -> list[str]:
     """A variable of the cluster that nothing reads, and that is nearly one that something reads."""
-    found = []
+    problems = []
     for name in sorted(name for name in inputs if name.startswith(_PREFIX)):
         rest = name[len(_PREFIX) :]
         close = difflib.get_close_matches(rest, VARIABLES, 1, _ALIKE)
         if rest not in VARIABLES and close and f"{_PREFIX}{close[0]}" not in inputs:
-            found.append(say(name, "(not shown)", "read by nothing", f"{_PREFIX}{close[0]}"))
-    return found
+            problems.append(say(name, "(not shown)", "read by nothing", f"{_PREFIX}{close[0]}"))
+    return problems
 
 
 CHECKS = (machine_types, whose_slurm, whose_driver, misspelt)

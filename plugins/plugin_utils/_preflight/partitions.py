@@ -31,7 +31,7 @@ def members(inputs: Inputs) -> set[str]:
 def unknown(names: t.Iterable[str], known: set[str]) -> tuple[list[str], str]:
     """Names in hostlists that are not known, and what cannot be read as a hostlist."""
     try:
-        return sorted({one for name in names for one in expand(str(name))} - known), ""
+        return sorted({node for name in names for node in expand(str(name))} - known), ""
     except HostlistError as exc:
         return [], str(exc)
 
@@ -41,18 +41,18 @@ def partitions(inputs: Inputs) -> list[str]:
     if parts is None:
         return []
     variable = "slurm_partitions"
-    found = [say(variable, name, "defined twice", "each name once") for name in twice(p.get("name") for p in parts)]
+    problems = [say(variable, name, "defined twice", "each name once") for name in twice(p.get("name") for p in parts)]
     defaults = [part.get("name") for part in parts if part.get("default")]
     if len(defaults) != 1:
         problem = "several are the default" if defaults else "jobs that name no partition have nowhere to go"
-        found.append(say(f"{variable} with default: true", defaults, problem, "exactly one"))
-    return found + [text for part in parts for text in _partition(part, members(inputs) | {"ALL"})]
+        problems.append(say(f"{variable} with default: true", defaults, problem, "exactly one"))
+    return problems + [text for part in parts for text in _partition(part, members(inputs) | {"ALL"})]
 
 
 def _partition(part: t.Mapping[str, t.Any], known: set[str]) -> list[str]:
-    label, found = f"slurm_partitions ({part.get('name')})", []
+    label, problems = f"slurm_partitions ({part.get('name')})", []
     if not _PARTITION.fullmatch(str(part.get("name"))):
-        found.append(
+        problems.append(
             say(
                 "slurm_partitions", part.get("name"), "no name for a partition", "letters, digits, _ . + -, not DEFAULT"
             )
@@ -61,41 +61,41 @@ def _partition(part: t.Mapping[str, t.Any], known: set[str]) -> list[str]:
     names = [nodes] if isinstance(nodes, str) else list(nodes)
     strange, unread = unknown(names, known)
     if not names:
-        found.append(say(f"{label}.nodes", names, "has no nodes", "hosts of the group slurm_compute, or ALL"))
+        problems.append(say(f"{label}.nodes", names, "has no nodes", "hosts of the group slurm_compute, or ALL"))
     if strange or unread:
         problem = unread or "not among the compute nodes"
-        found.append(say(f"{label}.nodes", strange or names, problem, "hosts of the group slurm_compute, or ALL"))
+        problems.append(say(f"{label}.nodes", strange or names, problem, "hosts of the group slurm_compute, or ALL"))
     limit = part.get("max_time")
     if limit is not None and not (isinstance(limit, str) and _TIME.fullmatch(limit)):
         problem = "no time" if isinstance(limit, str) else "a number, which YAML makes of 1:00:00 without quotes (3600)"
-        found.append(
+        problems.append(
             say(
                 f"{label}.max_time", limit, problem, "text such as '90' (minutes), '1:00:00', '7-00:00:00', 'UNLIMITED'"
             )
         )
     for key, value in (part.get("options") or {}).items():
-        found += pair(f"{label}.options", key, value, _OWN_PARTITION_KEYS)
-    return found
+        problems += pair(f"{label}.options", key, value, _OWN_PARTITION_KEYS)
+    return problems
 
 
 def topology(inputs: Inputs) -> list[str]:
     switches = inputs.get("slurm_topology") or []
-    found = _switches(inputs, "slurm_topology", switches)
-    return found + (_places(inputs, switches) if switches and not found else [])
+    problems = _switches(inputs, "slurm_topology", switches)
+    return problems + (_places(inputs, switches) if switches and not problems else [])
 
 
 def _switches(inputs: Inputs, variable: str, switches: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
     names = [str(switch.get("name")) for switch in switches]
-    found = [say(variable, name, "defined twice", "each switch once") for name in twice(names)]
+    problems = [say(variable, name, "defined twice", "each switch once") for name in twice(names)]
     for switch in switches:
         label = f"{variable} ({switch.get('name')})"
         if bool(switch.get("nodes")) == bool(switch.get("switches")):
-            found.append(say(label, sorted(switch), "not one of nodes and switches", "either nodes or switches"))
+            problems.append(say(label, sorted(switch), "not one of nodes and switches", "either nodes or switches"))
         for key, known in (("nodes", members(inputs)), ("switches", set(names))):
             strange, unread = unknown(switch.get(key) or [], known)
             if strange or unread:
-                found.append(say(f"{label}.{key}", strange or switch[key], unread or "not defined", one_of(known)))
-    return found
+                problems.append(say(f"{label}.{key}", strange or switch[key], unread or "not defined", one_of(known)))
+    return problems
 
 
 def _places(inputs: Inputs, switches: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
@@ -108,12 +108,12 @@ def _places(inputs: Inputs, switches: t.Sequence[t.Mapping[str, t.Any]]) -> list
     nodes = {str(item["name"]) for item in inputs.get("slurm_nodes") or []} or set(slurm_names.values())
     absent = sorted(nodes - set(listed))
     several = twice(listed)
-    found = []
+    problems = []
     if several:
-        found.append(say("slurm_topology", several, "nodes that are on several switches", "each node on one"))
+        problems.append(say("slurm_topology", several, "nodes that are on several switches", "each node on one"))
     if absent:
-        found.append(say("slurm_topology", absent, "nodes that are on no switch", "each compute node on one switch"))
-    return found
+        problems.append(say("slurm_topology", absent, "nodes that are on no switch", "each compute node on one switch"))
+    return problems
 
 
 def _computes(inputs: Inputs) -> list[str]:
@@ -124,42 +124,42 @@ def topology_source(inputs: Inputs) -> list[str]:
     source, given = inputs.get("slurm_topology_source", "inventory"), inputs.get("slurm_topology")
     if source == "inventory":
         return []
-    found = []
+    problems = []
     if given:
         accepted = "slurm_topology, or slurm_topology_source and no slurm_topology"
-        found.append(say("slurm_topology_source", source, "never asked, as slurm_topology is given", accepted))
+        problems.append(say("slurm_topology_source", source, "never asked, as slurm_topology is given", accepted))
     if source in ("google", "aws") and not inputs.get("slurm_topology_file"):
         accepted = "slurm_topology_file, a file on this host with what the cloud's command printed"
-        found.append(say("slurm_topology_source", source, "nothing to read it from", accepted))
+        problems.append(say("slurm_topology_source", source, "nothing to read it from", accepted))
     if source in ("hosts", "azure"):
         bare = [host for host in _computes(inputs) if not inputs.get("hosts", {}).get(host, {}).get("leaf")]
         accepted = "slurm_leaf for each compute node, such as leaf3 or pod1/leaf3"
         if source == "azure":
             accepted += ", or cc_placement_group, as the inventory of CycleCloud sets it"
         if bare:
-            found.append(say("slurm_leaf", None, f"not set for {', '.join(bare)}", accepted))
+            problems.append(say("slurm_leaf", None, f"not set for {', '.join(bare)}", accepted))
     known = members(inputs)
     strange = {str(key): str(name) for key, name in (inputs.get("slurm_topology_names") or {}).items()}
     for key, name in sorted(strange.items()):
         if name not in known:
-            found.append(say(f"slurm_topology_names.{key}", name, "no compute node", one_of(known)))
-    return found
+            problems.append(say(f"slurm_topology_names.{key}", name, "no compute node", one_of(known)))
+    return problems
 
 
 def topologies(inputs: Inputs) -> list[str]:
     """slurmctld ends where a partition names a topology that topology.yaml has not."""
     given = inputs.get("slurm_topologies") or []
-    found = draw.topology_problems(given)
+    problems = draw.topology_problems(given)
     for entry in given:
         # One that only some partitions have may leave nodes out.
-        found += _switches(inputs, f"slurm_topologies ({entry.get('name')}).switches", entry.get("switches") or [])
+        problems += _switches(inputs, f"slurm_topologies ({entry.get('name')}).switches", entry.get("switches") or [])
     names = [str(entry.get("name")) for entry in given]
     for part in inputs.get("slurm_partitions") or []:
         for key, value in (part.get("options") or {}).items():
             if str(key).lower() == "topology" and str(value) not in names:
                 label = f"slurm_partitions ({part.get('name')}).options.{key}"
-                found.append(say(label, value, "no topology of slurm_topologies", one_of(names)))
-    return found
+                problems.append(say(label, value, "no topology of slurm_topologies", one_of(names)))
+    return problems
 
 
 CHECKS = (partitions, topology, topology_source, topologies)

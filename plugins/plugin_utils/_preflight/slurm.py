@@ -47,23 +47,23 @@ def pair(label: str, key: object, value: object, owned: t.Mapping[str, str]) -> 
 def settings(inputs: Inputs) -> list[str]:
     label = "slurm_extra_settings"
     extra = inputs.get(label) or {}
-    found = [text for key, value in extra.items() for text in pair(label, key, value, _OWNED)]
+    problems = [text for key, value in extra.items() for text in pair(label, key, value, _OWNED)]
     lower = {str(key).lower(): value for key, value in extra.items()}
-    found += [
+    problems += [
         say(label, key, "set twice in different case", "each name once") for key in twice(str(k).lower() for k in extra)
     ]
     parameters = lower.get("slurmctldparameters")
     if parameters is not None and "enable_configless" not in _words(parameters):
         problem = "takes away enable_configless, without which no compute node gets its configuration"
-        found.append(say(f"{label}.SlurmctldParameters", parameters, problem, "a list with enable_configless in it"))
-    port, asked = lower.get("slurmctldport", 6817), inputs.get("slurm_compute_controller_port", 6817)
-    if str(port) != str(asked):
-        found.append(
+        problems.append(say(f"{label}.SlurmctldParameters", parameters, problem, "a list with enable_configless in it"))
+    port, requested = lower.get("slurmctldport", 6817), inputs.get("slurm_compute_controller_port", 6817)
+    if str(port) != str(requested):
+        problems.append(
             say(
                 f"{label}.SlurmctldPort",
                 port,
                 "compute nodes ask another port",
-                f"slurm_compute_controller_port, now {asked}",
+                f"slurm_compute_controller_port, now {requested}",
             )
         )
     kind = str(lower.get("selecttype", ""))
@@ -71,7 +71,7 @@ def settings(inputs: Inputs) -> list[str]:
     if kind == "select/linear" and any(
         word.upper().startswith(("CR_CORE", "CR_CPU", "CR_SOCKET")) for word in _words(detail)
     ):
-        found.append(
+        problems.append(
             say(
                 f"{label}.SelectType",
                 kind,
@@ -79,20 +79,20 @@ def settings(inputs: Inputs) -> list[str]:
                 "SelectTypeParameters: CR_Memory with it",
             )
         )
-    return found
+    return problems
 
 
 def _words(value: object) -> list[str]:
-    return [str(one).strip() for one in (value if isinstance(value, list) else str(value).split(","))]
+    return [str(word).strip() for word in (value if isinstance(value, list) else str(value).split(","))]
 
 
 def cgroup(inputs: Inputs) -> list[str]:
-    found = []
+    problems = []
     for key, value in (inputs.get("slurm_cgroup_settings") or {}).items():
         label = "slurm_cgroup_settings"
         meant = slip(str(key), _CGROUP)
-        found += [say(label, key, "no setting of cgroup.conf", meant)] if meant else pair(label, key, value, {})
-    return found
+        problems += [say(label, key, "no setting of cgroup.conf", meant)] if meant else pair(label, key, value, {})
+    return problems
 
 
 def memory(inputs: Inputs) -> list[str]:
@@ -103,23 +103,23 @@ def memory(inputs: Inputs) -> list[str]:
 
 
 def state(inputs: Inputs) -> list[str]:
-    found = []
+    problems = []
     path = str(inputs.get("slurm_state_dir") or "/var/lib/slurm/slurmctld").rstrip("/")
     if not path.startswith("/") or any(f"{path}/".startswith(f"{place}/") for place in _LOST_AT_BOOT):
         problem = "jobs would be lost at a boot" if path.startswith("/") else "not an absolute path"
-        found.append(say("slurm_state_dir", path, problem, "a path on a disk, of slurmctld's own"))
+        problems.append(say("slurm_state_dir", path, problem, "a path on a disk, of slurmctld's own"))
     controllers = list(dict.fromkeys(inputs.get("preflight_controller_hosts") or []))
     shared = [place.rstrip("/") for place in inputs.get("preflight_shared_paths") or []]
     if len(controllers) > 1 and not inputs.get("slurm_state_is_shared"):
         problem = "several controllers need a state directory that all of them see"
         accepted = "one host, or slurm_state_dir on shared storage and slurm_state_is_shared: true"
-        found.append(say("preflight_controller_hosts", controllers, problem, accepted))
+        problems.append(say("preflight_controller_hosts", controllers, problem, accepted))
     elif len(controllers) > 1 and not any(f"{path}/".startswith(f"{place}/") for place in shared):
         problem = "slurm_state_is_shared is true, but this is on no shared storage"
-        found.append(
+        problems.append(
             say("slurm_state_dir", path, problem, f"a path below a mount of shared_storage_mounts ({one_of(shared)})")
         )
-    return found
+    return problems
 
 
 CHECKS = (settings, cgroup, memory, state)

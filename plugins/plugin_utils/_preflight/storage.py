@@ -22,35 +22,35 @@ def mounts(inputs: Inputs) -> list[str]:
     given = inputs.get("shared_storage_mounts") or []
     variable = "shared_storage_mounts"
     paths = [str(mount.get("path") or "").rstrip("/") for mount in given]
-    found = [say(variable, path, "mounted twice", "each path once") for path in twice(paths)]
+    problems = [say(variable, path, "mounted twice", "each path once") for path in twice(paths)]
     for mount, path in zip(given, paths):
         if not path.startswith("/"):
-            found.append(say(f"{variable}.path", path, "no place for a mount", "an absolute path, not /"))
+            problems.append(say(f"{variable}.path", path, "no place for a mount", "an absolute path, not /"))
         pattern, accepted = _SOURCES.get(str(mount.get("type")), (None, ""))
         if pattern and mount.get("state") != "absent" and not pattern.fullmatch(str(mount.get("source") or "")):
             problem = f"cannot be mounted as {mount.get('type')}"
-            found.append(say(f"{variable} ({path}).source", mount.get("source"), problem, accepted))
+            problems.append(say(f"{variable} ({path}).source", mount.get("source"), problem, accepted))
         missing = sorted({"username", "password"} - set(mount.get("credentials") or {}))
         if mount.get("credentials") is not None and missing:
             problem = f"lacks {' and '.join(missing)}"
-            found.append(
+            problems.append(
                 say(f"{variable} ({path}).credentials", "(hidden)", problem, "username, password and optionally domain")
             )
-    return found
+    return problems
 
 
 def directories(inputs: Inputs) -> list[str]:
-    found = []
+    problems = []
     for name in ("cluster_shared_dir", "cluster_scratch_dir"):
         path = inputs.get(name)
         if path and not str(path).startswith("/"):
-            found.append(say(name, path, "not an absolute path", "a path that begins with /"))
+            problems.append(say(name, path, "not an absolute path", "a path that begins with /"))
     shared = [str(place).rstrip("/") for place in inputs.get("preflight_shared_paths") or []]
     path = str(inputs.get("cluster_shared_dir") or "")
     if inputs.get("hosts") and path.startswith("/") and not any(f"{path}/".startswith(f"{place}/") for place in shared):
         accepted = f"a path of shared_storage_mounts or below it ({one_of(shared)}); with type: existing if it is there"
-        found.append(say("cluster_shared_dir", path, "no host mounts or exports it", accepted))
-    return found
+        problems.append(say("cluster_shared_dir", path, "no host mounts or exports it", accepted))
+    return problems
 
 
 CHECKS = (mounts, directories)

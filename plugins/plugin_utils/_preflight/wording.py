@@ -25,6 +25,6 @@ def one_of(names: t.Iterable[object], otherwise: str = "none is defined") -> str
 
 def slip(name: str, known: t.Iterable[str]) -> str:
     """The name that was probably meant; empty if the name is known, or like none that is."""
-    lower = {one.lower(): one for one in known}
+    lower = {word.lower(): word for word in known}
     close = difflib.get_close_matches(name.lower(), lower, 1, 0.7)
     return lower[close[0]] if close and name.lower() not in lower else ""

@@ -71,17 +71,17 @@ def fabric(run: Run) -> Html | None:
 
 def series(checks: t.Iterable[Row]) -> dict[str, list[Row]]:
     """Return the samples that can be plotted, by collective, smallest size first."""
-    found: dict[str, list[Row]] = {}
+    by_name: dict[str, list[Row]] = {}
     for check in checks:
         for row in rows(check.get("samples")):
             if number(row.get("busbw")) is not None and (number(row.get("size")) or 0) > 0:
-                found.setdefault(str(row.get("collective") or row.get("op") or check.get("check")), []).append(row)
-    return {op: sorted(points, key=lambda row: row["size"]) for op, points in found.items()}
+                by_name.setdefault(str(row.get("collective") or row.get("op") or check.get("check")), []).append(row)
+    return {op: sorted(points, key=lambda row: row["size"]) for op, points in by_name.items()}
 
 
 def limits(checks: t.Iterable[Row], names: t.Sequence[str]) -> list[Limit]:
     """Return what is expected of the bandwidth, as lines to draw."""
-    found = []
+    lines = []
     for check in checks:
         for metric in rows(check.get("metrics")):
             text = _NUMBER.search(str(metric.get("expected") if metric.get("expected") is not None else ""))
@@ -91,8 +91,8 @@ def limits(checks: t.Iterable[Row], names: t.Sequence[str]) -> list[Limit]:
             words = f"{metric_name(metric, op)} of {op}: {expected(metric)} expected"
             words += f" ({metric['source']})" if metric.get("source") else ""
             size_of = number(metric.get("size"))
-            found.append(Limit(float(text[0]), size_of, words, names.index(op) if op in names else 0))
-    return found
+            lines.append(Limit(float(text[0]), size_of, words, names.index(op) if op in names else 0))
+    return lines
 
 
 def _bandwidth(place: str, checks: list[Row]) -> Html | None:
@@ -155,8 +155,8 @@ def _job(job: Row) -> Html:
 
 
 def _losses(job: Row) -> list[t.Any]:
-    found = job.get("loss")
-    return found if isinstance(found, list) else []
+    losses = job.get("loss")
+    return losses if isinstance(losses, list) else []
 
 
 def _curve(losses: list[tuple[int, float]]) -> Html | None:

@@ -59,40 +59,40 @@ class Device:
 
 def devices(run: Run) -> dict[Place, Device]:
     """Return every GPU that a check of a single node speaks of."""
-    found: dict[Place, Device] = {}
+    by_place: dict[Place, Device] = {}
     for check in run.checks:
         for metric in [] if is_group(check) else rows(check.get("metrics")):
             gpu = metric.get("gpu")
             if isinstance(gpu, int):
                 place = (str(check.get("node")), gpu)
-                found.setdefault(place, Device([])).metrics.append((str(check.get("check")), metric))
-    return found
+                by_place.setdefault(place, Device([])).metrics.append((str(check.get("check")), metric))
+    return by_place
 
 
 def gpus(run: Run) -> Html | None:
     """Show GPUs by nodes."""
-    found = devices(run)
-    if not found:
+    by_place = devices(run)
+    if not by_place:
         return None
     tally = dict.fromkeys(SYMBOLS, 0)
-    for device in found.values():
+    for device in by_place.values():
         tally[device.verdict] += 1
     note = [chip(verdict, f"{amount} {verdict}") for verdict, amount in tally.items() if amount]
-    return section("gpus", "GPUs", note, _grid(found), _curves(run), wirings(run, _verdicts(found)))
+    return section("gpus", "GPUs", note, _grid(by_place), _curves(run), wirings(run, _verdicts(by_place)))
 
 
-def _verdicts(found: dict[Place, Device]) -> dict[Place, str]:
-    return {place: device.verdict for place, device in found.items()}
+def _verdicts(by_place: dict[Place, Device]) -> dict[Place, str]:
+    return {place: device.verdict for place, device in by_place.items()}
 
 
-def _grid(found: dict[Place, Device]) -> list[Html | None]:
-    names = sorted({node for node, dummy in found}, key=natural)
-    columns = sorted({gpu for dummy, gpu in found})
-    bad = [name for name in names if any(found[place].verdict != "pass" for place in found if place[0] == name)]
+def _grid(by_place: dict[Place, Device]) -> list[Html | None]:
+    names = sorted({node for node, dummy in by_place}, key=natural)
+    columns = sorted({gpu for dummy, gpu in by_place})
+    bad = [name for name in names if any(by_place[place].verdict != "pass" for place in by_place if place[0] == name)]
     clean = [name for name in names if name not in set(bad)]
     shown = names if len(names) <= MAX_NODES else sorted((bad + clean)[:MAX_NODES], key=natural)
     body = [
-        el("tr", el("th", name, scope="row"), [_cell(name, gpu, found.get((name, gpu))) for gpu in columns])
+        el("tr", el("th", name, scope="row"), [_cell(name, gpu, by_place.get((name, gpu))) for gpu in columns])
         for name in shown
     ]
     head = el(
@@ -100,24 +100,24 @@ def _grid(found: dict[Place, Device]) -> list[Html | None]:
     )
     more = len(names) - len(shown)
     return [
-        el("p", _legend(found), class_="faint"),
+        el("p", _legend(by_place), class_="faint"),
         el("div", el("table", head, el("tbody", body), class_="matrix devices"), class_="scroll"),
         el("p", f"{plural(more, 'more node')} without a finding") if more else None,
     ]
 
 
-def _legend(found: dict[Place, Device]) -> str:
+def _legend(by_place: dict[Place, Device]) -> str:
     wanted = {
         name: expected(metric)
-        for device in found.values()
+        for device in by_place.values()
         for name in SHOWN
         if (metric := device.metric(name)) is not None and metric.get("expected") is not None
     }
-    if not any(device.metric(name) for device in found.values() for name in SHOWN):
+    if not any(device.metric(name) for device in by_place.values() for name in SHOWN):
         return "The worst verdict of everything that was measured on a GPU."
     words = [f"{name.upper()} {limit}" for name, limit in wanted.items()]
-    said = f" Expected: {', '.join(words)}." if words else ""
-    return f"Copy bandwidth host to device and device to host, GB/s, each GPU from its own NUMA node.{said}"
+    limits = f" Expected: {', '.join(words)}." if words else ""
+    return f"Copy bandwidth host to device and device to host, GB/s, each GPU from its own NUMA node.{limits}"
 
 
 def _cell(node: str, gpu: int, device: Device | None) -> Html:
@@ -152,15 +152,15 @@ def _lines(device: Device) -> list[Html]:
 
 def _curves(run: Run) -> list[Html]:
     """Draw collectives inside single nodes: a plot per check and collective; measured again, the last counts."""
-    found: dict[tuple[str, str], dict[str, dict[float, Row]]] = {}
+    curves: dict[tuple[str, str], dict[str, dict[float, Row]]] = {}
     single = [check for check in run.checks if not is_group(check)]
     for check in single:
         for row in rows(check.get("samples")):
             if number(row.get("busbw")) is not None and (number(row.get("size")) or 0) > 0:
                 key = (str(check.get("check")).partition(".")[0], str(row.get("collective")))
-                found.setdefault(key, {}).setdefault(str(check.get("node")), {})[row["size"]] = row
+                curves.setdefault(key, {}).setdefault(str(check.get("node")), {})[row["size"]] = row
     plots = []
-    for (family, name), nodes in found.items():
+    for (family, name), nodes in curves.items():
         own = [check for check in single if str(check.get("check")).partition(".")[0] == family]
         marks = {mark.words: mark for mark in limits(own, [name]) if f" of {name}: " in mark.words}
         title = f"{name} inside a node" if family in USUAL else f"{name}, {family.replace('_', ' ')}"

@@ -42,10 +42,10 @@ class Run:
     @property
     def verdict(self) -> str:
         """The run's verdict: a failed stage is a fail, a stage that never ended an error."""
-        found = [verdict_of(check) for check in self.checks if verdict_of(check) != "skipped"]
-        found += ["fail" for stage in self.stages if state(stage) == "failed"]
-        found += ["error" for stage in self.stages if state(stage) == "unfinished"]
-        return worst(found)
+        verdicts = [verdict_of(check) for check in self.checks if verdict_of(check) != "skipped"]
+        verdicts += ["fail" for stage in self.stages if state(stage) == "failed"]
+        verdicts += ["error" for stage in self.stages if state(stage) == "unfinished"]
+        return worst(verdicts)
 
     @property
     def headline(self) -> str:
@@ -116,12 +116,12 @@ def runs(record: Row) -> list[Run]:
     names: dict[str, None] = {}
     for row in [*stages, *checks, *training]:
         names.setdefault(str(row.get("run")), None)
-    found = [
+    listed = [
         Run(name, *([r for r in part if str(r.get("run")) == name] for part in (stages, checks, training)))
         for name in names
     ]
-    order = {run.name: index for index, run in enumerate(found)}
-    return sorted(found, key=lambda run: (str(run.start or ""), order[run.name]), reverse=True)
+    order = {run.name: index for index, run in enumerate(listed)}
+    return sorted(listed, key=lambda run: (str(run.start or ""), order[run.name]), reverse=True)
 
 
 def is_group(check: Row) -> bool:
@@ -169,12 +169,12 @@ def natural(name: str) -> list[t.Any]:
 
 def untested(run: Run) -> list[tuple[str, str, str, str]]:
     """Return (what, where, verdict, reason) of whatever was planned and not measured."""
-    found = [
+    gaps = [
         (f"stage {stage.get('stage')}", "all hosts", "skipped", str(stage["skipped"]))
         for stage in run.stages
         if state(stage) == "skipped"
     ]
-    found += [
+    gaps += [
         (title(row), where(row), verdict_of(row), str(row.get("reason") or "no reason given"))
         for row in run.checks
         if verdict_of(row) in UNTESTED
@@ -183,5 +183,5 @@ def untested(run: Run) -> list[tuple[str, str, str, str]]:
     for node in table.nodes:
         for check in table.checks:
             if (node, check) not in table.cells:
-                found.append((check.replace("_", " "), node, "error", "no result arrived from this node"))
-    return found
+                gaps.append((check.replace("_", " "), node, "error", "no result arrived from this node"))
+    return gaps

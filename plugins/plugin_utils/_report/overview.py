@@ -87,7 +87,7 @@ def tiles(run: Run) -> Html:
     hosts = {host for stage in run.stages for host in strings(stage.get("hosts")) if stage.get("stage") != "lab_up"}
     nodes = matrix(run).nodes
     changes = sum(int(number(n) or 0) for stage in run.stages for n in mapping(stage.get("changes")).values())
-    found = [
+    boxes = [
         tile("Nodes", short(len(nodes or hosts)), listing(nodes or sorted(hosts), 4)),
         tile("Checks passed", [short(passed), el("small", f" / {len(measured)}")], f"{missing} not tested"),
     ]
@@ -98,19 +98,19 @@ def tiles(run: Run) -> Html:
     ]
     best = max(((number(value) or 0.0, str(op)) for value, op in peaks if number(value)), default=None)
     if best:
-        found.append(tile("Peak bus bandwidth", [short(best[0]), el("small", " GB/s")], best[1]))
+        boxes.append(tile("Peak bus bandwidth", [short(best[0]), el("small", " GB/s")], best[1]))
     speed = next((number(job.get("samples_per_second")) for job in reversed(run.training)), None)
     if speed is not None:
         ranks = len(rows(run.training[-1].get("ranks")))
-        found.append(tile("Training", [short(speed), el("small", " samples/s")], plural(ranks, "rank")))
-    found.append(tile("Changes", short(changes), "already as wanted" if not changes else "to reach the wanted state"))
-    return el("div", found, class_="tiles")
+        boxes.append(tile("Training", [short(speed), el("small", " samples/s")], plural(ranks, "rank")))
+    boxes.append(tile("Changes", short(changes), "already as wanted" if not changes else "to reach the wanted state"))
+    return el("div", boxes, class_="tiles")
 
 
 def findings(run: Run) -> Html | None:
     """Show what was measured and is not as it should be, the worst first."""
-    found = [check for check in run.checks if verdict_of(check) in ("fail", "warn")]
-    if not found:
+    bad = [check for check in run.checks if verdict_of(check) in ("fail", "warn")]
+    if not bad:
         return None
     body = [
         el(
@@ -121,9 +121,9 @@ def findings(run: Run) -> Html | None:
             el("td", check.get("reason") or "no reason given"),
             el("td", check.get("class") or NONE, class_="faint"),
         )
-        for check in sorted(found, key=verdict_of)[:MAX_FINDINGS]
+        for check in sorted(bad, key=verdict_of)[:MAX_FINDINGS]
     ]
-    rest = len(found) - len(body)
+    rest = len(bad) - len(body)
     note = f"the first {MAX_FINDINGS}, {rest} more in the table of nodes" if rest else None
     return section("findings", "Findings", note, table(["Verdict", "Where", "Check", "What is wrong", "Kind"], body))
 

@@ -42,8 +42,8 @@ def page(record: dict[str, t.Any], certified: Certified | None = None) -> str:
 
 
 def _run(record: dict[str, t.Any]) -> list[t.Any]:
-    found = runs(record)
-    run, earlier = (found[0], found[1:]) if found else (Run("none", [], [], []), [])
+    all_runs = runs(record)
+    run, earlier = (all_runs[0], all_runs[1:]) if all_runs else (Run("none", [], [], []), [])
     parts = {
         "stages": stages.timeline(run) if run.stages else None,
         "findings": overview.findings(run),

@@ -22,14 +22,14 @@ def number(value: t.Any) -> float | None:
 
 def short(value: t.Any) -> str:
     """Show three significant digits, whole numbers in full with thin groups."""
-    found = number(value)
-    if found is None:
+    finite = number(value)
+    if finite is None:
         return NONE if value is None else str(value)
-    if found == int(found) and abs(found) < 1e15:
-        return f"{int(found):,}".replace(",", "\u202f")
-    if abs(found) >= 1000:
-        return f"{found:,.0f}".replace(",", "\u202f")
-    return f"{found:.3g}"
+    if finite == int(finite) and abs(finite) < 1e15:
+        return f"{int(finite):,}".replace(",", "\u202f")
+    if abs(finite) >= 1000:
+        return f"{finite:,.0f}".replace(",", "\u202f")
+    return f"{finite:.3g}"
 
 
 def quantity(value: t.Any, unit: t.Any) -> str:
@@ -41,24 +41,24 @@ def quantity(value: t.Any, unit: t.Any) -> str:
 
 def size(value: t.Any) -> str:
     """Show a number of bytes in powers of 1024."""
-    found = number(value)
-    if found is None:
+    finite = number(value)
+    if finite is None:
         return NONE
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(found) < 1024:
-            return f"{found:.3g}\u00a0{unit}"
-        found /= 1024
-    return f"{found:.4g}\u00a0TiB"
+        if abs(finite) < 1024:
+            return f"{finite:.3g}\u00a0{unit}"
+        finite /= 1024
+    return f"{finite:.4g}\u00a0TiB"
 
 
 def duration(value: t.Any) -> str:
     """Show seconds as 0.4 s, 12 s, 3 min 05 s or 2 h 10 min."""
-    found = number(value)
-    if found is None:
+    finite = number(value)
+    if finite is None:
         return NONE
-    if found < 10:
-        return f"{found:.1f}\u00a0s"
-    whole = round(found)
+    if finite < 10:
+        return f"{finite:.1f}\u00a0s"
+    whole = round(finite)
     if whole < 60:
         return f"{whole}\u00a0s"
     if whole < 3600:
@@ -89,13 +89,13 @@ def when(value: t.Any) -> str:
 
 
 _MACHINE_WORDS: tuple[tuple[re.Pattern[str], t.Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"\bsize=(\d+)"), lambda found: size(int(found[1]))),
-    (re.compile(r"\b(?:collective|op)=(\S+?)(?=[ ,;)])"), lambda found: found[1]),
-    (re.compile(r"\bgpu=(\d+)"), lambda found: f"GPU {found[1]}"),
-    (re.compile(r"\b\d+\.\d{3,}\b"), lambda found: f"{float(found[0]):.4g}"),
-    (re.compile(r"\.0+(?=$|[;,) ])"), lambda found: ""),
-    (re.compile(r">= ?"), lambda found: "≥ "),
-    (re.compile(r"<= ?"), lambda found: "≤ "),
+    (re.compile(r"\bsize=(\d+)"), lambda match: size(int(match[1]))),
+    (re.compile(r"\b(?:collective|op)=(\S+?)(?=[ ,;)])"), lambda match: match[1]),
+    (re.compile(r"\bgpu=(\d+)"), lambda match: f"GPU {match[1]}"),
+    (re.compile(r"\b\d+\.\d{3,}\b"), lambda match: f"{float(match[0]):.4g}"),
+    (re.compile(r"\.0+(?=$|[;,) ])"), lambda match: ""),
+    (re.compile(r">= ?"), lambda match: "≥ "),
+    (re.compile(r"<= ?"), lambda match: "≤ "),
 )
 
 

@@ -94,7 +94,7 @@ def _box(
             class_="head",
         ),
     ]
-    for index, row in enumerate(sorted(group, key=lambda one: str(one.get("gpu")).zfill(4))):
+    for index, row in enumerate(sorted(group, key=lambda gpu: str(gpu.get("gpu")).zfill(4))):
         top = HEAD + index * ROW
         verdict = worst(verdicts.get((name, t.cast(int, row.get("gpu"))), "unjudged") for name in names)
         drawn += _device(f"GPU {row.get('gpu')}", row.get("bus_id"), left + GAP, top, wide * 0.42, verdict)

@@ -29,10 +29,9 @@ import time
 import typing as t
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent))  # what emulators share
-from connect_proxy import ConnectProxy  # noqa: E402
+from connect_proxy import ConnectProxy
 
+HERE = Path(__file__).parent
 CACHE = HERE.parents[2] / ".build/azurite"
 ACCOUNT = "devstoreaccount1"
 HOST = f"{ACCOUNT}.blob.core.windows.net"

@@ -9,16 +9,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
 from ansible_playbook import ansible_playbook, interpreter
+from awx_server import Awx, Server
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests/emulators/awx"))
-from awx_server import Awx, Server  # noqa: E402
 
 URL = "https://git.example.org/ops/gpu-cluster.git"
 SECRETS = {

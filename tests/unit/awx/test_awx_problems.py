@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 import copy
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
+from awx_problems import awx_problems
 
 ROOT = Path(__file__).resolve().parents[3]
 TEMPLATE = ROOT / "site_template"
-sys.path.insert(0, str(TEMPLATE / "awx/filter_plugins"))
-from awx_problems import awx_problems  # noqa: E402
 
 QUESTION = {"question_name": "q", "variable": "v", "type": "text", "required": True}
 GOOD: dict[str, list[dict[str, t.Any]]] = {

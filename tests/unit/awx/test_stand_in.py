@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 import json
-import sys
 import typing as t
 from pathlib import Path
 
+import awx_rules as rules
 import pytest
+from awx_server import Awx, playbooks
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests/emulators/awx"))
-import awx_rules as rules  # noqa: E402
-from awx_server import Awx, playbooks  # noqa: E402
 
 URL = "https://git.example.org/ops/cluster.git"
 Json = t.Dict[str, t.Any]

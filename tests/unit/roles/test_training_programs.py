@@ -34,8 +34,6 @@ def load(path: Path) -> types.ModuleType:
     return module
 
 
-# Programs lie beside each other where they run.
-sys.path.append(str(ROLES / "training_job/files"))
 checkpoints = load(ROLES / "training_job/files/checkpoints.py")
 network_interface = load(INTERFACE)
 ddp_node = load(NODE)

@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 import struct
 import subprocess
-import sys
 import typing as t
 
-from conftest import MEMORY, ROOT, SQUASHED, STATE, Lab, changed, done, eventually, finished
+from conftest import MEMORY, SQUASHED, STATE, Lab, changed, done, eventually, finished
 
-sys.path.insert(0, str(ROOT / ".build/collections"))
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.elf import Library
 
 PLUGIN = "/usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so"

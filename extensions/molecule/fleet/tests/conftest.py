@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 import os
-import sys
 import typing as t
 from pathlib import Path
 
+import fleet as fleets
 import pytest
 
 ROOT = Path(__file__).resolve().parents[4]
 STATE = Path(os.environ.get("FLEET_STATE", ROOT / ".build/molecule-fleet"))
-sys.path.insert(0, str(ROOT / "tests/fleet"))
 
-import fleet as fleets  # noqa: E402
 
 Json = t.Dict[str, t.Any]
 

@@ -70,10 +70,10 @@ def slowest(curve: Curve, sizes: list[float]) -> list[int]:
 
 
 def _limits(fleet: Fleet, check: str, collective: str) -> list[Limit]:
-    found = []
+    limits = []
     for series in fleet.series:
         column = series.column
         if column.check == check and column.unit == "GB/s" and column.limit is not None and "busbw" in column.name:
             words = f"{column.name} of {collective}: {column.expected} GB/s expected ({column.source})"
-            found.append(Limit(column.limit, None, words, 0))
-    return found[:1]
+            limits.append(Limit(column.limit, None, words, 0))
+    return limits[:1]

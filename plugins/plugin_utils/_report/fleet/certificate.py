@@ -99,24 +99,24 @@ def earlier(fleet: Fleet, certificates: t.Sequence[Row]) -> Html | None:
     """Show this certificate and those before it, and what changed from one to the next."""
     if not certificates:
         return None
-    line = [*sorted(certificates, key=lambda one: number(one.get("time")) or 0.0)[-MAX_RUNS:], fleet.certificate]
+    line = [*sorted(certificates, key=lambda row: number(row.get("time")) or 0.0)[-MAX_RUNS:], fleet.certificate]
     body = [
-        _run(one, line[index - 1] if index else None, last=one is fleet.certificate) for index, one in enumerate(line)
+        _run(row, line[index - 1] if index else None, last=row is fleet.certificate) for index, row in enumerate(line)
     ]
     again = _again(line)
     return section(
         "certificates",
         "Certificates over time",
         None,
-        table(["Ended", "Nodes", "Cleared>", "Took>", "Since the one before"], list(reversed(body))),
+        table(["Ended", "Nodes", "Cleared>", "Took>", "Since the row before"], list(reversed(body))),
         el("p", el("b", "Out more than once: "), listing(again, NAMED)) if again else None,
     )
 
 
-def _run(one: Row, before: Row | None, last: bool) -> Html:
-    now = statuses(one)
+def _run(certificate: Row, before: Row | None, last: bool) -> Html:
+    now = statuses(certificate)
     total = max(1, len(now))
-    counts = {status: sum(found == status for found in now.values()) for status in STATUSES}
+    counts = {status: sum(given == status for given in now.values()) for status in STATUSES}
     shares = [
         el("i", class_=f"v-{STATUSES[status]}", style=f"width:{100 * counts[status] / total:.3f}%")
         for status in reversed(list(STATUSES))
@@ -131,8 +131,8 @@ def _run(one: Row, before: Row | None, last: bool) -> Html:
         "tr",
         el(
             "td",
-            el("b", when(one.get("time"))),
-            el("span", " this one" if last else f" {one.get('run') or ''}", class_="faint"),
+            el("b", when(certificate.get("time"))),
+            el("span", " this one" if last else f" {certificate.get('run') or ''}", class_="faint"),
         ),
         el(
             "td",
@@ -140,7 +140,7 @@ def _run(one: Row, before: Row | None, last: bool) -> Html:
             el("div", chips or "all cleared", class_="note"),
         ),
         el("td", f"{short(counts['cleared'])} / {short(len(now))}", class_="number"),
-        el("td", duration(one.get("seconds")), class_="number"),
+        el("td", duration(certificate.get("seconds")), class_="number"),
         el("td", _changes(now, statuses(before)) if before is not None else NONE),
     )
 
@@ -158,8 +158,8 @@ def _changes(now: dict[str, str], before: dict[str, str]) -> str:
 def _again(line: t.Sequence[Row]) -> list[str]:
     """Name machines that were drained or watched in several runs: by physical host, where it is known."""
     seen: dict[str, int] = {}
-    for one in line:
-        nodes = mapping(one.get("nodes")).items()
+    for certificate in line:
+        nodes = mapping(certificate.get("nodes")).items()
         bad = {
             str(mapping(a).get("physical_host") or name)
             for name, a in nodes
@@ -174,11 +174,11 @@ def _again(line: t.Sequence[Row]) -> list[str]:
 
 def untested(fleet: Fleet) -> Html | None:
     """Show who was planned and not tested, and why."""
-    found = [node for node in fleet.nodes if node.status == "untested"]
-    if not found:
+    nodes = [node for node in fleet.nodes if node.status == "untested"]
+    if not nodes:
         return None
     reasons: dict[str, list[str]] = {}
-    for node in found:
+    for node in nodes:
         reasons.setdefault(node.reason or "no reason given", []).append(node.name)
     body = [
         el("tr", el("td", short(len(names)), class_="number"), el("td", why), el("td", listing(names, 40)))
@@ -187,7 +187,7 @@ def untested(fleet: Fleet) -> Html | None:
     certificate = fleet.certificate
     planned, missing = (
         int(number(certificate.get("planned")) or len(fleet.nodes)),
-        len(rows(certificate.get("untested"))) or len(found),
+        len(rows(certificate.get("untested"))) or len(nodes),
     )
     note = f"{short(planned)} planned = {short(planned - missing)} reached + {short(missing)} untested"
     return section("not-tested", "Not tested", note, table(["Nodes>", "Why", "Which"], body))

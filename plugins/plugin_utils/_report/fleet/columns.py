@@ -87,11 +87,11 @@ class Columns:
             return
         node = self.nodes.setdefault(name, len(self.nodes))
         check, code = str(record.get("check")), CODES[verdict_of(record)]
-        found = self.verdicts.get(check)
-        if found is None:
-            found = self.verdicts[check] = bytearray()
-        _grow(found, node, NO_RESULT)
-        found[node] = min(found[node], code)
+        codes = self.verdicts.get(check)
+        if codes is None:
+            codes = self.verdicts[check] = bytearray()
+        _grow(codes, node, NO_RESULT)
+        codes[node] = min(codes[node], code)
         if code not in (CODES["pass"], CODES["unjudged"]):
             note = (code, str(record.get("reason") or "no reason given")[:MAX_NOTE], str(record.get("class") or ""))
             self.notes[check, node] = min(note, self.notes.get((check, node), note))

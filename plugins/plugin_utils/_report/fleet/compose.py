@@ -66,8 +66,8 @@ class Page:
 
 def compose(record: Row, certified: Certified) -> Page:
     """Draw the sections of a certified fleet."""
-    found = runs(record)
-    run, before = (found[0], found[1:]) if found else (Run("none", [], [], []), [])
+    all_runs = runs(record)
+    run, before = (all_runs[0], all_runs[1:]) if all_runs else (Run("none", [], [], []), [])
     fleet = certified.fleet
     parts = {
         "findings": front.findings(fleet),

@@ -40,9 +40,9 @@ def data(fleet: Fleet) -> dict[str, t.Any]:
         "reasons": reasons,
         "metrics": [_column(series) for series in fleet.series],
         "rounds": [
-            [f"{one.stage} {one.number or ''}".strip(), [_test(test, places) for test in one.tests]]
-            for one in read_rounds(fleet.certificate)
-            if one.stage not in ("reach", "local", "ladder")
+            [f"{tests.stage} {tests.number or ''}".strip(), [_test(test, places) for test in tests.tests]]
+            for tests in read_rounds(fleet.certificate)
+            if tests.stage not in ("reach", "local", "ladder")
         ],
         "map": [made.pitch, made.across, made.side, [[b.first, b.amount, b.x, b.y] for b in made.blocks]],
     }
@@ -54,10 +54,10 @@ def _notes(fleet: Fleet) -> tuple[list[str], dict[str, list[list[int]]]]:
     notes = {
         check: [
             [index, code, reasons.setdefault(readable(reason), len(reasons))]
-            for index, (code, reason, dummy) in found.items()
-            if word(code) in BAD or len(found) <= MAX_SKIPPED
+            for index, (code, reason, dummy) in texts.items()
+            if word(code) in BAD or len(texts) <= MAX_SKIPPED
         ]
-        for check, found in fleet.notes.items()
+        for check, texts in fleet.notes.items()
     }
     return list(reasons), notes
 
@@ -69,15 +69,15 @@ def _test(test: t.Any, places: dict[str, int]) -> list[t.Any]:
 def _codes(codes: bytes) -> list[t.Any]:
     """Return the commonest code and runs of others: [common, [first, how many, code], ...]."""
     common = max(range(ABSENT + 1), key=codes.count)
-    found: list[t.Any] = [common]
+    parts: list[t.Any] = [common]
     for index, code in enumerate(codes):
         if code == common:
             continue
-        if len(found) > 1 and found[-1][2] == code and found[-1][0] + found[-1][1] == index:
-            found[-1][1] += 1
+        if len(parts) > 1 and parts[-1][2] == code and parts[-1][0] + parts[-1][1] == index:
+            parts[-1][1] += 1
         else:
-            found.append([index, 1, code])
-    return found
+            parts.append([index, 1, code])
+    return parts
 
 
 def _column(series: Series) -> dict[str, t.Any]:
@@ -110,8 +110,8 @@ def _devices(devices: list[str]) -> list[str] | None:
 
 def _digits(value: t.Any) -> t.Any:
     """Return four significant digits, as an int where that is shorter."""
-    found = number(value)
-    if found is None or not math.isfinite(found):
+    finite = number(value)
+    if finite is None or not math.isfinite(finite):
         return None
-    rounded = float(f"{found:.{DIGITS}g}")
+    rounded = float(f"{finite:.{DIGITS}g}")
     return int(rounded) if rounded == int(rounded) and abs(rounded) < 1e15 else rounded

@@ -44,28 +44,30 @@ def spread(series: Series) -> Spread | None:
     if len(known) < FEWEST or len(set(known)) < FEWEST:
         return None
     sign = 1 if series.column.low_is_bad else -1
-    found = limit([sign * value for value in known], MATERIAL)
-    if found is None:
+    bounds = limit([sign * value for value in known], MATERIAL)
+    if bounds is None:
         return None
-    low, wanted = found.low, series.column.limit
+    low, wanted = bounds.low, series.column.limit
     if series.column.unit not in RATES:
         low = -math.inf  # only of speed is less than others have a fault by itself
     if wanted is not None:
         low = max(low, sign * wanted)
     apart = [(i, value) for i, value in enumerate(series.values) if value is not None and sign * value < low]
     apart.sort(key=lambda pair: sign * pair[1])
-    return Spread(series, known, sign * found.median, apart)
+    return Spread(series, known, sign * bounds.median, apart)
 
 
 def distributions(fleet: Fleet) -> Html | None:
     """Show the metrics, those with outliers first."""
-    found = [one for series in fleet.series if (one := spread(series)) is not None]
-    if not found:
+    spreads = [shown for series in fleet.series if (shown := spread(series)) is not None]
+    if not spreads:
         return None
-    found.sort(key=lambda one: (-bool(one.outliers), not one.series.column.expected, -len(one.outliers)))
-    cards = [_card(fleet, one) for one in found]
-    amount = sum(bool(one.outliers) for one in found)
-    note = f"{plural(len(found), 'metric')}, {amount} with nodes that stand apart; of a node's devices the worst counts"
+    spreads.sort(key=lambda shown: (-bool(shown.outliers), not shown.series.column.expected, -len(shown.outliers)))
+    cards = [_card(fleet, shown) for shown in spreads]
+    amount = sum(bool(shown.outliers) for shown in spreads)
+    note = (
+        f"{plural(len(spreads), 'metric')}, {amount} with nodes that stand apart; of a node's devices the worst counts"
+    )
     more = el("summary", f"{plural(len(cards) - SHOWN, 'more metric')}")
     return section(
         "spread",
@@ -76,47 +78,47 @@ def distributions(fleet: Fleet) -> Html | None:
     )
 
 
-def _card(fleet: Fleet, one: Spread) -> Html:
-    column = one.series.column
+def _card(fleet: Fleet, shown: Spread) -> Html:
+    column = shown.series.column
     check = column.check.replace("_", " ").replace(".", " ")
     title = check if column.name.split(" ")[0] in check.split() else f"{check}: {column.name}"
     sign, dummy, dummy = column.expected.rpartition(" ")
     wanted = f" · {SIGNS.get(sign, sign)} {quantity(column.limit, column.unit)}" if column.limit is not None else ""
-    tails = f"{short(one.share(0.05))} to {short(one.share(0.95))} for nine in ten"
+    tails = f"{short(shown.share(0.05))} to {short(shown.share(0.95))} for nine in ten"
     return el(
         "figure",
-        el("figcaption", el("strong", title), el("span", f"{quantity(one.median, column.unit)}", class_="median")),
-        _plot(one, title),
+        el("figcaption", el("strong", title), el("span", f"{quantity(shown.median, column.unit)}", class_="median")),
+        _plot(shown, title),
         el("p", f"{tails}{wanted}", class_="faint", title=column.source or None),
-        _named(fleet, one),
+        _named(fleet, shown),
         class_="spread",
     )
 
 
-def _named(fleet: Fleet, one: Spread) -> Html | None:
-    if not one.outliers:
+def _named(fleet: Fleet, shown: Spread) -> Html | None:
+    if not shown.outliers:
         return None
     items = []
-    for index, value in one.outliers[:NAMED]:
-        away = f" {100 * (value / one.median - 1):+.0f} %".replace("-", "\u2212") if one.median else ""
-        device = f" {one.series.devices[index]}" if one.series.devices[index] else ""
-        shown = quantity(value, one.series.column.unit)
-        away = away if abs(value) < 10 * abs(one.median) else ""
+    for index, value in shown.outliers[:NAMED]:
+        away = f" {100 * (value / shown.median - 1):+.0f} %".replace("-", "\u2212") if shown.median else ""
+        device = f" {shown.series.devices[index]}" if shown.series.devices[index] else ""
+        text = quantity(value, shown.series.column.unit)
+        away = away if abs(value) < 10 * abs(shown.median) else ""
         items.append(
-            el("li", el("b", fleet.nodes[index].name), el("span", f"{device.replace('gpu', 'GPU')} {shown}{away}"))
+            el("li", el("b", fleet.nodes[index].name), el("span", f"{device.replace('gpu', 'GPU')} {text}{away}"))
         )
-    rest = len(one.outliers) - NAMED
+    rest = len(shown.outliers) - NAMED
     items.append(el("li", el("span", f"and {rest} more", class_="faint"))) if rest > 0 else None
     return el("ul", items)
 
 
 def bins(values: t.Sequence[float], low: float, high: float) -> list[int]:
     """Count values into equal bins; what lies beyond the ends is left out."""
-    found = [0] * BINS
+    counts = [0] * BINS
     for value in values:
         if low <= value <= high:
-            found[min(BINS - 1, int((value - low) / (high - low) * BINS))] += 1
-    return found
+            counts[min(BINS - 1, int((value - low) / (high - low) * BINS))] += 1
+    return counts
 
 
 def _bars(counts: list[int]) -> str:
@@ -130,22 +132,22 @@ def _bars(counts: list[int]) -> str:
     return "".join(parts)
 
 
-def _plot(one: Spread, title: str) -> Html:
-    low, high = _window(one)
+def _plot(shown: Spread, title: str) -> Html:
+    low, high = _window(shown)
     scale = (WIDTH - 2 * EDGE) / (high - low)
 
     def place(value: float) -> float:
         return round(EDGE + (min(high, max(low, value)) - low) * scale, 1)
 
-    dots = [el("circle", cx=place(value), cy=FLOOR - 5, r=4, class_="outlier") for dummy, value in one.outliers[:40]]
-    wanted, line = one.series.column.limit, None
+    dots = [el("circle", cx=place(value), cy=FLOOR - 5, r=4, class_="outlier") for dummy, value in shown.outliers[:40]]
+    wanted, line = shown.series.column.limit, None
     if wanted is not None and low <= wanted <= high:
         line = el("line", x1=place(wanted), x2=place(wanted), y1=6, y2=FLOOR, class_="limit")
-    words = f"{title}: median {short(one.median)}, {plural(len(one.outliers), 'outlier')}"
+    words = f"{title}: median {short(shown.median)}, {plural(len(shown.outliers), 'outlier')}"
     return el(
         "svg",
         el("title", words),
-        el("path", d=_bars(bins(one.values, low, high)), class_="bars"),
+        el("path", d=_bars(bins(shown.values, low, high)), class_="bars"),
         el("line", x1=EDGE, x2=WIDTH - EDGE, y1=FLOOR + 0.5, y2=FLOOR + 0.5, class_="base"),
         line,
         dots,
@@ -157,12 +159,12 @@ def _plot(one: Spread, title: str) -> Html:
     )
 
 
-def _window(one: Spread) -> tuple[float, float]:
+def _window(shown: Spread) -> tuple[float, float]:
     """Show what most nodes have and the limit if it is near; what is far beyond is drawn at the edge."""
-    body = max(one.share(0.99) - one.share(0.01), abs(one.median) * 0.01, 1e-12)
-    low, high = one.share(0.01) - 0.15 * body, one.share(0.99) + 0.15 * body
-    points = [one.series.column.limit, *(value for dummy, value in one.outliers)]
+    body = max(shown.share(0.99) - shown.share(0.01), abs(shown.median) * 0.01, 1e-12)
+    low, high = shown.share(0.01) - 0.15 * body, shown.share(0.99) + 0.15 * body
+    points = [shown.series.column.limit, *(value for dummy, value in shown.outliers)]
     for value in points:
-        if value is not None and abs(value - one.median) <= max(12 * body, 0.6 * abs(one.median)):
+        if value is not None and abs(value - shown.median) <= max(12 * body, 0.6 * abs(shown.median)):
             low, high = min(low, value - 0.1 * body), max(high, value + 0.1 * body)
-    return max(low, 0.0) if one.values[0] >= 0 else low, high
+    return max(low, 0.0) if shown.values[0] >= 0 else low, high

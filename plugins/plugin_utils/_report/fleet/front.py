@@ -51,7 +51,7 @@ def headline(fleet: Fleet) -> str:
 
 def header(fleet: Fleet, links: t.Sequence[tuple[str, str]], notices: t.Sequence[str] = ()) -> Html:
     """Show the cluster, what is certified, when and how long it took."""
-    certificate, found = fleet.certificate, verdict(fleet)
+    certificate, status = fleet.certificate, verdict(fleet)
     titles = {"pass": "Certified", "warn": "Certified with exceptions", "fail": "Not certified"}
     facts = [
         ("Ended", when(certificate.get("time"))),
@@ -59,8 +59,8 @@ def header(fleet: Fleet, links: t.Sequence[tuple[str, str]], notices: t.Sequence
         ("Profile", certificate.get("profile")),
         ("Run", certificate.get("run")),
     ]
-    seal = el("span", SYMBOLS[found], class_="seal", aria_hidden="true")
-    words = el("div", el("strong", titles[found]), el("span", headline(fleet)))
+    seal = el("span", SYMBOLS[status], class_="seal", aria_hidden="true")
+    words = el("div", el("strong", titles[status]), el("span", headline(fleet)))
     name = el(
         "div",
         el("p", "Certificate of a GPU cluster", class_="eyebrow"),
@@ -68,7 +68,7 @@ def header(fleet: Fleet, links: t.Sequence[tuple[str, str]], notices: t.Sequence
     )
     return el(
         "header",
-        el("div", name, el("div", seal, words, class_=f"verdict v-{found}", role="status"), class_="title"),
+        el("div", name, el("div", seal, words, class_=f"verdict v-{status}", role="status"), class_="title"),
         [el("p", notice, class_="notice") for notice in notices],
         el(
             "dl",
@@ -87,15 +87,15 @@ def tiles(fleet: Fleet) -> Html:
     sums = f"{short(planned)} planned = {short(planned - untested)} reached + {short(untested)} untested"
     missed = mapping(certificate.get("miss_bound"))
     chance = number(missed.get("probability"))
-    found = [
+    boxes = [
         tile("Cleared", [short(fleet.amount("cleared")), el("small", f" / {short(total)}")], sums),
         tile("Drained", short(fleet.amount("drained")), _classes(fleet), "fail" if fleet.amount("drained") else None),
         tile("Watched", short(fleet.amount("watched")), "neither proven good nor bad"),
         tile("Untested", short(untested), _why(fleet)),
     ]
     if chance is not None:
-        found.append(tile("Missed at most", [f"{100 * chance:.2g}", el("small", " %")], "chance per node"))
-    return el("div", el("div", found, class_="tiles"), _bound(missed))
+        boxes.append(tile("Missed at most", [f"{100 * chance:.2g}", el("small", " %")], "chance per node"))
+    return el("div", el("div", boxes, class_="tiles"), _bound(missed))
 
 
 def _bound(missed: Row) -> Html | None:
@@ -114,11 +114,11 @@ def _why(fleet: Fleet) -> str:
 
 def findings(fleet: Fleet) -> Html | None:
     """Show what was found of more than one node."""
-    found = rows(fleet.certificate.get("findings"))
-    if not found:
+    texts = rows(fleet.certificate.get("findings"))
+    if not texts:
         return None
-    found.sort(key=lambda row: ORDER.index(str(row.get("kind"))) if row.get("kind") in ORDER else len(ORDER))
-    drawn = [_finding(row) for row in found]
+    texts.sort(key=lambda row: ORDER.index(str(row.get("kind"))) if row.get("kind") in ORDER else len(ORDER))
+    drawn = [_finding(row) for row in texts]
     more = el("summary", plural(len(drawn) - MAX_FINDINGS, "more finding"))
     return section(
         "findings",

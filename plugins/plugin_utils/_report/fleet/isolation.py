@@ -39,61 +39,67 @@ OPEN_CASES = 8
 
 def isolation(fleet: Fleet) -> Html | None:
     """Tell the rounds and the cases."""
-    found = read_rounds(fleet.certificate)
-    if not found:
+    rounds = read_rounds(fleet.certificate)
+    if not rounds:
         return None
     options = mapping(fleet.certificate.get("options"))
     limits = (number(options.get("clear_at")) or 0.004, number(options.get("drain_at")) or 0.95)
-    tests = sum(len(one.tests) for one in found)
-    note = f"{plural(len(found), 'round')}, {plural(tests, 'test')}"
+    tests = sum(len(round_.tests) for round_ in rounds)
+    note = f"{plural(len(rounds), 'round')}, {plural(tests, 'test')}"
     return section(
         "isolation",
         "How the bad nodes were found",
         note,
-        el("ol", [_told(one, found[i - 1] if i else None, limits[1]) for i, one in enumerate(found)], class_="rounds"),
-        chart(found, fleet, limits),
-        cases(fleet, found),
+        el(
+            "ol",
+            [_told(round_, rounds[i - 1] if i else None, limits[1]) for i, round_ in enumerate(rounds)],
+            class_="rounds",
+        ),
+        chart(rounds, fleet, limits),
+        cases(fleet, rounds),
     )
 
 
-def _told(one: Round, before: Round | None, drain_at: float) -> Html:
-    outcomes, total = one.outcomes, max(1, len(one.tests))
+def _told(round_: Round, before: Round | None, drain_at: float) -> Html:
+    outcomes, total = round_.outcomes, max(1, len(round_.tests))
     shares = [
         el("i", class_=f"v-{verdict}", style=f"width:{100 * amount / total:.3f}%")
         for verdict, amount in outcomes.items()
         if amount
     ]
     words = ", ".join(f"{short(amount)} {SAID[verdict]}" for verdict, amount in outcomes.items() if amount)
-    number_of = f" {one.number}" if one.stage in ("pair", "confirm") and one.number else ""
-    title = TITLES.get(one.stage, one.stage or one.name)
+    number_of = f" {round_.number}" if round_.stage in ("pair", "confirm") and round_.number else ""
+    title = TITLES.get(round_.stage, round_.stage or round_.name)
     return el(
         "li",
         el("div", el("strong", f"{title}{number_of}"), el("span", words or "nothing to test", class_="faint")),
         el("div", shares, class_="bar-of", aria_hidden="true"),
-        el("p", _suspects(one, before, drain_at)),
+        el("p", _suspects(round_, before, drain_at)),
     )
 
 
-def _suspects(one: Round, before: Round | None, drain_at: float) -> str:
+def _suspects(round_: Round, before: Round | None, drain_at: float) -> str:
     """Say what this round added."""
-    bad, silent = one.named("fail"), one.named("error")
-    if one.stage == "reach":
+    bad, silent = round_.named("fail"), round_.named("error")
+    if round_.stage == "reach":
         return f"No answer from {listing(silent, NAMED)}; left out of what follows." if silent else "All answer."
-    if one.stage in ("local", "retest") and not one.suspects:
+    if round_.stage in ("local", "retest") and not round_.suspects:
         parts = [f"bad by themselves: {listing(bad, NAMED)}"] if bad else []
         parts += [f"without a result: {listing(silent, NAMED)}"] if silent else []
         return _sentence(parts or ["nothing to object to"])
-    if one.stage == "ladder":
+    if round_.stage == "ladder":
         return "The ladder below shows each size."
-    sure = [name for name, p in one.suspects.items() if p >= drain_at]
+    sure = [name for name, p in round_.suspects.items() if p >= drain_at]
     known = before.suspects if before else {}
     new = sorted(name for name in sure if known.get(name, 0.0) < drain_at)
-    doubted = sorted((n for n, p in one.suspects.items() if SUSPECT <= p < drain_at), key=lambda n: -one.suspects[n])
+    doubted = sorted(
+        (n for n, p in round_.suspects.items() if SUSPECT <= p < drain_at), key=lambda n: -round_.suspects[n]
+    )
     parts = []
     if sure:
         parts.append(f"{short(len(sure))} certain enough to drain" + (f", new {listing(new, NAMED)}" if new else ""))
     if doubted:
-        most = listing([f"{name} {_percent(one.suspects[name])}" for name in doubted], 2)
+        most = listing([f"{name} {_percent(round_.suspects[name])}" for name in doubted], 2)
         parts.append(
             f"{short(len(doubted))} under suspicion: {most}" if len(doubted) > 1 else f"under suspicion: {most}"
         )
@@ -101,8 +107,8 @@ def _suspects(one: Round, before: Round | None, drain_at: float) -> str:
 
 
 def _sentence(parts: list[str]) -> str:
-    said = "; ".join(parts)
-    return f"{said[0].upper()}{said[1:]}."
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _percent(value: float) -> str:
@@ -115,16 +121,16 @@ def _percent(value: float) -> str:
     )
 
 
-def cases(fleet: Fleet, found: list[Round]) -> Html | None:
+def cases(fleet: Fleet, rounds: list[Round]) -> Html | None:
     """Return, for each node that was not cleared, the tests that speak of it."""
     wanted = [node for node in fleet.nodes if node.status in ("drained", "watched")]
     wanted.sort(key=lambda node: (list(STATUSES).index(node.status), -(number(node.about.get("posterior")) or 0)))
     shown = {node.name for node in wanted[:MAX_CASES]}
     tests: dict[str, list[tuple[Round, Test]]] = {}
-    for one in found:
-        for test in one.tests:
+    for round_ in rounds:
+        for test in round_.tests:
             for name in shown.intersection(test.nodes):
-                tests.setdefault(name, []).append((one, test))
+                tests.setdefault(name, []).append((round_, test))
     drawn = [
         _case(node.name, node.status, node.reason, tests.get(node.name, []), node.about.get("posterior"))
         for node in wanted[:MAX_CASES]
@@ -158,17 +164,21 @@ def _case(name: str, status: str, reason: str, tests: list[tuple[Round, Test]], 
         el("span", f"{len(failed)} of {plural(len(tests), 'test')} failed{share}", class_="faint"),
     )
     rest = el("p", reason, class_="faint") if reason != shorten(reason) else None
-    return el("details", head, rest, el("ul", [_evidence(name, one, test) for one, test in tests], class_="evidence"))
+    return el(
+        "details", head, rest, el("ul", [_evidence(name, round_, test) for round_, test in tests], class_="evidence")
+    )
 
 
-def _evidence(name: str, one: Round, test: Test) -> Html:
+def _evidence(name: str, round_: Round, test: Test) -> Html:
     partners = [other for other in test.nodes if other != name]
     with_ = f"with {listing(partners, NAMED)}" if partners else "alone"
     value = f"{short(test.value)}\u00a0{test.unit}" if test.value is not None else ""
     ratio = (
         "" if test.ratio is None or not math.isfinite(test.ratio) else f"{100 * test.ratio:.0f}\u00a0% of the median"
     )
-    stage = {"pair": f"pairs {one.number}", "confirm": f"confirmation {one.number}"}.get(one.stage, one.stage)
-    said = ", ".join(part for part in (value, ratio) if part)
+    stage = {"pair": f"pairs {round_.number}", "confirm": f"confirmation {round_.number}"}.get(
+        round_.stage, round_.stage
+    )
+    measured = ", ".join(part for part in (value, ratio) if part)
     symbol = el("span", SYMBOLS[test.outcome], class_=f"v-{test.outcome} toned", title=SAID[test.outcome])
-    return el("li", symbol, el("span", stage, class_="faint"), el("span", with_), el("span", said, class_="faint"))
+    return el("li", symbol, el("span", stage, class_="faint"), el("span", with_), el("span", measured, class_="faint"))

@@ -17,13 +17,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._verdicts import
 
 def ladder(fleet: Fleet) -> Html | None:
     """Show each collective's rungs as bars."""
-    found: dict[str, list[Row]] = {}
+    by_collective: dict[str, list[Row]] = {}
     for row in rows(fleet.certificate.get("ladder")):
-        found.setdefault(str(row.get("collective") or "collective"), []).append(row)
-    if not found:
+        by_collective.setdefault(str(row.get("collective") or "collective"), []).append(row)
+    if not by_collective:
         return None
     groups = [
-        _group(name, sorted(rungs, key=lambda row: number(row.get("nodes")) or 0)) for name, rungs in found.items()
+        _group(name, sorted(rungs, key=lambda row: number(row.get("nodes")) or 0))
+        for name, rungs in by_collective.items()
     ]
     return section(
         "ladder",

@@ -64,13 +64,13 @@ class Fleet:
     @property
     def leaves(self) -> list[tuple[str, int, int]]:
         """Return (leaf, first node, how many)."""
-        found: list[tuple[str, int, int]] = []
+        spans: list[tuple[str, int, int]] = []
         for index, node in enumerate(self.nodes):
-            if found and found[-1][0] == node.leaf:
-                found[-1] = (node.leaf, found[-1][1], found[-1][2] + 1)
+            if spans and spans[-1][0] == node.leaf:
+                spans[-1] = (node.leaf, spans[-1][1], spans[-1][2] + 1)
             else:
-                found.append((node.leaf, index, 1))
-        return found
+                spans.append((node.leaf, index, 1))
+        return spans
 
     @property
     def places(self) -> dict[str, int]:
@@ -121,8 +121,8 @@ def _codes(codes: bytearray, order: list[int]) -> bytes:
 
 def _judge(columns: Columns, index: int) -> str:
     """A node that no certificate speaks of is shown by its worst check; without a pass it is untested."""
-    found = {_at(codes, index, NO_RESULT) for codes in columns.verdicts.values()}
-    worst = next((verdict for verdict in ("fail", "error", "warn", "pass") if CODES[verdict] in found), "error")
+    codes_of_node = {_at(codes, index, NO_RESULT) for codes in columns.verdicts.values()}
+    worst = next((verdict for verdict in ("fail", "error", "warn", "pass") if CODES[verdict] in codes_of_node), "error")
     return _BY_VERDICT[worst]
 
 

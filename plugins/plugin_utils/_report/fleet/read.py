@@ -77,12 +77,12 @@ def certified(certificate: Row, records: t.Iterable[t.Any], earlier: t.Sequence[
 def certificate(path: Path) -> Row:
     """Read a certificate."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
         raise ReadError(f"The certificate {path} cannot be read: {exc}") from exc
-    if not isinstance(found, dict) or not isinstance(found.get("nodes"), dict):
+    if not isinstance(content, dict) or not isinstance(content.get("nodes"), dict):
         raise ReadError(f"{path} is no certificate: it has no nodes")
-    return t.cast(Row, found)
+    return t.cast(Row, content)
 
 
 class Lines:
@@ -94,8 +94,8 @@ class Lines:
 
     def __iter__(self) -> t.Iterator[str]:
         try:
-            with gzip.open(self.path) if self.path.suffix == ".gz" else self.path.open("rb") as found:
-                for line in found:
+            with gzip.open(self.path) if self.path.suffix == ".gz" else self.path.open("rb") as lines:
+                for line in lines:
                     self._digest.update(line)
                     yield line.decode("utf-8", errors="replace")
         except (OSError, EOFError) as exc:
@@ -109,11 +109,11 @@ class Lines:
 def record(line: str, where: str) -> Row:
     """Return one record, or what stands for a line that holds none: silence must not pass."""
     try:
-        found = json.loads(line)
+        content = json.loads(line)
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict) and "check" in found and "verdict" in found:
-        return t.cast(Row, found)
+        content = None
+    if isinstance(content, dict) and "check" in content and "verdict" in content:
+        return t.cast(Row, content)
     return not_a_record(f"{where}: {line.strip()}")
 
 

@@ -37,10 +37,10 @@ class Round:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        found = {"pass": 0, "warn": 0, "fail": 0, "error": 0}
+        counts = {"pass": 0, "warn": 0, "fail": 0, "error": 0}
         for test in self.tests:
-            found[test.outcome] += 1
-        return found
+            counts[test.outcome] += 1
+        return counts
 
     def named(self, outcome: str) -> list[str]:
         """Return the nodes of tests that ended so."""
@@ -49,15 +49,15 @@ class Round:
 
 def read_rounds(certificate: Row) -> list[Round]:
     """Return the rounds in the order in which they ran, counted in their stage; the ladder is one."""
-    found: list[Round] = []
+    known: list[Round] = []
     counts: dict[str, int] = {}
-    for one in (_round(row) for row in rows(certificate.get("rounds"))):
-        counts[one.stage] = counts.get(one.stage, 0) + 1
-        if one.stage == "ladder" and found and found[-1].stage == "ladder":
-            found[-1].tests.extend(one.tests)
+    for round_ in (_round(row) for row in rows(certificate.get("rounds"))):
+        counts[round_.stage] = counts.get(round_.stage, 0) + 1
+        if round_.stage == "ladder" and known and known[-1].stage == "ladder":
+            known[-1].tests.extend(round_.tests)
         else:
-            found.append(dataclasses.replace(one, number=counts[one.stage]))
-    return found
+            known.append(dataclasses.replace(round_, number=counts[round_.stage]))
+    return known
 
 
 def _round(row: Row) -> Round:

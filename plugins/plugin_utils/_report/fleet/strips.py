@@ -23,14 +23,14 @@ MAX_LABELS = 9
 
 def runs(codes: bytes, wanted: set[int]) -> list[tuple[int, int]]:
     """Return (first, how many) of neighbours that have a wanted code."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for index, code in enumerate(codes):
         if code in wanted:
-            if found and sum(found[-1]) == index:
-                found[-1] = (found[-1][0], found[-1][1] + 1)
+            if spans and sum(spans[-1]) == index:
+                spans[-1] = (spans[-1][0], spans[-1][1] + 1)
             else:
-                found.append((index, 1))
-    return found
+                spans.append((index, 1))
+    return spans
 
 
 def strip(codes: bytes) -> Html:
@@ -55,9 +55,9 @@ def strip(codes: bytes) -> Html:
 
 def tally(codes: bytes) -> dict[str, int]:
     """Count a check's verdicts, the worst first; no result is an error."""
-    found = {verdict: codes.count(code) for verdict, code in CODES.items()}
-    found["error"] += codes.count(NO_RESULT)
-    return {verdict: amount for verdict, amount in found.items() if amount}
+    counts = {verdict: codes.count(code) for verdict, code in CODES.items()}
+    counts["error"] += codes.count(NO_RESULT)
+    return {verdict: amount for verdict, amount in counts.items() if amount}
 
 
 def heat_map(fleet: Fleet) -> Html | None:
@@ -99,16 +99,16 @@ def _name(check: str) -> str:
     return check.replace("_", " ").replace(".", " · ")
 
 
-def _counts(found: dict[str, int]) -> list[Html] | Html:
+def _counts(counts: dict[str, int]) -> list[Html] | Html:
     wrong = [
-        chip(verdict, short(found[verdict]), title=verdict, aria_label=f"{found[verdict]} {verdict}")
+        chip(verdict, short(counts[verdict]), title=verdict, aria_label=f"{counts[verdict]} {verdict}")
         for verdict in BAD
-        if verdict in found
+        if verdict in counts
     ]
     if wrong:
         return wrong
     words = ", ".join(
-        f"{short(amount)} {'not judged' if verdict == 'unjudged' else verdict}" for verdict, amount in found.items()
+        f"{short(amount)} {'not judged' if verdict == 'unjudged' else verdict}" for verdict, amount in counts.items()
     )
     return el("span", words, class_="faint")
 

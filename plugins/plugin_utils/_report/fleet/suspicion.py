@@ -32,9 +32,9 @@ def height(share: float) -> float:
     return round(HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM), 1)
 
 
-def chart(found: list[Round], fleet: Fleet, limits: tuple[float, float]) -> Html | None:
+def chart(rounds: list[Round], fleet: Fleet, limits: tuple[float, float]) -> Html | None:
     """Draw a line per node that ever was under suspicion."""
-    steps = [one for one in found if one.stage in ("pair", "confirm") or one.suspects]
+    steps = [round_ for round_ in rounds if round_.stage in ("pair", "confirm") or round_.suspects]
     lines = paths(steps, {node.name: number(node.about.get("posterior")) for node in fleet.nodes})
     if len(steps) < 2 or not lines:
         return None
@@ -66,17 +66,17 @@ def chart(found: list[Round], fleet: Fleet, limits: tuple[float, float]) -> Html
 def paths(steps: list[Round], ends: t.Mapping[str, float | None]) -> dict[str, list[tuple[int, float]]]:
     """Return (round, probability) by node: low before it is first suspected, at the end what the certificate says."""
     top: dict[str, float] = {}
-    for one in steps:
-        for name, share in one.suspects.items():
+    for round_ in steps:
+        for name, share in round_.suspects.items():
             top[name] = max(share, top.get(name, 0.0))
-    found: dict[str, list[tuple[int, float]]] = {}
+    by_name: dict[str, list[tuple[int, float]]] = {}
     for name in sorted(top, key=lambda name: -top[name])[:MAX_LINES]:
-        points = [(index, one.suspects[name]) for index, one in enumerate(steps) if name in one.suspects]
+        points = [(index, round_.suspects[name]) for index, round_ in enumerate(steps) if name in round_.suspects]
         before = [(points[0][0] - 1, LOW)] if points[0][0] else []
         end = ends.get(name)
         after = [] if points[-1][0] == len(steps) - 1 else [(len(steps) - 1, LOW if end is None else end)]
-        found[name] = [*before, *points, *after]
-    return found
+        by_name[name] = [*before, *points, *after]
+    return by_name
 
 
 def _scale(steps: list[Round], across: float, limits: tuple[float, float]) -> list[t.Any]:
@@ -90,8 +90,8 @@ def _scale(steps: list[Round], across: float, limits: tuple[float, float]) -> li
         place = height(share)
         parts.append(el("line", x1=LEFT, x2=right, y1=place, y2=place, class_=f"limit v-{verdict}"))
         parts.append(el("text", words, x=LEFT + 6, y=place - 5, class_=f"limit-name v-{verdict}"))
-    for index, one in enumerate(steps):
-        name = {"local": "by itself"}.get(one.stage, f"{one.stage} {one.number or ''}".strip())
+    for index, round_ in enumerate(steps):
+        name = {"local": "by itself"}.get(round_.stage, f"{round_.stage} {round_.number or ''}".strip())
         anchor = "start" if not index else "middle"
         parts.append(
             el("text", name, x=round(LEFT + index * across, 1), y=HEIGHT - 8, class_="tick", text_anchor=anchor)

@@ -141,12 +141,12 @@ def test_a_prepared_environment_is_not_used(shared: Path) -> None:
     as_mallory(lambda: prepare(shared / "pytorch", name))
     for check_mode in (True, False):
         with pytest.raises(EnvironmentRefused, match=rf"{shared}/pytorch belongs to \w+ \(uid 65534\)"):
-            worker(shared / "pytorch", check_mode).run()
+            worker(shared / "pytorch", check_mode).perform()
     # An administrator takes the directory, but not what is below it.
     for taken in (shared / "pytorch", shared / "pytorch/envs"):
         os.chown(taken, 0, 0)
     with pytest.raises(EnvironmentRefused, match=rf"envs/{name} belongs to \w+ \(uid 65534\)"):
-        worker(shared / "pytorch").run()
+        worker(shared / "pytorch").perform()
 
 
 def test_a_users_link_to_an_environment_is_no_link_of_ours(shared: Path) -> None:
@@ -163,7 +163,7 @@ def test_the_directory_of_environments_is_nobody_elses(shared: Path) -> None:
     (shared / "pytorch/envs").mkdir(parents=True)
     (shared / "pytorch/envs").chmod(0o1777)
     with pytest.raises(EnvironmentRefused, match="envs can be written by everybody"):
-        worker(shared / "pytorch").run()
+        worker(shared / "pytorch").perform()
 
 
 def test_a_user_makes_environments_in_the_own_home(shared: Path) -> None:

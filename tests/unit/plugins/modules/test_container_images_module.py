@@ -42,7 +42,7 @@ def given(folder: Path) -> dict[str, t.Any]:
 
 
 @pytest.mark.parametrize(
-    ("module", "spec"), [(container_image, image_store.ARGUMENTS), (container_staging, image_staging.ARGUMENTS)]
+    ("module", "spec"), [(container_image, image_store.SPEC), (container_staging, image_staging.SPEC)]
 )
 def test_options_are_documented_as_they_are(module: t.Any, spec: dict[str, t.Any]) -> None:
     assert documented(module) == spec
@@ -84,7 +84,7 @@ def test_a_token_in_a_url_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None
     said: list[str] = []
     module = object.__new__(container_image.Module)
     module.params = {"name": "app", "source": "https://files.example.com/a.sqsh?sig=verysecret"}
-    module.argument_spec, module.aliases, module.no_log_values = image_store.ARGUMENTS, {}, set()
+    module.argument_spec, module.aliases, module.no_log_values = image_store.SPEC, {}, set()
     monkeypatch.setattr(container_image.Module, "log", lambda dummy, text, **more: said.append(f"{text} {more}"))
     module._log_invocation()
     assert "files.example.com" in said[0] and "verysecret" not in said[0]

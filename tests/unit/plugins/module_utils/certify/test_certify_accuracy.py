@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
 from pathlib import Path
 
+import anchors
+import isolation
 import pytest
+from simulated import Fault, Fleet, certify, strewn
 
 ROOT = Path(__file__).resolve().parents[5]
-sys.path[:0] = [str(ROOT / "tests" / "fleet"), str(ROOT / "benchmarks")]
-import anchors  # noqa: E402
-import isolation  # noqa: E402
-from simulated import Fault, Fleet, certify, strewn  # noqa: E402
 
 
 def _results(number: int, seeds: range) -> list[dict[str, isolation.Result]]:

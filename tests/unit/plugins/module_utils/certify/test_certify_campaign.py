@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import typing as t
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated import EXPECT, Fault, Fleet, certify, strewn
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignError
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "fleet"))
-from simulated import EXPECT, Fault, Fleet, certify, strewn
 
 LADDERLESS = {"stages": ["reach", "local", "pair", "confirm"]}
 

@@ -9,18 +9,15 @@ import copy
 import hashlib
 import json
 import random
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
+from simulated import EXPECT, Fault, Fleet
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import judge, metric, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import campaign, command, evidence
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "fleet"))
-from simulated import EXPECT, Fault, Fleet
 
 
 def _written(folder: Path, fleet: Fleet) -> dict[str, t.Any]:

@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
+from simulated import Fault, Fleet, certify
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import installation, joining
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.joining import REASON
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "fleet"))
-from simulated import Fault, Fleet, certify
 
 Json = t.Dict[str, t.Any]
 STAGES = {"stages": ["reach", "local", "pair", "confirm"]}

@@ -6,15 +6,11 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
+from simulated import Fault, Fleet, certify
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import evidence, standing
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "fleet"))
-from simulated import Fault, Fleet, certify
 
 LADDERLESS = {"stages": ["reach", "local", "pair", "confirm"]}
 RAILS = {**LADDERLESS, "rails": True}

@@ -13,8 +13,8 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_staging as staging
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_node import ImageError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_staging import (
-    ARGUMENTS,
     BUSY,
+    SPEC,
     Group,
     read,
 )
@@ -100,7 +100,7 @@ class Cluster:
         yield Job(self, nodes)
 
     def run(self, dry: bool = False, **more: t.Any) -> Json:
-        given = {name: spec.get("default") for name, spec in ARGUMENTS.items()}
+        given = {name: spec.get("default") for name, spec in SPEC.items()}
         given.update(images=[IMAGE], source="/shared", directory="/scratch/images", **more)
         return staging.Staging(read(given, more.pop("which", []), dry), self, lambda: self.now).run()
 
@@ -238,13 +238,13 @@ def test_waiting_ends() -> None:
     ],
 )
 def test_images_that_cannot_be_meant_are_refused(wrong: Json, told: str) -> None:
-    given = {name: spec.get("default") for name, spec in ARGUMENTS.items()}
+    given = {name: spec.get("default") for name, spec in SPEC.items()}
     with pytest.raises(ImageError, match=told):
         read({**given, "images": [IMAGE], **wrong}, [], dry=False)
 
 
 def test_an_image_that_is_yet_to_be_imported_is_good_for_a_plan() -> None:
-    given = {name: spec.get("default") for name, spec in ARGUMENTS.items()}
+    given = {name: spec.get("default") for name, spec in SPEC.items()}
     for image in ({**IMAGE, "file": "", "size": 0, "sha256": ""}, {"name": "app"}):
         planned = read({**given, "images": [image]}, [], dry=True).task["images"][0]
         assert (planned["file"], planned["size"]) == ("", 0)

@@ -92,7 +92,7 @@ class World:
         return {**defaults, **given, **places, **more}
 
     def run(self, check: bool = False, **more: t.Any) -> Json:
-        return build.PyxisBuilder(self.params(**more), check).run()
+        return build.PyxisBuilder(self.params(**more), check).perform()
 
     @property
     def builds(self) -> int:

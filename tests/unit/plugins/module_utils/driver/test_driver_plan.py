@@ -362,11 +362,11 @@ def test_locks_of_dnf_are_set_by_state_present_alone_and_ours_in_the_next_run(
         "catalog": {"proprietary": [], "fabric_manager": [], "headers": [], "streams": {}, **catalog},
         "record": str(tmp_path / "record.json"),
     }
-    assert not module.bring({**params, "state": "planned"}, check_mode=False)["changed"]
-    assert not module.bring({**params, "state": "downloaded"}, check_mode=False)["changed"]
-    assert module.bring(params, check_mode=True)["changed"]
+    assert not module.perform({**params, "state": "planned"}, check_mode=False)["changed"]
+    assert not module.perform({**params, "state": "downloaded"}, check_mode=False)["changed"]
+    assert module.perform(params, check_mode=True)["changed"]
     assert locked == []
-    assert module.bring(params, check_mode=False)["changed"]
+    assert module.perform(params, check_mode=False)["changed"]
     names = [one.name for one in OLD]
     assert locked == [names]
     assert json.loads(Path(params["record"]).read_text()) == {"locked": sorted(names)}

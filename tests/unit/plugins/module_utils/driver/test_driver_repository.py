@@ -93,32 +93,32 @@ def test_a_repository_is_added_once_and_taken_away(tmp_path: Path) -> None:
 
     module = Module()
     module.check_mode = True
-    assert repository.bring(module, params(tmp_path), fetch)["changed"]
+    assert repository.perform(module, params(tmp_path), fetch)["changed"]
     assert not list(tmp_path.rglob("*"))
     assert not fetched
     module.check_mode = False
-    assert repository.bring(module, params(tmp_path), fetch)["changed"]
+    assert repository.perform(module, params(tmp_path), fetch)["changed"]
     source = tmp_path / "etc/apt/sources.list.d/hpcai-nvidia-cuda.list"
     line = f"deb [signed-by={tmp_path}/etc/apt/keyrings/hpcai-nvidia-cuda.gpg] {URL} /"
     assert source.read_text().splitlines()[1:] == [line]
     assert (tmp_path / "etc/apt/keyrings/hpcai-nvidia-cuda.gpg").read_bytes() == RAW
-    assert not repository.bring(module, params(tmp_path), fetch)["changed"]
+    assert not repository.perform(module, params(tmp_path), fetch)["changed"]
     assert fetched == [f"{URL}key"]
-    assert repository.bring(module, params(tmp_path, state="absent"), fetch)["changed"]
+    assert repository.perform(module, params(tmp_path, state="absent"), fetch)["changed"]
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_a_key_that_was_exchanged_on_the_host_is_fetched_again(tmp_path: Path) -> None:
-    repository.bring(Module(), params(tmp_path), lambda dummy: KEY)
+    repository.perform(Module(), params(tmp_path), lambda dummy: KEY)
     key = tmp_path / "etc/apt/keyrings/hpcai-nvidia-cuda.gpg"
     key.write_bytes(RAW + STRANGE)
-    assert repository.bring(Module(), params(tmp_path), lambda dummy: KEY)["changed"]
+    assert repository.perform(Module(), params(tmp_path), lambda dummy: KEY)["changed"]
     assert key.read_bytes() == RAW
 
 
 def test_a_repository_with_another_key_is_not_added(tmp_path: Path) -> None:
     with pytest.raises(repository.RepositoryError, match=f"{URL}key was not taken: it holds the key {FINGERPRINT}"):
-        repository.bring(Module(), params(tmp_path, fingerprints=[OTHER]), lambda dummy: KEY)
+        repository.perform(Module(), params(tmp_path, fingerprints=[OTHER]), lambda dummy: KEY)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -133,10 +133,10 @@ def test_a_repository_that_somebody_added_is_left_to_them(tmp_path: Path, file: 
     place = tmp_path / "etc/apt/sources.list.d" / file
     place.parent.mkdir(parents=True)
     place.write_text(f"{line}\n")
-    result = repository.bring(Module(), params(tmp_path), lambda dummy: KEY)
+    result = repository.perform(Module(), params(tmp_path), lambda dummy: KEY)
     assert (result["changed"], result["elsewhere"]) == (False, [f"/etc/apt/sources.list.d/{file}"])
     place.write_text(f"# {line}\n")
-    assert repository.bring(Module(), params(tmp_path), lambda dummy: KEY)["changed"]
+    assert repository.perform(Module(), params(tmp_path), lambda dummy: KEY)["changed"]
 
 
 @pytest.mark.parametrize(
@@ -153,11 +153,11 @@ def test_a_description_that_apt_would_read_otherwise_is_refused(
     tmp_path: Path, more: dict[str, t.Any], text: str
 ) -> None:
     with pytest.raises(repository.RepositoryError, match=text):
-        repository.bring(Module(), params(tmp_path, **more), lambda dummy: KEY)
+        repository.perform(Module(), params(tmp_path, **more), lambda dummy: KEY)
 
 
 def test_a_repository_of_dnf_checks_its_packages(tmp_path: Path) -> None:
-    repository.bring(Module(), params(tmp_path, manager="dnf"), lambda dummy: KEY)
+    repository.perform(Module(), params(tmp_path, manager="dnf"), lambda dummy: KEY)
     text = (tmp_path / "etc/yum.repos.d/hpcai-nvidia-cuda.repo").read_text()
     assert f"gpgcheck=1\ngpgkey=file://{tmp_path}/etc/pki/rpm-gpg/RPM-GPG-KEY-hpcai-nvidia-cuda\n" in text
     assert (tmp_path / "etc/pki/rpm-gpg/RPM-GPG-KEY-hpcai-nvidia-cuda").read_bytes() == KEY

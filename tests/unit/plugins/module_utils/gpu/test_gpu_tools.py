@@ -100,7 +100,7 @@ class Site:
         self.params["sources"] = {"nccl_tests": {"archive": "source.tar.gz", "sha256": digest}}
 
     def run(self, check: bool = False, **changed: t.Any) -> test_tools.Json:
-        return test_tools.TestToolsBuilder({**self.params, **changed}, check).run()
+        return test_tools.TestToolsBuilder({**self.params, **changed}, check).perform()
 
     @property
     def versions(self) -> list[str]:

@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def bring(folder: Path, current: str, check: bool = False, **more: t.Any) -> tuple[bool, list[str]]:
-    changed, gone, dummy = node_bundle.bring(
+    changed, gone, dummy = node_bundle.prune(
         folder, node_bundle.PruneRequest(bundle(current), 0, DAY, **more), NOW, check
     )
     return changed, gone

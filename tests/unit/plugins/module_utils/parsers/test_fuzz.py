@@ -5,17 +5,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import damage
+import harness
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[4] / "fuzz"))
-
-import damage
-import harness
 
 PARSERS = harness.discover()
 OTHERS = [text for parser in PARSERS for text in parser.texts if len(text) < 5000]

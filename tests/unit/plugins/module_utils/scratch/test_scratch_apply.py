@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 import stat
-import sys
 import typing as t
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from scratch_captured import Captured, blank
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import apply, boot, module
@@ -37,9 +37,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.read imp
     in_container,
     read_machine,
 )
-
-sys.path.insert(0, str(Path(__file__).parent))
-from scratch_captured import Captured, blank
 
 UUID = "68706361:692e6e76:00000000:00000001"
 REQUEST = ScratchRequest(models=("QEMU NVMe Ctrl",))

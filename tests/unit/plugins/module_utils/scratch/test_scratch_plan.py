@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import typing as t
 from dataclasses import asdict, replace
-from pathlib import Path as File
 
 import pytest
+from scratch_world import MODEL, ROOT, Refused, World, blank, built, cleared, disk, member, settle
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
     Directory,
@@ -28,9 +27,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model im
     filesystem_uuid,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.plan import plan, remove
-
-sys.path.insert(0, str(File(__file__).parent))
-from scratch_world import MODEL, ROOT, Refused, World, blank, built, cleared, disk, member, settle
 
 REQUEST = ScratchRequest(models=(MODEL,), count=8)
 MOUNT = REQUEST.mount

@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import copy
-import sys
 import typing as t
 from dataclasses import replace
-from pathlib import Path as File
 
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
+from scratch_world import MODEL, ROOT, Refused, World, cleared, disk, member, settle
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
     MAGIC,
@@ -29,9 +28,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model im
     Signature,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.plan import plan
-
-sys.path.insert(0, str(File(__file__).parent))
-from scratch_world import MODEL, ROOT, Refused, World, cleared, disk, member, settle
 
 OURS = f"{MAGIC}:00000001:00000002"
 RESOURCE = ScratchMount("/mnt/resource", "/dev/sdb1", "8:17", "ext4")

@@ -9,13 +9,10 @@ import base64
 import errno
 import json
 import os
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from scratch_captured import FIXTURES, Captured, blank
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import block_device as superblock

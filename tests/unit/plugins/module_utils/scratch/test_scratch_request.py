@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import typing as t
 from dataclasses import asdict, replace
-from pathlib import Path as File
 
 import pytest
+from scratch_world import MODEL, cleared, disk, member
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.disks import REMOTE, select
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.layout import wanted_paths
@@ -27,9 +26,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model im
     ours,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.module import ScratchRequestError, parse
-
-sys.path.insert(0, str(File(__file__).parent))
-from scratch_world import MODEL, cleared, disk, member
 
 WRONG: list[tuple[dict[str, t.Any], str]] = [
     ({"nmae": "x"}, "unknown settings: nmae"),

@@ -100,7 +100,7 @@ class World(t.NamedTuple):
         return self._replace(archive=str(archive), digest=hashlib.sha256(archive.read_bytes()).hexdigest())
 
     def run(self, check: bool = False, **changed: t.Any) -> dict[str, t.Any]:
-        return apex.ApexBuilder(self.params(**changed), check).run()
+        return apex.ApexBuilder(self.params(**changed), check).perform()
 
     def calls(self) -> list[t.Any]:
         return [json.loads(line) for line in (self.root / "bin/calls").read_text().splitlines()]

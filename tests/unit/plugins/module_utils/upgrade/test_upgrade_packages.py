@@ -248,7 +248,7 @@ def test_what_is_done_in_which_state(
 ) -> None:
     monkeypatch.setattr(packages, "SlurmApt", FakeApt)
     monkeypatch.setattr(FakeApt, "broken", broken)
-    found = packages.bring({**PARAMS, "state": state}, check)
+    found = packages.perform({**PARAMS, "state": state}, check)
     assert (FakeApt.last.calls, found["changed"], found["interrupted"]) == (calls, changed, broken)
     assert bool(found.get("diff")) is ("effect" in calls)
 
@@ -259,7 +259,7 @@ def test_more_of_the_same_version_comes_beside_a_daemon(monkeypatch: pytest.Monk
     here = {name: version for name, version in HERE.items() if name != "slurmctld"}
     there = {name: [OLD] for name in ALL}
     monkeypatch.setattr(FakeApt, "look", lambda dummy: packages.host(OLD, ["slurmctld"], here, there))
-    assert packages.bring({**PARAMS, "version": OLD}, False)["changed"]
+    assert packages.perform({**PARAMS, "version": OLD}, False)["changed"]
     assert FakeApt.last.calls == ["effect", "install"]
 
 
@@ -267,7 +267,7 @@ def test_a_daemon_that_runs_keeps_its_packages(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(packages, "SlurmApt", FakeApt)
     monkeypatch.setattr(FakeApt, "active", True)
     with pytest.raises(packages.PackageError, match=r"slurmd 24\.11\.5 run here, .* by playbook upgrade_slurm\.yml"):
-        packages.bring(PARAMS, False)
+        packages.perform(PARAMS, False)
     assert FakeApt.last.calls == []
-    assert packages.bring({**PARAMS, "under_daemons": True}, False)["changed"]
-    assert packages.bring({**PARAMS, "state": "planned"}, False)["problem"] == ""
+    assert packages.perform({**PARAMS, "under_daemons": True}, False)["changed"]
+    assert packages.perform({**PARAMS, "state": "planned"}, False)["problem"] == ""
