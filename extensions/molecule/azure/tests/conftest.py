@@ -174,7 +174,7 @@ class Cloud:
 def machine(command: str, name: str = "ctl") -> subprocess.CompletedProcess[str]:
     """Run a shell command as root on the machine that plays the CycleCloud machine, or on one that CycleCloud made."""
     argv = ["podman", "exec", f"hpcai-{LAB['lab_name']}-{name}", "sh", "-c", command]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=patience(300))
 
 
 def instances() -> list[str]:
