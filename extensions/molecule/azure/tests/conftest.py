@@ -123,10 +123,6 @@ class Cloud:
             run = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=out, stderr=out, start_new_session=True)
         return run, log
 
-    def outputs(self) -> list[Path]:
-        """Return what playbooks have said until now, in their order."""
-        return sorted((STATE / "outputs").glob("*.txt"))
-
     def play(self, playbook: str, *options: str, timeout: float = 600, **variables: t.Any) -> Run:
         """Run a playbook to its end, and watch the command lines of all processes meanwhile."""
         begin = time.monotonic()
