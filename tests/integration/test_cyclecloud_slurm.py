@@ -19,6 +19,7 @@ from cyclecloud_emulator import (
     life,
     limits,
     machine,
+    node,
     records,
     rows,
     slurm_conf,
@@ -166,10 +167,10 @@ def test_an_unknown_kind_of_parameter_is_refused(server: store.Store) -> None:
 def test_parameters_are_exported_in_another_form(server: store.Store) -> None:
     machine.make(server, "c1", shipped(), None, {**VALUES, "NodeTags": {"a": "b"}}, force=False)
     export = commands.COMMANDS["export_parameters"]
-    assert json.loads(export(None, server, {"name": "c1"}))["ndv4MaxNodes"] == 1
-    server.settings({"export": "texts"})
     exported = json.loads(export(None, server, {"name": "c1"}))
     assert exported["ndv4MaxNodes"] == "1.0" and exported["Autoscale"] == "True" and exported["NodeTags"] == {"a": "b"}
+    server.settings({"export": ""})
+    assert json.loads(export(None, server, {"name": "c1"}))["ndv4MaxNodes"] == 1
 
 
 class Asked:
@@ -213,3 +214,42 @@ def test_the_project_is_read_from_the_emulated_server(server: store.Store) -> No
     server.settings({"projects": {**server.state["settings"]["projects"], "slurm": ["4.0.11", "4.0.10"]}})
     kept = slurm_project.resolve(t.cast(t.Any, Asked(server)), request, {"project": "4.0.10", "slurm": "25.11.5"})
     assert kept.version == "4.0.10" and "the server has 4.0.11" in kept.warnings[-1]
+
+
+# What azslurmd makes of nodes that Slurm and CycleCloud see differently.
+
+ZOMBIE = "NodeAddr=n1 NodeHostName=n1 State=down Reason=cyclecloud_zombie_node"
+NO_NODE = "NodeAddr=n1 NodeHostName=n1 State=down Reason=cyclecloud_no_node"
+
+
+@pytest.mark.parametrize(
+    "state, reason, status, told",
+    [
+        ("IDLE+CLOUD", "", "Ready", ""),
+        ("IDLE+CLOUD+POWERED_DOWN", "", "", ""),
+        ("MIXED+CLOUD+NOT_RESPONDING+POWERING_UP", "", "", ""),
+        ("MIXED+CLOUD+NOT_RESPONDING+POWERING_UP", "", "Ready", ""),
+        ("IDLE+CLOUD", "", "", NO_NODE),
+        ("IDLE+CLOUD+POWERING_DOWN", "", "Ready", ZOMBIE),
+        ("IDLE+CLOUD+POWERING_DOWN", "", "Terminating", ""),
+        ("DOWN+CLOUD+POWERING_DOWN", "cyclecloud_zombie_node", "Ready", ""),
+        ("DOWN+CLOUD+POWERED_DOWN", "cyclecloud_zombie_node", "", "Reason=(null)"),
+        ("IDLE+CLOUD+POWERED_DOWN", "cyclecloud_no_node", "", "Reason=(null)"),
+        ("DOWN+CLOUD", "cyclecloud_no_node", "Ready", "State=idle Reason=(null)"),
+        ("DOWN+CLOUD", "somebody's", "Ready", ""),
+    ],
+)
+def test_azslurmd_makes_nodes_down_that_one_side_has(
+    state: str, reason: str, status: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def run(*argv: str, **dummy: t.Any) -> str:
+        if argv[1] == "show":
+            return f"NodeName=n1 CPUAlloc=0 State={state}{f' Reason={reason}' if reason else ''} [root@2026]\n"
+        asked.append(" ".join(argv[3:]))
+        return ""
+
+    monkeypatch.setattr(node, "run", run)
+    node._converge({"n1": {"Name": "n1", "Status": status}} if status else {})
+    assert asked == ([told] if told else [])

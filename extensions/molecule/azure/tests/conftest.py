@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from patience import patience
 from warm import SDKS, Warm
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -54,9 +55,11 @@ class Cloud:
     """Azure as the emulator has it."""
 
     def __init__(self) -> None:
+        self.tree = ROOT  # whose playbooks are run
         self.place = STATE / "azure"
         self.told = json.loads((self.place / "azure.json").read_text())
         self.environment: dict[str, str] = json.loads((self.place / "environment.json").read_text())
+        self.database = (self.place / "database_password").read_text().strip()
         self.trust = ssl.create_default_context(cafile=self.told["ca"])
         # A copy, as a user makes one: provision.yml writes the way to the cluster beside it.
         self.inventory = STATE / "inventory"
@@ -93,7 +96,8 @@ class Cloud:
 
     @property
     def secrets(self) -> dict[str, str]:
-        return {"client secret": self.environment["AZURE_SECRET"], "password of CycleCloud": PASSWORD}
+        azure = self.environment["AZURE_SECRET"]
+        return {"client secret": azure, "password of CycleCloud": PASSWORD, "password of the database": self.database}
 
     def start(self, playbook: str, *options: str, **variables: t.Any) -> tuple[subprocess.Popen[bytes], Path]:
         """Start a playbook; what it says goes into the file."""
@@ -107,13 +111,14 @@ class Cloud:
         environment = {
             **clean,
             **self.environment,
-            "ANSIBLE_COLLECTIONS_PATH": f"{ROOT}/.build/collections:{PACKAGES}",
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_COLLECTIONS_PATH": f"{self.tree}/.build/collections:{PACKAGES}",
+            "ANSIBLE_CONFIG": str(self.tree / "ansible.cfg"),
             "CYCLECLOUD_PASSWORD": PASSWORD,
             "HPCAI_REPORT_DIR": str(STATE / "report"),
             "PATH": place,
+            "SLURM_DATABASE_PASSWORD": self.database,
         }
-        argv = [*argv, *options, str(ROOT / "playbooks" / playbook)]
+        argv = [*argv, *options, str(self.tree / "playbooks" / playbook)]
         with log.open("wb") as out:
             run = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=out, stderr=out, start_new_session=True)
         return run, log
@@ -126,7 +131,7 @@ class Cloud:
         watch = threading.Thread(target=self._watch, args=(done,))
         watch.start()
         try:
-            run.wait(timeout)
+            run.wait(patience(timeout))
         except subprocess.TimeoutExpired:
             os.killpg(run.pid, signal.SIGKILL)
             run.wait()
@@ -165,7 +170,7 @@ class Cloud:
 def machine(command: str, name: str = "ctl") -> subprocess.CompletedProcess[str]:
     """Run a shell command as root on the machine that plays the CycleCloud machine, or on one that CycleCloud made."""
     argv = ["podman", "exec", f"hpcai-{LAB['lab_name']}-{name}", "sh", "-c", command]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=patience(300))
 
 
 def instances() -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import datetime
 import itertools
 import json
 import os
@@ -23,7 +24,9 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+import stopping
 from conftest import STATE, Cloud, Run, machine
+from patience import wait_for
 
 
 class Fault(t.NamedTuple):
@@ -103,7 +106,7 @@ def duplicates(cloud: Cloud) -> list[str]:
     return [key for key, count in seen.items() if count > 1]
 
 
-def _arm(cloud: Cloud, method: str, path: str, body: bytes | None = None) -> None:
+def _arm(cloud: Cloud, method: str, path: str, body: bytes | None = None) -> t.Any:
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=cloud.trust)
     )
@@ -118,8 +121,9 @@ def _arm(cloud: Cloud, method: str, path: str, body: bytes | None = None) -> Non
         token = json.load(answer)["access_token"]
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     url = f"{cloud.told['url']}/subscriptions/{cloud.told['subscription']}{path}"
-    with opener.open(urllib.request.Request(url, body, headers, method=method), timeout=30):
-        pass
+    with opener.open(urllib.request.Request(url, body, headers, method=method), timeout=30) as answer:
+        text = answer.read()
+    return json.loads(text) if text.strip() else None
 
 
 @contextlib.contextmanager
@@ -133,12 +137,65 @@ def locked(cloud: Cloud, notes: str) -> t.Iterator[None]:
         _arm(cloud, "DELETE", path)
 
 
+def due(cloud: Cloud) -> None:
+    """Let the day have come on which the cluster may go, and the job of the schedule begin that knows no more of it."""
+    for group in ("train-rg", "train-expiry-rg"):
+        path = f"/resourceGroups/{group}?api-version=2021-04-01"
+        tags = {**_arm(cloud, "GET", path)["tags"], "expires-on": "2020-01-01T00:00:00Z"}
+        _arm(cloud, "PATCH", path, json.dumps({"tags": tags}).encode())
+
+
+def scheduled(cloud: Cloud) -> dict[str, t.Any]:
+    """Have the schedule's time come, and return the job when it has ended."""
+    account = "/resourceGroups/train-expiry-rg/providers/Microsoft.Automation/automationAccounts/train-expiry"
+    listed = _arm(cloud, "GET", f"{account}/schedules?api-version=2023-11-01")["value"]
+    (made,) = cloud.ask("fire", {"schedule": listed[-1]["name"]})
+    ended: dict[str, dict[str, t.Any]] = {}
+    wait_for("the job to end", lambda: ended.update({one["id"]: one for one in cloud.ask("jobs")}) or made in ended, 90)
+    return ended[made]
+
+
+def expired(cloud: Cloud) -> dict[str, t.Any]:
+    """Make what azure_infra makes, with a day on which it goes, and return the job of that day."""
+    later = f"{datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=2):%Y-%m-%dT%H:%M:%SZ}"
+    schedule = {"azure_teardown_expires_on": later, "azure_teardown_schedule": True}
+    for do in (lambda: infra(cloud), lambda: cloud.play("expire.yml", **schedule)):
+        run = do()
+        if run.rc:
+            raise AssertionError(run.tail)
+    due(cloud)
+    return scheduled(cloud)
+
+
+def stops(cloud: Cloud, fault: stopping.Stopping) -> list[str]:
+    """Put a fault back, see that it ends the journey and where, and take down what there is."""
+    if not fault.scheduled:
+        machine("rm -f /usr/local/bin/cyclecloud")  # on a machine that Azure has just made there is none
+    whole = cloud.tree
+    with stopping.put_back(fault) as cloud.tree:
+        if fault.scheduled:
+            job = expired(cloud)
+            ended, told = job["status"] != "Completed", job["output"]
+        else:
+            run = cloud.play("site.yml", timeout=1500)
+            ended, told = run.rc != 0, run.output
+    cloud.tree = whole
+    wrong = [] if ended else ["the journey came to its end"]
+    if not re.search(fault.told, " ".join(told.split())):
+        wrong.append(f"stopped without the cause: {told[-800:]}")
+    task = re.findall(r"^TASK \[(.*?)\] \*", told, re.MULTILINE)[-1:]
+    print(f"       stops at: {task[0] if task else 'the job of the schedule'}", flush=True)
+    return wrong + emptied(cloud)
+
+
 def secrets_in_files(cloud: Cloud) -> list[str]:
     """Return files with a secret that are not for their owner alone, and any in which no secret has a place."""
     found = []
     for path in sorted(STATE.rglob("*")):
         if not path.is_file() or path.is_symlink() or (STATE / "azure") in path.parents:
             continue  # the emulator itself has to know the secret
+        if path.name == "slurmdbd.conf" and path.stat().st_mode & 0o777 == 0o600:
+            continue  # of the scheduler's disk
         data = path.read_bytes()
         found += [f"{path}: {name}" for name, secret in cloud.secrets.items() if secret.encode() in data]
     places = "/etc /opt /root /home /var /tmp /run /usr/local"
@@ -253,6 +310,8 @@ def cycle(what: str, body: t.Any) -> None:
 
 def cases(cloud: Cloud) -> t.Iterator[tuple[str, t.Callable[[], list[str]]]]:
     """Return what can be tried, by name."""
+    for name, put_back in stopping.STOPPING.items():
+        yield f"stopping: {name}", lambda put_back=put_back: stops(cloud, put_back)
     for name, fault in FAULTS.items():
         yield name, lambda fault=fault: one(cloud, fault)
     for step in STEPS:

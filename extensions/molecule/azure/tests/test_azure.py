@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 
 import faults
 from conftest import CLUSTER, STATE, Cloud, instances, machine, scheduler
@@ -37,25 +38,41 @@ def test_site_goes_the_whole_way(cloud: Cloud) -> None:
     """From there to certified and trained nodes that are gone again; Slurm's daemons are real."""
     run = cloud.play("site.yml", timeout=1500)
     assert run.rc == 0, run.tail
-    ready = r"Cluster train is ready: scheduler [\d.]+, .* 3 x Standard_ND96asr_v4 with 8 GPUs"
+    ready = r"Cluster train is ready: scheduler [\d.]+, .* 4 x Standard_ND96asr_v4 with 8 GPUs"
     assert re.search(ready, run.output), run.tail
     assert cloud.planned <= set(cloud.leftovers), "what --check said would be made"
     # What CycleCloud made is in the subscription, too, and goes with the rest.
     assert any("virtualMachines/train-scheduler" in found for found in cloud.leftovers), cloud.leftovers
-    assert "Slurm creates train-ndv4-1, train-ndv4-2, for about 54.40 an hour" in run.output
+    assert "Slurm creates train-ndv4-1, train-ndv4-2, train-ndv4-3, for about 81.60 an hour" in run.output
     record = json.loads((STATE / "report/run.json").read_text())
     states = {stage["stage"]: stage["state"] for stage in record["stages"]}
     wanted = ("provision", "configure", "certify", "train")
     assert {stage: states.get(stage) for stage in wanted} == dict.fromkeys(wanted, "done")
     certificate = json.loads(max(STATE.glob("report/certification/*/certificate.json")).read_text())
     found = {name: node["status"] for name, node in certificate["nodes"].items()}
-    assert found == {"train-ndv4-1": "cleared", "train-ndv4-2": "cleared"}, certificate
+    assert found == dict.fromkeys(["train-ndv4-1", "train-ndv4-2", "train-ndv4-3"], "cleared"), certificate
     wait_for("the nodes to be gone, and the scheduler alone", lambda: instances() == ["scheduler"], 60)
-    assert scheduler("scontrol show node -o train-ndv4-[1-2]").stdout.count("POWER") == 2
+    # azslurmd makes a node DOWN that CycleCloud still has when it looks.
+    shown = scheduler("scontrol show node -o train-ndv4-[1-3]").stdout
+    assert shown.count("POWER") + shown.count("Reason=cyclecloud_") >= 3, shown
+
+
+def test_accounting_has_the_jobs(cloud: Cloud) -> None:
+    """In the MySQL server that the inventory names, by TLS alone, and with what the jobs used."""
+    ask = "sacct --allocations --parsable2 --noheader --starttime=now-1day --format=User,State,AllocTRES,NodeList"
+    wait_for("jobs in the accounting", lambda: "|COMPLETED|" in scheduler(ask).stdout, 60)
+    jobs = [line.split("|") for line in scheduler(ask).stdout.splitlines()]
+    assert {job[0] for job in jobs} == {"hpcadmin"}, jobs
+    assert any(job[1] == "COMPLETED" and "gres/gpu=24" in job[2] for job in jobs), jobs
+    gathered = scheduler("sacct --parsable2 --noheader --starttime=now-1day --format=MaxRSS").stdout
+    assert re.search(r"^[1-9]", gathered, re.MULTILINE), gathered
 
 
 def test_the_machine_is_known_by_the_keys_that_azure_has_read_on_it(cloud: Cloud) -> None:
     assert cloud.login().returncode == 0
+    config = str(cloud.inventory / ".cyclecloud/ssh_config")
+    way = subprocess.run(["ssh", "-G", "-F", config, cloud.address], capture_output=True, text=True, check=True).stdout
+    assert "serveraliveinterval 30\n" in way, "an idle connection is dropped after four minutes"
     known = cloud.inventory / ".cyclecloud/known_hosts"
     right = known.read_text()
     impostor = "AAAAC3NzaC1lZDI1NTE5AAAAIBGC5EmSxTKWqtnSx5nFMFh0Xxk8o4hYlXQqSvKu7JcW"
@@ -67,15 +84,27 @@ def test_the_machine_is_known_by_the_keys_that_azure_has_read_on_it(cloud: Cloud
 
 def test_a_job_alone_brings_a_node_that_configures_itself(cloud: Cloud) -> None:
     """The nodes of the run before are still powering down, for SuspendTimeout."""
-    done = scheduler("cd; srun --nodelist=train-ndv4-3 --gres=gpu:8 printenv SLURMD_NODENAME CUDA_VISIBLE_DEVICES")
-    assert done.stdout.splitlines() == ["train-ndv4-3", "0,1,2,3,4,5,6,7"], done
-    said = machine("cat /var/lib/hpcai/node/result.json", "train-ndv4-3").stdout
+    done = scheduler("cd; srun --nodelist=train-ndv4-4 --gres=gpu:8 printenv SLURMD_NODENAME CUDA_VISIBLE_DEVICES")
+    assert done.stdout.splitlines() == ["train-ndv4-4", "0,1,2,3,4,5,6,7"], done
+    said = machine("cat /var/lib/hpcai/node/result.json", "train-ndv4-4").stdout
     assert json.loads(said)["status"] == "ok", said
+
+
+def test_root_of_a_node_is_nobody_on_the_shared_directory(cloud: Cloud) -> None:
+    """As on the scheduler's export; nodes were certified and have trained so. /sched is exported without that."""
+    home, node = "/shared/home/hpcadmin", "train-ndv4-4"
+    for asked in (f"touch {home}/mine", f"ls {home}", "mkdir /shared/mine"):
+        refused = machine(asked, node)
+        assert refused.returncode and "Permission denied" in refused.stderr, refused
+    assert machine("touch /sched/train/mine && rm /sched/train/mine", node).returncode == 0
+    wrote = scheduler("cd; srun --nodelist=train-ndv4-4 sh -c 'echo theirs >wrote'")
+    assert wrote.returncode == 0, wrote
+    assert scheduler(f"cat {home}/wrote").stdout == "theirs\n"
 
 
 def test_a_node_is_known_by_the_keys_that_azure_has_read_on_it(cloud: Cloud) -> None:
     """Before a playbook logs in to it, through the CycleCloud machine; nobody was asked."""
-    address = machine("getent hosts train-ndv4-3", "scheduler").stdout.split()[0]
+    address = machine("getent hosts train-ndv4-4", "scheduler").stdout.split()[0]
     assert cloud.login(address).returncode == 255, "nobody knows it yet"
     run = cloud.play("elastic_steps/known.yml")
     assert (run.rc, run.changed) == (0, 1), run.tail
@@ -142,6 +171,15 @@ def test_destroy_leaves_nothing(cloud: Cloud) -> None:
 def test_destroying_nothing_changes_nothing(cloud: Cloud) -> None:
     run = cloud.destroy()
     assert (run.rc, run.changed) == (0, 0), run.tail
+
+
+def test_the_day_that_has_come_takes_away_what_there_is(cloud: Cloud) -> None:
+    """By the job in Azure Automation, without a control host; what lies above the groups is destroy.yml's."""
+    job = faults.expired(cloud)
+    assert job["status"] == "Completed", job
+    wait_for("the groups to go", lambda: not any("/resourcegroups/" in found.lower() for found in cloud.leftovers), 60)
+    assert cloud.destroy().rc == 0
+    assert cloud.leftovers == []
 
 
 def test_no_secret_is_seen_anywhere(cloud: Cloud) -> None:

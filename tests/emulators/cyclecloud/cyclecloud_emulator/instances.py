@@ -98,7 +98,9 @@ def _told(store: Store, cloud: Json, cluster: Json, node: Json) -> Json:
         "key": (store.path.parent.parent / ".ssh/cyclecloud.pem.pub").read_text(),
         "specs": [{**one, "scripts": _scripts(store, one)} for one in _specs(definition)],
     }
-    return {**told, "files": files(cluster, node)} if role == "scheduler" else told
+    if role == "scheduler":
+        return {**told, "files": files(cluster, node)}
+    return {**told, "squash": (Path(__file__).parent / "squash.py").read_text()}
 
 
 def _users(store: Store) -> list[Json]:

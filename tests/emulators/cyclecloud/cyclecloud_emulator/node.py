@@ -5,8 +5,8 @@
 
 At every boot: users, /sched, Slurm's files and programs where azure-slurm-install of Azure/cyclecloud-slurm (project
 4.0.9) puts them, the cluster-init scripts of other projects, then the services, then a report to CycleCloud. Called as
-`jetpack` (download --project, log) or `azslurm` (scale, resume, suspend) it is these commands. Standard library only:
-it is all that a node gets.
+`jetpack` (download --project, log) or `azslurm` (scale, resume, suspend) it is these commands, as `azslurmd` the daemon
+beside slurmctld. Standard library only: it is all that a node gets.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ LINKED = (
     *("gres.conf", "slurm.conf", "cgroup.conf", "azure.conf", "site_specific.conf", "keep_alive.conf"),
     *("topology.conf", "prolog.d", "epilog.d", "accounting.conf"),
 )
+# Of the scheduler alone, where there is accounting; slurmdbd.conf has the password of the database.
+ACCOUNTING = ("slurmdbd.conf", "CustomCA.pem")
 # What the site or azslurmd may have changed.
 KEPT = ("keep_alive.conf", "site_specific.conf", "plugstack.conf", "topology.conf")
 SLURMD_OVERRIDE = """\
@@ -52,6 +54,16 @@ RuntimeDirectoryMode=0755
 Restart=always
 RestartSec=10s
 """
+AZSLURMD = """\
+[Unit]
+After=slurmctld.service
+
+[Service]
+ExecStart=/usr/local/sbin/azslurmd
+Restart=always
+"""
+SLEEP = 15  # seconds between two looks of azslurmd
+NO_NODE, ZOMBIE = "cyclecloud_no_node", "cyclecloud_zombie_node"  # its reasons
 NOTHING = "#!/bin/sh\nexit 0\n"  # healthagent's and others' that have nothing to do here
 
 Json = t.Dict[str, t.Any]
@@ -130,6 +142,8 @@ def boot(config: Json) -> None:
     run("systemctl", "reload-or-restart", "ssh")
     if config["role"] == "scheduler":
         _scheduler(config, own)
+    else:
+        _squash(config)
     _slurm(config, own)
     for spec in config["specs"]:
         _cluster_init(spec)
@@ -142,7 +156,8 @@ def _programs(config: Json) -> None:
     write(JETPACK / "config.json", json.dumps(config), 0o600)
     links = [JETPACK / "bin/jetpack"]
     if config["role"] == "scheduler":
-        links.append(Path("/usr/local/sbin/azslurm"))
+        links += [Path("/usr/local/sbin/azslurm"), Path("/usr/local/sbin/azslurmd")]
+        write(Path("/etc/systemd/system/azslurmd.service"), AZSLURMD)
         write(AUTOSCALE, json.dumps({name: config[name] for name in ("server", "secret", "cluster", "prefix", "node")}))
         AUTOSCALE.chmod(0o640)
         shutil.chown(AUTOSCALE, "root", "slurm")
@@ -165,6 +180,20 @@ def _mount(config: Json) -> None:
     SCHED.mkdir(exist_ok=True)
     if not os.path.ismount(SCHED):
         run("mount", "--bind", str(disk), str(SCHED))
+
+
+def _squash(config: Json) -> None:
+    """Have /shared as by NFS from the scheduler, which exports it with root_squash; /sched has no_root_squash."""
+    program = JETPACK / "lib/squash.py"
+    write(program, config["squash"], 0o755)
+    run("systemd-run", "--unit=shared-nfs", "--collect", "/usr/bin/python3", "-B", str(program), "/shared")
+    for dummy in range(100):
+        if any(
+            " /shared " in line and " fuse " in line for line in Path("/proc/self/mountinfo").read_text().split("\n")
+        ):
+            return
+        time.sleep(0.1)
+    raise NodeError(f"/shared is not mounted: {run('journalctl', '-u', 'shared-nfs', '-n', '20')[-1500:]}")
 
 
 def _user(user: Json, homes: Path = Path("/shared/home")) -> None:
@@ -191,7 +220,7 @@ def _scheduler(config: Json, own: Path) -> None:
         folder(own / place, owner="slurm")
     for name, text in config["files"].items():
         if name not in KEPT or not (own / name).exists():
-            write(own / name, text, owner="slurm")
+            write(own / name, text, 0o600 if name in ACCOUNTING else 0o644, "slurm")
     for name in ("health.sh", "prolog.d/10-health_prolog.sh", "epilog.d/10-health_epilog.sh"):
         write(own / name, NOTHING, 0o755)
     for name in ("prolog.d/90-imex_prolog.sh", "epilog.d/90-imex_epilog.sh"):
@@ -203,7 +232,8 @@ def _scheduler(config: Json, own: Path) -> None:
 def _slurm(config: Json, own: Path) -> None:
     for place in ("/var/spool/slurmd", "/var/log/slurmd", "/var/log/slurmctld"):
         folder(Path(place), owner="slurm")
-    for name in LINKED:
+    shared = [*LINKED, *(ACCOUNTING if config["role"] == "scheduler" else ())]
+    for name in shared:
         link = Path("/etc/slurm") / name
         link.unlink(missing_ok=True)
         link.symlink_to(own / name)
@@ -242,12 +272,16 @@ def _services(config: Json) -> None:
         run("systemctl", "enable", "slurmd")
         run("systemctl", "start", "slurmd")
     elif config["role"] == "scheduler":
+        if Path("/etc/slurm/slurmdbd.conf").exists():
+            run("systemctl", "enable", "slurmdbd")
+            run("systemctl", "start", "slurmdbd")
         run("systemctl", "enable", "slurmctld")
         run("systemctl", "start", "slurmctld")
         if not _answers():
             log = Path("/var/log/slurmctld/slurmctld.log")
             said = (log.read_text() if log.is_file() else "") + run("journalctl", "-u", "slurmctld", "-n", "20")
             raise NodeError(f"FATAL: slurmctld failed to start! {said[-1500:]}")
+        run("systemctl", "start", "azslurmd")
 
 
 def _answers() -> bool:
@@ -349,8 +383,58 @@ def _suspend(config: Json, names: list[str]) -> None:
         rest(config, "/nodes/terminate", {"names": there})
 
 
+def azslurmd() -> t.NoReturn:
+    """Look at Slurm's nodes and CycleCloud's every few seconds, and make those DOWN that only one of them has."""
+    config = json.loads(AUTOSCALE.read_text())
+    kept = ""
+    while True:
+        try:
+            kept = _keep_alive(config, kept)
+            _converge(_nodes(config))
+        except NodeError as exc:
+            print(exc, flush=True)
+        time.sleep(SLEEP)
+
+
+def _keep_alive(config: Json, before: str) -> str:
+    """Keep SuspendExcNodes, which somebody may have changed while slurmctld ran, for its next start."""
+    shown = run("scontrol", "show", "config").splitlines()
+    line = next((one for one in shown if one.startswith("SuspendExcNodes")), "")
+    line = "# SuspendExcNodes =" if "(null)" in line else line
+    if line and line != before:
+        write(SCHED / config["prefix"] / "keep_alive.conf", f"# Managed by azslurmd\n{line}\n", owner="slurm")
+    return line
+
+
+def _converge(there: dict[str, Json]) -> None:
+    for text in run("scontrol", "show", "node", "--oneliner").splitlines():
+        shown = dict(word.partition("=")[::2] for word in text.split())
+        name, states, reason = shown["NodeName"], set(shown["State"].lower().split("+")), shown.get("Reason", "")
+        joined = not states & {"powered_down", "powering_down", "powering_up"}
+        ours = "down" in states and reason in (NO_NODE, ZOMBIE)
+        node = there.get(name)
+        if reason in (NO_NODE, ZOMBIE) and {"idle", "powered_down"} <= states:
+            _update(name, "Reason=(null)")
+        elif node is None and joined:
+            _update(name, f"NodeAddr={name}", f"NodeHostName={name}", "State=down", f"Reason={NO_NODE}")
+        elif node is not None and node["Status"] == "Ready" and not joined:
+            if "powering_up" not in states and not ours:
+                _update(name, f"NodeAddr={name}", f"NodeHostName={name}", "State=down", f"Reason={ZOMBIE}")
+        elif reason == ZOMBIE:
+            _update(name, "Reason=(null)")
+        elif node is not None and ours and node["Status"] != "Failed":
+            _update(name, "State=idle", "Reason=(null)")
+
+
+def _update(name: str, *words: str) -> None:
+    print(name, *words, flush=True)
+    run("scontrol", "update", f"NodeName={name}", *words, ok=range(256))
+
+
 def main() -> int:
     command = Path(sys.argv[0]).name
+    if command == "azslurmd":
+        azslurmd()
     if command not in ("jetpack", "azslurm"):
         return booted(json.loads(CONFIG))
     try:

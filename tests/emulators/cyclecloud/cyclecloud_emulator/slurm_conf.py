@@ -16,6 +16,7 @@ from .limits import types
 from .store import Json
 
 CERTIFICATES = "AzureCA_4.0.9.pem"  # of Azure Database for MySQL, brought by the project
+OWN_CERTIFICATES = "CustomCA.pem"
 # Lines that no setting changes.
 FIXED = {
     "MpiDefault": "none",
@@ -86,6 +87,8 @@ def files(scheduler: Json, arrays: Json, head: Head, machine: t.Callable[[str], 
     }
     if accounting.get("enabled") is True:
         made["slurmdbd.conf"] = _database(accounting, cluster, head)
+        if accounting.get("certificate"):
+            made[OWN_CERTIFICATES] = f"{accounting['certificate']}\n"
     return made
 
 
@@ -138,7 +141,7 @@ def _database(accounting: Json, cluster: str, head: Head) -> str:
         "StorageHost": _text(accounting.get("url")) or "localhost",
         "StorageLoc": _text(accounting.get("storageloc")) or f"{cluster.replace('-', '_')}_acct_db",
         "StorageUser": _text(accounting.get("user")) or "root",
-        "StorageParameters": f"SSL_CA=/etc/slurm/{'CustomCA.pem' if own else CERTIFICATES}",
+        "StorageParameters": f"SSL_CA=/etc/slurm/{OWN_CERTIFICATES if own else CERTIFICATES}",
     }
     if accounting.get("password"):
         lines["StoragePass"] = str(accounting["password"])

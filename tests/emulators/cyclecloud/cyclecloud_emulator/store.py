@@ -47,7 +47,7 @@ SETTINGS: Json = {
     # Versions of CycleCloud's own projects that came with the server, the newest first; others cannot be staged.
     "projects": {"slurm": ["4.0.10"], "healthagent": ["2.0.2"], "monitoring": ["1.0.3"]},
     # How parameters are exported: as they were sent | as texts, numbers included.
-    "export": "",
+    "export": "texts",
 }
 EMPTY: Json = {
     "records": [],
