@@ -278,6 +278,7 @@ class Plugs:
 
 
 _BOOT_PAUSE = 0.2
+_GREETING = 2.0  # seconds until SSH says something, at first
 # Prints the boot's identity and the state, once systemd has nothing more to start.
 _BOOTED = "cat /proc/sys/kernel/random/boot_id; systemctl is-system-running --wait"
 _STATES = ("running", "degraded")
@@ -300,7 +301,8 @@ class System(t.NamedTuple):
             "IdentitiesOnly": "yes",
             "StrictHostKeyChecking": "yes",
             "UserKnownHostsFile": f"{self.state_dir}/known_hosts",
-            "ConnectTimeout": "10",
+            # Of an emulated machine on a busy one an answer may be late.
+            "ConnectTimeout": "60",
             "LogLevel": "ERROR",
             "ControlMaster": "auto",
             "ControlPath": str(self.control),
@@ -327,13 +329,18 @@ class System(t.NamedTuple):
         self.hang_up()
         end = time.monotonic() + seconds
         said = "SSH does not answer"
+        patience = _GREETING
         while True:
             left = end - time.monotonic()
             if left <= 0:
                 raise MachineError(f"not booted after {seconds:g} s: {said}")
             if not alive():
                 raise MachineError(f"it went off while it should boot: {said}")
-            if not self._listens():
+            begin = time.monotonic()
+            if not self._listens(min(patience, left)):
+                # Each question is a process there: what was too late is asked less often.
+                if time.monotonic() - begin > patience / 2:
+                    patience = min(2 * patience, 60.0)
                 time.sleep(_BOOT_PAUSE)
                 continue
             # The connection stays for the commands that follow, if this is the boot that was waited for.
@@ -352,10 +359,10 @@ class System(t.NamedTuple):
             raise MachineError(f"the system does not answer: {done.problem}")
         return done.out.strip()
 
-    def _listens(self) -> bool:
+    def _listens(self, seconds: float) -> bool:
         """QEMU takes every connection; what counts is that the system says something on it."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
                 return connection.recv(4) == b"SSH-"
         except OSError:
             return False
@@ -376,6 +383,8 @@ ACCELERATION = {
 # of ciphers, and a look through all page tables for what may be written and run (rodata), are a fifth of a boot.
 _EMULATED = ["tsc=reliable", "clearcpuid=rep_good", "rodata=off", "cryptomgr.notests", "init_on_alloc=0", "audit=0"]
 _EMULATED += ["hardened_usercopy=off", "randomize_kstack_offset=off"]
+# A unit that is late is not broken: beside a load of 25 on two cores the login manager took longer than 90 s to start.
+_EMULATED += ["systemd.default_timeout_start_sec=1200"]
 # The initial RAM disk knows its root; named here, systemd would wait for it once more.
 _KERNEL = ["console=ttyS0", "quiet", "loglevel=4", "net.ifnames=0", "mitigations=off", "panic=10"]
 

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 import typing as t
 from pathlib import Path
 
@@ -386,10 +387,29 @@ class TestSystem:
             return Outcome(0, "" if "exit" in argv else answers.pop(0), "", 0.1)
 
         monkeypatch.setattr(lab_machine_machine, "run", run)
-        monkeypatch.setattr(System, "_listens", lambda dummy: True)
+        monkeypatch.setattr(System, "_listens", lambda dummy, seconds: True)
         assert system.await_boot(60, lambda: True, after="old") == "new"
         assert asked == ["boot", "exit", "boot", "exit", "boot"]
         assert system.control.exists()
+
+    def test_a_system_that_answers_late_is_not_kept_from_it_by_questions(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock, asked = [0.0], []
+
+        def wait(seconds: float) -> None:
+            clock[0] += seconds
+
+        def listens(dummy: System, seconds: float) -> bool:
+            asked.append(seconds)
+            wait(seconds)
+            return False
+
+        monkeypatch.setattr(lab_machine_machine, "time", types.SimpleNamespace(monotonic=lambda: clock[0], sleep=wait))
+        monkeypatch.setattr(System, "_listens", listens)
+        with pytest.raises(lab_machine_machine.MachineError, match="not booted after 150 s"):
+            System(1, tmp_path).await_boot(150, lambda: True)
+        assert asked[:6] == [2, 4, 8, 16, 32, 60] and 0 < asked[6] < 60 and len(asked) == 7
 
     def test_who_waits_for_a_boot_hangs_up_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[list[str]] = []

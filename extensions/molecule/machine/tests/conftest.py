@@ -71,8 +71,8 @@ class Node(machine_lab.Node):
         return {disk: self.machine.digest(disk) for disk in disks or self.disks}
 
     def down(self) -> None:
-        """Unmount scratch and stop every array."""
-        self.run(f"umount {MOUNT}; mdadm --stop --scan; udevadm settle")
+        """Unmount scratch and stop every array, once udev has nothing left to do that would assemble one again."""
+        self.run(f"umount {MOUNT}; udevadm settle; mdadm --stop --scan; udevadm settle")
 
     def erase(self, *disks: str) -> None:
         """Make disks that nobody uses blank."""

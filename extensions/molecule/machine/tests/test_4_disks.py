@@ -16,7 +16,9 @@ FOREIGN = {
     "a filesystem (ext4)": "mkfs.ext4 -qF {0} && mount {0} /mnt && echo theirs > /mnt/file && umount /mnt",
     "an LVM physical volume": "pvcreate -qq -ff -y {0}",
     "a partition table (gpt)": "sgdisk -n 1:0:+64M {0} > /dev/null && partx -a {0}; mkfs.ext4 -qF {0}p1",
-    "a member of an md array": "mdadm -C /dev/md/home -R -qq -l 1 -n 2 {0} missing && mdadm -S /dev/md/home",
+    # mdadm gives udev five seconds for the name.
+    "a member of an md array": "mdadm -C /dev/md/home -R -qq -l 1 -n 2 {0} missing && udevadm settle"
+    " && mdadm -S /dev/md/home",
     "unknown data": "printf theirs | dd of={0} bs=1 seek=4096 conv=fsync status=none",
     # Complete, or the kernel goes on with it after the mount.
     "mounted at /data": "mkfs.ext4 -qF -E lazy_itable_init=0 {0} && mkdir -p /data && mount {0} /data && sync",

@@ -99,7 +99,11 @@ def test_a_disk_that_is_pulled_out_under_a_job(health: Faults) -> None:
     eventually(lambda: lab.waits(waiting), f"the scheduler to leave job {waiting} in the queue")
     eventually(lambda: lab.account(waiting, "State") == "PENDING", f"job {waiting} to be PENDING in sacct")
     node.push(DISK)
-    lab.root("umount /scratch && systemctl restart hpcai-scratch", NODE)
+    # A health check may be looking into it.
+    eventually(
+        lambda: lab.host(NODE).run("umount /scratch || ! mountpoint -q /scratch").rc == 0, "scratch to be unmounted"
+    )
+    lab.root("systemctl restart hpcai-scratch", NODE)
     health.check()
     health.repair()
     eventually(lambda: lab.account(waiting, "State") == "COMPLETED", f"job {waiting} to be COMPLETED in sacct")

@@ -84,7 +84,8 @@ def test_password_is_on_no_command_line(lab: VmLab) -> None:
     mount = "while ! [ -e /run/watched ]; do sleep 0.1; done; systemctl start data.mount; touch /run/enough"
 
     def caught() -> bool:
-        lab.root("rm -f /run/enough /run/watched; systemctl stop data.mount", "c1")
+        if lab.host("c1").run("rm -f /run/enough /run/watched; systemctl stop data.mount").rc:
+            return False  # somebody is looking into it, such as a health check
         seen = lab.root(f"({mount}) >/dev/null 2>&1 & python3 /run/watch.py; wait", "c1")
         assert PASSWORD not in seen
         return "mount.cifs" in seen or "credentials=/etc/hpcai/cifs/-data" in seen
@@ -147,8 +148,7 @@ def test_power_cut_of_the_server_under_a_writing_job(lab: VmLab) -> None:
     assert [int(line[0]) for line in lines] == list(range(len(lines))), "a number is missing"
     times = [float(line[1]) for line in lines]
     assert max(later - sooner for sooner, later in zip(times, times[1:])) > away, "the server was never away"
-    lab.run("ls /data", host="c1")
-    assert lab.run("cat /data/greeting", host="c1").stdout == "from-c1\n"
+    eventually(lambda: lab.run("cat /data/greeting", host="c1").stdout == "from-c1\n", "CIFS to be there again")
     eventually(lab.works, "a job to run")
 
 
@@ -156,7 +156,7 @@ def test_client_that_boots_without_its_server(lab: VmLab) -> None:
     """It can be reached, slurmd waits, and once the server is there everything comes by itself."""
     ctl, client = lab.machine("ctl"), lab.machine("c1")
     before = client.system.boot_id()
-    ctl.stop()
+    ctl.stop(patience(120))
     client.reset()
     # systemd says "starting" as long as the mounts are tried again: to be reached is what counts.
     eventually(lambda: reached(client, before), "the client to be reached", 300)
