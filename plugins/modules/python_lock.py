@@ -49,9 +49,9 @@ options:
     default: []
   wheels:
     description:
-      - Wheels that will be installed beside the lock. Each has C(name), C(requires), the list of its requirements, and
-        optionally C(relax), names of requirements of which any version will do. They do not count as requirements of
-        each other.
+      - Wheels that will be installed beside the lock. Each has C(name), C(version), C(requires), the list of its
+        requirements, and optionally C(relax), names of requirements of which any version will do. They do not count as
+        requirements of each other.
     type: list
     elements: dict
     default: []
@@ -96,6 +96,7 @@ EXAMPLES = r"""
     base: "{{ environment.base }}"
     wheels:
       - name: deepspeed
+        version: "{{ deepspeed.wheel.version }}"
         requires: "{{ deepspeed.wheel.requires }}"
         relax:
           - pydantic

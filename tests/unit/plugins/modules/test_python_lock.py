@@ -16,7 +16,7 @@ while [ "$1" != --output-file ]; do shift; done
 printf %b '{lock}' > "$2"
 """
 BASE = {"packages": {"torch": "2.13.0", "numpy": "2.3.4"}, "python": "3.11", "machine": "x86_64"}
-WHEEL = {"name": "fairscale", "requires": ["torch>=1.8", "numpy>=1.22"], "relax": []}
+WHEEL = {"name": "fairscale", "version": "0.4.13", "requires": ["torch>=1.8", "numpy>=1.22"], "relax": []}
 
 
 class Lock(Machine):
