@@ -24,6 +24,7 @@ _ID = re.compile(
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 _DATABASE = re.compile(r"\w{1,64}")
 _SIZE = re.compile(r"(Standard|Basic)_\w+")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # Parameters of the built-in template for each of its node arrays.
 BUILTIN_ARRAYS = {
     "hpc": (
@@ -343,9 +344,11 @@ def _like(name: str, names: t.Iterable[str]) -> str:
 
 
 def same(requested: t.Any, observed: t.Any) -> bool:
-    """Compare leniently: exported values may be texts, and all empty values are equal."""
+    """Compare leniently: exported values may be texts (of a number 4, 4.0), and all empty values are equal."""
     if requested in (None, "", {}) and observed in (None, "", {}):
         return True
+    if isinstance(requested, (int, float)) and isinstance(observed, str) and _NUMBER.fullmatch(observed.strip()):
+        return float(observed) == requested
     return requested == observed or _plain(requested) == _plain(observed)
 
 

@@ -213,7 +213,17 @@ def test_wrong_wishes(change: Json, text: str) -> None:
 
 @pytest.mark.parametrize(
     "wanted, have, same",
-    [(4, "4", True), (True, "true", True), ("", None, True), ({}, None, True), ("A", "a", False), (4, 5, False)],
+    [
+        (4, "4", True),
+        (4, "4.0", True),
+        (True, "true", True),
+        ("", None, True),
+        ({}, None, True),
+        ("A", "a", False),
+        (4, 5, False),
+        (4, "4.5", False),
+        ("22.04", "22.040", False),
+    ],
 )
 def test_exported_values_are_compared_leniently(wanted: t.Any, have: t.Any, same: bool) -> None:
     assert cluster_request.same(wanted, have) is same
