@@ -12,7 +12,8 @@ machine has been idle for a while although so many run, one part more begins.
 
 Settings: ``JOBS``, how many cores they are given (all); ``HPCAI_TEST_PATIENCE``, a factor for all limits (3);
 ``HPCAI_TEST_WITHOUT``, names of parts that are left out, and said to be; ``HPCAI_TEST_KEEP``, anything: the cluster of
-the part ``default`` stays for the part ``faults`` of a later call.
+the part ``default`` stays for the part ``faults`` of a later call; ``HPCAI_TEST_AGAIN``, how many parts may have
+failed by chance (0): if no more failed, these run a second time, and those that pass then are called flaky and shown.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ BIN = ROOT / ".build/venv/bin"
 KEPT = ROOT / ".build/molecule/node/kept"
 # Parts run side by side, so each of them is on a busy machine.
 PATIENCE = float(os.environ.get("HPCAI_TEST_PATIENCE") or 3)
+AGAIN = int(os.environ.get("HPCAI_TEST_AGAIN") or 0)
 TAIL = 120  # lines of a failed part
 WINDOW = 40  # seconds over which the machine is looked at before one part more begins
 IDLE = 0.7  # cores that were idle in that time
@@ -315,6 +317,25 @@ def run(parts: list[Part], jobs: int) -> list[Result]:
     return results
 
 
+def run_again(results: list[Result], most: int, jobs: int) -> list[Result]:
+    """Run failed parts a second time, if there are so few that chance may have done it; what hung is none of them."""
+    failed = [one for one in results if one.verdict.startswith("failed")]
+    if not 0 < len(failed) <= most or any(one.verdict != "failed" for one in failed):
+        return results
+    for one in failed:
+        log = LOGS / f"{one.part.name}.log"
+        log.rename(log.with_suffix(".first.log"))
+    tell(f"A second time: {' '.join(one.part.name for one in failed)}")
+    second = {one.part.name: one for one in run([one.part for one in failed], jobs)}
+    return [together(one, second[one.part.name]) if one in failed else one for one in results]
+
+
+def together(first: Result, second: Result) -> Result:
+    """Return how a part ended that ran twice: what it cost, and of a flaky one how it failed."""
+    verdict, end = ("flaky", first.end) if second.verdict == "passed" else (second.verdict, second.end)
+    return second._replace(verdict=verdict, wall=first.wall + second.wall, cpu=first.cpu + second.cpu, end=end)
+
+
 def show(result: Result, log: Path) -> None:
     tell(f"{result.part.name}: {result.verdict} after {result.wall:.0f} s. {result.said}")
     if result.verdict != "passed":
@@ -332,10 +353,15 @@ def summary(results: list[Result], wall: float) -> str:
     for one in results:
         if one.verdict.startswith("failed"):
             lines += [f"failed in {one.part.name}: {line}" for line in in_short(one.end)]
+        if one.verdict == "flaky":
+            lines += [
+                f"failed once and passed then, so to be mended, in {one.part.name}: {line}"
+                for line in in_short(one.end)
+            ]
     for one in results:
         reasons = [one.said.splitlines()[0]] if one.verdict == "skipped" else one.skipped
         lines += [f"skipped in {one.part.name}: {reason}" for reason in reasons]
-    passed = sum(one.verdict == "passed" for one in results)
+    passed = sum(one.verdict in ("passed", "flaky") for one in results)
     failed = sum(one.verdict.startswith("failed") for one in results)
     skipped = sum(one.verdict == "skipped" for one in results)
     return "\n".join([*lines, f"{passed} passed, {failed} failed, {skipped} skipped"])
@@ -388,7 +414,7 @@ def main(words: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, interrupted)
     began = time.monotonic()
-    results = run(parts, JOBS)
+    results = run_again(run(parts, JOBS), AGAIN, JOBS)
     print(summary(results, time.monotonic() - began), flush=True)
     return int(any(result.verdict.startswith("failed") for result in results))
 

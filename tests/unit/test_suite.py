@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import suite
 from patience import patience
-from suite import Part, choose, read_log, ready, run, summary
+from suite import Part, choose, read_log, ready, run, run_again, summary
 
 MOLECULE = """\
 INFO     default > verify: Executing Testinfra tests found in extensions/molecule/default/tests...
@@ -125,6 +125,29 @@ def test_all_run_and_each_failure_is_shown_with_its_end(place: Path, capsys: pyt
     assert "1.2 min in all" in table and table.endswith("\n1 passed, 1 failed, 0 skipped")
     assert "2 passed in 1.00s" in table
     assert "failed in bad: why it failed" in table
+
+
+ONCE = "if mkdir {0}; then echo FAILED by chance; exit 1; fi"
+
+
+def test_what_fails_by_chance_runs_again_and_is_called_flaky(place: Path) -> None:
+    first = run([part("chance", command=ONCE.format("seen")), part("good")], 1)
+    results = run_again(first, 1, 1)
+    assert {result.part.name: result.verdict for result in results} == {"chance": "flaky", "good": "passed"}
+    table = summary(results, 75)
+    assert "failed once and passed then, so to be mended, in chance: FAILED by chance" in table
+    assert table.endswith("\n2 passed, 0 failed, 0 skipped")
+    assert "by chance" in (place / "logs/chance.first.log").read_text()
+
+
+def test_what_fails_twice_has_failed_and_what_many_share_is_no_chance(place: Path) -> None:
+    results = run_again(run([part("bad", command="exit 3")], 1), 1, 1)
+    assert [result.verdict for result in results] == ["failed"]
+    first = run([part(name, command=ONCE.format(name)) for name in ("one", "two")], 1)
+    assert run_again(first, 1, 1) == first
+    assert run_again(first, 0, 1) == first
+    hung = [first[0]._replace(verdict="failed: cut off after 9 s")]
+    assert run_again(hung, 1, 1) == hung
 
 
 def test_what_hangs_is_cut_off_with_its_children_and_cleaned_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
