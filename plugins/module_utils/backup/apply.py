@@ -57,8 +57,12 @@ def in_directory(directory: Path) -> t.Iterator[None]:
 
 
 @contextlib.contextmanager
-def new_set(directory: Path, name: str) -> t.Iterator[Path]:
-    """Yield an empty directory that becomes the backup of that name, or is removed when anything fails."""
+def new_set(directory: Path, part: str) -> t.Iterator[Path]:
+    """Yield an empty directory that becomes a backup of that part, or is removed when anything fails."""
+    name = set_name(part, stamp())
+    while (directory / name).exists():  # the timer's, of this second
+        time.sleep(0.05)
+        name = set_name(part, stamp())
     aside = directory / f"{name}{_PARTIAL}"
     for leftover in directory.glob(f"*{_PARTIAL}"):  # a killed run's; the lock is ours
         shutil.rmtree(leftover)
@@ -76,7 +80,7 @@ def note(place: Path, manifest: Manifest) -> Manifest:
     """Write the manifest of the files in a backup; it is the last file of each."""
     files = {path.name: sha256(path) for path in sorted(place.iterdir())}
     size = sum(path.stat().st_size for path in place.iterdir())
-    full = {"schema": SCHEMA, **manifest, "time": int(time.time()), "bytes": size, "files": files}
+    full = {"schema": SCHEMA, "name": place.stem, **manifest, "time": int(time.time()), "bytes": size, "files": files}
     with private(place / "manifest.json") as file:
         file.write((json.dumps(full, indent=1, sort_keys=True) + "\n").encode())
     return full
@@ -173,15 +177,14 @@ def back_up_accounting(
     with database.options_file(accounting.client()) as options, in_directory(directory):
         needed = accounting.bytes(options)
         room(directory, needed, f"a dump of {accounting.name}")
-        name = set_name("accounting", stamp())
-        with new_set(directory, name) as place:
+        with new_set(directory, "accounting") as place:
             # Jobs that come while it is dumped have higher numbers; the lower bound is what a restore needs.
             following, tables = accounting.next_job(options), accounting.tables(options)
             raw = dump(accounting, options, place / "dump.sql.gz", timeout)
             if secrets:
                 with private(place / "slurmdbd.conf") as file:
                     file.write(accounting.config.read_bytes())
-            about = {"name": name, "part": "accounting", "cluster": accounting.cluster, "version": version}
+            about = {"part": "accounting", "cluster": accounting.cluster, "version": version}
             if accounting.tables(options) != tables:
                 raise BackupError(
                     f"tables of {accounting.name} came or went meanwhile; is slurmdbd converting it? Try again"
@@ -226,7 +229,7 @@ def back_up_state(state: Path, config: Path, directory: Path, about: Manifest, s
     """Pack the state as slurmctld has written it: whole files, the list of jobs before their scripts."""
     with in_directory(directory):
         room(directory, int(read.size(state) * 1.1), f"a copy of {state}")
-        with new_set(directory, about["name"]) as place:
+        with new_set(directory, about["part"]) as place:
             pack(state, place / "state.tar.gz")
             copy_configuration(config, place, secrets)
             return note(place, {**about, "state": str(state), "next_job": read.next_job(state)})

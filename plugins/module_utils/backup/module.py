@@ -116,8 +116,7 @@ class Backup:
             raise BackupError(
                 f"{self.config}/slurm.conf is of cluster {cluster!r}, and asked for is {self.params['cluster']!r}"
             )
-        name = set_name("controller", apply.stamp())
-        about = {"name": name, "part": "controller", "cluster": cluster, "version": version}
+        about = {"part": "controller", "cluster": cluster, "version": version}
         return apply.back_up_state(state, self.config, self.directory, about, self.params["secrets"])
 
     def _check_room(self) -> None:

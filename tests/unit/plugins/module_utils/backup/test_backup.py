@@ -114,6 +114,17 @@ def test_a_state_comes_back_with_all_files_and_a_higher_number(cluster: Path) ->
     assert not list((cluster / "spool").glob("*.restoring"))
 
 
+def test_a_backup_of_the_same_second_waits_for_the_next(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = iter(["20261123T182056Z", "20261123T182056Z", "20261123T182056Z", "20261123T182057Z"])
+    monkeypatch.setattr(apply, "stamp", lambda: next(stamps))
+    first, second = (call(cluster) for dummy in range(2))
+    assert [first["backup"]["name"], second["backup"]["name"]] == [
+        "controller-20261123T182056Z",
+        "controller-20261123T182057Z",
+    ]
+    assert Path(first["place"]).is_dir() and Path(second["place"]).is_dir()
+
+
 def test_a_file_system_that_renames_no_directory_gets_the_files_one_by_one(
     cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
