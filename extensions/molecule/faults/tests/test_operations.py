@@ -36,9 +36,17 @@ def next_job(lab: Lab) -> int:
     return int(lab.root("scontrol show config | awk '/^NEXT_JOB_ID/ {print $3}'"))
 
 
+def saved(lab: Lab, job: str) -> None:
+    """Wait until slurmctld has written what it knows now of its jobs: it does so some seconds after a change."""
+    lab.root(f"scontrol update jobid={job} comment=written-{job}")
+    seen = f"grep -c written-{job} /var/lib/slurm/slurmctld/job_state || true"
+    eventually(lambda: lab.root(seen).strip() not in ("", "0"), 60, "slurmctld writes its state")
+
+
 def test_a_restored_cluster_has_its_jobs_and_no_number_twice(healthy: Lab) -> None:
     running, held = healthy.submit("sleep 3600"), healthy.submit("true", "--hold")
     healthy.runs(running)
+    saved(healthy, held)
     try:
         healthy.apply("backup.yml")
         later = healthy.submit("true")
