@@ -108,7 +108,7 @@ REST = [
     scenario("faults", 1230, "what happens to that cluster when things break", after=["default"]),
     scenario("upgrade", 220, "Slurm exchanged for the next release below running jobs"),
     scenario("elastic", 285, "nodes that Slurm creates and removes"),
-    scenario("azure", 460, "from an empty Azure to nodes that trained and back, against emulators"),
+    scenario("azure", 750, "from an empty Azure to nodes that trained and back, against emulators"),
     scenario("fleet", 300, "32 slurmd with broken GPUs, certified"),
     scenario("gpu", 265, "nodes that claim to be a GPU machine, certified"),
     scenario(
