@@ -100,6 +100,7 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint(healthy: Lab) -> No
         return str(healthy.run(f"squeue -h --name={NAME} -o %A").stdout.strip())
 
     training = Training(healthy, eventually(queued, 60, "the job in the queue"))
+    healthy.runs(training.job)  # it is in the queue before its first start, too
     # Its time is nearly over: it keeps what it has.
     training.back_in_the_queue()
     assert training.events("stop")[-1]["signal"] == "USR1"
