@@ -13,14 +13,13 @@ import json
 import os
 import re
 import typing as t
-import warnings
 from pathlib import Path
 
 import pytest
 from ansible_playbook import ansible_playbook
+from azure_collection import PYTHON, collection, emulated, warm_sdks
 from running import Azure
-from test_azure_modules import PYTHON, collection, missing
-from warm import SDKS, Warm
+from warm import Warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -97,21 +96,14 @@ class Role:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Azure]:
-    reason = missing()
-    if reason:
-        warnings.warn(f"role azure_infra is NOT tested: {reason}", stacklevel=2)
-        pytest.skip(reason)
-    azure = Azure(tmp_path_factory.mktemp("azure"))
-    yield azure
-    azure.close()
+    with emulated(tmp_path_factory, "role azure_infra is") as azure:
+        yield azure
 
 
 @pytest.fixture(scope="module")
 def warm() -> t.Iterator[Warm]:
-    """An interpreter that has the SDKs, which every module would import again."""
-    process = Warm(PYTHON, SDKS, PYTHONPATH=str(collection().parents[2]))
-    yield process
-    process.close()
+    with warm_sdks() as process:
+        yield process
 
 
 @pytest.fixture

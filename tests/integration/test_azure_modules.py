@@ -5,46 +5,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import typing as t
-import warnings
 from pathlib import Path
 
 import pytest
+from azure_collection import PYTHON, collection, emulated
 from patience import patience
 from running import Azure
 
 EMULATOR = Path(__file__).parents[1] / "emulators/azure"
 
 Json = t.Any
-PYTHON = Path(__file__).parents[2] / ".build/azure/bin/python"
 GROUP = {"resource_group": "c1-rg"}
 TAGS = {"tags": {"hpcai-cluster": "c1"}}
 CYCLECLOUD = {"publisher": "azurecyclecloud", "product": "azure-cyclecloud", "name": "cyclecloud8-gen2"}
 IMAGE = {"publisher": "azurecyclecloud", "offer": "azure-cyclecloud", "sku": "cyclecloud8-gen2"}
-
-
-def collection() -> Path:
-    """Return where azure.azcollection lies."""
-    found = importlib.util.find_spec("ansible_collections.azure.azcollection")
-    if found is None or not found.submodule_search_locations:
-        raise ImportError("the collection azure.azcollection is not installed")
-    return Path(found.submodule_search_locations[0])
-
-
-def missing() -> str:
-    """Say why the real modules cannot run here, or nothing."""
-    if not PYTHON.is_file():
-        return "there is no .build/azure: run make azure-venv"
-    try:
-        collection()
-    except ImportError as problem:
-        return str(problem)
-    done = subprocess.run([PYTHON, "-c", "import ansible, azure.mgmt.compute"], capture_output=True, check=False)
-    return done.stderr.decode()[-200:]
 
 
 class Modules:
@@ -77,20 +55,13 @@ class Modules:
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Modules]:
-    reason = missing()
-    if reason:
-        warnings.warn(f"azure.azcollection is NOT tested: {reason}", stacklevel=2)
-        pytest.skip(reason)
-    azure = Azure(tmp_path_factory.mktemp("azure"))
-    try:
+    with emulated(tmp_path_factory, "azure.azcollection is") as azure:
         azure.control(
             "settings", {"delay": 0.02, "group_delete_delay": 0.05, "replication_delay": 0, "unregistered": []}
         )
         running = Modules(azure, tmp_path_factory.mktemp("modules"))
         yield running
         running.process.communicate(timeout=patience(60))
-    finally:
-        azure.close()
 
 
 def network(modules: Modules) -> None:

@@ -12,14 +12,13 @@ import json
 import os
 import re
 import typing as t
-import warnings
 from pathlib import Path
 
 import pytest
 from ansible_playbook import Ended, ansible_playbook, of_clone
+from azure_collection import PYTHON, collection, emulated, warm_sdks
 from emulated_azure import GROUP, VM, Azure, C, fresh, machine, network
-from test_azure_modules import PYTHON, collection, missing
-from warm import SDKS, Warm
+from warm import Warm
 
 ROOT = Path(__file__).resolve().parents[2]
 GALLERY = "2023-07-03"
@@ -69,20 +68,14 @@ def changed(done: Ended) -> int:
 
 @pytest.fixture(scope="module")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Azure]:
-    reason = missing()
-    if reason:
-        warnings.warn(f"images in Azure are NOT tested: {reason}", stacklevel=2)
-        pytest.skip(reason)
-    running = Azure(tmp_path_factory.mktemp("azure"))
-    yield running
-    running.close()
+    with emulated(tmp_path_factory, "images in Azure are") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def warm() -> t.Iterator[Warm]:
-    process = Warm(PYTHON, SDKS, PYTHONPATH=str(collection().parents[2]))
-    yield process
-    process.close()
+    with warm_sdks() as process:
+        yield process
 
 
 @pytest.fixture
