@@ -336,6 +336,15 @@ class JobClient:
         column, value = (1, tag(spec)) if by_tag else (2, spec.name)
         return sorted({int(row[0]) for row in rows if len(row) == 3 and row[column] == value})
 
+    def older(self, spec: JobSpec, job_id: int, ended: int | None) -> int | None:
+        """Return a job of the same tag that was there before this one: two runs may look before either submits, since a
+        task whose connection was lost may still run when it is begun again."""
+        try:
+            jobs = self.active(spec, by_tag=True)
+        except UnreachableError:
+            return None
+        return next((other for other in jobs if other < job_id and other != ended), None)
+
     def cancel(self, job_id: int) -> None:
         rc, out, err = self._run(["scancel", str(job_id)])
         if rc and not re.search("Invalid job id|already completing or completed", err + out):
@@ -383,6 +392,10 @@ def ensure(client: JobClient, spec: JobSpec, request: JobRequest, write: Write) 
     if job is None:
         job = JobState(client.submit(spec, write(spec.script, None)), spec.name, "PENDING", comment=comment(spec))
         _keep(spec, job, write)
+        older = client.older(spec, job.job_id, recorded and recorded.job_id) if spec.record else None
+        if older:
+            client.cancel(job.job_id)
+            changed, job = False, job._replace(job_id=older)
     until = _ended if request.state == "completed" else _seen
     job = client.wait(job.job_id, request.timeout, request.poll, until=until)
     job = job._replace(output=job.output or (recorded.output if recorded else None))

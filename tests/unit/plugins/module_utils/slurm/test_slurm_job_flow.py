@@ -56,9 +56,15 @@ class Slurm:
     ):
         self.looks, self.ran, self.time = list(looks), t.cast("list[str]", []), 0.0
         self.others = {"sacct": sacct, "squeue": squeue, "sbatch": sbatch, "scancel": NOTHING}
+        self.looked: list[str] = []
+        self.then: dict[str, Answer] = {}  # answers after a job was submitted
 
     def __call__(self, argv: list[str]) -> Answer:
         self.ran.append(argv[0])
+        if argv[0] == "scontrol":
+            self.looked.append(argv[-1])
+        if argv[0] == "sbatch":
+            self.others.update(self.then)
         if argv[0] == "scontrol":
             return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
         return self.others[argv[0]]
@@ -189,6 +195,25 @@ def test_a_record_makes_a_job_happen_once(
     again = Slurm(AWAY)
     assert ensure(again.client(), spec, job_request(), write) == (False, job)
     assert again.ran == []
+
+
+@pytest.mark.parametrize(
+    ("queued", "state", "follows"),
+    [((3, 1), None, 1), ((3, 7), None, 3), ((3,), None, 3), ((1, 3), "FAILED", 3)],
+    ids=["another run was first", "this one was", "alone", "the one that failed before is leaving"],
+)
+def test_of_two_runs_that_submit_at_once_the_first_job_stays(
+    tmp_path: Path, queued: tuple[int, ...], state: str | None, follows: int
+) -> None:
+    """A task whose connection was lost may still run when it is begun again: neither saw the job of the other."""
+    spec = wanted(tmp_path / "job.json")
+    left_behind(state, spec)
+    slurm = Slurm(DONE, sbatch=(0, "3\n", ""))
+    listed = "".join(SEPARATOR.join([str(job), tag(spec), NAME]) + "\n" for job in queued)
+    slurm.then = {"squeue": (0, listed, "")}
+    changed, dummy = ensure(slurm.client(), spec, job_request(), write)
+    assert (changed, "scancel" in slurm.ran) == (follows == 3, follows != 3)
+    assert slurm.looked[-1] == str(follows)
 
 
 def test_other_inputs_are_another_job(tmp_path: Path) -> None:
