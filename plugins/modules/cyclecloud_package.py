@@ -104,7 +104,7 @@ upgraded:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.package import ServerApt
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import SPEC, Cli, CliError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import SPEC, Cli, CliError, alone
 
 
 def main() -> None:
@@ -124,10 +124,11 @@ def main() -> None:
     what = f"{params['name']} {params['version']}"
     apt = ServerApt(Cli(params), {**params, "check": module.check_mode})
     try:
-        todo, before = apt.look()
-        if todo.changed and not module.check_mode:
-            apt.carry_out(todo, params["startup"])
-    except CliError as exc:
+        with alone(params["state_dir"], module.check_mode):
+            todo, before = apt.look()
+            if todo.changed and not module.check_mode:
+                apt.carry_out(todo, params["startup"])
+    except (CliError, OSError) as exc:
         module.fail_json(msg=f"{what} cannot be installed: {exc}")
     diff = {"before": f"{before}\n" if before else "", "after": f"{params['name']} {todo.version} held\n"}
     module.exit_json(changed=todo.changed, version=todo.version, upgraded=todo.upgrade, diff=diff)

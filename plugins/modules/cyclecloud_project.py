@@ -108,6 +108,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.serve
     Cli,
     CliError,
     Json,
+    alone,
 )
 
 
@@ -136,7 +137,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        result = bring(module)
+        with alone(module.params["state_dir"], module.check_mode):
+            result = bring(module)
     except (CliError, OSError) as exc:
         module.fail_json(msg=f"Project {module.params['source']} is not in locker {module.params['locker']}: {exc}")
     module.exit_json(**result)

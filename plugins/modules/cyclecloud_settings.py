@@ -137,7 +137,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.serve
     server_request,
     shown,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import SPEC, Cli, CliError, Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import (
+    SPEC,
+    Cli,
+    CliError,
+    Json,
+    alone,
+)
 
 TLS = {
     "certificate": {"type": "str"},
@@ -178,7 +184,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        result = bring(module)
+        with alone(module.params["state_dir"], module.check_mode):
+            result = bring(module)
     except (CliError, OSError) as exc:
         module.fail_json(msg=f"CycleCloud does not run with its settings: {exc}")
     module.exit_json(**result)

@@ -95,7 +95,7 @@ records:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import CLI_SPEC, CliError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import CLI_SPEC, CliError, alone
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.site import bring
 
 
@@ -112,7 +112,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        result = bring(module.params, module.check_mode)
+        with alone(module.params["state_dir"], module.check_mode):
+            result = bring(module.params, module.check_mode)
     except (CliError, OSError) as exc:
         module.fail_json(msg=f"CycleCloud's user {module.params['user']} cannot be set up: {exc}")
     module.exit_json(**result)

@@ -17,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.serve
     CliError,
     Json,
     Notes,
+    alone,
     fingerprint,
     folder,
     quoted,
@@ -302,17 +303,18 @@ def bring(options: t.Mapping[str, t.Any], check: bool) -> Json:
     cli = Cli(options)
     cli.secrets = [options["application_secret"]]
     task = AccountTask(cli, options)
-    try:
-        present, before = task.look()
-    except CliError:
-        if not check:
-            raise
-        present, before = False, {}  # an earlier task of the play would have set up the command line
-    different = differences(task.fields, before)
+    with alone(options["state_dir"], check):
+        try:
+            present, before = task.look()
+        except CliError:
+            if not check:
+                raise
+            present, before = False, {}  # an earlier task of the play would have set up the command line
+        different = differences(task.fields, before)
+        if different and not check:
+            task.bring(present)
     retried, machine_types = False, 0
     if not check:
-        if different:
-            task.bring(present)
         retried = task.await_locker()
         machine_types = task.await_machine_types()
     diff = {"before": _text(shown(before)), "after": _text(shown(task.fields))}

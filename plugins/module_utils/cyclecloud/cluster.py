@@ -28,6 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.serve
     Json,
     LocalServer,
     Notes,
+    alone,
     ca_file,
     failure_text,
     fingerprint,
@@ -322,6 +323,15 @@ def present(cli: Cli, request: Json, server: LocalServer, check: bool) -> Json:
     """Import the cluster where it differs, and start it and wait for it if requested."""
     refuse(request, missing(request))
     cluster = CycleCluster(cli, request, server)
+    with alone(request["state_dir"], check):
+        result, retried = _changed(cli, cluster, request, server, check)
+    if request["state"] == "started" and not check:
+        result["warnings"] += finish(cli, request, server, cluster, result["cluster"], RETRY if retried else 0)
+    return result
+
+
+def _changed(cli: Cli, cluster: CycleCluster, request: Json, server: LocalServer, check: bool) -> tuple[Json, bool]:
+    """Import, start and try again what is needed; return the result, and whether nodes were tried again."""
     refuse(request, cluster.prepare())
     observed = cluster.look()
     send = observed.send or bool(observed.drift and request["drift"] == "correct")
@@ -339,7 +349,7 @@ def present(cli: Cli, request: Json, server: LocalServer, check: bool) -> Json:
         "cluster": plain(request, cluster.digest()),
     }
     if check:
-        return result
+        return result, False
     if send or begin:
         # A cluster that is started before has arrays without a machine type, and no GPUs for Slurm.
         limit = Waiter(server, request["name"], request["wait"]).limits["machine_types"]
@@ -350,9 +360,7 @@ def present(cli: Cli, request: Json, server: LocalServer, check: bool) -> Json:
         cluster.start()
     if retry:
         cli.read("retry", request["name"])
-    if request["state"] == "started":
-        result["warnings"] += finish(cli, request, server, cluster, result["cluster"], RETRY if retry else 0)
-    return result
+    return result, retry
 
 
 def machine_types(request: Json) -> list[str]:

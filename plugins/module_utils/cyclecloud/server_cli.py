@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import hashlib
 import json
 import re
@@ -15,7 +16,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files, _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _owned_files, _process
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import rest
 
 HOME = "/opt/cycle_server"
@@ -250,6 +251,18 @@ def folder(path: Path) -> None:
     """Make a directory that only its owner can enter."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
+
+
+@contextlib.contextmanager
+def alone(state_dir: str, check: bool) -> t.Iterator[None]:
+    """Look and change while no other of these modules does: a task whose connection was lost may still run here when it
+    is begun again. What is only waited for needs no lock, and check mode changes nothing."""
+    if check:
+        yield
+        return
+    folder(Path(state_dir))
+    with _files.lock(Path(state_dir) / "lock"):
+        yield
 
 
 def write(path: Path, text: str, owner: str = "root", mode: int = 0o600) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import typing as t
 from pathlib import Path
 
@@ -344,6 +346,30 @@ def test_cluster_is_made_once(fake: Fake, tmp_path: Path) -> None:
     assert not do(fake, tmp_path)["changed"]
     assert fake.calls.count("import_cluster") == fake.calls.count("start_cluster") == 1
     assert not list(tmp_path.glob("ndv4.*"))
+
+
+def held(state_dir: Path) -> bool:
+    """Whether another process would have to wait for the lock of the modules on this server."""
+    ask = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    done = subprocess.run([sys.executable, "-c", ask, str(state_dir / "lock")], capture_output=True, text=True)
+    assert done.returncode == 0 or "BlockingIOError" in done.stderr, done.stderr
+    return done.returncode != 0
+
+
+def test_no_other_run_changes_the_server_meanwhile(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task whose connection was lost may still run when it is begun again; both write the files that are imported.
+    Once the cluster is started there is nothing but waiting, which a run that mends something does not wait for."""
+    seen: dict[str, bool] = {}
+    run, status = fake.run, fake.status
+    monkeypatch.setattr(fake, "run", lambda argv, *more: [seen.update({argv[1]: held(tmp_path)}), run(argv, *more)][1])
+    monkeypatch.setattr(fake, "status", lambda name: [seen.update(status=held(tmp_path)), status(name)][1])
+    do(fake, tmp_path)
+    asked = ("import_cluster", "start_cluster", "execute", "export_parameters")
+    assert {name: seen[name] for name in asked} == dict.fromkeys(asked, True)
+    assert seen["status"] is False
+    seen.clear()
+    do(fake, tmp_path / "other", check=True)
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("command", ["import_cluster", "start_cluster"])
