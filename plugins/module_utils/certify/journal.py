@@ -41,12 +41,7 @@ class Journal:
     def create(self) -> None:
         """Make the directories; the user of the run alone may write, and nobody else can have made them before."""
         for name in ("", *FOLDERS):
-            try:
-                _trusted.make(str(self.folder / name), _trusted.trusted_users())
-            except _trusted.TrustError as exc:
-                raise JournalError(f"{self.folder} cannot be the directory of a run: {exc}") from exc
-            except OSError as exc:
-                raise JournalError(f"{self.folder / name} cannot be made: {exc.strerror}") from exc
+            make(self.folder / name)
 
     def path(self, kind: str, name: str, suffix: str = ".json") -> Path:
         """Return where something is; a name that would lead elsewhere is refused."""
@@ -175,6 +170,16 @@ def refuse_others(base: Path, agent: Path, run: str = "") -> None:
 def _is_foreign(folder: Path) -> bool:
     """Say whether a run may be somebody else's, from before its directory was ours."""
     return bool(_trusted.distrust(str(folder), _trusted.trusted_users()))
+
+
+def make(folder: Path) -> None:
+    """Make a directory into which nobody else can put something."""
+    try:
+        _trusted.make(str(folder), _trusted.trusted_users())
+    except _trusted.TrustError as exc:
+        raise JournalError(f"{folder} cannot be the directory of a run: {exc}") from exc
+    except OSError as exc:
+        raise JournalError(f"{folder} cannot be made: {exc.strerror}") from exc
 
 
 def names(base: Path) -> set[str]:

@@ -79,20 +79,34 @@ def perform(params: t.Mapping[str, t.Any], slurm: CampaignSlurm, check_mode: boo
     certify_journal.refuse_others(request.base, request.agent, request.run)
     if not request.agent.is_file() and not check_mode:
         raise CampaignRequestError(f"agent {request.agent} is no file on this machine")
-    run = _run(request, slurm)
-    folder = request.base / run["run"]
-    done = certify_journal.load(folder / CERTIFICATE)
+    with contextlib.nullcontext() if check_mode else _alone(request.base):
+        run = _run(request, slurm)
+        folder = request.base / run["run"]
+        done = certify_journal.load(folder / CERTIFICATE)
+        resumed = (folder / REQUEST).exists()
+        if done is None and not check_mode:
+            run = _begin(run, folder, request.agent)
     if done is not None:
         records = certify_journal.records((folder / RECORDS).read_text())
         return CampaignResult(run["run"], str(folder), done.get("plan") or {}, done, records)
     campaign = CampaignPlan(run["fleet"], run["options"])
-    resumed = (folder / REQUEST).exists()
     if check_mode:
         result = CampaignResult(run["run"], str(folder), campaign.plan())
     else:
-        result = _lead(run, folder, request.agent, slurm, campaign)
+        result = _lead(run, folder, slurm, campaign)
     removed = _clear(request.base, run["run"], request.keep, slurm, check_mode)
     return result._replace(resumed=resumed, removed=removed)
+
+
+@contextlib.contextmanager
+def _alone(base: Path) -> t.Iterator[None]:
+    """Find or begin a run while nobody else does: two would want the same nodes for themselves.
+
+    A task whose connection was lost may still run when it is begun again.
+    """
+    certify_journal.make(base)
+    with _files.lock(base / ".lock"):
+        yield
 
 
 def _run(request: CertificationRequest, slurm: CampaignSlurm) -> Json:
@@ -108,16 +122,11 @@ def _run(request: CertificationRequest, slurm: CampaignSlurm) -> Json:
     return request.saved(name, nodes, others, settings)
 
 
-def _lead(run: Json, folder: Path, agent: Path, slurm: CampaignSlurm, campaign: CampaignPlan) -> CampaignResult:
+def _lead(run: Json, folder: Path, slurm: CampaignSlurm, campaign: CampaignPlan) -> CampaignResult:
     """Run the rest of a campaign; under a lock, as two coordinators would submit the same jobs."""
     journal = certify_journal.Journal(folder)
-    journal.create()
     with _files.lock(folder / "lock"):
-        if not (folder / REQUEST).exists() and journal.answered():
-            raise CampaignRequestError(
-                f"{folder} holds results, and nothing says of what run; name another one, or remove it"
-            )
-        run, plan = certify_journal.load(folder / REQUEST) or _begin(run, folder, agent), campaign.plan()
+        plan = campaign.plan()
         replace(folder / "plan.json", json.dumps(plan, sort_keys=True))
         coordinator = Coordinator(journal, run, slurm)
         coordinator.run(campaign)
@@ -134,7 +143,19 @@ def _lead(run: Json, folder: Path, agent: Path, slurm: CampaignSlurm, campaign: 
 
 
 def _begin(run: Json, folder: Path, agent: Path) -> Json:
-    """Put the agent that the nodes run into the folder; the certificate names it, and the file that it was made of."""
+    """Return the saved request of a run, which is saved where there is none, beside the agent that the nodes run.
+
+    The certificate names the agent, and the file that it was made of.
+    """
+    journal = certify_journal.Journal(folder)
+    journal.create()
+    saved = certify_journal.load(folder / REQUEST)
+    if saved is not None:
+        return dict(saved)
+    if journal.answered():
+        raise CampaignRequestError(
+            f"{folder} holds results, and nothing says of what run; name another one, or remove it"
+        )
     plain = agent.read_bytes()
     ran = compiled(plain)
     replace(folder / "agent.pyz", ran)

@@ -11,6 +11,8 @@ import io
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 import typing as t
 import zipfile
@@ -185,7 +187,41 @@ def test_old_runs_go_when_a_run_has_ended_and_check_mode_says_so_before(tmp_path
     assert len(list(base.iterdir())) == 4
     done = module.perform(params, slurm, check_mode=False)  # type: ignore[arg-type]
     assert list(done.removed) == list(planned.removed)
-    assert {path.name for path in base.iterdir()} == {"fleet", "named", "b", done.run}
+    assert {path.name for path in base.iterdir()} == {".lock", "fleet", "named", "b", done.run}
+
+
+def test_no_other_run_begins_while_one_is_looked_for(
+    tmp_path: Path, agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task whose connection was lost may still run when it is begun again; it finds the run, and waits for that."""
+    begins: list[bool] = []
+    leads: list[tuple[bool, bool, bool]] = []
+    ask = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+
+    def held(path: Path) -> bool:
+        if not path.exists():
+            return False
+        done = subprocess.run([sys.executable, "-c", ask, str(path)], capture_output=True, text=True)
+        assert done.returncode == 0 or "BlockingIOError" in done.stderr, done.stderr
+        return done.returncode != 0
+
+    class Watched(Known):
+        def nodes(self) -> list[Json]:
+            begins.append(held(base / ".lock"))
+            return super().nodes()
+
+    def lead(journal: Journal, wanted: Json, slurm: t.Any) -> Coordinator:
+        leads.append((held(base / ".lock"), held(journal.folder / "lock"), (journal.folder / "request.json").exists()))
+        slurm.world.folder = journal.folder
+        return Coordinator(journal, wanted, slurm, slurm.world.clock())
+
+    base, slurm = tmp_path / "runs", t.cast("t.Any", Watched(World(["n1", "n2", "n3"]), tmp_path))
+    monkeypatch.setattr(module, "Coordinator", lead)
+    module.perform(_params(base, agent), slurm, check_mode=True)
+    assert not base.exists()
+    begins.clear()
+    module.perform(_params(base, agent), slurm, check_mode=False)
+    assert begins[0] is True and leads == [(False, True, True)]
 
 
 def test_without_slurm_s_reasons_nothing_goes(tmp_path: Path) -> None:
