@@ -451,12 +451,17 @@ def absent(cli: Cli, request: Json, server: LocalServer, check: bool) -> Json:
 def perform(request: Json, check: bool) -> Json:
     """Return the module's result; check mode works also where no server is installed yet."""
     cli = Cli(request)
-    if check and not cli.ready():
+    if not cli.ready() and (check or (request["state"] == "absent" and not _noted(request))):
         return _planned(cli, request)
     credentials = login(request["config"])
     cli.secrets = [credentials.password]
     server = LocalServer(credentials, ca_file(request["state_dir"]))
     return (absent if request["state"] == "absent" else present)(cli, request, server, check)
+
+
+def _noted(request: Json) -> bool:
+    """Whether an import of the cluster was begun here; without one, and without a command line, there is no cluster."""
+    return Notes(request["state_dir"], f"cluster-{request['name']}").path.exists()
 
 
 def _planned(cli: Cli, request: Json) -> Json:

@@ -25,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud impor
     slurm_project,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.cluster_state import Waiter
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, Json, Notes
 
 ROLE = Path(__file__).resolve().parents[5] / "roles/cyclecloud_cluster"
 IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:22.04.2026010100"
@@ -460,6 +460,16 @@ def test_cluster_goes(fake: Fake, tmp_path: Path) -> None:
     do(fake, tmp_path)
     assert do(fake, tmp_path, state="absent")["changed"] and not fake.there
     assert not do(fake, tmp_path, state="absent")["changed"]
+
+
+def test_a_server_whose_command_line_was_never_set_up_keeps_no_teardown(tmp_path: Path) -> None:
+    """provision.yml that ended there has made no cluster; one that was begun is not passed over."""
+    places = {"home": str(tmp_path), "state_dir": str(tmp_path), "program": str(tmp_path / "cyclecloud")}
+    request = want(state="absent", config=str(tmp_path / "config.ini"), **places)
+    assert cluster.perform(request, False)["changed"] is False
+    Notes(str(tmp_path), "cluster-ndv4").save({"pending": ["start"]})
+    with pytest.raises(CliError, match="holds no login"):
+        cluster.perform(request, False)
 
 
 def test_a_cluster_that_is_still_there_is_not_deleted(fake: Fake, tmp_path: Path) -> None:
