@@ -10,7 +10,7 @@ import re
 import subprocess
 
 import faults
-from conftest import CLUSTER, STATE, Cloud, instances, machine, scheduler
+from conftest import CLUSTER, LAB, STATE, Cloud, instances, machine, scheduler
 from patience import wait_for
 
 
@@ -88,6 +88,20 @@ def test_a_job_alone_brings_a_node_that_configures_itself(cloud: Cloud) -> None:
     assert done.stdout.splitlines() == ["train-ndv4-4", "0,1,2,3,4,5,6,7"], done
     said = machine("cat /var/lib/hpcai/node/result.json", "train-ndv4-4").stdout
     assert json.loads(said)["status"] == "ok", said
+
+
+def test_a_node_that_reboots_is_converged_again_and_takes_jobs() -> None:
+    """CycleCloud starts slurmd at every boot before the node is ready, and fails the node where that fails."""
+    node, unit = "train-ndv4-4", "lab-user-data"  # what the emulated jetpack runs in
+    subprocess.run(
+        ["podman", "restart", "--time=5", f"hpcai-{LAB['lab_name']}-{node}"], check=True, capture_output=True
+    )
+    ended = f"systemctl show --value --property=ExecMainExitTimestampMonotonic {unit}"
+    wait_for("the converge to end", lambda: machine(ended, node).stdout.strip() not in ("", "0"), 120)
+    said = machine(f"systemctl show --value --property=ExecMainStatus {unit}; journalctl -n 20 -u {unit}", node).stdout
+    assert said.startswith("0\n"), said
+    done = scheduler(f"cd; srun --nodelist={node} --gres=gpu:8 printenv SLURMD_NODENAME")
+    assert done.stdout == f"{node}\n", done
 
 
 def test_root_of_a_node_is_nobody_on_the_shared_directory(cloud: Cloud) -> None:
