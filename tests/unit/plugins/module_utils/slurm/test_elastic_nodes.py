@@ -81,6 +81,9 @@ class PowerSaving:
         if argv[1:3] == ["show", "config"]:
             return f"SuspendExcNodes         = {self.excluded}\nSuspendExcParts         = (null)\n"
         assert argv[1] == "update", argv
+        if argv[2].startswith("SuspendExcNodes+="):  # 24.11.5 shows what was there and what came, without brackets
+            there = [] if self.excluded == "(null)" else [self.excluded]
+            self.excluded = ",".join([*there, *expand(argv[2].partition("=")[2])])
         if argv[2].startswith("nodename="):
             assert argv[3] == "state=power_down"
             for node in expand(argv[2][len("nodename=") :]):
@@ -179,6 +182,11 @@ def test_nodes_are_kept_where_slurm_can_be_told() -> None:
     slurm.excluded = "n[1,5]:1"
     assert slurm.client().keep(["n1", "n2"], check_mode=False) == ["n2"]
     assert slurm.commands[-1] == ["scontrol", "update", "SuspendExcNodes+=n2"]
+    assert slurm.excluded == "n[1,5]:1,n2"
+    assert slurm.client().keep(["n1", "n2"], check_mode=False) == []
+    empty = PowerSaving({}, "24.11.5")
+    assert empty.client().keep(["h1", "n1"], check_mode=True) == ["h1", "n1"] and empty.excluded == "(null)"
+    assert empty.client().keep(["h1", "n1"], check_mode=False) == ["h1", "n1"] and empty.excluded == "h1,n1"
 
 
 @pytest.mark.parametrize("bad", [{"A": "x"}, {"account x": 1}, {"": 1}])
