@@ -160,5 +160,9 @@ def test_a_certification_that_has_no_nodes_created_certifies_nothing(tmp_path: P
     }
     status, told = cluster.play("--skip-tags=pytorch", f"--extra-vars={json.dumps(given)}")
     assert status != 0
+    assert "cluster_nodes wants 2 nodes, and nobody had Slurm create them" in told, told[-3000:]
+    given["cluster_nodes"] = "0"
+    status, told = cluster.play("--skip-tags=pytorch", f"--extra-vars={json.dumps(given)}")
+    assert status != 0
     assert "power saving has switched off all of n[1-2]. Say in cluster_nodes how many" in told, told[-3000:]
     assert not [line for line in cluster.slurm["did"] if line.startswith("sbatch")]

@@ -77,7 +77,7 @@ STOPPING = {
             Edit("playbooks/certify.yml", f"{RESUME}  vars: {{run_stage: certify}}\n", ""),
             Edit("playbooks/train.yml", f"{RESUME}  vars: {{run_stage: train}}\n", ""),
         ],
-        r"switched off all of",
+        r"cluster_nodes wants 3 nodes, and nobody had Slurm create them",
     ),
     "the scheduled teardown asks for what its identity may not read": Stopping(
         [
