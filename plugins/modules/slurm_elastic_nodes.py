@@ -38,7 +38,8 @@ options:
       - V(suspended) has Slurm power down those of O(names) now that it created and that are idle. It needs the rights
         of a Slurm administrator, such as root's.
       - V(kept) adds O(names) to C(SuspendExcNodes), so that Slurm never suspends them, until somebody takes them out
-        again. It needs Slurm 23.02 and the rights of a Slurm administrator.
+        again (C(scontrol update SuspendExcNodes-=...)), or slurmctld reads a C(slurm.conf) without them. It needs Slurm
+        23.02 and the rights of a Slurm administrator.
     type: str
     required: true
     choices:
