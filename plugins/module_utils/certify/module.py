@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import sha256
@@ -105,7 +106,11 @@ def _alone(base: Path) -> t.Iterator[None]:
     A task whose connection was lost may still run when it is begun again.
     """
     certify_journal.make(base)
-    with _files.lock(base / ".lock"):
+    lock = base / ".lock"
+    # What was in the directory before it was ours may still be somebody else's, a link to a file of root's among it.
+    if os.path.lexists(lock) and (foreign := _trusted.distrust(str(lock), _trusted.trusted_users())):
+        raise certify_journal.JournalError(f"runs cannot be kept in {base}: {foreign}")
+    with _files.lock(lock):
         yield
 
 

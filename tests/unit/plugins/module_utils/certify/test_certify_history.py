@@ -224,6 +224,18 @@ def test_no_other_run_begins_while_one_is_looked_for(
     assert begins[0] is True and leads == [(False, True, True)]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what is somebody else's")
+def test_a_lock_that_somebody_else_left_is_not_taken(tmp_path: Path, agent: Path) -> None:
+    base, victim = tmp_path / "runs", tmp_path / "victim"
+    base.mkdir()
+    (base / ".lock").symlink_to(victim)
+    os.lchown(base / ".lock", 65534, 65534)
+    slurm: t.Any = Known(World(["n1", "n2", "n3"]), tmp_path)
+    with pytest.raises(journal.JournalError, match=r"runs cannot be kept in .*\.lock"):
+        module.perform(_params(base, agent), slurm, check_mode=False)
+    assert not victim.exists()
+
+
 def test_without_slurm_s_reasons_nothing_goes(tmp_path: Path) -> None:
     class Away(Known):
         def nodes(self) -> list[Json]:
