@@ -194,7 +194,7 @@ $(GALAXY)/.done: requirements/galaxy.txt | venv
 # Which inputs make another image, and what stands for Galaxy and for registries: tests/tools/execution_environment.py.
 execution-environment: venv galaxy-venv ## build site_template's image from packages, if it is not there, check it, and run stages in it
 	HPCAI_TEST_IMAGE=$$($(BIN)/python tests/tools/execution_environment.py build) && export HPCAI_TEST_IMAGE && \
-	  $(BIN)/pytest -p no:xdist -rs tests/integration/playbooks/test_stages_apart.py
+	  $(BIN)/pytest -p no:xdist -rs tests/integration/playbooks/test_stages_apart.py tests/integration/playbooks/test_stages_on_nodes.py
 
 # What only ansible-test can do; the unit tests are pytest's.
 sanity: venv ## ansible-test sanity on a copy of the tree, and imports by the oldest Python that nodes may have

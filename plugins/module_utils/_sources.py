@@ -68,6 +68,8 @@ def _commit(path: str) -> str:
 def _extract(content: tarfile.TarFile, into: Path) -> None:
     """Extract files, directories and links, none of which lead out of the directory."""
     root = into.resolve()
+    # By default Python 3.14 refuses and changes members by rules of its own.
+    content.extraction_filter = lambda member, dummy: member
     for member in content.getmembers():
         goal = (root / member.name).resolve()
         aim = (goal.parent / member.linkname).resolve() if member.issym() else (root / member.linkname).resolve()

@@ -61,9 +61,17 @@ DEBOOTSTRAP = (
 LIMITS = ("--ulimit=nofile=16384:16384", "--ulimit=nproc=32768:32768")
 # Where a proxy signs for others, a build trusts what this machine trusts.
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-# What unit tests need beside what is in the image, in the versions of the dev environment.
-TESTING = ("ClusterShell", "hypothesis", "prometheus-client", "pytest", "pytest-xdist", "xmlschema")
-UNITS = ROOT / ".build/units"
+# What unit tests need beside what is in the image: Debian's programs, Python packages as in the dev environment.
+PROGRAMS = ("cpio", "fio", "g++", "make", "shellcheck", "systemd", "unzip")
+TESTING = (
+    "antsibull-changelog",
+    "ClusterShell",
+    "hypothesis",
+    "prometheus-client",
+    "pytest",
+    "pytest-xdist",
+    "xmlschema",
+)
 Json = t.Dict[str, t.Any]
 
 
@@ -190,25 +198,29 @@ def trusted() -> list[str]:
     return [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro", f"--env=PIP_CERT={CERTIFICATES}"]
 
 
-def units(image: str, words: list[str]) -> int:
-    """Run the unit tests of this tree in the image; what they need besides is kept in .build/units."""
-    UNITS.mkdir(parents=True, exist_ok=True)
-    pinned = re.findall(r"^[\w.-]+==[\w.]+", (ROOT / "requirements/dev.txt").read_text(), re.MULTILINE)
-    (UNITS / "constraints.txt").write_text("\n".join(pinned))
-    install = ["pip", "install", "--quiet", "--upgrade", f"--target={UNITS}/packages"]
-    install += [f"--constraint={UNITS}/constraints.txt", *TESTING]
-    podman = [
-        "podman",
-        "run",
-        "--rm",
-        "--user=root",
-        *LIMITS,
-        *trusted(),
-        f"--volume={ROOT}:{ROOT}",
-        f"--workdir={ROOT}",
+def testing(image: str) -> str:
+    """Return an image that has what unit tests need besides; it is built if it is not there."""
+    pinned = dict(re.findall(r"^([\w.-]+)(==[\w.]+)", (ROOT / "requirements/dev.txt").read_text(), re.MULTILINE))
+    versions = {canonicalize_name(name): version for name, version in pinned.items()}
+    packages = [f"{name}{versions[canonicalize_name(name)]}" for name in TESTING]
+    steps = [
+        f"FROM {image}",
+        "USER root",
+        f"RUN apt-get update -qq && apt-get install -qq --no-install-recommends {' '.join(PROGRAMS)}",
+        f"RUN python3 -m pip install --quiet --break-system-packages {' '.join(packages)}",
     ]
-    run(*podman, "--network=host", image, "python3", "-m", *install)
-    inside = [f"--env=PYTHONPATH={UNITS}/packages", "--network=none", image, "python3", "-m", "pytest", "-rs", *words]
+    name = f"{NAME}-units:{digest(steps)}"
+    if not exists(name):
+        with tempfile.TemporaryDirectory(prefix="hpcai-units-", dir=ROOT / ".build") as place:
+            (Path(place) / "Containerfile").write_text("\n".join(steps))
+            run("podman", "build", "--network=host", "--pull=never", *trusted()[:1], "--tag", name, place)
+    return name
+
+
+def units(image: str, words: list[str]) -> int:
+    """Run the unit tests of this tree in the image, without a network."""
+    podman = ["podman", "run", "--rm", "--user=root", *LIMITS, f"--volume={ROOT}:{ROOT}", f"--workdir={ROOT}"]
+    inside = ["--network=none", testing(image), "python3", "-m", "pytest", "-rfEs", *words]
     return subprocess.run([*podman, *inside], check=False).returncode
 
 
