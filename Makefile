@@ -117,15 +117,19 @@ lock: ## pin requirements/*.in with hashes
 	cd requirements && for f in runtime dev docs galaxy azure azure-newest; do \
 	  ../$(BUILD)/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -o $$f.txt $$f.in; done
 
-# Each build's lock, for the oldest Python that has wheels of all of it.
-lock-pytorch: venv ## pin roles/pytorch/files/*.in with hashes
-	cd roles/pytorch/files && for build in cpu:3.11 cu126:3.10 cu128:3.10 cu130:3.10 cu132:3.11 uv:3.10; do \
-	  $(CURDIR)/$(BIN)/uv pip compile --quiet --universal --python-version $${build#*:} --generate-hashes --no-header --no-annotate \
-	  $$([ $${build%:*} = cpu ] && echo --index https://download.pytorch.org/whl/cpu --index-strategy unsafe-best-match) \
-	  -o $${build%:*}.txt $${build%:*}.in; done
-	cd roles/pytorch/files && for build in cu130 cu132; do \
-	  $(CURDIR)/$(BIN)/uv pip compile --quiet --universal --no-deps --generate-hashes --no-header --no-annotate \
-	  -o nvcc-$$build.txt nvcc-$$build.in; done
+# Each build's lock, for the oldest Python that has wheels of all of it, with the digests of what Linux with glibc can install.
+LOCKS := $(addprefix pytorch/files/,cpu:3.11 cu126:3.10 cu128:3.10 cu130:3.10 cu132:3.11 uv:3.10 nvcc-cu130:3.10 nvcc-cu132:3.11) \
+  training_extras/files/tools:3.10
+lock-pytorch: venv ## pin *.in of the roles pytorch and training_extras with hashes
+	cd roles && for lock in $(LOCKS); do \
+	  name=$${lock%:*}; uv="$(CURDIR)/$(BIN)/uv pip compile --quiet --universal --python-version $${lock#*:}"; \
+	  case $$name in \
+	    */cpu) uv="$$uv --index https://download.pytorch.org/whl/cpu --index-strategy unsafe-best-match" ;; \
+	    */nvcc-*) uv="$$uv --no-deps" ;; \
+	  esac; \
+	  $$uv --generate-hashes --no-header --no-annotate -o $$name.txt $$name.in && \
+	  $$uv --constraint $$name.txt --format pylock.toml -o $(CURDIR)/$(BUILD)/pylock.toml $$name.in && \
+	  $(CURDIR)/$(BIN)/python $(CURDIR)/tests/tools/linux_locks.py $$name.txt $(CURDIR)/$(BUILD)/pylock.toml $${lock#*:} || exit 1; done
 
 format: venv ## rewrite Python files in the house style
 	$(BIN)/ruff format $(SOURCES)

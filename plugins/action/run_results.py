@@ -39,69 +39,70 @@ class ActionModule(ActionBase):
         result.update(changed=False, place=place, stages=[], files=[])
         if self._task.check_mode:
             return result
-        folder = Path(wanted["report_dir"])
-        # The container first: it may be all that can be reached. If it fails, the host has its turn all the same.
+        folder, kept = Path(wanted["report_dir"]), wanted["state"] == "kept"
         trouble = ""
         try:
+            record = load(folder / RECORD) if kept else None
+            if kept and not record:
+                return {**result, "skipped": True, "skip_reason": f"there is no {folder / RECORD}"}
+            names = [name for name in wanted["files"] if kept and (folder / name).is_file()]
+            # The container first: it may be all that can be reached. If it fails, the host has its turn all the same.
             if wanted["blob"]:
                 try:
-                    result.update(self._in_container(folder, wanted))
+                    result.update(_in_container(folder, wanted, record, names))
                 except (_blob.BlobError, RecordError) as exc:
                     trouble = str(exc)
             if wanted["dir"]:
-                move = self._kept if wanted["state"] == "kept" else self._fetched
-                result.update(move(folder, wanted, task_vars, result))
+                done = self._on_host(folder, wanted, record, names, task_vars)
+                result.update(done, **({} if done.get("failed") or not record else _stats(record, place)))
         except (RecordError, OSError) as exc:
             raise AnsibleActionFail(f"Cannot merge the run record in {folder}: {exc}") from exc
         if trouble:
             result.update(failed=True, msg=". ".join(filter(None, [trouble, result.get("msg")])))
         return result
 
-    @staticmethod
-    def _in_container(folder: Path, wanted: Result) -> Result:
-        """Keep the record in the container or fetch it from there."""
-        blobs = _blob.Blobs(wanted["blob"])
-        if wanted["state"] == "fetched":
-            there = _blob.fetch(blobs, RECORD)
-            if there:
-                store(folder / RECORD, merge(there, load(folder / RECORD), wanted["runs"]), wanted["runs"])
-            return {"files": [RECORD] if there else []}
-        record = load(folder / RECORD)
-        if not record:
-            return {"skipped": True, "skip_reason": f"there is no {folder / RECORD}"}
-        files = [name for name in wanted["files"] if (folder / name).is_file()]
-        for name in files:
-            blobs.replace(name, (folder / name).read_bytes())
-        kept = _blob.keep(blobs, RECORD, record, wanted["runs"])
-        stages = [f"{stage.get('run')} {stage.get('stage')}" for stage in kept["stages"]]
-        stats = {"data": artifacts(record, wanted["blob"]), "per_host": False, "aggregate": False}
-        return {"stages": stages, "files": sorted([RECORD, *files]), "ansible_stats": stats}
-
-    def _kept(self, folder: Path, wanted: Result, task_vars: t.Any, result: Result) -> Result:
-        record = load(folder / RECORD)
-        if not record:
-            return {"skipped": True, "skip_reason": f"there is no {folder / RECORD}"}
-        names = [RECORD, *(name for name in wanted["files"] if (folder / name).is_file())]
-        self._make_tmp_path()
-        there = {name: self._connection._shell.join_path(self._connection._shell.tmpdir, name) for name in names}
-        for name, path in there.items():
-            self._transfer_file(str(folder / name), path)
-        self._fixup_perms2([self._connection._shell.tmpdir, *there.values()], execute=False)
-        done = self._ask(wanted, task_vars, sent=there)
-        stats = {"data": artifacts(record, result["place"]), "per_host": False, "aggregate": False}
-        return done if done.get("failed") else {**done, "ansible_stats": stats}
-
-    def _fetched(self, folder: Path, wanted: Result, task_vars: t.Any, dummy: Result) -> Result:
-        done = self._ask(wanted, task_vars, sent={})
-        there = done.pop("record", None)
-        if done.get("failed") or not there:
-            return done
-        # What is here is newer: it is this process's own.
-        store(folder / RECORD, merge(there, load(folder / RECORD), wanted["runs"]), wanted["runs"])
-        return {**done, "files": [RECORD]}
-
-    def _ask(self, wanted: Result, task_vars: t.Any, sent: t.Mapping[str, str]) -> Result:
-        options = {**wanted, "report_dir": str(wanted["report_dir"]), "sent": dict(sent)}
+    def _on_host(
+        self, folder: Path, wanted: Result, record: Result | None, names: t.Sequence[str], task_vars: t.Any
+    ) -> Result:
+        """Send the record to the host, whose module merges it, or take the host's."""
+        sent = self._send(folder, [RECORD, *names]) if record else {}
+        options = {**wanted, "report_dir": str(wanted["report_dir"]), "sent": sent}
         done: Result = self._execute_module(module_name=MODULE, module_args=options, task_vars=task_vars)
         done.pop("invocation", None)
-        return done
+        there = done.pop("record", None)
+        if done.get("failed") or record:
+            return done
+        return {**done, **_taken(folder, wanted, there)} if there else done
+
+    def _send(self, folder: Path, names: t.Sequence[str]) -> dict[str, str]:
+        """Copy files into the task's directory on the host; return where each is there."""
+        self._make_tmp_path()
+        shell = self._connection._shell
+        there = {name: shell.join_path(shell.tmpdir, name) for name in names}
+        for name, path in there.items():
+            self._transfer_file(str(folder / name), path)
+        self._fixup_perms2([shell.tmpdir, *there.values()], execute=False)
+        return there
+
+
+def _in_container(folder: Path, wanted: Result, record: Result | None, names: t.Sequence[str]) -> Result:
+    """Merge the record into that of the container, or take the container's."""
+    blobs = _blob.Blobs(wanted["blob"])
+    if not record:
+        there = _blob.fetch(blobs, RECORD)
+        return _taken(folder, wanted, there) if there else {"files": []}
+    for name in names:
+        blobs.replace(name, (folder / name).read_bytes())
+    kept = _blob.keep(blobs, RECORD, record, wanted["runs"])
+    stages = [f"{stage.get('run')} {stage.get('stage')}" for stage in kept["stages"]]
+    return {"stages": stages, "files": sorted([RECORD, *names]), **_stats(record, wanted["blob"])}
+
+
+def _taken(folder: Path, wanted: Result, there: Result) -> Result:
+    """Merge a record that was fetched into the one here, which is newer: it is this process's own."""
+    store(folder / RECORD, merge(there, load(folder / RECORD), wanted["runs"]), wanted["runs"])
+    return {"files": [RECORD]}
+
+
+def _stats(record: Result, place: str) -> Result:
+    return {"ansible_stats": {"data": artifacts(record, place), "per_host": False, "aggregate": False}}

@@ -429,19 +429,16 @@ cost:
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import SPEC
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.preflight import MISSING, OPTIONS, run_preflight
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, preflight
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={**SPEC, **OPTIONS}, supports_check_mode=True)
-    if client.MISSING or MISSING:
-        module.fail_json(
-            msg=missing_required_lib("azure-mgmt-compute, azure-identity"), exception=client.MISSING or MISSING
-        )
+    module = AnsibleModule(argument_spec=preflight.SPEC, supports_check_mode=True)
+    missing = client.MISSING or preflight.MISSING
+    if missing:
+        module.fail_json(msg=missing_required_lib("azure-mgmt-compute, azure-identity"), exception=missing)
     try:
-        result = run_preflight(module.params)
+        result = preflight.run_preflight(module.params)
     except client.AzureError as exc:
         module.fail_json(msg=f"The subscription cannot be looked at: {exc}")
     module.exit_json(changed=False, **result)

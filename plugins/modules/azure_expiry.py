@@ -94,6 +94,7 @@ groups:
 """
 
 import datetime
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
@@ -101,49 +102,56 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import cli
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.ownership import OWN_TAG, ours
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import RESOURCES, TeardownError, groups
 
+SPEC = {
+    **client.SPEC,
+    "cluster": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "expires_on": {"type": "str"},
+    "days": {"type": "float"},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Write the date of expiry on the resource groups of a cluster, or take it from them."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    arm = client.connect(params)
+    known = [group for group in groups(arm) if ours(group, params["cluster"])]
+    if not known and params["state"] == "present":
+        raise TeardownError(
+            f"there is no resource group with its tags and its own name in {OWN_TAG}, so nothing that could expire;"
+            " provision.yml makes one, and writes that tag on one that an earlier version made"
+        )
+    before = {group.id: group.tags.get(teardown.TAG, "") for group in known}
+    after = ""
+    if params["state"] == "present":
+        after = teardown.new_expiry(min(before.values()), now, params["expires_on"] or "", params["days"] or 0)
+    mark = teardown.by(teardown.EXPIRE, after)
+    marks = {group.id: group.tags.get(teardown.BY_TAG, "") for group in known}
+    stale = [group.id for group in known if (before[group.id], marks[group.id]) != (after, mark)]
+    for identifier in [] if check_mode else stale:
+        tags = teardown.tags((arm.get(identifier, RESOURCES) or {}).get("tags") or {}, after)
+        arm.patch(identifier, RESOURCES, {"tags": tags})
+    diff = {
+        "before": {teardown.TAG: before, teardown.BY_TAG: marks},
+        "after": {teardown.TAG: dict.fromkeys(before, after), teardown.BY_TAG: dict.fromkeys(before, mark)},
+    }
+    return {"changed": bool(stale), "expires_on": after, "groups": list(before), "diff": diff}
+
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            **client.SPEC,
-            "cluster": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "expires_on": {"type": "str"},
-            "days": {"type": "float"},
-        },
+        argument_spec=SPEC,
         mutually_exclusive=[("expires_on", "days")],
         required_if=[("state", "present", ("expires_on", "days"), True)],
         supports_check_mode=True,
     )
     if client.MISSING:
         module.fail_json(msg=missing_required_lib("azure-identity and azure-mgmt-core"), exception=client.MISSING)
-    params = module.params
-    now = datetime.datetime.now(datetime.timezone.utc)
     try:
-        arm = client.connect(params)
-        known = [group for group in groups(arm) if ours(group, params["cluster"])]
-        if not known and params["state"] == "present":
-            raise TeardownError(
-                f"there is no resource group with its tags and its own name in {OWN_TAG}, so nothing that could expire;"
-                " provision.yml makes one, and writes that tag on one that an earlier version made"
-            )
-        before = {group.id: group.tags.get(teardown.TAG, "") for group in known}
-        after = ""
-        if params["state"] == "present":
-            after = teardown.new_expiry(min(before.values()), now, params["expires_on"] or "", params["days"] or 0)
-        mark = teardown.by(teardown.EXPIRE, after)
-        stale = [one.id for one in known if before[one.id] != after or one.tags.get(teardown.BY_TAG) != mark]
-        for group in [] if module.check_mode else stale:
-            tags = teardown.tags((arm.get(group, RESOURCES) or {}).get("tags") or {}, after)
-            arm.patch(group, RESOURCES, {"tags": tags})
+        result = perform(module.params, module.check_mode)
     except (client.AzureError, TeardownError) as exc:
-        module.fail_json(msg=f"The expiry of {params['cluster']} cannot be set: {exc}")
-    marks = {group.id: group.tags.get(teardown.BY_TAG, "") for group in known}
-    diff = {
-        "before": {teardown.TAG: before, teardown.BY_TAG: marks},
-        "after": {teardown.TAG: dict.fromkeys(before, after), teardown.BY_TAG: dict.fromkeys(before, mark)},
-    }
-    module.exit_json(changed=bool(stale), expires_on=after, groups=list(before), diff=diff)
+        module.fail_json(msg=f"The expiry of {module.params['cluster']} cannot be set: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -150,31 +150,36 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, host_keys
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import SPEC
+
+SPEC: dict[str, dict[str, t.Any]] = {
+    **client.SPEC,
+    "machine": {"type": "str"},
+    "subnet": {"type": "str"},
+    "address": {"type": "str"},
+    "addresses": {"type": "list", "elements": "str"},
+    "known": {"type": "list", "elements": "str", "default": []},
+}
 
 
-def several(module: AnsibleModule) -> dict[str, t.Any]:
-    """Read the keys of all addresses; only what concerns all of them is a failure."""
-    params = module.params
-    try:
-        arm = client.connect(params)
-        machines, problems = host_keys.find_all(arm, params["subnet"], params["addresses"])
-        keys, unread = host_keys.read_all(arm, [one for one in machines if one.vm_id not in params["known"]])
-    except client.AzureError as exc:
-        module.fail_json(msg=f"The SSH host keys of machines in {params['subnet']} cannot be read through Azure: {exc}")
-    known = [one for one in machines if one.address not in unread]
+def perform(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Read the keys of one machine, or of all addresses: there, only what concerns all of them is a failure."""
+    arm = client.connect(params)
+    if params["addresses"] is None:
+        machine = params["machine"] or host_keys.find(arm, params["subnet"], params["address"])
+        return {"machine": machine, "host_keys": host_keys.read(arm, machine)}
+    machines, problems = host_keys.find_all(arm, params["subnet"], params["addresses"])
+    keys, unread = host_keys.read_all(arm, [one for one in machines if one.vm_id not in params["known"]])
     hosts = [
         {"address": one.address, "machine": one.id, "vm_id": one.vm_id, "host_keys": keys.get(one.address, [])}
-        for one in known
+        for one in machines
+        if one.address not in unread
     ]
     return {"hosts": hosts, "problems": {**problems, **unread}}
 
 
 def main() -> None:
-    text, texts = {"type": "str"}, {"type": "list", "elements": "str"}
-    more = {"machine": text, "subnet": text, "address": text, "addresses": texts, "known": {**texts, "default": []}}
     module = AnsibleModule(
-        argument_spec={**SPEC, **more},
+        argument_spec=SPEC,
         required_one_of=[("machine", "address", "addresses")],
         mutually_exclusive=[("machine", "subnet"), ("machine", "address", "addresses")],
         required_by={"address": "subnet", "addresses": "subnet"},
@@ -182,17 +187,13 @@ def main() -> None:
     )
     if client.MISSING:
         module.fail_json(msg=missing_required_lib("azure-identity, azure-mgmt-core"), exception=client.MISSING)
-    params = module.params
-    if params["addresses"] is not None:
-        module.exit_json(changed=False, **several(module))
+    machine, subnet, address = (module.params[name] for name in ("machine", "subnet", "address"))
     try:
-        arm = client.connect(params)
-        machine = params["machine"] or host_keys.find(arm, params["subnet"], params["address"])
-        keys = host_keys.read(arm, machine)
+        result = perform(module.params)
     except client.AzureError as exc:
-        subject = params["machine"] or f"the machine at {params['address']}"
+        subject = machine or (f"the machine at {address}" if address else f"machines in {subnet}")
         module.fail_json(msg=f"The SSH host keys of {subject} cannot be read through Azure: {exc}")
-    module.exit_json(changed=False, machine=machine, host_keys=keys)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

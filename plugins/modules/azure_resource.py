@@ -151,7 +151,19 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, ownership
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import SPEC
+
+SPEC: dict[str, dict[str, t.Any]] = {
+    **client.SPEC,
+    "id": {"type": "str", "required": True},
+    "api_version": {"type": "str", "required": True},
+    "body": {"type": "dict", "default": {}},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "whole": {"type": "bool", "default": False},
+    "update": {"type": "bool", "default": True},
+    "action": {"type": "str", "default": ""},
+    "wait": {"type": "int", "default": 900},
+    "interval": {"type": "float", "default": 10},
+}
 
 
 def act(arm: client.Arm, params: t.Mapping[str, t.Any], there: t.Mapping[str, t.Any] | None) -> client.Json:
@@ -174,39 +186,30 @@ def act(arm: client.Arm, params: t.Mapping[str, t.Any], there: t.Mapping[str, t.
         time.sleep(params["interval"])
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            **SPEC,
-            "id": {"type": "str", "required": True},
-            "api_version": {"type": "str", "required": True},
-            "body": {"type": "dict", "default": {}},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "whole": {"type": "bool", "default": False},
-            "update": {"type": "bool", "default": True},
-            "action": {"type": "str", "default": ""},
-            "wait": {"type": "int", "default": 900},
-            "interval": {"type": "float", "default": 10},
-        },
-        supports_check_mode=True,
-    )
-    if client.MISSING:
-        module.fail_json(msg=missing_required_lib("azure-identity, azure-mgmt-core"), exception=client.MISSING)
-    params = module.params
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Bring a resource to its state, where it is not there."""
     body = params["body"] if params["state"] == "present" else {}
-    try:
-        arm = client.connect(params)
-        there = arm.get(params["id"], params["api_version"])
-        if params["state"] == "present":
-            changed = there is None or (params["update"] and not ownership.fits(body, there))
-        else:
-            changed = there is not None
-        after = act(arm, params, there) if changed and not module.check_mode else there
-    except client.AzureError as exc:
-        module.fail_json(msg=f"{params['id']} cannot be {params['state']}: {exc}")
+    arm = client.connect(params)
+    there = arm.get(params["id"], params["api_version"])
+    if params["state"] == "present":
+        changed = there is None or (params["update"] and not ownership.fits(body, there))
+    else:
+        changed = there is not None
+    after = act(arm, params, there) if changed and not check_mode else there
     before = there and (ownership.part(body, there) if body else {"id": params["id"]})
     diff = {"before": before or {}, "after": (body if changed else before) or {}}
-    module.exit_json(changed=changed, resource=after or {}, diff=diff)
+    return {"changed": changed, "resource": after or {}, "diff": diff}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    if client.MISSING:
+        module.fail_json(msg=missing_required_lib("azure-identity, azure-mgmt-core"), exception=client.MISSING)
+    try:
+        result = perform(module.params, module.check_mode)
+    except client.AzureError as exc:
+        module.fail_json(msg=f"{module.params['id']} cannot be {module.params['state']}: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -80,31 +80,34 @@ resources:
     nic: {}
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import SPEC
+
+SPEC: dict[str, dict[str, t.Any]] = {**client.SPEC, "resources": {"type": "dict", "required": True}}
+
+
+def perform(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Read resources by their names; one that is not there is empty."""
+    wanted = sorted(params["resources"].items())
+    wrong = [name for name, one in wanted if not isinstance(one, dict) or set(one) != {"id", "api_version"}]
+    if wrong:
+        raise client.AzureError(f"resources {', '.join(wrong)} need id and api_version, and nothing else")
+    arm = client.connect(params)
+    return {"resources": {name: arm.get(one["id"], str(one["api_version"])) or {} for name, one in wanted}}
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={**SPEC, "resources": {"type": "dict", "required": True}},
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     if client.MISSING:
         module.fail_json(msg=missing_required_lib("azure-identity, azure-mgmt-core"), exception=client.MISSING)
-    wanted = module.params["resources"]
-    wrong = sorted(
-        name for name, one in wanted.items() if not isinstance(one, dict) or set(one) != {"id", "api_version"}
-    )
-    if wrong:
-        module.fail_json(msg=f"resources: {', '.join(wrong)} need id and api_version, and nothing else")
     try:
-        arm = client.connect(module.params)
-        found = {name: arm.get(one["id"], str(one["api_version"])) or {} for name, one in sorted(wanted.items())}
+        result = perform(module.params)
     except client.AzureError as exc:
         module.fail_json(msg=f"Azure cannot be read: {exc}")
-    module.exit_json(changed=False, resources=found)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

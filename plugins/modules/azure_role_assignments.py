@@ -128,56 +128,60 @@ ids:
 """
 
 import time
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import assignments, client
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import SPEC
 
-WISH = {
+ASSIGNMENT = {
     "scope": {"type": "str", "required": True},
     "role": {"type": "str", "required": True},
     "principal": {"type": "str", "required": True},
     "kind": {"type": "str", "choices": ["ServicePrincipal", "User", "Group"], "default": "ServicePrincipal"},
     "description": {"type": "str", "default": ""},
 }
+SPEC: dict[str, dict[str, t.Any]] = {
+    **client.SPEC,
+    "assignments": {"type": "list", "elements": "dict", "required": True, "options": ASSIGNMENT},
+    "wait": {"type": "int", "default": 300},
+    "interval": {"type": "float", "default": 10},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Make the assignments that Azure lacks; one that is refused keeps all from being made."""
+    requests = [assignments.AssignmentRequest(**one) for one in params["assignments"]]
+    refused = assignments.refusals(requests)
+    if not check_mode:
+        refused += [f"nobody is named for {one.role} on {one.scope}" for one in requests if not one.principal]
+    if refused:
+        raise client.AzureError(f"nothing was changed, {'; '.join(refused)}")
+    deadline = time.monotonic() + params["wait"]
+
+    def wait() -> bool:
+        time.sleep(params["interval"])
+        return time.monotonic() < deadline
+
+    arm = client.connect(params)
+    there = [assignments.find(arm, request) for request in requests]
+    after = list(there)
+    if not check_mode:
+        after = [one or assignments.make(arm, request, wait) for one, request in zip(there, requests)]
+    lines = [f"{one.role} for {one.principal or 'a new principal'} on {one.scope}\n" for one in requests]
+    diff = {"before": "".join(line for line, one in zip(lines, there) if one), "after": "".join(lines)}
+    return {"changed": not all(there), "ids": [one for one in after if one], "diff": diff}
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            **SPEC,
-            "assignments": {"type": "list", "elements": "dict", "required": True, "options": WISH},
-            "wait": {"type": "int", "default": 300},
-            "interval": {"type": "float", "default": 10},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     if client.MISSING:
         module.fail_json(msg=missing_required_lib("azure-identity, azure-mgmt-core"), exception=client.MISSING)
-    wishes = [assignments.AssignmentRequest(**one) for one in module.params["assignments"]]
-    refused = assignments.refusals(wishes)
-    if not module.check_mode:
-        refused += [f"nobody is named for {wish.role} on {wish.scope}" for wish in wishes if not wish.principal]
-    if refused:
-        module.fail_json(msg=f"Nothing was changed: {'; '.join(refused)}")
-    deadline = time.monotonic() + module.params["wait"]
-
-    def wait() -> bool:
-        time.sleep(module.params["interval"])
-        return time.monotonic() < deadline
-
     try:
-        arm = client.connect(module.params)
-        there = [assignments.find(arm, wish) for wish in wishes]
-        after = list(there)
-        if not module.check_mode:
-            after = [one or assignments.make(arm, wish, wait) for one, wish in zip(there, wishes)]
+        result = perform(module.params, module.check_mode)
     except client.AzureError as exc:
         module.fail_json(msg=f"Roles cannot be assigned: {exc}")
-    lines = [f"{wish.role} for {wish.principal or 'a new principal'} on {wish.scope}\n" for wish in wishes]
-    diff = {"before": "".join(line for line, one in zip(lines, there) if one), "after": "".join(lines)}
-    module.exit_json(changed=not all(there), ids=[one for one in after if one], diff=diff)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -123,12 +123,24 @@ digest:
   sample: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, runbook
 
 # The first that is no preview and knows runtime environments.
 VERSION = "2024-10-23"
+SPEC: dict[str, dict[str, t.Any]] = {
+    **client.SPEC,
+    "account": {"type": "str", "required": True},
+    "name": {"type": "str", "required": True},
+    "location": {"type": "str", "required": True},
+    "content": {"type": "str", "required": True},
+    "tags": {"type": "dict", "default": {}},
+    "type": {"type": "str", "choices": ["PowerShell", "PowerShell72", "Python"], "default": "PowerShell"},
+    "runtime_environment": {"type": "str", "default": ""},
+}
 
 
 def publish(arm: client.Arm, place: str, body: client.Json, content: str, said: str, kind: runbook.RunbookKind) -> None:
@@ -141,40 +153,19 @@ def publish(arm: client.Arm, place: str, body: client.Json, content: str, said: 
     arm.patch(place, VERSION, {"properties": {"description": said}})
 
 
-def main() -> None:
-    text = {"type": "str", "required": True}
-    module = AnsibleModule(
-        argument_spec={
-            **client.SPEC,
-            "account": text,
-            "name": text,
-            "location": text,
-            "content": text,
-            "tags": {"type": "dict", "default": {}},
-            "type": {"type": "str", "choices": ["PowerShell", "PowerShell72", "Python"], "default": "PowerShell"},
-            "runtime_environment": {"type": "str", "default": ""},
-        },
-        supports_check_mode=True,
-    )
-    if client.MISSING:
-        module.fail_json(msg=missing_required_lib("azure-identity and azure-mgmt-core"), exception=client.MISSING)
-    params = module.params
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Publish the script where the published one, its kind or its place differ."""
     place = f"{params['account']}/runbooks/{params['name']}"
     kind = runbook.RunbookKind(params["type"], params["runtime_environment"])
     said = runbook.mark(params["content"])
     digest = runbook.digest(params["content"])
     body = {"name": params["name"], "location": params["location"], "tags": params["tags"]}
-    try:
-        arm = client.connect(params)
-        observed = arm.get(place, VERSION)
-        published = arm.text(f"{place}/content", VERSION) if observed else None
-        plan = runbook.plan(body, params["content"], kind, observed, published)
-        if plan.differences and not module.check_mode:
-            publish(arm, place, body, params["content"], said, kind)
-    except client.AzureError as exc:
-        module.fail_json(msg=f"Runbook {params['name']} is not published: {exc}")
-    for message in plan.warnings:
-        module.warn(f"Runbook {params['name']}: {message}")
+    arm = client.connect(params)
+    observed = arm.get(place, VERSION)
+    published = arm.text(f"{place}/content", VERSION) if observed else None
+    plan = runbook.plan(body, params["content"], kind, observed, published)
+    if plan.differences and not check_mode:
+        publish(arm, place, body, params["content"], said, kind)
     wanted = {
         "runbook": "present",
         "description": said,
@@ -184,7 +175,22 @@ def main() -> None:
         **body,
     }
     diff = {"before": plan.differences, "after": {name: wanted[name] for name in plan.differences}}
-    module.exit_json(changed=bool(plan.differences), id=place, digest=digest, diff=diff)
+    changed = bool(plan.differences)
+    return {"changed": changed, "id": place, "digest": digest, "diff": diff, "warnings": plan.warnings}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    if client.MISSING:
+        module.fail_json(msg=missing_required_lib("azure-identity and azure-mgmt-core"), exception=client.MISSING)
+    name = module.params["name"]
+    try:
+        result = perform(module.params, module.check_mode)
+    except client.AzureError as exc:
+        module.fail_json(msg=f"Runbook {name} is not published: {exc}")
+    for message in result.pop("warnings"):
+        module.warn(f"Runbook {name}: {message}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -146,55 +146,53 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, teardown
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import (
-    PARTS,
-    DeletedResource,
-    read_subscription,
-    run,
-    targets,
-    teardown_request,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import DeletedResource, TeardownError
+
+SPEC: dict[str, dict[str, t.Any]] = {
+    **client.SPEC,
+    "cluster": {"type": "str", "required": True},
+    "confirm": {"type": "str", "required": True},
+    "nodes_cluster": {"type": "str"},
+    "parts": {"type": "list", "elements": "str", "choices": list(teardown.PARTS), "default": list(teardown.PARTS)},
+    "also": {"type": "list", "elements": "str", "default": []},
+    "role_assignments": {"type": "list", "elements": "str", "default": []},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Delete what the plan names; what was raised was raised before anything was deleted."""
+    name = params["cluster"]
+    if params["confirm"] != name:
+        raise TeardownError(f"confirm is {params['confirm']!r}, the cluster is {name!r}")
+    try:
+        arm = client.connect(params)
+        plan = teardown.plan(*teardown.read_subscription(arm, teardown.teardown_request(params)))
+    except (client.AzureError, TeardownError) as exc:
+        raise TeardownError(f"what there is cannot be read: {exc}") from exc
+    if plan.refusals:
+        raise TeardownError("; ".join(plan.refusals))
+    going = teardown.targets(plan, params["parts"])
+    done = DeletedResource(going, [], "", []) if check_mode else teardown.run(arm, going)
+    diff = {"before": "".join(f"{one}\n" for one in going), "after": "".join(f"{one}\n" for one in done.left)}
+    failure = f"only partly deleted ({len(done.deleted)} of {len(going)}). {done.failed}" if done.failed else ""
+    result = {"changed": bool(done.deleted), "deleted": done.deleted, "gone": done.gone, "left": done.left}
+    return {**result, "diff": diff, "failure": failure}
 
 
 def main() -> None:
-    texts = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(
-        argument_spec={
-            **client.SPEC,
-            "cluster": {"type": "str", "required": True},
-            "confirm": {"type": "str", "required": True},
-            "nodes_cluster": {"type": "str"},
-            "parts": {"type": "list", "elements": "str", "choices": list(PARTS), "default": list(PARTS)},
-            "also": texts,
-            "role_assignments": texts,
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     name = module.params["cluster"]
     if client.MISSING:
         module.fail_json(msg=missing_required_lib("azure-identity and azure-mgmt-core"), exception=client.MISSING)
-    if module.params["confirm"] != name:
-        module.fail_json(msg=f"Nothing was deleted: confirm is {module.params['confirm']!r}, the cluster is {name!r}")
     try:
-        arm = client.connect(module.params)
-        plan = teardown.plan(*read_subscription(arm, teardown_request(module.params)))
-    except (client.AzureError, teardown.TeardownError) as exc:
-        module.fail_json(msg=f"Nothing of {name} was deleted, for it cannot be read what there is: {exc}")
-    if plan.refusals:
-        module.fail_json(msg=f"Nothing of {name} was deleted: {'; '.join(plan.refusals)}")
-    going = targets(plan, module.params["parts"])
-    done = DeletedResource(going, [], "", []) if module.check_mode else run(arm, going)
-    diff = {"before": "".join(f"{one}\n" for one in going), "after": "".join(f"{one}\n" for one in done.left)}
-    answer: dict[str, t.Any] = {
-        "changed": bool(done.deleted),
-        "deleted": done.deleted,
-        "gone": done.gone,
-        "left": done.left,
-    }
-    if done.failed:
-        told = f"{name} is only partly deleted ({len(done.deleted)} of {len(going)}). {done.failed}"
-        module.fail_json(msg=f"{told}. Then run the same again: it goes on with {len(done.left)}", diff=diff, **answer)
-    module.exit_json(diff=diff, **answer)
+        result = perform(module.params, module.check_mode)
+    except TeardownError as exc:
+        module.fail_json(msg=f"Nothing of {name} was deleted: {exc}")
+    failure = result.pop("failure")
+    if failure:
+        again = f"Then run the same again: it goes on with {len(result['left'])}"
+        module.fail_json(msg=f"{name} is {failure}. {again}", **result)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -243,43 +243,41 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, teardown
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.teardown import (
-    groups,
-    listing,
-    read_subscription,
-    server,
-    teardown_request,
-    vaults,
-)
+
+SPEC: dict[str, dict[str, t.Any]] = {
+    **client.SPEC,
+    "cluster": {"type": "str"},
+    "nodes_cluster": {"type": "str"},
+    "also": {"type": "list", "elements": "str", "default": []},
+    "role_assignments": {"type": "list", "elements": "str", "default": []},
+}
+
+
+def perform(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return all clusters that may expire, and of one all that its teardown would delete and keep."""
+    arm = client.connect(params)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    result: dict[str, t.Any] = {"clusters": [due._asdict() for due in teardown.clusters(teardown.groups(arm), now)]}
+    name = params["cluster"]
+    if name:
+        seen, complete = teardown.read_subscription(arm, teardown.teardown_request(params))
+        plan = teardown.plan(seen, complete)
+        kept, notes = teardown.vaults(arm, seen, name)
+        plan.notes.extend(notes)
+        result.update(plan=plan._asdict(), listing=teardown.listing(plan), vaults=kept)
+        result["server"] = teardown.server(arm, seen, name)
+    return result
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            **client.SPEC,
-            "cluster": {"type": "str"},
-            "nodes_cluster": {"type": "str"},
-            "also": {"type": "list", "elements": "str", "default": []},
-            "role_assignments": {"type": "list", "elements": "str", "default": []},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     if client.MISSING:
         module.fail_json(msg=missing_required_lib("azure-identity and azure-mgmt-core"), exception=client.MISSING)
-    name = module.params["cluster"]
     try:
-        arm = client.connect(module.params)
-        now = datetime.datetime.now(datetime.timezone.utc)
-        answer: dict[str, t.Any] = {"clusters": [due._asdict() for due in teardown.clusters(groups(arm), now)]}
-        if name:
-            seen, complete = read_subscription(arm, teardown_request(module.params))
-            plan = teardown.plan(seen, complete)
-            kept, notes = vaults(arm, seen, name)
-            plan.notes.extend(notes)
-            answer.update(plan=plan._asdict(), listing=listing(plan), server=server(arm, seen, name), vaults=kept)
+        result = perform(module.params)
     except (client.AzureError, teardown.TeardownError) as exc:
-        module.fail_json(msg=f"Cannot say what there is of {name or 'any cluster'}: {exc}")
-    module.exit_json(**answer)
+        module.fail_json(msg=f"Cannot say what there is of {module.params['cluster'] or 'any cluster'}: {exc}")
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

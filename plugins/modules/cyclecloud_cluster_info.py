@@ -137,29 +137,43 @@ node_arrays:
          invalid_reason: "", limit: node array, machine_type: Standard_ND96asr_v4, max: 16, spot: false, valid: true}
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_state
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import SPEC, CycleCloudError, client
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_state, rest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import CycleCloudError, client
+
+SPEC: dict[str, dict[str, t.Any]] = {**rest.SPEC, "gpus": {"type": "dict", "default": {}}}
+
+
+def perform(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the state of a cluster, and what is wrong with the GPUs of its nodes."""
+    try:
+        wanted = {array: int(count) for array, count in params["gpus"].items()}
+    except (TypeError, ValueError) as exc:
+        raise CycleCloudError(f"gpus holds no numbers: {params['gpus']}") from exc
+    try:
+        status = client(params).status(params["cluster"])
+    except CycleCloudError as exc:
+        if exc.status == 404:
+            return {"exists": False, "problems": []}
+        raise
+    problems = cluster_state.gpu_problems(status, wanted)
+    return {"exists": True, **cluster_state.cluster(status), "problems": problems}
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={**SPEC, "gpus": {"type": "dict", "default": {}}}, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     name = module.params["cluster"]
     try:
-        status = client(module.params).status(name)
-        wanted = {array: int(count) for array, count in module.params["gpus"].items()}
+        result = perform(module.params)
     except CycleCloudError as exc:
-        if exc.status == 404:
-            module.exit_json(changed=False, exists=False)
         module.fail_json(msg=f"Cluster {name} cannot be read: {exc}")
-    except (TypeError, ValueError):
-        module.fail_json(msg=f"gpus holds no numbers: {module.params['gpus']}")
-    problems = cluster_state.gpu_problems(status, wanted)
-    result = cluster_state.cluster(status)
+    problems = result.pop("problems")
     if problems:
         module.fail_json(msg=f"Cluster {name} has no usable GPUs: {'; '.join(problems)}", **result)
-    module.exit_json(changed=False, exists=True, **result)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

@@ -180,32 +180,36 @@ added:
   sample: 4
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import rest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.nodes import ROUTES, NodesTask
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import SPEC, CycleCloudError, client
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import CycleCloudError, client
+
+SPEC: dict[str, dict[str, t.Any]] = {
+    **rest.SPEC,
+    "state": {"type": "str", "choices": ["present", *ROUTES], "default": "present"},
+    "names": {"type": "list", "elements": "str"},
+    "nodearray": {"type": "str"},
+    "count": {"type": "int"},
+    "cores": {"type": "int"},
+    "machine_type": {"type": "str"},
+    "placement_group": {"type": "str"},
+    "attributes": {"type": "dict", "default": {}},
+    "partial": {"type": "bool", "default": False},
+    "request_id": {"type": "str"},
+    "wait": {"type": "bool", "default": True},
+    "wait_timeout": {"type": "float", "default": 2400},
+    "poll": {"type": "float", "default": 10},
+    "settle": {"type": "float", "default": 60},
+}
 
 
 def main() -> None:
-    number, text = {"type": "float"}, {"type": "str"}
     module = AnsibleModule(
-        argument_spec={
-            **SPEC,
-            "state": {"type": "str", "choices": ["present", *ROUTES], "default": "present"},
-            "names": {"type": "list", "elements": "str"},
-            "nodearray": text,
-            "count": {"type": "int"},
-            "cores": {"type": "int"},
-            "machine_type": text,
-            "placement_group": text,
-            "attributes": {"type": "dict", "default": {}},
-            "partial": {"type": "bool", "default": False},
-            "request_id": text,
-            "wait": {"type": "bool", "default": True},
-            "wait_timeout": {**number, "default": 2400},
-            "poll": {**number, "default": 10},
-            "settle": {**number, "default": 60},
-        },
+        argument_spec=SPEC,
         required_if=[("state", "present", ["nodearray"]), ("state", "present", ["names", "count", "cores"], True)],
         required_one_of=[("names", "nodearray")],
         mutually_exclusive=[("names", "count", "cores"), ("cores", "machine_type"), ("cores", "placement_group")],

@@ -192,37 +192,45 @@ nodes:
       sample: false
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_state
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import (
-    SPEC,
-    CycleCloudError,
-    client,
-    quoted,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import cluster_state, rest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.rest import CycleCloudError, client, quoted
+
+SPEC: dict[str, dict[str, t.Any]] = {
+    **rest.SPEC,
+    "names": {"type": "list", "elements": "str"},
+    "nodearray": {"type": "str"},
+    "states": {"type": "list", "elements": "str"},
+    "request_id": {"type": "str"},
+}
+
+
+def perform(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the nodes of a cluster that fit the options."""
+    api = client(params)
+    nodes = cluster_state.nodes(api.status(params["cluster"]))
+    if params["request_id"]:
+        answer = api.get(f"/clusters/{quoted(params['cluster'])}/nodes", request_id=params["request_id"])
+        requested = {node["NodeId"] for node in answer["nodes"]}
+        nodes = [node for node in nodes if node["id"] in requested]
+    for option, field in (("names", "name"), ("states", "state")):
+        if params[option] is not None:
+            nodes = [node for node in nodes if node[field] in params[option]]
+    if params["nodearray"]:
+        nodes = [node for node in nodes if node["nodearray"] == params["nodearray"]]
+    return {"nodes": nodes}
 
 
 def main() -> None:
-    texts = {"type": "list", "elements": "str"}
-    more = {"names": texts, "nodearray": {"type": "str"}, "states": texts, "request_id": {"type": "str"}}
-    module = AnsibleModule(argument_spec={**SPEC, **more}, supports_check_mode=True)
-    params = module.params
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        asked = client(params)
-        nodes = cluster_state.nodes(asked.status(params["cluster"]))
-        if params["request_id"]:
-            path = f"/clusters/{quoted(params['cluster'])}/nodes"
-            mine = {one["NodeId"] for one in asked.get(path, request_id=params["request_id"])["nodes"]}
-            nodes = [one for one in nodes if one["id"] in mine]
+        result = perform(module.params)
     except CycleCloudError as exc:
-        module.fail_json(msg=f"Nodes of cluster {params['cluster']} cannot be read: {exc}")
-    for option, field in (("names", "name"), ("states", "state")):
-        if params[option] is not None:
-            nodes = [one for one in nodes if one[field] in params[option]]
-    if params["nodearray"]:
-        nodes = [one for one in nodes if one["nodearray"] == params["nodearray"]]
-    module.exit_json(changed=False, nodes=nodes)
+        module.fail_json(msg=f"Nodes of cluster {module.params['cluster']} cannot be read: {exc}")
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

@@ -101,37 +101,43 @@ upgraded:
   sample: false
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import server_cli
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.package import ServerApt
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import SPEC, Cli, CliError, alone
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, alone
+
+SPEC: dict[str, t.Any] = {
+    "name": {"type": "str", "default": "cyclecloud8"},
+    "version": {"type": "str", "required": True},
+    "beside": {"type": "list", "elements": "str", "default": []},
+    "lists_max_age": {"type": "int", "default": 86400},
+    "startup": {"type": "int", "default": 900},
+    "timeout": {"type": "float", "default": 3600},
+    **server_cli.SPEC,
+}
+
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Install the package of the server in its version and hold it there."""
+    apt = ServerApt(Cli(params), {**params, "check": check_mode})
+    todo, before = apt.look()
+    if todo.changed and not check_mode:
+        apt.carry_out(todo, params["startup"])
+    diff = {"before": f"{before}\n" if before else "", "after": f"{params['name']} {todo.version} held\n"}
+    return {"changed": todo.changed, "version": todo.version, "upgraded": todo.upgrade, "diff": diff}
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "default": "cyclecloud8"},
-            "version": {"type": "str", "required": True},
-            "beside": {"type": "list", "elements": "str", "default": []},
-            "lists_max_age": {"type": "int", "default": 86400},
-            "startup": {"type": "int", "default": 900},
-            "timeout": {"type": "float", "default": 3600},
-            **SPEC,
-        },
-        supports_check_mode=True,
-    )
-    params = module.params
-    what = f"{params['name']} {params['version']}"
-    apt = ServerApt(Cli(params), {**params, "check": module.check_mode})
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        with alone(params["state_dir"], module.check_mode):
-            todo, before = apt.look()
-            if todo.changed and not module.check_mode:
-                apt.carry_out(todo, params["startup"])
+        with alone(module.params["state_dir"], module.check_mode):
+            result = perform(module.params, module.check_mode)
     except (CliError, OSError) as exc:
-        module.fail_json(msg=f"{what} cannot be installed: {exc}")
-    diff = {"before": f"{before}\n" if before else "", "after": f"{params['name']} {todo.version} held\n"}
-    module.exit_json(changed=todo.changed, version=todo.version, upgraded=todo.upgrade, diff=diff)
+        module.fail_json(msg=f"{module.params['name']} {module.params['version']} cannot be installed: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

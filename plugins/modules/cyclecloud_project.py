@@ -98,6 +98,7 @@ project:
       sample: 2c1d3a7f9bde2f6c7b1f0a9a4c8e5d6f0123456789abcdef0123456789abcdef
 """
 
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -107,38 +108,36 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.serve
     CLI_SPEC,
     Cli,
     CliError,
-    Json,
     alone,
 )
 
+SPEC: dict[str, t.Any] = {
+    "source": {"type": "path", "required": True},
+    "locker": {"type": "str", "required": True},
+    **CLI_SPEC,
+}
 
-def bring(module: AnsibleModule) -> Json:
-    params = module.params
-    if module.check_mode and not Path(params["source"]).exists():
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Upload a project to the locker, where the server has another content of that name."""
+    if check_mode and not Path(params["source"]).exists():
         # An earlier task of the play would have copied it.
         return {"changed": True, "project": {"name": "", "spec": "", "version": "1.0.0", "digest": ""}}
     project = collect(params["source"])
     upload = ProjectUpload(Cli(params), params["state_dir"], project, params["locker"])
     needed = upload.needed()
-    if needed and not module.check_mode:
+    if needed and not check_mode:
         upload.send()
-    told = {"name": project.name, "spec": project.specs[0], "version": project.version, "digest": project.digest}
+    result = {"name": project.name, "spec": project.specs[0], "version": project.version, "digest": project.digest}
     diff = {"before": f"{project.name} {upload.before}\n", "after": f"{project.name} {project.version}\n"}
-    return {"changed": needed, "project": told, "diff": diff}
+    return {"changed": needed, "project": result, "diff": diff}
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "source": {"type": "path", "required": True},
-            "locker": {"type": "str", "required": True},
-            **CLI_SPEC,
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
         with alone(module.params["state_dir"], module.check_mode):
-            result = bring(module)
+            result = perform(module.params, module.check_mode)
     except (CliError, OSError) as exc:
         module.fail_json(msg=f"Project {module.params['source']} is not in locker {module.params['locker']}: {exc}")
     module.exit_json(**result)

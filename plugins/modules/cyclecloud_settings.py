@@ -130,20 +130,17 @@ ca:
   sample: "-----BEGIN CERTIFICATE-----\nMIIE...\n-----END CERTIFICATE-----\n"
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import server_cli
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server import (
     CycleServer,
     server_request,
     shown,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import (
-    SPEC,
-    Cli,
-    CliError,
-    Json,
-    alone,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, alone
 
 TLS = {
     "certificate": {"type": "str"},
@@ -152,17 +149,25 @@ TLS = {
     "automatic": {"type": "bool", "default": False},
     "names": {"type": "list", "elements": "str"},
 }
+SPEC: dict[str, t.Any] = {
+    "settings": {"type": "dict", "required": True},
+    "hostname": {"type": "str", "default": ""},
+    "names": {"type": "list", "elements": "str", "default": []},
+    "tls": {"type": "dict", "default": {}, "options": TLS},
+    "startup": {"type": "int", "default": 900},
+    **server_cli.SPEC,
+}
 
 
-def bring(module: AnsibleModule) -> Json:
-    params = module.params
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Bring the settings and the certificate of the server, and the server to run with them."""
     tls = server_request(params["tls"], params["hostname"], params["names"])
     server = CycleServer(Cli(params), params["state_dir"])
-    if not server.cli.installed() and not module.check_mode:
+    if not server.cli.installed() and not check_mode:
         raise CliError(f"{server.cli.server_program} is not there: install the package first")
     found = server.look(params["settings"], tls)
     changed = found["restart"] or found["certificate"] or found["loose"] or not found["running"]
-    if changed and not module.check_mode:
+    if changed and not check_mode:
         server.bring(found, tls, params["startup"])
     name = str(server.file.path)
     diff = {"before_header": name, "after_header": name, **{key: shown(found[key]) for key in ("before", "after")}}
@@ -172,20 +177,10 @@ def bring(module: AnsibleModule) -> Json:
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "settings": {"type": "dict", "required": True},
-            "hostname": {"type": "str", "default": ""},
-            "names": {"type": "list", "elements": "str", "default": []},
-            "tls": {"type": "dict", "default": {}, "options": TLS},
-            "startup": {"type": "int", "default": 900},
-            **SPEC,
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
         with alone(module.params["state_dir"], module.check_mode):
-            result = bring(module)
+            result = perform(module.params, module.check_mode)
     except (CliError, OSError) as exc:
         module.fail_json(msg=f"CycleCloud does not run with its settings: {exc}")
     module.exit_json(**result)

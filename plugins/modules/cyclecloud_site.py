@@ -93,24 +93,25 @@ records:
     - AuthenticatedUser hpcadmin
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import CLI_SPEC, CliError, alone
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.site import bring
 
+SPEC: dict[str, t.Any] = {
+    "user": {"type": "str", "required": True},
+    "password": {"type": "str", "required": True, "no_log": True},
+    "ssh_public_key": {"type": "str", "default": "", "no_log": False},
+    "url": {"type": "str", "required": True},
+    "timeout": {"type": "int", "default": 360},
+    **CLI_SPEC,
+}
+
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "user": {"type": "str", "required": True},
-            "password": {"type": "str", "required": True, "no_log": True},
-            "ssh_public_key": {"type": "str", "default": "", "no_log": False},
-            "url": {"type": "str", "required": True},
-            "timeout": {"type": "int", "default": 360},
-            **CLI_SPEC,
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
         with alone(module.params["state_dir"], module.check_mode):
             result = bring(module.params, module.check_mode)

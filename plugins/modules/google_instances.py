@@ -196,54 +196,56 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google import google
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.google import Gcloud, GcloudError
 
+SPEC: dict[str, dict[str, t.Any]] = {
+    "project": {"type": "str", "required": True},
+    "zone": {"type": "str", "required": True},
+    "cluster": {"type": "str", "required": True},
+    "names": {"type": "list", "elements": "str", "default": []},
+    "machine": {"type": "dict", "default": {}},
+    "startup_script": {"type": "path"},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "gcloud": {"type": "str", "default": "gcloud"},
+}
 
-def bring(given: t.Mapping[str, t.Any], compute: google.Instances, check: bool) -> dict[str, t.Any]:
+
+def perform(params: t.Mapping[str, t.Any], program: str, check_mode: bool) -> dict[str, t.Any]:
     """Do what is needed; return what the module returns."""
-    present = given["state"] == "present"
-    wrong = google.instance_faults(given["machine"]) if present else []
+    compute = google.Instances(Gcloud(params["project"], program), params["cluster"], params["zone"])
+    present = params["state"] == "present"
+    wrong = google.instance_faults(params["machine"]) if present else []
     if wrong:
         raise GcloudError("; ".join(wrong))
     before = compute.listed()
     copies = {name: why for name, item in before.items() for why in [google.unproven(item, compute.zone)] if why}
-    wanted = given["names"] if present else given["names"] or sorted(set(before) - set(copies))
+    wanted = params["names"] if present else params["names"] or sorted(set(before) - set(copies))
     kept = [f"{name} has the label of {compute.cluster}, and {why}" for name, why in copies.items()]
-    warnings = [] if present or given["names"] else sorted(kept)
+    warnings = [] if present or params["names"] else sorted(kept)
     refused = [f"{name}: {copies[name]}" for name in wanted if name in copies and not present]
     if refused:
         raise GcloudError("; ".join(refused))
     todo = [name for name in wanted if (name in before) != present]
-    script = given["startup_script"] or ""
-    if todo and not check:
-        said = compute.create(todo, given["machine"], script) if present else compute.delete(todo)
+    script = params["startup_script"] or ""
+    if todo and not check_mode:
+        said = compute.create(todo, params["machine"], script) if present else compute.delete(todo)
         failed = [f"{name}: {why}" for name, why in said.items() if why]
         if failed:
             raise GcloudError("; ".join(failed))
-    after = compute.listed() if todo and not check else before
+    after = compute.listed() if todo and not check_mode else before
     found = [google.described(name, item) for name, item in after.items() if name in wanted]
     key, other = ("created", "deleted") if present else ("deleted", "created")
     return {"changed": bool(todo), key: todo, other: [], "instances": found, "warnings": warnings}
 
 
 def main() -> None:
-    text = {"type": "str", "required": True}
     module = AnsibleModule(
-        argument_spec={
-            **dict.fromkeys(("project", "zone", "cluster"), text),
-            "names": {"type": "list", "elements": "str", "default": []},
-            "machine": {"type": "dict", "default": {}},
-            "startup_script": {"type": "path"},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "gcloud": {"type": "str", "default": "gcloud"},
-        },
-        required_if=[("state", "present", ["names", "machine"])],
-        supports_check_mode=True,
+        argument_spec=SPEC, required_if=[("state", "present", ["names", "machine"])], supports_check_mode=True
     )
-    given = module.params
-    gcloud = Gcloud(given["project"], module.get_bin_path(given["gcloud"], required=True))
+    params = module.params
+    program = module.get_bin_path(params["gcloud"], required=True)
     try:
-        result = bring(given, google.Instances(gcloud, given["cluster"], given["zone"]), module.check_mode)
+        result = perform(params, program, module.check_mode)
     except GcloudError as exc:
-        module.fail_json(msg=f"Instances of {given['cluster']} cannot be {given['state']}: {exc}")
+        module.fail_json(msg=f"Instances of {params['cluster']} cannot be {params['state']}: {exc}")
     for text in result.pop("warnings"):
         module.warn(f"Left alone: {text}")
     module.exit_json(**result)

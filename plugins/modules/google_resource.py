@@ -167,38 +167,38 @@ command:
     - --quiet
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.google import (
-    KINDS,
-    WAIT,
-    Gcloud,
-    GcloudError,
-    perform,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google import google
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.google import KINDS, WAIT, Gcloud, GcloudError
+
+SPEC: dict[str, dict[str, t.Any]] = {
+    "project": {"type": "str", "required": True},
+    "kind": {"type": "str", "required": True, "choices": list(KINDS)},
+    "name": {"type": "str", "required": True},
+    "properties": {"type": "dict", "default": {}},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "gcloud": {"type": "str", "default": "gcloud"},
+    "wait": {"type": "int", "default": int(WAIT)},
+}
+
+
+def perform(params: t.Mapping[str, t.Any], program: str, check_mode: bool) -> dict[str, t.Any]:
+    """Bring a resource of Google Cloud to its state."""
+    parts = params["kind"], params["name"], params["properties"], params["state"]
+    return google.perform(Gcloud(params["project"], program), *parts, check_mode, params["wait"])
 
 
 def main() -> None:
-    text = {"type": "str", "required": True}
-    module = AnsibleModule(
-        argument_spec={
-            "project": text,
-            "kind": {**text, "choices": list(KINDS)},
-            "name": text,
-            "properties": {"type": "dict", "default": {}},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "gcloud": {"type": "str", "default": "gcloud"},
-            "wait": {"type": "int", "default": int(WAIT)},
-        },
-        supports_check_mode=True,
-    )
-    given = module.params
-    gcloud = Gcloud(given["project"], module.get_bin_path(given["gcloud"], required=True))
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    params = module.params
+    program = module.get_bin_path(params["gcloud"], required=True)
     try:
-        parts = given["kind"], given["name"], given["properties"], given["state"]
-        result = perform(gcloud, *parts, module.check_mode, given["wait"])
+        result = perform(params, program, module.check_mode)
     except GcloudError as exc:
-        module.fail_json(msg=f"{given['kind']} {given['name']} cannot be {given['state']}: {exc}")
+        module.fail_json(msg=f"{params['kind']} {params['name']} cannot be {params['state']}: {exc}")
     module.exit_json(**result)
 
 

@@ -193,6 +193,7 @@ check:
 """
 
 import time
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -201,28 +202,23 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import opened
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import opt
 
+SPEC: dict[str, dict[str, t.Any]] = {
+    "model": {"type": "str", "default": "125m"},
+    "nodes": {"type": "int", "default": 1},
+    "gpus_per_node": {"type": "int", "default": 8},
+    "path": {"type": "path"},
+    "job": {"type": "dict", "default": {}},
+    "expect": {"type": "list", "elements": "dict", "default": []},
+    "gpu": {"type": "str", "default": ""},
+    "run": {"type": "str"},
+}
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "model": {"type": "str", "default": "125m"},
-            "nodes": {"type": "int", "default": 1},
-            "gpus_per_node": {"type": "int", "default": 8},
-            "path": {"type": "path"},
-            "job": {"type": "dict", "default": {}},
-            "expect": {"type": "list", "elements": "dict", "default": []},
-            "gpu": {"type": "str", "default": ""},
-            "run": {"type": "str"},
-        },
-        supports_check_mode=True,
-    )
-    params = module.params
-    try:
-        planned = opt.plan(params["model"], params["nodes"], params["gpus_per_node"])
-    except opt.OptError as exc:
-        module.fail_json(msg=f"OPT cannot be trained: {exc}")
+
+def perform(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the plan of a benchmark, and what its log and its job come to where there is a log."""
+    plan = opt.plan(params["model"], params["nodes"], params["gpus_per_node"])
     if not params["path"]:
-        module.exit_json(changed=False, plan=planned)
+        return {"plan": plan}
     log: Log[metaseq.MetaseqRun] = Log([], None)
     try:
         with opened(params["path"]) as text:
@@ -230,15 +226,20 @@ def main() -> None:
     except OSError as exc:
         # A job that failed early has none, and that it failed is the news.
         if params["job"].get("state") == "COMPLETED":
-            module.fail_json(msg=f"The log {params['path']} cannot be read: {exc.strerror}")
+            raise opt.OptError(f"the log {params['path']} cannot be read: {exc.strerror}") from exc
+    expected = opt.expectations(params["expect"], params["model"])
+    about = {"time": time.time(), "gpu": params["gpu"], "run": params["run"]}
+    check = opt.check(log, plan, params["job"], expected, **about)
+    return {"plan": plan, "words_per_second": log.runs[-1].words_per_second if log.runs else None, "check": check}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        expected = opt.expectations(params["expect"], params["model"])
-        about = {"time": time.time(), "gpu": params["gpu"], "run": params["run"]}
-        check = opt.check(log, planned, params["job"], expected, **about)
+        result = perform(module.params)
     except ValueError as exc:
-        module.fail_json(msg=f"Cannot judge the benchmark: {exc}")
-    speed = log.runs[-1].words_per_second if log.runs else None
-    module.exit_json(changed=False, plan=planned, words_per_second=speed, check=check)
+        module.fail_json(msg=f"OPT cannot be planned or judged: {exc}")
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

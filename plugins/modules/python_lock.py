@@ -141,6 +141,7 @@ path:
 import hashlib
 import json
 import os
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -148,48 +149,55 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import extras
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.extras import ExtrasError
 
+SPEC: dict[str, dict[str, t.Any]] = {
+    "python": {"type": "path"},
+    "base": {"type": "dict"},
+    "packages": {"type": "list", "elements": "dict", "default": []},
+    "wheels": {"type": "list", "elements": "dict", "default": []},
+    "path": {"type": "path"},
+    "uv": {"type": "str", "default": "uv"},
+    "timeout": {"type": "float", "default": 300},
+}
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "python": {"type": "path"},
-            "base": {"type": "dict"},
-            "packages": {"type": "list", "elements": "dict", "default": []},
-            "wheels": {"type": "list", "elements": "dict", "default": []},
-            "path": {"type": "path"},
-            "uv": {"type": "str", "default": "uv"},
-            "timeout": {"type": "float", "default": 300},
-        },
-        required_one_of=[("python", "base")],
-        required_by={"base": ["path"]},
-        supports_check_mode=True,
-    )
-    params = module.params
-    try:
-        if not params["base"]:
-            module.exit_json(changed=False, base=extras.installed(params["python"]))
-        wanted = extras.inputs(params["packages"], params["wheels"], str(params["base"]["packages"].get("torch", "")))
-        if not wanted:
-            module.exit_json(changed=False, path="")
-        base = extras.with_wheels(params["base"], params["wheels"])
-        asked = json.dumps([wanted, base], sort_keys=True)
-        path = Path(params["path"]) / f"extras-{hashlib.sha256(asked.encode()).hexdigest()[:12]}.txt"
-        if path.is_file():
-            module.exit_json(changed=False, path=_named(path, path.read_text(encoding="utf-8")))
-        lock = extras.compile_lock(params["uv"], wanted, base, params["timeout"])
-        if not module.check_mode:
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            aside = path.with_name(f".{path.name}.{os.getpid()}")  # two runs may lock the same
-            aside.write_text(lock, encoding="utf-8")
-            aside.replace(path)
-    except (ExtrasError, OSError) as exc:
-        module.fail_json(msg=f"No lock can be made: {exc}")
-    module.exit_json(changed=True, path=_named(path, lock))
+
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Return what the environment has, or the lock of what goes on top of it."""
+    if not params["base"]:
+        return {"changed": False, "base": extras.installed(params["python"])}
+    wanted = extras.inputs(params["packages"], params["wheels"], str(params["base"]["packages"].get("torch", "")))
+    if not wanted:
+        return {"changed": False, "path": ""}
+    base = extras.with_wheels(params["base"], params["wheels"])
+    request = json.dumps([wanted, base], sort_keys=True)
+    path = Path(params["path"]) / f"extras-{hashlib.sha256(request.encode()).hexdigest()[:12]}.txt"
+    if path.is_file():
+        return {"changed": False, "path": _named(path, path.read_text(encoding="utf-8"))}
+    lock = extras.compile_lock(params["uv"], wanted, base, params["timeout"])
+    if not check_mode:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.{os.getpid()}")  # two runs may lock the same
+        aside.write_text(lock, encoding="utf-8")
+        aside.replace(path)
+    return {"changed": True, "path": _named(path, lock)}
 
 
 def _named(path: Path, lock: str) -> str:
     """Return the path of a lock that names packages: a wheel may need nothing that the environment lacks."""
     return str(path) if lock.strip() else ""
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec=SPEC,
+        required_one_of=[("python", "base")],
+        required_by={"base": ["path"]},
+        supports_check_mode=True,
+    )
+    try:
+        result = perform(module.params, module.check_mode)
+    except (ExtrasError, OSError) as exc:
+        module.fail_json(msg=f"No lock can be made: {exc}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

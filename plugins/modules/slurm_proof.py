@@ -82,8 +82,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.service import SlurmService, service
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader, SlurmService, service
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT, SlurmError
 
 SPEC = {

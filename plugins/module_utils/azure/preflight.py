@@ -319,7 +319,8 @@ NODE: dict[str, dict[str, t.Any]] = {
     "price": {"type": "float"},
     "bundle": {"type": "bool", "default": True},
 }
-OPTIONS: dict[str, dict[str, t.Any]] = {
+SPEC: dict[str, dict[str, t.Any]] = {
+    **client.SPEC,
     "location": {"type": "str", "required": True},
     "resource_group": {"type": "str", "default": ""},
     "nodes": {"type": "list", "elements": "dict", "default": [], "options": NODE},

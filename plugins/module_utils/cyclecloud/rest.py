@@ -226,7 +226,7 @@ SPEC: dict[str, dict[str, t.Any]] = {
 }
 
 
-def client(params: dict[str, t.Any]) -> CycleClient:
+def client(params: t.Mapping[str, t.Any]) -> CycleClient:
     """Make a client of the options."""
     missing = [name for name in ("url", "username", "password") if not params.get(name)]
     if missing:

@@ -311,10 +311,6 @@ class OwnArray:
         kinds = [signature for signature in self.content if signature.type in FILESYSTEMS]
         return kinds[0] if len(self.content) == len(kinds) == 1 else None
 
-    @property
-    def slots_missing(self) -> list[int]:
-        return sorted(set(range(self.devices)) - {disk.member.role for disk in self.disks if disk.member})
-
 
 def find(machine: ScratchMachine, request: ScratchRequest, selected: t.Sequence[ScratchDisk]) -> list[OwnArray]:
     """Return the arrays of ours that have a selected disk or are mounted as scratch; the mounted one first, then

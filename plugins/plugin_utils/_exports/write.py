@@ -13,11 +13,11 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._exports.junit import Junit
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._exports.lines import line as json_line
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._exports.prometheus import Prometheus
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.fleet import read
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.model import Row, mapping, number, runs
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.page import page
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_results import plain
 
 FORMATS = {"html": "html", "json_lines": "jsonl", "junit": "xml", "prometheus": "prom"}
 RECORDS = ("records.jsonl", "records.jsonl.gz")
@@ -99,6 +99,11 @@ def _page(sources: Sources, gather: read.Gather) -> str:
     if sources.certificate is None:
         return page(sources.record)
     return page(sources.record, gather.certified(sources.certificate, sources.earlier))
+
+
+def json_line(record: Row) -> str:
+    """Return one record as a line; numbers that JSON does not know become null."""
+    return json.dumps(plain(record), sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def _records(sources: Sources, lines: read.Lines | None) -> t.Iterator[tuple[Row, str]]:

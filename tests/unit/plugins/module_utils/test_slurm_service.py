@@ -8,7 +8,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.service import service
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import service
 
 LOST = {"state": "DOWN", "flags": ["NOT_RESPONDING"], "available": False, "reason": "Not responding"}
 HELD = {"flags": ["DRAIN"], "available": False, "drained": True, "reason": "ops: cable"}

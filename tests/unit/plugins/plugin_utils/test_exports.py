@@ -17,8 +17,8 @@ import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._exports import write
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._exports.junit import Junit
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._exports.lines import line
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._exports.prometheus import Prometheus
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._exports.write import json_line
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.fleet import read
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._verdicts import VERDICTS
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.plugin_utils.report_fleet import Json, invented, store
@@ -172,7 +172,7 @@ def test_prometheus_values_are_those_of_judged_metrics() -> None:
 
 
 def test_json_lines_are_sorted_and_one_each() -> None:
-    assert line({"b": 1, "a": "x\ny"}) == '{"a":"x\\ny","b":1}\n'
+    assert json_line({"b": 1, "a": "x\ny"}) == '{"a":"x\\ny","b":1}\n'
 
 
 @pytest.fixture
