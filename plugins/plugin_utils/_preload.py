@@ -10,9 +10,14 @@ fifth of a run's processor time on the control host.
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import functools
 import importlib
+import io
 import typing as t
+import zipfile
+from datetime import datetime, timezone
 
 from ansible.plugins import loader
 
@@ -24,6 +29,11 @@ PLUGINS = {
     "lookup_loader": ("template", "file", "hpcai.gpu_cluster.sku_profile", "hpcai.gpu_cluster.node_program"),
     "shell_loader": ("sh",),
 }
+# What most modules import, of Ansible and of this collection.
+MODULE = """from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _owned_files, _process, _sources
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import hostlist, text
+"""
 
 
 def _load(kind: str) -> None:
@@ -35,6 +45,36 @@ def _load(kind: str) -> None:
         of_kind.get(name, class_only=True)
 
 
+def _imports(statement: ast.stmt) -> bool:
+    return any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.walk(statement))
+
+
+def _know_imports(packer: t.Any) -> None:
+    """Keep of the files that most modules are sent with what they import.
+
+    For each module of a run a worker parses some sixty files for what else has to be sent: most of what packing costs.
+    """
+    known: dict[tuple[str, str | bytes], ast.Module] = {}
+    parse = packer._compile_module_ast
+
+    def keep(name: str, source: str | bytes) -> ast.Module:
+        tree: ast.Module = parse(name, source)
+        tree.body = [statement for statement in tree.body if _imports(statement)]
+        return known.setdefault((name, source), tree)
+
+    def recall(name: str, source: str | bytes) -> ast.Module:
+        return known.get((name, source)) or parse(name, source)
+
+    packer._compile_module_ast = keep
+    try:
+        none = packer._builder.ExtensionManager.create(task_vars={})
+        with zipfile.ZipFile(io.BytesIO(), "w") as archive:
+            packer.recursive_finder("none", "ansible.modules.none", MODULE, archive, datetime.now(timezone.utc), none)
+    finally:
+        packer._compile_module_ast = recall
+
+
+@functools.cache
 def preload() -> None:
     """Load it; what another release of Ansible keeps elsewhere is left to whoever needs it."""
     for kind in (*JINJA, *PLUGINS):
@@ -42,4 +82,4 @@ def preload() -> None:
             _load(kind)
     with contextlib.suppress(Exception):
         t.cast("t.Any", loader.filter_loader).get(OWN_FILTER)
-        importlib.import_module("ansible.executor.module_common")
+        _know_imports(importlib.import_module("ansible.executor.module_common"))

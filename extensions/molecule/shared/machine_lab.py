@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import typing as t
 from pathlib import Path
 
+from forked import run_module
 from patience import patience, wait_for
 
 from ansible_collections.hpcai.gpu_cluster.lab.machine.machine import Machine
@@ -40,15 +40,9 @@ class Ansible:
 
     def run(self, *command: str, seconds: float = 900) -> tuple[int, str]:
         """Run one of the two to its end; returns its status and all that it printed."""
-        done = subprocess.run(
-            [command[0], *self.arguments, *command[1:]],
-            cwd=ROOT,
-            env={**os.environ, **self.environment},
-            capture_output=True,
-            text=True,
-            timeout=patience(seconds),
-            check=False,
-        )
+        module = {"ansible": "ansible.cli.adhoc", "ansible-playbook": "ansible.cli.playbook"}[command[0]]
+        words, environment = [*self.arguments, *command[1:]], {**os.environ, **self.environment}
+        done = run_module(module, *words, cwd=ROOT, env=environment, timeout=patience(seconds))
         return done.returncode, done.stdout + done.stderr
 
     def playbook(self, name: str, *options: str, seconds: float = 900) -> tuple[int, str]:

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,9 @@ from ansible.plugins import loader
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _preload
 
-LOOKUPS = Path(__file__).resolve().parents[4] / "plugins/lookup"
+ROOT = Path(__file__).resolve().parents[4]
+LOOKUPS = ROOT / "plugins/lookup"
+COLLECTIONS = ROOT / ".build/collections"
 
 
 @pytest.mark.parametrize("kind", _preload.PLUGINS)
@@ -25,4 +30,46 @@ def test_every_plugin_exists(kind: str) -> None:
 def test_what_is_not_there_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "shell_loader", None)
     monkeypatch.setattr(loader, "filter_loader", None)
-    _preload.preload()
+    _preload.preload.__wrapped__()
+
+
+# In a process of its own, which Ansible's loader may change.
+PACK = """
+import io, sys, zipfile
+from datetime import datetime, timezone
+from pathlib import Path
+import ansible
+from ansible.executor import module_common as packer
+from ansible.plugins import loader
+
+def packed(path, name):
+    none = packer._builder.ExtensionManager.create(task_vars={})
+    with zipfile.ZipFile(io.BytesIO(), "w") as archive:
+        known = packer.recursive_finder(name, name, path.read_bytes(), archive, datetime.now(timezone.utc), none)
+        return known, {file.filename: file.CRC for file in archive.infolist()}
+
+def parse(name, source):
+    parsed.append(name)
+    return plain(name, source)
+
+loader.init_plugin_loader()
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _preload
+modules = [(Path(ansible.__file__).parent / "modules/command.py", "ansible.modules.command")]
+for path in sorted(Path(sys.argv[1]).glob("slurm_*.py")):
+    modules.append((path, f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{path.stem}"))
+before = [packed(*module) for module in modules]
+plain, parsed, packer._compile_module_ast = packer._compile_module_ast, [], parse
+_preload.preload()
+once = set(parsed)
+parsed.clear()
+assert [packed(*module) for module in modules] == before
+assert "ansible.module_utils.basic" in once and len(modules) > 5
+assert parsed and once.isdisjoint(parsed), once & set(parsed)
+"""
+
+
+def test_modules_are_sent_with_the_same_files_and_those_that_most_have_are_parsed_once() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(COLLECTIONS), "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS)}
+    argv = [sys.executable, "-c", PACK, str(LOOKUPS.parent / "modules")]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
