@@ -234,9 +234,14 @@ def drawn(page: str, records: t.Sequence[Json]) -> str:
 
 
 def merged(old: t.Sequence[Json], new: t.Sequence[Json]) -> list[Json]:
-    """Return the newest record of each package with each PyTorch."""
-    by = {(one["package"], one["torch"]): one for one in [*old, *new]}
-    return [by[key] for key in sorted(by)]
+    """Return the newest records of each package with each PyTorch; an older one stays where it has further modules."""
+
+    def stays(one: Json) -> bool:
+        beside = [other for other in new if (other["package"], other["torch"]) == (one["package"], one["torch"])]
+        return not any(set(one["loaded"]) <= set(other["loaded"]) for other in beside)
+
+    found = [*(one for one in old if stays(one)), *new]
+    return sorted(found, key=lambda one: (one["package"], one["torch"], one["loaded"]))
 
 
 INDEX = "https://pypi.org/simple"

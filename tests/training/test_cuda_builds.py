@@ -30,9 +30,9 @@ ASKED = os.environ.get("HPCAI_TRAINING_CUDA", "") not in ("", "0")
 PLACE = SHARED / "cuda"
 ENVIRONMENT = PLACE / "pytorch/training"
 ARCHITECTURES = ["8.0", "9.0", "10.0"]
-CODES = ["sm_80", "sm_90", "sm_100"]
 # cuda_ext takes several times as long, see roles/apex/README.md; HPCAI_APEX_EXTENSIONS names it where there is time.
 EXTENSIONS = os.environ.get("HPCAI_APEX_EXTENSIONS", "cpp_ext xentropy deprecated_fused_adam").split()
+FOR_APEX = os.environ.get("HPCAI_APEX_ARCHITECTURES", " ".join(ARCHITECTURES)).split()
 FUSED_ADAM = "deepspeed.ops.adam.fused_adam_op"
 
 
@@ -45,7 +45,7 @@ def apex_inputs() -> Record:
         "cluster_apex": True,
         "apex_source": {"git": place or source["git"], "commit": source["commit"]},
         "apex_extensions": EXTENSIONS,
-        "apex_architectures": ARCHITECTURES,
+        "apex_architectures": FOR_APEX,
         "apex_install": False,
         "apex_staging_dir": str(PLACE),
         "apex_build_dir": str(PLACE),
@@ -81,18 +81,23 @@ def imported(module: str) -> bool:
     return done.returncode == 0
 
 
+def codes(architectures: t.Sequence[str]) -> list[str]:
+    return [f"sm_{one.replace('.', '')}" for one in architectures]
+
+
 @pytest.mark.usefixtures("built")
 def test_apex_is_compiled_for_gpus_and_what_it_holds_is_read(records: list[Record], tmp_path: Path) -> None:
-    (path,) = (PLACE / "wheels").glob("apex-*/manifest.json")
-    manifest = json.loads(path.read_text())
+    manifests = {path: json.loads(path.read_text()) for path in (PLACE / "wheels").glob("apex-*/manifest.json")}
+    # Wheels of other extensions are kept beside it.
+    (path,) = (path for path, one in manifests.items() if one["inputs"]["extensions"] == sorted(EXTENSIONS))
+    manifest = manifests[path]
     inputs, proof = manifest["inputs"], manifest["proof"]
-    assert inputs["extensions"] == sorted(EXTENSIONS)
     assert inputs["nvcc"].startswith("13.0.")
     # Only C++ is in apex_C. What was built before modules were looked at does not say it.
     with zipfile.ZipFile(path.with_name(manifest["wheel"])) as wheel:
         wheel.extractall(tmp_path)
-    code = device_code(tmp_path, ARCHITECTURES)
-    assert code == {name: CODES for name in proof["modules"] if name != "apex_C"}
+    code = device_code(tmp_path, FOR_APEX)
+    assert code == {name: codes(FOR_APEX) for name in proof["modules"] if name != "apex_C"}
     assert len(code) >= len(EXTENSIONS) - 1
     assert proof.get("code", code) == code
     records.append(
@@ -102,7 +107,7 @@ def test_apex_is_compiled_for_gpus_and_what_it_holds_is_read(records: list[Recor
             "torch": inputs["torch"],
             "python": f"{inputs['abi'].split('-')[1][0]}.{inputs['abi'].split('-')[1][1:]}",
             "resolved": True,
-            "built": f"from source, {', '.join(EXTENSIONS)} by nvcc {inputs['nvcc']} for {', '.join(CODES)}",
+            "built": f"from source, {', '.join(EXTENSIONS)} by nvcc {inputs['nvcc']} for {', '.join(codes(FOR_APEX))}",
             "loaded": sorted(["apex", *proof["modules"]]),
             "trained": [],
             "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
@@ -113,9 +118,9 @@ def test_apex_is_compiled_for_gpus_and_what_it_holds_is_read(records: list[Recor
 @pytest.mark.usefixtures("built")
 def test_deepspeeds_fused_adam_is_compiled_for_gpus_and_loads(records: list[Record]) -> None:
     (path,) = ENVIRONMENT.resolve().glob(f"lib/python3*/site-packages/{FUSED_ADAM.replace('.', '/')}*.so")
-    assert fatbin.architectures(Path(path)) == CODES
+    assert fatbin.architectures(Path(path)) == codes(ARCHITECTURES)
     assert imported(FUSED_ADAM)
-    built = f"from source, fused_adam for {', '.join(CODES)}"
+    built = f"from source, fused_adam for {', '.join(codes(ARCHITECTURES))}"
     found = record("deepspeed", ENVIRONMENT, torch_stack.modules("deepspeed"), built)
     records.append({**found, "loaded": sorted([*found["loaded"], FUSED_ADAM])})
 

@@ -31,11 +31,12 @@ WITH_DEEPSPEED = SHARED / "pytorch/training/bin/python"
 
 # What the README of the role documents for a script of one's own.
 OWN = """
-import argparse, math, torch
+import argparse, math, signal, torch
 from training_run import Run, together
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--spoil", type=int, default=-1, help="step at which rank 1 loses its loss")
+parser.add_argument("--hang", type=int, default=-1, help="step in which rank 1 hangs")
 args = parser.parse_args()
 
 def train(device):
@@ -47,6 +48,8 @@ def train(device):
         data = torch.randn(32, 8, generator=torch.Generator().manual_seed(step), device=device)
         loss = (model(data) - data.sum(1, keepdim=True)).pow(2).mean()
         optimizer.zero_grad()
+        while step == args.hang and run.rank == 1:
+            signal.pause()  # for a batch that never comes
         loss.backward()
         optimizer.step()
         print(f"my step {step}", flush=True)
@@ -206,3 +209,18 @@ def test_a_loss_that_is_none_ends_it_with_the_rank_that_was_first(stack: PlainHo
     assert result["problem"] == "the loss of rank 1 on node2 is nan at step 12"
     lines = (made.place / "ranks/7/rank-1.txt").read_text().splitlines()
     assert "my step 12" in lines
+
+
+def test_a_training_that_stands_still_is_ended_with_the_rank_that_the_others_wait_for(
+    stack: PlainHosts, tmp_path: Path
+) -> None:
+    # A tenth of a second for each step, and the machine may be late.
+    seconds = round(patience(5))
+    made = Job(stack, tmp_path / "job", training_job_arguments=["--hang", "12"], training_job_stall=seconds)
+    assert made.end(made.start()) != 0
+    result = made.result()
+    assert (result["rank"], result["host"], result["step"]) == (1, "node2", 12)
+    assert result["problem"].startswith(f"no step for {seconds} s: rank 1 on node2 is at line ")
+    lines = (made.place / "ranks/7/rank-1.txt").read_text().splitlines()
+    assert "my step 11" in lines
+    assert "    signal.pause()  # for a batch that never comes" in lines

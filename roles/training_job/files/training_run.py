@@ -29,10 +29,12 @@ import socket
 import sys
 import time
 import typing as t
+from functools import partial
 from pathlib import Path
 
 import torch
 from checkpoints import LEAVE, STOPPED, Checkpoints, Journal, Stop, done, replace, starts
+from stalls import Stalls
 from torch import distributed, nn
 
 Json = t.Dict[str, t.Any]
@@ -76,7 +78,8 @@ class Run:
 
     ``state`` is what a checkpoint holds, by name: whatever has ``state_dict`` and ``load_state_dict``, the same on all
     ranks. Without any, nothing is kept, and a start begins at step 0. What the role says is in the environment:
-    ``HPCAI_RESULT`` and ``HPCAI_CHECKPOINTS`` (paths), ``HPCAI_CHECKPOINT_EVERY`` (steps), ``HPCAI_CHECKPOINTS_KEPT``.
+    ``HPCAI_RESULT`` and ``HPCAI_CHECKPOINTS`` (paths), ``HPCAI_CHECKPOINT_EVERY`` (steps), ``HPCAI_CHECKPOINTS_KEPT``,
+    ``HPCAI_STALL`` (seconds).
     """
 
     def __init__(self, batch_size: int = 0, name: str = "", pause: float = 0, **state: t.Any) -> None:
@@ -93,10 +96,21 @@ class Run:
         kept = int(os.environ.get("HPCAI_CHECKPOINTS_KEPT") or 2)
         self._checkpoints = Checkpoints(self._folder, kept) if self._folder else None
         self._journal = Journal(self._folder) if self._folder else None
+        self._stalls = self._watched()
         self._stop = Stop()
         if self._folder and (self._folder / LEAVE).exists():
             self._stop.flags = [1.0, 1.0]
         self.first = self._resume()
+
+    def _watched(self) -> Stalls | None:
+        """Return what notices that no step ends any more; the job script ends the training then."""
+        seconds, folder = float(os.environ.get("HPCAI_STALL") or 0), os.environ.get("HPCAI_CHECKPOINTS")
+        if not seconds or not folder:
+            return None
+        watched = Stalls(Path(folder), self.rank, self.ranks, _host(), seconds)
+        if self._result:
+            watched.tell = partial(_write, self._result)
+        return watched
 
     def _resume(self) -> int:
         """Go on from the newest sound checkpoint, if there is one; all ranks take the one that rank 0 has found."""
@@ -123,6 +137,18 @@ class Run:
 
     def steps(self, count: int) -> t.Iterator[int]:
         """Go through the steps that are left; the caller trains one and sets ``loss``."""
+        if not self._stalls:
+            yield from self._steps(count)
+            return
+        self._stalls.start()
+        try:
+            for number in self._steps(count):
+                self._stalls.step(number)
+                yield number
+        finally:
+            self._stalls.over.set()
+
+    def _steps(self, count: int) -> t.Iterator[int]:
         begin = time.perf_counter()
         for number in range(self.first, count):
             self.loss = math.nan
@@ -224,7 +250,10 @@ def refuse_drift(model: nn.Module | None) -> None:
 def members() -> list[Json]:
     """Return rank and host of everyone who takes part, and the CPUs that it may use."""
     found: list[t.Any] = [None] * distributed.get_world_size()
-    host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     cpus = sorted(os.sched_getaffinity(0))
-    distributed.all_gather_object(found, {"rank": distributed.get_rank(), "host": host, "cpus": cpus})
+    distributed.all_gather_object(found, {"rank": distributed.get_rank(), "host": _host(), "cpus": cpus})
     return found
+
+
+def _host() -> str:
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()

@@ -38,6 +38,7 @@ checkpoints = load(ROLES / "training_job/files/checkpoints.py")
 network_interface = load(INTERFACE)
 ddp_node = load(NODE)
 torch_extensions = load(EXTENSIONS)
+stalls = load(ROLES / "training_job/files/stalls.py")
 
 
 def save(folder: Path, *steps: int, kept: int = 2) -> t.Any:
@@ -415,3 +416,63 @@ def test_a_run_that_takes_too_long_ends(tmp_path: Path) -> None:
     (run / "spec.json").write_text(json.dumps({**spec, "timeout": 1}))
     assert start(run).wait(patience(30)) == 1
     assert outcome(run, "failed.json")["why"] == "not done after 1 s"
+
+
+def said(place: str, step: int = 7, waits: bool = True) -> dict[str, t.Any]:
+    return {"host": "node", "step": step, "place": place, "waits": waits}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "first"),
+    [
+        ([said("a"), said("a"), None, said("a")], 2),
+        ([said("a"), said("a", step=6), said("b"), said("a")], 1),
+        ([said("a"), said("a"), said("a"), said("b")], 3),
+        # On GPUs they all wait outside PyTorch's Python, in loss.item().
+        ([said("a", waits=False), said("b", waits=False), said("a", waits=False)], 1),
+        ([said("a"), said("b", waits=False)], 1),
+        ([said("a"), said("b")], None),
+        ([said("a"), said("a")], None),
+    ],
+)
+def test_the_rank_that_hangs_is_the_one_that_is_elsewhere(ranks: list[t.Any], first: int | None) -> None:
+    found = {number: one for number, one in enumerate(ranks) if one}
+    assert stalls.first(found, len(ranks)) == first
+
+
+def test_a_rank_is_where_it_calls_pytorch() -> None:
+    frames = [
+        ("/home/me/own.py", "train"),
+        ("/env/torch/_tensor.py", "backward"),
+        ("/env/torch/autograd/graph.py", "x"),
+    ]
+    stack = [stalls.traceback.FrameSummary(path, 3, name, lookup_line=False) for path, name in frames]
+    assert stalls.where(stack) == {"place": "line 3 of own.py, train", "waits": True}
+    assert stalls.where(stack[:1]) == {"place": "line 3 of own.py, train", "waits": False}
+
+
+def test_rank_0_tells_once_what_all_ranks_have_said(tmp_path: Path) -> None:
+    (tmp_path / "stalled-1.json").write_text("of an earlier start")
+    ranks = [stalls.Stalls(tmp_path, rank, 2, f"node{rank}", 0.05) for rank in range(2)]
+    assert list(tmp_path.iterdir()) == []
+    told: list[t.Any] = []
+    ranks[0].tell = told.append
+    ranks[0].step(13)
+    ranks[1].step(12)
+    for one in ranks:
+        one.start()
+    for one in ranks:
+        one.join(patience(30))
+    (verdict,) = told
+    assert (verdict["rank"], verdict["host"], verdict["step"]) == (1, "node1", 13)
+    assert verdict["problem"].startswith("no step for 0.05 s: rank 1 on node1 is at line ")
+
+
+def test_nobody_tells_of_a_training_that_goes_on_or_is_over(tmp_path: Path) -> None:
+    one = stalls.Stalls(tmp_path, 0, 1, "node0", 3600)
+    one.tell = pytest.fail
+    one.start()
+    one.over.set()
+    one.join(patience(30))
+    assert not one.is_alive()
+    assert list(tmp_path.iterdir()) == []
