@@ -12,7 +12,7 @@ done
 # Each is a program that systemd runs at every boot and at every daemon-reload to look for what is not here.
 mkdir -p "$root/etc/systemd/system-generators"
 for name in cryptsetup debug getty gpt-auto hibernate-resume integritysetup rc-local run system-update sysv veritysetup; do
-  ln -s /dev/null "$root/etc/systemd/system-generators/systemd-$name-generator"
+  ln -sfn /dev/null "$root/etc/systemd/system-generators/systemd-$name-generator"
 done
 # Masked: what has nothing to do here, and kernel modules and mounts that come by themselves when somebody needs them.
 chroot "$root" systemctl --quiet mask \
