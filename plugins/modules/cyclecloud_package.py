@@ -122,19 +122,19 @@ SPEC: dict[str, t.Any] = {
 
 def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Install the package of the server in its version and hold it there."""
-    apt = ServerApt(Cli(params), {**params, "check": check_mode})
-    todo, before = apt.look()
-    if todo.changed and not check_mode:
-        apt.carry_out(todo, params["startup"])
-    diff = {"before": f"{before}\n" if before else "", "after": f"{params['name']} {todo.version} held\n"}
-    return {"changed": todo.changed, "version": todo.version, "upgraded": todo.upgrade, "diff": diff}
+    with alone(params["state_dir"], check_mode):
+        apt = ServerApt(Cli(params), {**params, "check": check_mode})
+        todo, before = apt.look()
+        if todo.changed and not check_mode:
+            apt.carry_out(todo, params["startup"])
+        diff = {"before": f"{before}\n" if before else "", "after": f"{params['name']} {todo.version} held\n"}
+        return {"changed": todo.changed, "version": todo.version, "upgraded": todo.upgrade, "diff": diff}
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        with alone(module.params["state_dir"], module.check_mode):
-            result = perform(module.params, module.check_mode)
+        result = perform(module.params, module.check_mode)
     except (CliError, OSError) as exc:
         module.fail_json(msg=f"{module.params['name']} {module.params['version']} cannot be installed: {exc}")
     module.exit_json(**result)

@@ -120,24 +120,24 @@ SPEC: dict[str, t.Any] = {
 
 def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Upload a project to the locker, where the server has another content of that name."""
-    if check_mode and not Path(params["source"]).exists():
-        # An earlier task of the play would have copied it.
-        return {"changed": True, "project": {"name": "", "spec": "", "version": "1.0.0", "digest": ""}}
-    project = collect(params["source"])
-    upload = ProjectUpload(Cli(params), params["state_dir"], project, params["locker"])
-    needed = upload.needed()
-    if needed and not check_mode:
-        upload.send()
-    result = {"name": project.name, "spec": project.specs[0], "version": project.version, "digest": project.digest}
-    diff = {"before": f"{project.name} {upload.before}\n", "after": f"{project.name} {project.version}\n"}
-    return {"changed": needed, "project": result, "diff": diff}
+    with alone(params["state_dir"], check_mode):
+        if check_mode and not Path(params["source"]).exists():
+            # An earlier task of the play would have copied it.
+            return {"changed": True, "project": {"name": "", "spec": "", "version": "1.0.0", "digest": ""}}
+        project = collect(params["source"])
+        upload = ProjectUpload(Cli(params), params["state_dir"], project, params["locker"])
+        needed = upload.needed()
+        if needed and not check_mode:
+            upload.send()
+        result = {"name": project.name, "spec": project.specs[0], "version": project.version, "digest": project.digest}
+        diff = {"before": f"{project.name} {upload.before}\n", "after": f"{project.name} {project.version}\n"}
+        return {"changed": needed, "project": result, "diff": diff}
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        with alone(module.params["state_dir"], module.check_mode):
-            result = perform(module.params, module.check_mode)
+        result = perform(module.params, module.check_mode)
     except (CliError, OSError) as exc:
         module.fail_json(msg=f"Project {module.params['source']} is not in locker {module.params['locker']}: {exc}")
     module.exit_json(**result)

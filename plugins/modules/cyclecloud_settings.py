@@ -161,26 +161,27 @@ SPEC: dict[str, t.Any] = {
 
 def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Bring the settings and the certificate of the server, and the server to run with them."""
-    tls = server_request(params["tls"], params["hostname"], params["names"])
-    server = CycleServer(Cli(params), params["state_dir"])
-    if not server.cli.installed() and not check_mode:
-        raise CliError(f"{server.cli.server_program} is not there: install the package first")
-    found = server.look(params["settings"], tls)
-    changed = found["restart"] or found["certificate"] or found["loose"] or not found["running"]
-    if changed and not check_mode:
-        server.bring(found, tls, params["startup"])
-    name = str(server.file.path)
-    diff = {"before_header": name, "after_header": name, **{key: shown(found[key]) for key in ("before", "after")}}
-    if found["loose"]:
-        diff.update(before_header=f"{name}, readable by more than root and the server", after_header=f"{name}, not so")
-    return {"changed": changed, "ca": server.authority(), "diff": diff}
+    with alone(params["state_dir"], check_mode):
+        tls = server_request(params["tls"], params["hostname"], params["names"])
+        server = CycleServer(Cli(params), params["state_dir"])
+        if not server.cli.installed() and not check_mode:
+            raise CliError(f"{server.cli.server_program} is not there: install the package first")
+        found = server.look(params["settings"], tls)
+        changed = found["restart"] or found["certificate"] or found["loose"] or not found["running"]
+        if changed and not check_mode:
+            server.bring(found, tls, params["startup"])
+        name = str(server.file.path)
+        diff = {"before_header": name, "after_header": name, **{key: shown(found[key]) for key in ("before", "after")}}
+        if found["loose"]:
+            diff["before_header"] = f"{name}, readable by more than root and the server"
+            diff["after_header"] = f"{name}, not so"
+        return {"changed": changed, "ca": server.authority(), "diff": diff}
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        with alone(module.params["state_dir"], module.check_mode):
-            result = perform(module.params, module.check_mode)
+        result = perform(module.params, module.check_mode)
     except (CliError, OSError) as exc:
         module.fail_json(msg=f"CycleCloud does not run with its settings: {exc}")
     module.exit_json(**result)

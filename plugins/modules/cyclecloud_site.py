@@ -110,11 +110,16 @@ SPEC: dict[str, t.Any] = {
 }
 
 
+def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Set up the first user of the server and its command line, where they are not as they should be."""
+    with alone(params["state_dir"], check_mode):
+        return bring(params, check_mode)
+
+
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        with alone(module.params["state_dir"], module.check_mode):
-            result = bring(module.params, module.check_mode)
+        result = perform(module.params, module.check_mode)
     except (CliError, OSError) as exc:
         module.fail_json(msg=f"CycleCloud's user {module.params['user']} cannot be set up: {exc}")
     module.exit_json(**result)
