@@ -130,6 +130,7 @@ def test_a_machine_that_makes_no_sense_is_refused(machine: dict[str, t.Any], wro
 def test_nodes_are_created_in_bulk_listed_and_deleted(network: World) -> None:
     cloud = google()
     assert cloud.create(nodes("train-1", "train-2")) == {"train-1": "", "train-2": ""}
+    # create() has met them while they were staged.
     assert states(cloud) == {"train-1": "running", "train-2": "running"}
     metadata = [{"key": "hpcai-instances", "value": "train-1 train-2"}]
     assert [network.state["instances"][name]["metadata"]["items"] for name in ("train-1", "train-2")] == 2 * [metadata]

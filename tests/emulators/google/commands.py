@@ -88,7 +88,7 @@ def _switched_off(state: State, disk: str, zone: str) -> None:
     found = _of(state, "instances").get(disk, {})
     if found.get("zone") != zone:
         raise Refused(f"The resource 'zones/{zone}/disks/{disk}' was not found")
-    if found["status"] == "RUNNING":
+    if found["status"] != "TERMINATED":
         raise Refused(f"The disk resource 'zones/{zone}/disks/{disk}' is already being used by 'instances/{disk}'")
 
 
@@ -181,8 +181,13 @@ def _list(state: State, arguments: list[str], flags: Flags, faults: State) -> t.
     if not match:
         raise Refused(f"Could not parse filter {flags.get('filter')!r}")
     label, value = match.groups()
-    found = _of(state, "instances").values()
-    return [item for item in found if item["labels"].get(label) == value and item["zone"] == flags["zones"]]
+    instances = _of(state, "instances").values()
+    found = [item for item in instances if item["labels"].get(label) == value and item["zone"] == flags["zones"]]
+    answer = [dict(item) for item in found]
+    for item in found:
+        if item["status"] == "STAGING":
+            item["status"] = "RUNNING"
+    return answer
 
 
 def _bulk(state: State, arguments: list[str], flags: Flags, faults: State) -> t.Any:
@@ -208,7 +213,7 @@ def _bulk(state: State, arguments: list[str], flags: Flags, faults: State) -> t.
         there[name] = {
             "id": str(secrets.randbits(63)),
             "name": name,
-            "status": "RUNNING",
+            "status": "STAGING",
             "metadata": {
                 "items": [{"key": key, "value": value} for key, value in metadata],
                 "kind": "compute#metadata",
