@@ -39,7 +39,7 @@ options:
         of a Slurm administrator, such as root's.
       - V(kept) adds O(names) to C(SuspendExcNodes), so that Slurm never suspends them, until somebody takes them out
         again (C(scontrol update SuspendExcNodes-=...)), or slurmctld reads a C(slurm.conf) without them. It needs Slurm
-        23.02 and the rights of a Slurm administrator.
+        23.02, also where O(names) is empty, and the rights of a Slurm administrator.
     type: str
     required: true
     choices:

@@ -229,8 +229,8 @@ class ElasticNodes:
         version = self._reader.version()
         if release(version) < _DYNAMIC_EXC:
             raise SlurmError(
-                f"Slurm {version} cannot be told while it runs; name {compress(list(names))} in SuspendExcNodes of"
-                " slurm.conf"
+                f"Slurm {version} cannot be told while it runs, as 23.02 and newer can; name"
+                f" {compress(list(names)) or 'the nodes'} in SuspendExcNodes of slurm.conf"
             )
         configured = re.search(r"^SuspendExcNodes\s*=\s*(\S+)", self._ask(["scontrol", "show", "config"]), re.MULTILINE)
         # A number of nodes may stand behind names: gpu-[1-8]:4.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""provision.yml on an inventory that needs Slurm's accounting where there is none: refused before Azure is asked."""
+"""provision.yml on an inventory that needs what its Slurm has not: refused before Azure is asked."""
 
 from __future__ import annotations
 
@@ -39,15 +39,22 @@ def provision(tmp_path: Path, **variables: t.Any) -> str:
             {"slurm_database_accounts": [{"name": "a"}], "cyclecloud_cluster_accounting": DATABASE},
             "of role slurm_database",
         ),
+        (
+            {"cluster_nodes_keep": True, "cyclecloud_cluster_slurm": {"version": "22.05.11-1"}},
+            "cluster_nodes_keep needs Slurm 23.02",
+        ),
     ],
 )
-def test_what_needs_accounting_is_refused(tmp_path: Path, variables: dict[str, t.Any], text: str) -> None:
+def test_what_this_slurm_has_not_is_refused(tmp_path: Path, variables: dict[str, t.Any], text: str) -> None:
     said = provision(tmp_path, **variables)
     assert not said.startswith("rc 0") and "Nothing was made." in said and text in said, said
 
 
-def test_with_accounting_it_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "slurm", [{}, {"cyclecloud_cluster_slurm": {"version": "23.02.1"}}, {"cyclecloud_cluster_slurm": {"version": ""}}]
+)
+def test_with_accounting_and_a_slurm_that_can_keep_nodes_it_goes_on(tmp_path: Path, slurm: dict[str, t.Any]) -> None:
     options = {"certification_sbatch_options": {"qos": "high"}, "training_job_account": "research"}
-    said = provision(tmp_path, **options, cyclecloud_cluster_accounting=DATABASE)
-    # Both refusals are passed; the next is what this inventory lacks for Azure.
-    assert "Nothing was made." not in said and "ok=2" in said and "azure_infra" in said, said
+    said = provision(tmp_path, **options, cyclecloud_cluster_accounting=DATABASE, cluster_nodes_keep=True, **slurm)
+    # All refusals are passed; the next is what this inventory lacks for Azure.
+    assert "Nothing was made." not in said and "ok=3" in said and "azure_infra" in said, said

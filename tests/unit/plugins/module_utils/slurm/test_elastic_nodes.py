@@ -178,6 +178,8 @@ def test_only_idle_nodes_that_slurm_made_are_powered_down() -> None:
 def test_nodes_are_kept_where_slurm_can_be_told() -> None:
     with pytest.raises(SlurmError, match=r"22\.05\.8 cannot be told .* n\[1-2\] in SuspendExcNodes"):
         PowerSaving({}).client().keep(["n1", "n2"], check_mode=False)
+    with pytest.raises(SlurmError, match=r"name the nodes in SuspendExcNodes"):
+        PowerSaving({}).client().keep([], check_mode=True)
     slurm = PowerSaving({}, "25.11.5")
     slurm.excluded = "n[1,5]:1"
     assert slurm.client().keep(["n1", "n2"], check_mode=False) == ["n2"]
