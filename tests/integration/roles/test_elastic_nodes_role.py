@@ -144,25 +144,55 @@ def test_a_cluster_of_which_no_node_comes_ends_with_the_reason(tmp_path: Path) -
     assert cluster.slurm["jobs"] == {}, "nothing keeps asking for nodes that cost when they come"
 
 
+def test_nodes_that_no_slurm_would_keep_are_refused_before_they_cost(tmp_path: Path) -> None:
+    """Slurm 22.05 cannot change SuspendExcNodes while it runs; nobody is to learn that at the end of site.yml."""
+    cluster = Cluster(tmp_path, {"n1": 1, "n2": 1})
+    status, told = cluster.play("--extra-vars=cluster_nodes_keep=true")
+    assert status != 0
+    assert "Slurm 22.05.8 cannot be told while it runs, as 23.02 and newer can" in told, told[-3000:]
+    assert submitted(cluster) == []
+
+
+def without_first_plays(cluster: Cluster, playbook: str) -> t.Callable[..., tuple[int, str]]:
+    """Return what runs a playbook of which only its own play is left: nobody has nodes created."""
+    shared = cluster.place / "shared"
+    shared.mkdir()
+    steps = yaml.safe_load((ROOT / "playbooks" / playbook).read_text())
+    own = [step for step in steps if "ansible.builtin.import_playbook" not in step]
+    (cluster.place / "play.yml").write_text(yaml.safe_dump(own))
+    given = {"cluster_name": "train", "cluster_shared_dir": str(shared), "cluster_user": "root"}
+
+    def play(**more: t.Any) -> tuple[int, str]:
+        variables = {**given, "cluster_slurm": "cyclecloud", **more}
+        return cluster.play("--skip-tags=pytorch", f"--extra-vars={json.dumps(variables)}")
+
+    return play
+
+
+def submitted(cluster: Cluster) -> list[str]:
+    return [line for line in cluster.slurm["did"] if line.startswith("sbatch")]
+
+
 def test_a_certification_that_has_no_nodes_created_certifies_nothing(tmp_path: Path) -> None:
     """certify.yml without its first step: CycleCloud's nodes are switched off until somebody wants them."""
     cluster = Cluster(tmp_path, {"n1": 1, "n2": 1})
-    (tmp_path / "shared").mkdir()
     steps = yaml.safe_load((ROOT / "playbooks/certify.yml").read_text())
-    imported = "ansible.builtin.import_playbook"
-    assert [step.get(imported) for step in steps[:2]] == ["elastic_steps/resume.yml", None], "created before certified"
-    (tmp_path / "play.yml").write_text(yaml.safe_dump([step for step in steps if imported not in step]))
-    given = {
-        "cluster_name": "train",
-        "cluster_shared_dir": str(tmp_path / "shared"),
-        "cluster_user": "root",
-        "cluster_slurm": "cyclecloud",
-    }
-    status, told = cluster.play("--skip-tags=pytorch", f"--extra-vars={json.dumps(given)}")
+    first = [step.get("ansible.builtin.import_playbook") for step in steps[:2]]
+    assert first == ["elastic_steps/resume.yml", None], "created before certified"
+    play = without_first_plays(cluster, "certify.yml")
+    status, told = play()
     assert status != 0
     assert "cluster_nodes wants 2 nodes, and nobody had Slurm create them" in told, told[-3000:]
-    given["cluster_nodes"] = "0"
-    status, told = cluster.play("--skip-tags=pytorch", f"--extra-vars={json.dumps(given)}")
+    status, told = play(cluster_nodes="0")
     assert status != 0
     assert "power saving has switched off all of n[1-2]. Say in cluster_nodes how many" in told, told[-3000:]
-    assert not [line for line in cluster.slurm["did"] if line.startswith("sbatch")]
+    assert submitted(cluster) == []
+
+
+def test_a_training_that_has_no_nodes_created_trains_nothing(tmp_path: Path) -> None:
+    """train.yml without its first steps: its job would bring up so many nodes as the inventory knows, or two."""
+    cluster = Cluster(tmp_path, {"n1": 1, "n2": 1})
+    status, told = without_first_plays(cluster, "train.yml")()
+    assert status != 0
+    assert "cluster_nodes wants 2 nodes, and nobody had Slurm create them" in told, told[-3000:]
+    assert submitted(cluster) == []
