@@ -47,6 +47,17 @@ class Run(t.NamedTuple):
         return sum(int(found) for found in re.findall(r"^\S+\s+: ok=.* changed=(\d+)", self.output, re.MULTILINE))
 
     @property
+    def changes(self) -> set[str]:
+        """Names of the tasks that changed something."""
+        task, found = "", set()
+        for line in self.output.splitlines():
+            if named := re.match(r"(?:TASK|RUNNING HANDLER) \[(.*)\] \**$", line):
+                task = named[1]
+            elif line.startswith("changed: ["):
+                found.add(task)
+        return found
+
+    @property
     def tail(self) -> str:
         return "\n".join(line[:400] for line in self.output.splitlines()[-40:])
 

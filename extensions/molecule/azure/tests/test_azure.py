@@ -13,6 +13,8 @@ import faults
 from conftest import CLUSTER, LAB, STATE, Cloud, instances, machine, scheduler
 from patience import wait_for
 
+TRAININGS = "sacct --allocations --noheader --starttime=now-1day --name=ddp_smoke --format=JobID,State"
+
 
 def test_check_from_nothing_tells_everything_and_makes_nothing(cloud: Cloud) -> None:
     run = cloud.provision("--check")
@@ -128,14 +130,21 @@ def test_a_node_is_known_by_the_keys_that_azure_has_read_on_it(cloud: Cloud) -> 
     assert cloud.play("elastic_steps/known.yml").changed == 0
 
 
-def test_a_second_run_changes_nothing(cloud: Cloud) -> None:
-    before = cloud.leftovers
-    run = cloud.provision()
-    assert (run.rc, run.changed) == (0, 0), run.tail
-    assert cloud.leftovers == before
-    # The inventory has the node that is up, which has configured itself.
-    run = cloud.play("configure.yml", "--limit=scheduler")
-    assert (run.rc, run.changed) == (0, 0), run.tail
+def test_a_second_run_has_nodes_come_and_go_and_changes_nothing_else(cloud: Cloud) -> None:
+    """The same command as a user types it; the inventory has the node that is up, which has configured itself."""
+    before = [found for found in cloud.leftovers if "virtualMachines" not in found]
+    trained = scheduler(TRAININGS).stdout
+    run = cloud.play("site.yml", timeout=1500)
+    assert run.rc == 0, run.tail
+    elastic = "hpcai.gpu_cluster.elastic_nodes : "
+    assert run.changes == {
+        f"{elastic}wait | Have Slurm create the nodes, and wait a minute for them",
+        f"{elastic}suspended | Keep the nodes, or have Slurm remove those that this run resumed",
+    }, run.tail
+    # Nothing is trained twice; nodes are certified as often as somebody asks.
+    assert scheduler(TRAININGS).stdout == trained
+    assert len(list(STATE.glob("report/certification/*/certificate.json"))) == 2
+    assert [found for found in cloud.leftovers if "virtualMachines" not in found] == before
 
 
 def test_nothing_is_there_twice(cloud: Cloud) -> None:
