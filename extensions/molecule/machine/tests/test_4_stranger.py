@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
+import typing as t
 from pathlib import Path
 
+import pytest
 import yaml
 from conftest import MOUNT, STATE, Lab, Node
 from stranger import Stranger
 
 
-def test_molecule_test_makes_a_stranger_s_scratch(lab: Lab, node: Node, tmp_path: Path) -> None:
+@pytest.fixture
+def somebody() -> t.Iterator[Stranger]:
+    # The path of a home is part of that of SSH's sockets, which has to be short.
+    with tempfile.TemporaryDirectory(prefix="hpcai-") as place:
+        yield Stranger(Path(place))
+
+
+def test_molecule_test_makes_a_stranger_s_scratch(lab: Lab, node: Node, somebody: Stranger) -> None:
     # As if nobody had run the role, but for the packages.
     rc, text, dummy = lab.scratch("-e", "nvme_scratch_state=absent nvme_scratch_unmount=true")
     assert rc == 0, text
     node.run("umount /nvme; rmdir /nvme")
     node.erase_all()
-    somebody = Stranger(tmp_path)
     somebody.install()
     inventory = somebody.repository / "molecule/scratch/inventory.yml"
     (host,) = yaml.safe_load(inventory.read_text())["all"]["hosts"]
