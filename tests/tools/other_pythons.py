@@ -81,7 +81,9 @@ def inside(name: str, environment: str, *words: str) -> int:
     """Run a program of one of the environments on this tree, without a network."""
     podman = ["podman", "run", "--rm", "--user=root", *LIMITS, f"--volume={ROOT}:{ROOT}", f"--workdir={ROOT}"]
     path = f"--env=PATH={environment}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    return subprocess.run([*podman, path, "--network=none", name, "python", *words], check=False).returncode
+    # The first process of a container is the parent of what others left, and has to ask how that ended.
+    first = ["sh", "-c", '"$@"; exit $?', "sh"]
+    return subprocess.run([*podman, path, "--network=none", name, *first, "python", *words], check=False).returncode
 
 
 def main(words: t.Sequence[str]) -> int:

@@ -121,8 +121,8 @@ REST = [
     scenario("vm", 700, "virtual machines: cgroup v2, NFS, CIFS, power cuts"),
     make(
         "execution-environment",
-        420,
-        "stages as AWX runs them, in the image of site_template, to a report of real nodes",
+        600,
+        "stages as AWX runs them, in the image of site_template: on real nodes, and into an emulated Azure and back",
     )._replace(name="image", needs=(str(BIN / "python"), "tests/tools/execution_environment.py", "built")),
     pytest("training", 300, "DeepSpeed, fairscale and Megatron: built, loaded, trained with on two hosts")._replace(
         needs=(str(BIN / "python"), "tests/tools/torch_stack.py", "cached")
