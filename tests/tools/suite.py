@@ -106,7 +106,9 @@ REST = [
     make("docs-site", 85, "antsibull-docs and Sphinx: all pages and the reference")._replace(name="docs"),
     pytest("azure_roles", 70, "roles that make and remove what is in Azure, against an emulator", *CLOUD),
     scenario("faults", 1230, "what happens to that cluster when things break", after=["default"]),
-    pytest("reuse", 120, "a stranger's repository: munge and the Slurm roles by Molecule, from the tarball"),
+    pytest("reuse", 120, "a stranger's repository: munge and the Slurm roles by Molecule, from the tarball")._replace(
+        clean=("podman", "rm", "--force", "--ignore", "molecule-slurm-ctl", "molecule-slurm-c1")
+    ),
     scenario("upgrade", 220, "Slurm exchanged for the next release below running jobs"),
     scenario("elastic", 285, "nodes that Slurm creates and removes"),
     scenario("azure", 750, "from an empty Azure to nodes that trained and back, against emulators"),
