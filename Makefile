@@ -42,7 +42,7 @@ SCENARIOS ?= default
 
 .PHONY: agent azure-faults azure-newest-venv azure-venv benchmark build check check-stack clean docs docs-site execution-environment \
   format fuzz galaxy-import galaxy-venv help host-packages \
-  integration lab lab-down lab-shell lab-up lint lock lock-pytorch missing-packages molecule sanity test test-all test-gpu \
+  integration lab lab-down lab-shell lab-up lint lock lock-pytorch missing-packages molecule other-pythons sanity test test-all test-gpu \
   test-packages test-rest training training-cuda training-table types unit venv
 
 help: ## show this list
@@ -198,7 +198,10 @@ $(GALAXY)/.done: requirements/galaxy.txt | venv
 # Which inputs make another image, and what stands for Galaxy and for registries: tests/tools/execution_environment.py.
 execution-environment: venv galaxy-venv ## build site_template's image from packages, if it is not there, check it, and run stages in it
 	HPCAI_TEST_IMAGE=$$($(BIN)/python tests/tools/execution_environment.py build) && export HPCAI_TEST_IMAGE && \
-	  $(BIN)/pytest -p no:xdist -rs tests/integration/playbooks/test_stages_apart.py tests/integration/playbooks/test_stages_on_nodes.py
+	  $(BIN)/pytest -p no:xdist -rs $(addprefix tests/integration/playbooks/test_,stages_apart.py stages_on_nodes.py provision_job.py)
+
+other-pythons: venv ## syntax and unit tests with Python 3.12 of Ubuntu's packages, with the oldest and the newest ansible-core
+	$(BIN)/python tests/tools/other_pythons.py
 
 # What only ansible-test can do; the unit tests are pytest's.
 sanity: venv ## ansible-test sanity on a copy of the tree, and imports by the oldest Python that nodes may have

@@ -7,6 +7,9 @@ ansible-lint starts ``ansible-playbook --syntax-check`` for each playbook and ea
 ``lint.py`` starts ansible-lint with this program in place of ansible-playbook. The first time that it is called it
 checks the syntax of all of them in one run. If that passes, it says so for each that was in it; whatever was not, and
 all of them when the run fails, go to ansible-playbook one by one, which finds the place.
+
+    lint.py [WORDS]     words of ansible-lint
+    lint.py --syntax    that one run alone, with whatever ansible-core is there
 """
 
 from __future__ import annotations
@@ -50,12 +53,18 @@ def is_playbook(text: str) -> bool:
     return bool(lines) and lines[0].startswith("- ") and any(keys.match(line) for line in lines)
 
 
-def check_all(place: Path, program: str) -> list[str]:
-    """Check the syntax of everything in one run; return what passed, which is all of it or nothing."""
+def syntax(place: Path) -> list[str]:
+    """Return the words that have ansible-playbook check the syntax of everything in one run."""
     playbooks, roles = subjects()
     together = place / "roles.yml"
     together.write_text("---" + "".join(PLAY.format(role) for role in roles), encoding="utf-8")
-    done = subprocess.run([program, *CHECK, *playbooks, str(together)], cwd=ROOT, capture_output=True, check=False)
+    return [*CHECK, *playbooks, str(together)]
+
+
+def check_all(place: Path, program: str) -> list[str]:
+    """Check the syntax of everything in one run; return what passed, which is all of it or nothing."""
+    done = subprocess.run([program, *syntax(place)], cwd=ROOT, capture_output=True, check=False)
+    playbooks, roles = subjects()
     return playbooks + roles if done.returncode == 0 else []
 
 
@@ -110,8 +119,22 @@ def main(words: list[str]) -> int:
         return status
 
 
+def check_syntax() -> int:
+    """Check the syntax of everything, and tell what was wrong or how much it was."""
+    with tempfile.TemporaryDirectory(prefix="hpcai-syntax-") as name:
+        words = [sys.executable, "-m", "ansible.cli.playbook", *syntax(Path(name))]
+        done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    playbooks, roles = subjects()
+    print(
+        done.stdout if done.returncode else f"The syntax of {len(playbooks)} playbooks and {len(roles)} roles is right."
+    )
+    return done.returncode
+
+
 if __name__ == "__main__":
     if PLACE in os.environ:
         stand_in(Path(os.environ[PLACE]), sys.argv[1:])
+    elif sys.argv[1:] == ["--syntax"]:
+        sys.exit(check_syntax())
     else:
         sys.exit(main(sys.argv[1:]))

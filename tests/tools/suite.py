@@ -106,6 +106,9 @@ REST = [
     make("docs-site", 85, "antsibull-docs and Sphinx: all pages and the reference")._replace(name="docs"),
     pytest("azure_roles", 70, "roles that make and remove what is in Azure, against an emulator", *CLOUD),
     scenario("faults", 1230, "what happens to that cluster when things break", after=["default"]),
+    pytest("reuse", 120, "a stranger's repository: munge and the Slurm roles by Molecule, from the tarball")._replace(
+        clean=("podman", "rm", "--force", "--ignore", "molecule-slurm-ctl", "molecule-slurm-c1")
+    ),
     scenario("upgrade", 220, "Slurm exchanged for the next release below running jobs"),
     scenario("elastic", 285, "nodes that Slurm creates and removes"),
     scenario("azure", 750, "from an empty Azure to nodes that trained and back, against emulators"),
@@ -120,8 +123,8 @@ REST = [
     scenario("vm", 700, "virtual machines: cgroup v2, NFS, CIFS, power cuts"),
     make(
         "execution-environment",
-        420,
-        "stages as AWX runs them, in the image of site_template, to a report of real nodes",
+        600,
+        "stages as AWX runs them, in the image of site_template: on real nodes, and into an emulated Azure and back",
     )._replace(name="image", needs=(str(BIN / "python"), "tests/tools/execution_environment.py", "built")),
     pytest("training", 300, "DeepSpeed, fairscale and Megatron: built, loaded, trained with on two hosts")._replace(
         needs=(str(BIN / "python"), "tests/tools/torch_stack.py", "cached")

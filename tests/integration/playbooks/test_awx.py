@@ -26,6 +26,8 @@ SECRETS = {
     "AZURE_SECRET": "azure~secret",
     "CYCLECLOUD_USERNAME": "hpcadmin",
     "CYCLECLOUD_PASSWORD": "cyclecloud~secret",
+    "CYCLECLOUD_URL": "https://10.0.1.4:8443",
+    "CYCLECLOUD_CERTIFICATES": "-----BEGIN CERTIFICATE-----",
     "HPCAI_MACHINE_USER": "hpcadmin",
     "HPCAI_MACHINE_KEY": "machine~secret",
     "HPCAI_MUNGE_KEY": "munge~secret" * 4,
@@ -84,6 +86,12 @@ def test_one_command_fills_it(filled: Filled) -> None:
     assert {one["name"] for one in made["workflow_job_templates"].values()} == {"hpcai bring up", "hpcai take down"}
     assert {one["name"] for one in made["schedules"].values()} == {"hpcai nightly certify", "hpcai hourly expiry sweep"}
     assert {one["source"] for one in made["inventory_sources"].values()} == {"scm", "azure_rm"}
+
+
+def test_what_provision_prints_reaches_the_credential_of_cyclecloud(filled: Filled) -> None:
+    (found,) = (one for one in filled.awx.tables["credentials"].values() if one["name"] == "hpcai CycleCloud")
+    assert found["inputs"]["url"] == SECRETS["CYCLECLOUD_URL"]
+    assert found["inputs"]["certificates"] == SECRETS["CYCLECLOUD_CERTIFICATES"]
 
 
 def test_the_second_run_changes_nothing(filled: Filled) -> None:
