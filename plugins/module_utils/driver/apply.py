@@ -163,7 +163,7 @@ class DnfTool:
         """Return what dnf's table says; ``--assumeno`` ends with 1."""
         outcome = self._run(["dnf", "--assumeno", _UNLOCKED, _ALL_STREAMS, "install", *words], self._timeout)
         if outcome.rc not in (0, 1) or "Error:" in outcome.err:
-            raise DriverError(f"dnf cannot install {' '.join(words)}: {outcome.problem}")
+            raise DriverError(f"dnf cannot install {' '.join(words)}: {refusal(outcome.err) or outcome.problem}")
         return transaction(outcome.out)
 
     def download(self, words: t.Sequence[str]) -> None:
@@ -198,6 +198,12 @@ def evrs(text: str) -> dict[str, list[str]]:
         if version and version not in found.setdefault(name, []):
             found[name].insert(0, version.replace("(none):", ""))
     return found
+
+
+def refusal(text: str) -> str:
+    """Return what dnf's resolver says after ``Error:``, without the options that it would have tried."""
+    said = text.partition("Error:")[2].splitlines()
+    return "; ".join(line.strip(" -") for line in said if line.strip() and not line.lstrip().startswith("(try to"))
 
 
 def transaction(text: str) -> tuple[list[dict[str, str]], list[str]]:

@@ -183,10 +183,17 @@ def test_a_new_version_is_found_past_our_locks_and_locked_in_their_place() -> No
 
 
 def test_dnf_that_cannot_install_says_why() -> None:
-    def run(argv: t.Sequence[str], *dummy: t.Any, **more: t.Any) -> Outcome:
-        return Outcome(1, "", "Error: \n Problem: nothing provides dkms\n", 0)
+    said = """\
+Error:
+ Problem: package kmod-nvidia-open-dkms-3:580.105.08-1.el9.noarch requires dkms, but none can be installed
+  - nothing provides dkms needed by kmod-nvidia-open-dkms-3:580.105.08-1.el9.noarch
+(try to add '--skip-broken' to skip uninstallable packages or '--nobest' to use not only best candidate packages)
+"""
 
-    with pytest.raises(DriverError, match="nothing provides dkms"):
+    def run(argv: t.Sequence[str], *dummy: t.Any, **more: t.Any) -> Outcome:
+        return Outcome(1, "", said, 0)
+
+    with pytest.raises(DriverError, match=r"none can be installed; nothing provides dkms needed by [^;(]*$"):
         DnfTool(runner=run).effect(["nvidia-driver-cuda-3:580.105.08-1.el9"])
 
 
