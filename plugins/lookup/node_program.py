@@ -43,6 +43,11 @@ options:
     type: list
     elements: str
     default: []
+  file:
+    description:
+      - File on the control host with a module of your own, which the program consists of under the name of the term.
+        What it imports of the C(module_utils) of this collection comes with it.
+    type: path
   interpreter:
     description:
       - Path of Python on the node.
@@ -95,7 +100,7 @@ from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program import ProgramError, files
 
-OPTIONS = ("library", "program", "function", "arguments", "interpreter")
+OPTIONS = ("library", "program", "function", "arguments", "file", "interpreter")
 
 
 class LookupModule(LookupBase):

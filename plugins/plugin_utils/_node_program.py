@@ -53,10 +53,14 @@ class Imports(ast.NodeVisitor):
 
 
 class Sources:
-    """The files under a module_utils directory, by dotted names below it; an empty one is the directory itself."""
+    """The files under a module_utils directory, by dotted names below it; an empty one is the directory itself.
 
-    def __init__(self, root: Path = SOURCES) -> None:
+    ``own`` has files from elsewhere that are taken for modules of it.
+    """
+
+    def __init__(self, root: Path = SOURCES, own: t.Mapping[str, Path] | None = None) -> None:
         self.root = root
+        self.own = dict(own or {})
 
     def place(self, module: str) -> str:
         """Return where a module or package is, below the directory."""
@@ -66,26 +70,30 @@ class Sources:
     def is_package(self, module: str) -> bool:
         return self.root.joinpath(*module.split(".")).is_dir()
 
+    def file(self, module: str) -> Path:
+        """Return the file that a module is read from."""
+        return self.own.get(module) or self.root / self.place(module)
+
     def exists(self, module: str) -> bool:
-        return (self.root / self.place(module)).is_file()
+        return self.file(module).is_file()
 
     def text(self, module: str) -> str:
         """Return a module's text; a package without a file of its own is empty."""
-        return (self.root / self.place(module)).read_text(encoding="utf-8") if self.exists(module) else ""
+        return self.file(module).read_text(encoding="utf-8") if self.exists(module) else ""
 
     def imports(self, module: str) -> list[str]:
         """Return which of these files a module imports; anything but them and the standard library is an error."""
         try:
             tree = ast.parse(self.text(module))
         except (SyntaxError, ValueError) as exc:
-            raise ProgramError(f"{self.root / self.place(module)} is no Python that can be read: {exc}") from exc
+            raise ProgramError(f"{self.file(module)} is no Python that can be read: {exc}") from exc
         package = f"{HOME}.{module}" if module else HOME
         visitor = Imports(package if self.is_package(module) else package.rpartition(".")[0])
         visitor.visit(tree)
         try:
             return [name for found in visitor.found for name in self._own(*found)]
         except ProgramError as exc:
-            raise ProgramError(f"{self.root / self.place(module)}: {exc}") from exc
+            raise ProgramError(f"{self.file(module)}: {exc}") from exc
 
     def _own(self, module: str, names: list[str]) -> list[str]:
         """Return which of these files one import takes."""
@@ -105,7 +113,8 @@ class Sources:
 def closure(entry: str, sources: Sources) -> list[str]:
     """Return a module, all that it imports and the packages that they are in, sorted."""
     if not all(part.isidentifier() for part in entry.split(".")) or not sources.exists(entry):
-        raise ProgramError(f"{entry!r} is no module in {sources.root}")
+        own = f"; {sources.own[entry]} has to be a file, and its name a name in Python" if entry in sources.own else ""
+        raise ProgramError(f"{entry!r} is no module in {sources.root}{own}")
     seen: set[str] = set()
     ahead = [entry]
     while ahead:
@@ -134,7 +143,8 @@ def files(entry: str, options: t.Mapping[str, t.Any], sources: Sources | None = 
 
     The library's lines are no news in a diff, only that they changed.
     """
-    sources, library = sources or Sources(), str(options["library"]).rstrip("/")
+    own = {entry: Path(str(options["file"]))} if options.get("file") else None
+    sources, library = sources or Sources(own=own), str(options["library"]).rstrip("/")
     folders = HOME.split(".")
     # Without these a package ansible_collections of the node's own would be taken for the whole of it.
     found = {"/".join([*folders[:depth], "__init__.py"]): "" for depth in range(1, len(folders))}

@@ -4,8 +4,9 @@
 """Leave in a lock file the digests of what its hosts can install: ``linux_locks.py LOCK PYLOCK OLDEST``
 
 ``uv pip compile`` writes the digest of every file of a package: of macOS, Windows, musl, other interpreters, sources,
-which is two thirds of a lock. Here those of wheels for CPython from OLDEST on, on Linux with glibc, stay. PYLOCK, of
-the same pins in uv's format ``pylock.toml``, says which digest is of what file; a package that it lacks keeps all.
+which is two thirds of a lock. Here those of wheels for CPython from OLDEST on, on Linux with glibc, stay, where the
+pin's own marker lets them; free-threaded builds of CPython are not among the hosts. PYLOCK, of the same pins in uv's
+format ``pylock.toml``, says which digest is of what file; a package that it lacks keeps all.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import typing as t
 from pathlib import Path
 
 import tomllib
+from packaging.markers import Marker
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 if t.TYPE_CHECKING:
@@ -36,16 +38,25 @@ def files(pylock: str) -> Files:
     return names
 
 
-def usable(wheel: str, oldest: int) -> bool:
-    """Say whether CPython 3.OLDEST or a newer one can install a wheel on Linux with glibc."""
-    return any(_PLATFORM.fullmatch(tag.platform) and _runs(tag, oldest) for tag in parse_wheel_filename(wheel)[3])
+def usable(wheel: str, oldest: int, marker: Marker | None = None) -> bool:
+    """Say whether CPython 3.OLDEST or a newer one that the marker allows can install a wheel on Linux with glibc."""
+    tags = parse_wheel_filename(wheel)[3]
+    return any(_PLATFORM.fullmatch(tag.platform) and _runs(tag, oldest, marker) for tag in tags)
 
 
-def _runs(tag: Tag, oldest: int) -> bool:
+def _runs(tag: Tag, oldest: int, marker: Marker | None) -> bool:
     version = re.fullmatch(r"cp3(\d+)", tag.interpreter)
     if version is None:
         return tag.interpreter.startswith("py") and tag.abi == "none"
-    return tag.abi == "abi3" or int(version[1]) >= oldest
+    if tag.abi == "abi3":
+        return True
+    return tag.abi == tag.interpreter and int(version[1]) >= oldest and _allows(marker, f"3.{version[1]}")
+
+
+def _allows(marker: Marker | None, python: str) -> bool:
+    """Say whether a marker lets a release of Python install its pin on either machine."""
+    here = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
+    return not marker or any(marker.evaluate({**here, "platform_machine": name}) for name in ("x86_64", "aarch64"))
 
 
 def shortened(lock: str, known: Files, oldest: int) -> str:
@@ -59,7 +70,9 @@ def _pin(pin: str, known: Files, oldest: int) -> str:
     if not lines or wheels is None:
         return pin
     digests = [line.removeprefix("--hash=sha256:") for line in lines]
-    kept = [digest for digest in digests if digest in wheels and usable(wheels[digest], oldest)]
+    marker = first.partition(";")[2]
+    allowed = Marker(marker) if marker else None
+    kept = [digest for digest in digests if digest in wheels and usable(wheels[digest], oldest, allowed)]
     if not kept:
         raise SystemExit(f"nothing could install {first}: it has no wheel for Linux with glibc in the pylock")
     return " \\\n    ".join([first, *(f"--hash=sha256:{digest}" for digest in kept)]) + "\n"

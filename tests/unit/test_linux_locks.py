@@ -14,6 +14,7 @@ NUMPY = {
     "b" * 64: "numpy-2.4.6-cp311-cp311-win_amd64.whl",
     "c" * 64: "numpy-2.4.6-cp311-cp311-musllinux_1_2_x86_64.whl",
     "d" * 64: "numpy-2.4.6-cp39-cp39-manylinux_2_28_aarch64.whl",
+    "1" * 64: "numpy-2.4.6-cp312-cp312-manylinux_2_28_x86_64.whl",  # the lock's own marker is for older ones
 }
 PYLOCK = f"""
 [[packages]]
@@ -50,7 +51,7 @@ def test_a_package_that_no_host_could_install_is_refused() -> None:
         ("cryptography-45.0.0-cp311-abi3-manylinux_2_34_aarch64.whl", True),
         ("cryptography-45.0.0-cp37-abi3-manylinux_2_28_x86_64.whl", True),
         ("uv-0.13.9-py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64.whl", True),
-        ("pyyaml-6.0.3-cp313-cp313t-manylinux2014_x86_64.manylinux_2_17_x86_64.whl", True),
+        ("pyyaml-6.0.3-cp313-cp313t-manylinux2014_x86_64.manylinux_2_17_x86_64.whl", False),
         ("pyyaml-6.0.3-cp38-cp38-manylinux2014_x86_64.whl", False),
         ("uv-0.13.9-py3-none-manylinux_2_31_riscv64.whl", False),
         ("numpy-2.2.6-pp310-pypy310_pp73-manylinux_2_17_x86_64.whl", False),

@@ -23,7 +23,7 @@ _SHORT, _SOON = 1, 15.0
 
 def health(context: Context) -> list[Json]:
     """Ask the host engine what its watches found; only where it runs, for the agent starts none."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound, find
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import NotFound, find
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_measure import params
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import dcgm
 

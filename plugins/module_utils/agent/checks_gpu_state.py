@@ -10,7 +10,7 @@ import re
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, metric
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import node_access, state
@@ -270,8 +270,8 @@ def _errors(context: Context) -> LimitFinding:
     if not bus and (profile.get("gpu") or {}).get("count") == 0:
         return LimitFinding(verdict="skipped", reason="no GPU is expected")
     try:
-        path = _find.find("nvidia-smi", context.config.tools.get("nvidia_smi") or None, PLACES, role=None)
-    except _find.NotFound as exc:
+        path = _launch.find("nvidia-smi", context.config.tools.get("nvidia_smi") or None, PLACES, role=None)
+    except _launch.NotFound as exc:
         return LimitFinding(verdict="error", reason=str(exc))
     unstuck(context)
     outcome = run([path, "nvlink", "-e"], NVLINK_TIMEOUT, None, dict(context.config.environment))

@@ -162,7 +162,6 @@ _TAIL = 2000
 
 def p2p(context: Context) -> list[Json]:
     """Copy from each GPU to each other one."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find as find
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth import PLACES
 
@@ -170,8 +169,8 @@ def p2p(context: Context) -> list[Json]:
     if config.gpus == 1 or not (config.gpus or _expected(context)):
         return [context.record(CHECK, verdict="skipped", reason="fewer than two GPUs are known of this machine type")]
     try:
-        path = find.find("nvbandwidth", config.tools.get("nvbandwidth") or None, PLACES["nvbandwidth"])
-    except find.NotFound as exc:
+        path = _launch.find("nvbandwidth", config.tools.get("nvbandwidth") or None, PLACES["nvbandwidth"])
+    except _launch.NotFound as exc:
         return [context.record(CHECK, verdict="error", reason=str(exc))]
     argv = [path, "-t", TEST]
     outcome = run(argv, TIMEOUT, None, {**config.environment, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})

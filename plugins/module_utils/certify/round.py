@@ -14,7 +14,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch, _process
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch, _process
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.checks_measure import FABRIC_ONLY
@@ -78,7 +78,7 @@ def _rails(test: Json, how: Json, run_name: str, folder: str) -> list[Json]:
     if params["container_image"]:
         return []
     request = nccl_request.read_request(params)._replace(launch=nccl_request.read_launch(params))
-    program = nccl_run.program(request, request.collectives[0], _find.find)
+    program = nccl_run.program(request, request.collectives[0], _launch.find)
     for rail in range(how["gpus"]):
         path = Path(folder, f"{test['id']}.{rail}_perf")
         # Slurm sets the variable itself, and does not bind a step's only task of a node to one of its GPUs.

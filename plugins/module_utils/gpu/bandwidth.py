@@ -14,7 +14,7 @@ import typing as t
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _find, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     Json,
     NotMeasured,
@@ -23,8 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     validate_seconds,
     validate_units,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, LaunchError, busy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, LaunchError, NotFound, busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import ending, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import users
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_result import (
@@ -42,7 +41,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.test_tools_r
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import CsvRow, parse_csv
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_topo import parse_topo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import binding as topology_binding
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import matrix
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import sysfs as topology_sysfs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import (
     Topology,
@@ -314,23 +312,23 @@ _PATIENCE = 30.0
 def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
     """Measure and return the module's result; raises ValueError for options that make no sense."""
     request = read_request(params)
-    about = _about(request)
     gpus: list[MeasuredGpu] = []
     try:
         launch = _launch.here(params, job_name=CHECK, timeout=request.timeout)
         request = with_launch(request, launch)
         gpus = _gpus(request, check_mode)
-        return _watched(request, gpus, about)
+        return _watched(request, gpus)
     except (NotFound, NotMeasured) as exc:
-        return _without(request, gpus, about, exc)
+        return _without(request, gpus, exc)
 
 
-def _watched(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu], about: Json) -> Json:
+def _watched(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu]) -> Json:
     """Measure, and read before and after it which other processes use the GPUs."""
     chosen = {name for gpu in gpus for name in (gpu.index, gpu.uuid) if name is not None}
     watch = users.UserWatch(request.launch, request.timeout, request.share_gpus, chosen)
     if watch.refusal:
         raise NotMeasured("skipped", watch.refusal)
+    about = _about(request)
     program, measured = _measure(request, gpus)
     about["context"].update(path=program.path, **ran(program.tool, measured))
     about["seconds"] = time.time() - about["time"]
@@ -380,7 +378,7 @@ def _here(request: BandwidthRequest) -> tuple[Topology, list[Listed] | None]:
         return topology, listed
     outcome = run([smi, "topo", "-m"], limit)
     matrices = parse_topo(outcome.out).runs if outcome.rc == 0 else []
-    return matrix.merge(topology, matrices[0] if matrices else None), listed
+    return topology_sysfs.merge(topology, matrices[0] if matrices else None), listed
 
 
 def _seen(row: CsvRow, place: int) -> Listed:
@@ -393,7 +391,7 @@ def _seen(row: CsvRow, place: int) -> Listed:
 
 def _measure(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu]) -> tuple[Program, list[MeasuredBandwidth]]:
     """Run the program for each GPU; one that hangs leaves the others their results."""
-    program = choose(request, _find.find, lambda words: _launch.run(request.launch, words).out)
+    program = choose(request, _launch.find, lambda words: _launch.run(request.launch, words).out)
     method = topology_binding.method() if request.bind else None
     words = [program.path, *arguments(program.tool, request)]
     refused: list[str] = []
@@ -424,11 +422,10 @@ def _about(request: BandwidthRequest) -> Json:
     return {"node": request.node, "time": time.time(), "run": request.run, "context": context}
 
 
-def _without(
-    request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu], about: Json, why: NotFound | NotMeasured
-) -> Json:
+def _without(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu], why: NotFound | NotMeasured) -> Json:
     """Return the result where nothing was measured: a program that is nowhere is an error."""
     verdict, reason = why.verdict if isinstance(why, NotMeasured) else "error", str(why)
+    about = _about(request)
     if gpus and why.missing:  # without GPUs it is the launcher that is nowhere, which no role of ours installs
         about["context"]["missing"] = list(why.missing)
     rows = [MeasuredBandwidth(gpu, BandwidthReading({}, reason)).row(request.directions) for gpu in gpus]

@@ -10,7 +10,7 @@ import socket
 import time
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _find, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     Json,
     judge,
@@ -319,9 +319,9 @@ def diag(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
         path = (
             params["path"] or "dcgmi"
             if launch.kind != "local"
-            else _find.find("dcgmi", params["path"], PLACES, role=None)
+            else _launch.find("dcgmi", params["path"], PLACES, role=None)
         )
-    except _find.NotFound as exc:
+    except _launch.NotFound as exc:
         common["context"].update({"missing": exc.missing} if exc.missing else {})
         return _result(record(DIAG, verdict="error", reason=str(exc), **common))
     if check_mode:
@@ -358,8 +358,8 @@ def health(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
     _validated(params, HEALTH, _UNITS[HEALTH], params["timeout"])
     common = _about(params, "dcgmi health")
     try:
-        path = _find.find("dcgmi", params["path"], PLACES, role=None)
-    except _find.NotFound as exc:
+        path = _launch.find("dcgmi", params["path"], PLACES, role=None)
+    except _launch.NotFound as exc:
         common["context"].update({"missing": exc.missing} if exc.missing else {})
         return {
             "changed": False,

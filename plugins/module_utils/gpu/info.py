@@ -39,8 +39,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_xml import XmlRun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import binding
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.matrix import merge
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import pci_gpus, read_sysfs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import merge, pci_gpus, read_sysfs
 
 # Read the GPUs of a node and judge them.
 

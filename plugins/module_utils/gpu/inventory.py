@@ -9,7 +9,7 @@ import itertools
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nvidia_smi
@@ -55,12 +55,12 @@ def read(
     timeout: float,
     environment: t.Mapping[str, str] | None = None,
     runner: Runner = run,
-    find: t.Callable[..., str] = _find.find,
+    find: t.Callable[..., str] = _launch.find,
 ) -> SmiReading:
     """Make the calls, one after the other."""
     try:
         path = find("nvidia-smi", program, PLACES, role=None)
-    except _find.NotFound as exc:
+    except _launch.NotFound as exc:
         return SmiReading(None, None, None, dict.fromkeys(_CALLS, str(exc)), None, [])
     caller = _Caller(path, timeout, environment or {}, runner)
     log = nvidia_smi.parse_xml(caller.ask("query"))

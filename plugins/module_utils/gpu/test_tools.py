@@ -14,8 +14,8 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch, _trusted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import executable
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch, _trusted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import executable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import SourceError, identity, run_steps, unpack
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import test_tools_recipe
@@ -203,8 +203,8 @@ def launcher(mpi_home: str) -> tuple[list[str], dict[str, str]]:
     """Return how one MPI rank is started, and its variables; without mpirun the program starts by itself."""
     own_mpirun = f"{mpi_home}/bin/mpirun"
     try:
-        path, variables = _find.launcher("mpirun", own_mpirun if mpi_home and _find.executable(own_mpirun) else None)
-    except _find.NotFound:
+        path, variables = _launch.launcher("mpirun", own_mpirun if mpi_home and executable(own_mpirun) else None)
+    except _launch.NotFound:
         return [], {}
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     # The libraries of HPC-X are not found unless its module is loaded or its own mpirun starts the program.

@@ -13,7 +13,7 @@ import shutil
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import parse_csv
@@ -90,7 +90,7 @@ def nccl(home: str, cuda_home: str, system: t.Sequence[str] = SYSTEM) -> Need:
 
 def mpi(home: str) -> Need:
     """Find an MPI by its compiler wrapper, which knows where Debian puts the headers."""
-    need = Need("an MPI", "libopenmpi-dev", looked=home or f"mpicc on PATH, {', '.join(_find.MPI_PLACES)}")
+    need = Need("an MPI", "libopenmpi-dev", looked=home or f"mpicc on PATH, {', '.join(_launch.MPI_PLACES)}")
     for path in [home] if home else _mpi_homes():
         text, library = _text(f"{path}/include/mpi.h"), _library(path, "libmpi.so")
         if text and library:
@@ -101,8 +101,8 @@ def mpi(home: str) -> Need:
 
 def _mpi_homes() -> list[str]:
     try:
-        wrapper = _find.find("mpicc", None, _find.MPI_PLACES, role=None)
-    except _find.NotFound:
+        wrapper = _launch.find("mpicc", None, _launch.MPI_PLACES, role=None)
+    except _launch.NotFound:
         return []
     folders = run([wrapper, "--showme:incdirs"], _TIMEOUT).out.split()
     return [str(Path(folder).parent) for folder in folders] + [str(Path(wrapper).resolve().parents[1])]

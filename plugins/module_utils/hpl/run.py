@@ -17,7 +17,7 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _find, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks, _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     Json,
     NotMeasured,
@@ -411,7 +411,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
     try:
         launch = _launch.here(_launch.with_mpi(params), job_name=CHECK, timeout=request.timeout)
         return _watched(with_launch(request, launch), check_mode, folder)
-    except _find.NotFound as exc:
+    except _launch.NotFound as exc:
         return _without(request, NotMeasured("error", str(exc)))
     except NotMeasured as exc:
         return _without(request, exc)
@@ -473,10 +473,10 @@ def _program(request: HplRequest) -> str:
         if posixpath.basename(path).startswith(("hpl", "xhpl")):
             return path
         held = [f"{path.rstrip('/')}/{name}" for name in NAMES]
-        return next((name for name in held if _find.executable(name)), held[-1])
+        return next((name for name in held if _launch.executable(name)), held[-1])
     try:
-        return _find.find(NAMES, path, PLACES, role=None)
-    except _find.NotFound as exc:
+        return _launch.find(NAMES, path, PLACES, role=None)
+    except _launch.NotFound as exc:
         raise NotMeasured("error", f"{exc}{_ADVICE}", missing=exc.missing) from exc
 
 

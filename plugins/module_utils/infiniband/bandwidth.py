@@ -23,8 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     record,
     validate_expectation,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, busy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, NotFound, busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import text_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import payload

@@ -22,7 +22,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     record,
     validate_expectation,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound, find
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import infiniband
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.infiniband import Port
@@ -268,6 +267,9 @@ def read(sysfs: str, ibstat: str | None, timeout: float, runner: Runner = run) -
         return ObservedPorts(listed, "sysfs", adapters=adapters)
     if not ibstat and Path(sysfs) != Path("/sys"):
         return ObservedPorts([], None, adapters=adapters)
+    # A node's prolog loads this file and has ports in sysfs: what only finds ibstat is not for it to load.
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import NotFound, find
+
     try:
         argv = [find("ibstat", ibstat, PLACES, role=None)]
     except NotFound:

@@ -137,7 +137,7 @@ def read_request(params: t.Mapping[str, t.Any]) -> NcclTestsRequest:
 
 
 def read_launch(params: t.Mapping[str, t.Any], build: t.Callable[..., Launch] = _launch.here) -> Launch:
-    """Return how this machine starts the ranks; raises ``_find.NotFound`` where it has no such launcher."""
+    """Return how this machine starts the ranks; raises ``_launch.NotFound`` where it has no such launcher."""
     options = {**params, "environment": variables(params)}
     return build(_launch.with_mpi(options), job_name=CHECK, timeout=params["timeout"])
 

@@ -13,8 +13,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import n
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import text as words
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, Log, log_of
 
-# Nearest first; what is not here is not a way through PCIe.
-DISTANCE = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _CODE = r"NV\d+|PIX|PXB|PHB|NODE|SYS|C2C|X|OK|CNS|GNS|TNS|NS|DR|U"
 _CODES = re.compile(rf"(?:{_CODE})+")
 _EACH = re.compile(_CODE)

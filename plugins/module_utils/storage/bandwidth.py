@@ -28,7 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     record,
     validate_expectation,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound, find
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import NotFound, find
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import fio, mdadm
 

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tarball
 import yaml
 from stranger import environment, write_repository
 
@@ -33,9 +34,8 @@ def ansible(tmp_path: Path, program: str, *args: str) -> str:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("installed")
-    ansible(place, "galaxy", "collection", "build", str(ROOT), "--output-path", str(place))
-    (tarball,) = place.glob("hpcai-gpu_cluster-*.tar.gz")
-    ansible(place, "galaxy", "collection", "install", str(tarball), "--no-deps", "--collections-path", str(place))
+    made = tarball.build(place, ROOT)
+    ansible(place, "galaxy", "collection", "install", str(made), "--no-deps", "--collections-path", str(place))
     return place
 
 

@@ -26,7 +26,7 @@ UTILS = program.HOME.replace(".", "/")
 
 
 def options(library: Path, **more: t.Any) -> dict[str, t.Any]:
-    found = {"library": str(library), "program": None, "function": "main", "arguments": []}
+    found = {"library": str(library), "program": None, "function": "main", "arguments": [], "file": None}
     return {**found, "interpreter": sys.executable, **more}
 
 
@@ -161,6 +161,21 @@ def test_names_of_no_program(name: str) -> None:
         return
     with pytest.raises(program.ProgramError, match="is no module in"):
         program.closure(name, program.Sources())
+
+
+def test_a_file_from_elsewhere_is_the_module_that_it_is_named_as(tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    with pytest.raises(program.ProgramError, match=f"{own} has to be a file"):
+        program.files("power.providers.mine", options(tmp_path / "lib", file=str(own)))
+    own.write_text(f"from {program.HOME}.power import program\n")
+    found = {
+        file["path"]: file["content"] for file in program.files("power.providers.mine", options(Path("/l"), file=own))
+    }
+    assert found[f"/l/{UTILS}/power/providers/mine.py"] == own.read_text()
+    assert f"/l/{UTILS}/power/program.py" in found and f"/l/{UTILS}/power/providers/__init__.py" in found
+    own.write_text("import ansible\n")
+    with pytest.raises(program.ProgramError, match=f"{own}: it imports ansible"):
+        program.files("power.providers.mine", options(Path("/l"), file=own))
 
 
 def test_a_function_is_a_name() -> None:

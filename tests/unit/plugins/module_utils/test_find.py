@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 
 FILES = {
     "/opt/nccl-tests/build/all_reduce_perf",
@@ -22,7 +22,7 @@ FOLDERS = sorted({path.rpartition("/")[0] for path in FILES})
 
 
 def find(programs: t.Any, given: str | None = None, places: t.Sequence[str] = (), on_path: str = "") -> str:
-    return _find.find(
+    return _launch.find(
         programs,
         given,
         places,
@@ -53,7 +53,7 @@ def test_found(arguments: tuple[t.Any, ...], want: str) -> None:
 
 
 def test_not_found_says_where_it_was_looked_for() -> None:
-    with pytest.raises(_find.NotFound) as caught:
+    with pytest.raises(_launch.NotFound) as caught:
         find(["a_mpi", "a"], None, ["/opt/x/*", "/opt/y"])
     assert str(caught.value) == (
         "a_mpi or a was not found in PATH (/usr/bin:/bin), /opt/x/*, /opt/y; the role gpu_test_tools builds it"
@@ -61,7 +61,7 @@ def test_not_found_says_where_it_was_looked_for() -> None:
 
 
 def test_a_wrong_path_is_not_replaced_by_another_program() -> None:
-    with pytest.raises(_find.NotFound, match="no program at the given path: /bad, /bad/all_reduce_perf cannot be run"):
+    with pytest.raises(_launch.NotFound, match="no program at the given path: /bad, /bad/all_reduce_perf cannot"):
         find("all_reduce_perf", "/bad", ["/opt/tools/*"], "all_reduce_perf")
 
 
@@ -72,7 +72,7 @@ def test_real_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.touch(0o644)
     places = [f"{tmp_path}/tool-*/bin"]
     if os.geteuid() != 0:
-        with pytest.raises(_find.NotFound):
-            _find.find("prog", places=places)
+        with pytest.raises(_launch.NotFound):
+            _launch.find("prog", places=places)
     program.chmod(0o755)
-    assert _find.find("prog", places=places) == str(program)
+    assert _launch.find("prog", places=places) == str(program)

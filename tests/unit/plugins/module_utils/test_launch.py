@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from ansible_collections.hpcai.gpu_cluster.plugins.doc_fragments import launch as fragment
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find, _launch
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import per_numa
 
 # ND96asr_v4: local ranks in GPU order for srun, in the order of NUMA nodes for mpirun.
@@ -235,9 +235,9 @@ def test_launcher_is_found_with_what_it_needs(tmp_path: Path) -> None:
     mpirun.parent.mkdir(parents=True)
     mpirun.write_text("#!/bin/sh\n", encoding="utf-8")
     mpirun.chmod(0o755)
-    assert _find.launcher("local") == ("", {})
-    assert _find.launcher("mpirun", str(mpirun)) == (str(mpirun), {"OPAL_PREFIX": str(mpirun.parents[1])})
+    assert _launch.launcher("local") == ("", {})
+    assert _launch.launcher("mpirun", str(mpirun)) == (str(mpirun), {"OPAL_PREFIX": str(mpirun.parents[1])})
     launch = _launch.here({**BLANK, "launcher": "mpirun", "launcher_path": str(mpirun)})
     assert launch.environment["OPAL_PREFIX"] == str(mpirun.parents[1])
-    with pytest.raises(_find.NotFound, match="given path"):
-        _find.launcher("srun", "/nowhere/srun")
+    with pytest.raises(_launch.NotFound, match="given path"):
+        _launch.launcher("srun", "/nowhere/srun")

@@ -9,7 +9,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import record
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _measure
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
@@ -95,8 +95,8 @@ def test_a_site_and_a_number_of_gpus_come_before_the_profile() -> None:
 
 
 def missing(program: str, given: str | None = None) -> dict[str, t.Any]:
-    with pytest.raises(_find.NotFound) as caught:
-        _find.find(program, given, which=lambda _name: None, exists=lambda _path: False)
+    with pytest.raises(_launch.NotFound) as caught:
+        _launch.find(program, given, which=lambda _name: None, exists=lambda _path: False)
     return {"reason": str(caught.value), "context": {"missing": caught.value.missing}}
 
 

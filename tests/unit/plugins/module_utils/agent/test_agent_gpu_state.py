@@ -206,7 +206,7 @@ def test_nothing_readable_is_no_count(text: str) -> None:
     ],
 )
 def test_the_tool_may_fail(world: World, monkeypatch: pytest.MonkeyPatch, outcome: Outcome, verdict: str) -> None:
-    monkeypatch.setattr(checks_gpu_state._find, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(checks_gpu_state._launch, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
     monkeypatch.setattr(checks_gpu_state, "run", lambda *words: outcome)
     assert world.one("gpu_nvlink_errors")["verdict"] == verdict
 
@@ -217,7 +217,7 @@ def test_counters_of_nvlink_in_mig_mode_are_skipped_with_the_sentence(
     world: World, monkeypatch: pytest.MonkeyPatch, said: str, mig: str, verdict: str
 ) -> None:
     smi(world, machines.A100_R470, {index: {"current_mig": mig} for index in range(8)})
-    monkeypatch.setattr(checks_gpu_state._find, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(checks_gpu_state._launch, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
     monkeypatch.setattr(checks_gpu_state, "run", lambda *words: Outcome(0, f"GPU 0: x (UUID: y)\n{said}", "", 0.1))
     found = world.one("gpu_nvlink_errors")
     assert found["verdict"] == verdict and said.strip() in found["reason"]
@@ -234,7 +234,7 @@ def test_what_its_profile_expects_and_nobody_measures_is_an_error(world: World) 
 
 def test_no_nvidia_smi_is_started_beside_one_that_hangs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check every five minutes would leave hundreds of them behind in a day."""
-    monkeypatch.setattr(checks_gpu_state._find, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(checks_gpu_state._launch, "find", lambda *names, **options: "/usr/bin/nvidia-smi")
     for pid, parent in ((70, 1), (71, 70)):
         world.file(f"proc/{pid}/stat", f"{pid} (nvidia-smi) D {parent} 70 70 0 -1 4194560\n")
         world.file(f"proc/{pid}/status", "Name:\tnvidia-smi\nState:\tD (disk sleep)\nUid:\t0\t0\t0\t0\n")

@@ -227,7 +227,7 @@ def test_the_command_line(params: Json, argv: str) -> None:
 )
 def test_options_that_make_no_sense_are_refused(params: Json, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dcgm, "run", lambda *dummy, **more: pytest.fail("something was run"))
-    monkeypatch.setattr(dcgm._find, "launcher", lambda *dummy: ("/usr/bin/srun", {}))
+    monkeypatch.setattr(dcgm._launch, "launcher", lambda *dummy: ("/usr/bin/srun", {}))
     with pytest.raises(ValueError, match=r"\w"):
         dcgm.diag({**DEFAULTS, **params}, False)
 
@@ -239,7 +239,7 @@ class World:
         self.ran: list[list[str]] = []
         self.text = read("authored-4.4.2-diag-r1")
         looks = iter(users)
-        monkeypatch.setattr(dcgm._find, "find", lambda *dummy, **more: "/usr/bin/dcgmi")
+        monkeypatch.setattr(dcgm._launch, "find", lambda *dummy, **more: "/usr/bin/dcgmi")
         monkeypatch.setattr(dcgm.users, "read_users", lambda *dummy: list(next(looks)))
         monkeypatch.setattr(dcgm, "run", self.run)
 

@@ -12,8 +12,7 @@ import pytest
 from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._find import NotFound
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, busy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, NotFound, busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth import BandwidthRequest, Listed

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _find
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import (
@@ -428,7 +428,7 @@ def test_gpus_on_the_bus_without_a_driver_are_not_skipped(sysfs: str) -> None:
 
 
 def nowhere(*words: t.Any, **options: t.Any) -> str:
-    raise _find.NotFound("nvidia-smi was not found in PATH (/usr/bin)")
+    raise _launch.NotFound("nvidia-smi was not found in PATH (/usr/bin)")
 
 
 def test_without_nvidia_smi(tmp_path: Path, sysfs: str) -> None:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request as asked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import result, run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.result import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.run import (
     MeasuredCollective,
     Network,
     bus_factor,
@@ -54,7 +54,7 @@ def check(
 ) -> dict[str, t.Any]:
     said = ("" if rc == 0 else f"exit status {rc}: x") if problem is None else problem
     measured = MeasuredCollective(rc, said, nccl_tests.parse(text), Network().read(io.StringIO(text)))
-    got = result.check(measured, request, collective, expect, COMMON)
+    got = run.check(measured, request, collective, expect, COMMON)
     json.dumps(got, allow_nan=False)
     return got
 
@@ -475,6 +475,6 @@ def test_repeated_sizes_are_judged_by_the_slowest() -> None:
 def test_facts_of_tables_that_prove_nothing() -> None:
     text = fake.render(hosts=("a",), per_host=1) * 2
     measured = MeasuredCollective(0, "", nccl_tests.parse(text), Network())
-    got = result.result({"all_reduce": measured}, REQUEST, [], {"all_reduce": COMMON})
+    got = run.result({"all_reduce": measured}, REQUEST, [], {"all_reduce": COMMON})
     assert (got["rows"], got["peak"], got["runs"][0]["tables"]) == ([], {"all_reduce": None}, 2)
     json.dumps(got, allow_nan=False)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -24,10 +25,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider i
     PowerSlurm,
     Provider,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.providers.lab import Lab
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import nodes_from_text
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _node_program
 
+# The rehearsal's own provider, as somebody else's would be: a file that is not in the collection.
+LAB = Path(__file__).resolve().parents[5] / "lab/roles/lab_cloud/files/lab.py"
+_SPEC = importlib.util.spec_from_file_location("lab_cloud_provider", LAB)
+assert _SPEC is not None and _SPEC.loader is not None
+lab = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(lab)
 NOW = time.mktime((2026, 11, 22, 1, 0, 0, 0, 0, -1))
 
 
@@ -323,7 +329,9 @@ def test_the_program_logs_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_the_lab_s_cloud_says_what_is_wrong_with_its_files(tmp_path: Path) -> None:
-    cloud = Lab({"host": "127.0.0.1", "port": 9, "ca": str(tmp_path / "ca"), "token_file": str(tmp_path / "t")}, "lab")
+    cloud = lab.Lab(
+        {"host": "127.0.0.1", "port": 9, "ca": str(tmp_path / "ca"), "token_file": str(tmp_path / "t")}, "lab"
+    )
     with pytest.raises(PowerError, match="cannot be read"):
         cloud.instances()
     (tmp_path / "t").write_text("x\n")
@@ -331,14 +339,20 @@ def test_the_lab_s_cloud_says_what_is_wrong_with_its_files(tmp_path: Path) -> No
         cloud.instances()
 
 
-PROVIDERS = sorted(path.stem for path in (_node_program.SOURCES / "power/providers").glob("[a-z]*.py"))
+SHIPPED = sorted((_node_program.SOURCES / "power/providers").glob("[a-z]*.py"))
 
 
-@pytest.mark.parametrize("name", PROVIDERS)
-def test_a_provider_s_file_is_a_program(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "own"), [*((path.stem, None) for path in SHIPPED), ("lab", str(LAB))])
+def test_a_provider_s_file_is_a_program(name: str, own: str | None, tmp_path: Path) -> None:
     """As role slurm_power installs it, started as Slurm does: without site packages and without a terminal."""
     program, settings = str(tmp_path / "hpcai-power"), str(tmp_path / "power.json")
-    options = {"library": str(tmp_path / "lib"), "program": program, "function": "main", "arguments": [settings]}
+    options = {
+        "library": str(tmp_path / "lib"),
+        "program": program,
+        "function": "main",
+        "arguments": [settings],
+        "file": own,
+    }
     for file in _node_program.files(f"power.providers.{name}", {**options, "interpreter": sys.executable}):
         Path(file["path"]).parent.mkdir(parents=True, exist_ok=True)
         Path(file["path"]).write_text(file["content"])

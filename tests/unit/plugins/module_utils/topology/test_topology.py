@@ -19,8 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine
     NumaNode,
     Topology,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.matrix import merge
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import pci_gpus, read_sysfs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import merge, pci_gpus, read_sysfs
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 
 NDV4_MASKS = ["ffffff000000"] * 2 + ["ffffff"] * 2 + ["ffffff000000000000000000"] * 2 + ["ffffff000000000000"] * 2
