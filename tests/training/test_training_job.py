@@ -31,7 +31,7 @@ WITH_DEEPSPEED = SHARED / "pytorch/training/bin/python"
 
 # What the README of the role documents for a script of one's own.
 OWN = """
-import argparse, math, signal, torch
+import argparse, math, os, signal, torch
 from training_run import Run, together
 
 parser = argparse.ArgumentParser()
@@ -44,6 +44,9 @@ def train(device):
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = Run(model=model, optimizer=optimizer)
+    if "HPCAI_DATA" in os.environ:
+        place = os.environ["HPCAI_DATA"]
+        print("data", open(place + "/words").read(), "in", os.path.realpath(place), flush=True)
     for step in run.steps(40):
         data = torch.randn(32, 8, generator=torch.Generator().manual_seed(step), device=device)
         loss = (model(data) - data.sum(1, keepdim=True)).pow(2).mean()
@@ -224,3 +227,24 @@ def test_a_training_that_stands_still_is_ended_with_the_rank_that_the_others_wai
     lines = (made.place / "ranks/7/rank-1.txt").read_text().splitlines()
     assert "my step 11" in lines
     assert "    signal.pause()  # for a batch that never comes" in lines
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+def test_ranks_read_their_data_on_scratch_or_where_a_node_has_no_room_itself(
+    stack: PlainHosts, tmp_path: Path, launcher: str
+) -> None:
+    if launcher == "mpirun" and not shutil.which("mpirun"):
+        pytest.skip("no mpirun; make test-packages installs Open MPI")
+    (tmp_path / "words").write_text("abc")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    for name, room in zip(NAMES, ("size=2g", "size=1m")):
+        mount = ["mount", "-t", "tmpfs", "-o", room, "none", str(scratch)]
+        subprocess.run([*stack.enter(name), *mount], check=True)
+    inputs = {"training_job_data": [str(tmp_path / "words")], "training_job_scratch_dir": str(scratch)}
+    made = Job(stack, tmp_path / "job", training_job_launcher=launcher, **inputs)
+    assert made.end(made.start()) == 0, made.output()
+    said = [re.findall(r"data abc in (\S+)", (made.place / f"ranks/7/rank-{rank}.txt").read_text()) for rank in (0, 1)]
+    assert said[0][0].startswith(f"{scratch}/hpcai-staged-")
+    assert said[1] == [str(made.place / "programs/7/data")]
+    assert re.search(r"node2 reads \S+ itself: 0 MiB are needed in ", made.output())

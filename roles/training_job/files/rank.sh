@@ -3,17 +3,24 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
-# Starts one process of a training: rank.sh agent|torchrun|deepspeed|srun|mpirun PROGRAM [ARGUMENT ...]
-# agent is the torchrun or DeepSpeed's launcher of a node; the others name what gives the ranks their numbers.
+# Starts one process of a training: rank.sh stage|agent|torchrun|deepspeed|srun|mpirun PYTHON [ARGUMENT ...]
+# stage only brings data to the node; agent is the torchrun or DeepSpeed's launcher of a node; the others name what gives
+# the ranks their numbers.
 #   HPCAI_CPU_MASKS    one hexadecimal CPU mask for every rank of a node
 #   HPCAI_HOSTS        names of nodes of the job, one of which is not this node
 #   HPCAI_RANK_OUTPUT  directory in which every rank has a file of its own
+#   HPCAI_STAGE        what staging.py brings to the node's scratch, until HPCAI_STAGED says that it was
 set -euo pipefail
-kind=$1
-shift
 # USR1 asks for a checkpoint. A rank that is still starting, and torchrun itself, would die of it.
 trap '' USR1
 programs=$(dirname "$0")
+if [[ ${HPCAI_STAGE:-} && ! ${HPCAI_STAGED:-} ]]; then
+  # It begins this script again, and keeps what it has brought as long as the process lives that this becomes.
+  exec "$2" "$programs/staging.py" bash "$0" "$@"
+fi
+kind=$1
+shift
+[[ $kind != stage ]] || exit 0
 read -ra hosts <<<"${HPCAI_HOSTS:-}"
 
 if [[ $kind == agent ]]; then

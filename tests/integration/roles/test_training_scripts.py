@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -68,6 +69,8 @@ JOBS = {
         training_job_runtime="container",
         training_job_container_image="/shared/images/a.sqsh",
         training_job_container_mounts=["/data:/data:ro"],
+        training_job_data=["/shared/sets/a b", "/shared/c.tar"],
+        training_job_scratch_dir="/scratch",
     ),
     "conda": job(
         training_job_gpus_per_node=0,
@@ -81,7 +84,12 @@ JOBS = {
     "deepspeed": job(
         training_job_gpus_per_node=0, training_job_launcher="deepspeed", training_job_processes_per_node=2
     ),
-    "own": job(training_job_script=str(OWN), training_job_arguments=["--epochs", "3"], training_job_stall=3),
+    "own": job(
+        training_job_script=str(OWN),
+        training_job_arguments=["--epochs", "3"],
+        training_job_stall=3,
+        training_job_data=["/shared/c.tar"],
+    ),
 }
 SKUS = ["ND96asr_v4", "Standard_ND96isr_H100_v5", "NC80adis_H100_v5"]
 
@@ -134,12 +142,50 @@ def test_ranks_by_srun_in_a_container(jobs: dict[str, str]) -> None:
         "--cpu-bind=mask_cpu:0xffffff000000,",
         "--container-image=/shared/images/a.sqsh",
         "/shared/training/trainer/ddp_smoke:/shared/training/trainer/ddp_smoke,/data:/data:ro,"
+        "/shared/sets/a b:/shared/sets/a b:ro,/shared/c.tar:/shared/c.tar:ro,/scratch:/scratch,"
         "/opt/microsoft/ndv4-topo.xml:/opt/microsoft/ndv4-topo.xml:ro",
         "--container-workdir=/shared/training/trainer/ddp_smoke",
         "--container-env=MASTER_ADDR,MASTER_PORT,",
     ):
         assert word in launch[0], word
     assert "train=(python3 " in text
+
+
+def test_data_is_staged_on_all_nodes_before_the_ranks_start_where_there_is_a_scratch(jobs: dict[str, str]) -> None:
+    text = jobs["container"]
+    exported = text.partition("HPCAI_STAGE=")[2].partition("\n")[0]
+    assert json.loads(shlex.split(exported)[0]) == ["/shared/sets/a b", "/shared/c.tar"]
+    step = text.partition("\nsrun --mpi=none --ntasks-per-node=1 ")[2].partition("|| :")[0]
+    assert "--container-image=/shared/images/a.sqsh" in step
+    assert "HPCAI_STAGE" in step.partition("--container-env=")[2].partition(" ")[0].split(",")
+    assert step.rstrip().endswith('rank.sh" stage python3')
+    assert text.index("srun --mpi=none --ntasks-per-node=1 ") < text.index('"${launch[@]}" bash')
+    assert "export HPCAI_DATA=$programs/data\n" in jobs["own"]
+    assert "HPCAI_STAGE" not in jobs["own"]
+    assert "HPCAI_DATA" not in jobs["virtual environment"]
+
+
+def test_data_that_ranks_could_not_find_by_its_name_is_refused(tmp_path: Path) -> None:
+    cases = [
+        (["/a/b", "/a/c.tar"], True),
+        (["/a/b", "/c/b"], False),
+        (["a/b"], False),
+        (["/a:b"], False),
+        (["/a/"], False),
+    ]
+    content = "{{ __training_job_rules | rejectattr('sound') | map(attribute='message') | to_json }}"
+    plays = [
+        (
+            [{"ansible.builtin.copy": {"content": content, "dest": str(tmp_path / str(number))}}],
+            job(training_job_data=data),
+        )
+        for number, (data, dummy) in enumerate(cases)
+    ]
+    play(tmp_path, *plays)
+    for number, (data, sound) in enumerate(cases):
+        said = json.loads((tmp_path / str(number)).read_text())
+        assert (said == []) is sound, data
+        assert all(", ".join(data) in message for message in said)
 
 
 def test_a_script_of_the_users_own_travels_with_what_it_imports(jobs: dict[str, str], scripts: dict[str, str]) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
 import os
@@ -39,6 +40,7 @@ network_interface = load(INTERFACE)
 ddp_node = load(NODE)
 torch_extensions = load(EXTENSIONS)
 stalls = load(ROLES / "training_job/files/stalls.py")
+staging = load(ROLES / "training_job/files/staging.py")
 
 
 def save(folder: Path, *steps: int, kept: int = 2) -> t.Any:
@@ -232,6 +234,171 @@ def test_a_directory_that_the_user_chose_is_left_alone(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, EXTENSIONS], env=variables, capture_output=True, text=True, check=True)
     assert done.stdout == f"{tmp_path}/mine\n"
     assert (tmp_path / "mine/extension/lock").exists()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data set on the shared directory, and a scratch beside it that everybody may write to."""
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch").chmod(0o1777)
+    folder = tmp_path / "shared/set"
+    (folder / "part").mkdir(parents=True)
+    (folder / "part/first").write_text("a" * 100)
+    (folder / "part/second").write_text("b" * 100)
+    (folder / "newest").symlink_to("part/second")
+    (folder / "run").write_text("#!/bin/sh\n")
+    (folder / "run").chmod(0o755)
+    return folder
+
+
+def bring(data: Path, *more: Path) -> Path:
+    """Stage as one start of a training does, that has ended then; return the directory that its ranks are told."""
+    found, held = staging.staged(data.parents[1] / "scratch", [str(data), *map(str, more)])
+    os.close(held)
+    return t.cast(Path, found)
+
+
+def inodes(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): path.lstat().st_ino for path in folder.rglob("*")}
+
+
+def test_data_is_copied_to_scratch_once_and_again_when_it_has_changed(data: Path) -> None:
+    first = bring(data)
+    assert (first / "set/newest").read_text() == "b" * 100
+    assert os.access(first / "set/run", os.X_OK)
+    assert (first / "set").resolve().is_relative_to(data.parents[1] / "scratch")
+    before = inodes((first / "set").resolve())
+    assert bring(data) == first
+    assert inodes((first / "set").resolve()) == before
+    (data / "part/second").write_text("c" * 100)
+    assert (bring(data) / "set/newest").read_text() == "c" * 100
+    # Another job may read it still.
+    assert (first / "set/newest").read_text() == "b" * 100
+
+
+def test_a_copy_that_was_cut_off_goes_on(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = staging.shutil.copyfile
+
+    def killed(source: Path, target: Path) -> None:
+        if source.name == "second":
+            target.write_text("b" * 50)
+            raise KeyboardInterrupt
+        real(source, target)
+
+    monkeypatch.setattr(staging, "THREADS", 1)
+    monkeypatch.setattr(staging.shutil, "copyfile", killed)
+    with pytest.raises(KeyboardInterrupt):
+        bring(data)
+    monkeypatch.setattr(staging.shutil, "copyfile", real)
+    (left,) = (data.parents[1] / "scratch").rglob("first")
+    inode = left.stat().st_ino
+    found = bring(data)
+    assert (found / "set/part/second").read_text() == "b" * 100
+    assert (found / "set/part/first").stat().st_ino == inode
+
+
+@pytest.mark.parametrize("spoilt", ["content", "more", "less"])
+def test_a_copy_that_the_user_has_changed_is_mended(data: Path, spoilt: str) -> None:
+    copy = (bring(data) / "set").resolve()
+    path = copy / "part/first"
+    path.chmod(0o600)
+    if spoilt == "content":
+        path.write_text("x" * 100)
+    elif spoilt == "more":
+        (copy / "part/third").touch()
+    else:
+        path.unlink()
+    found = bring(data) / "set"
+    assert {path.name for path in (found / "part").iterdir()} == {"first", "second"}
+    assert (found / "part/first").read_text() == "a" * 100
+
+
+def test_data_that_changes_meanwhile_is_not_taken(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = staging.copy
+
+    def changed(source: Path, target: Path, entry: t.Any) -> None:
+        source.write_text("more than before")
+        real(source, target, entry)
+
+    monkeypatch.setattr(staging, "copy", changed)
+    with pytest.raises(OSError, match="has changed while it was copied"):
+        bring(data)
+
+
+@pytest.mark.parametrize("taken", ["link", "group", "scratch"])
+def test_nobody_else_can_put_data_where_a_training_reads_it(data: Path, taken: str) -> None:
+    scratch = data.parents[1] / "scratch"
+    root = scratch / f"hpcai-staged-{os.geteuid()}"
+    elsewhere = data.parents[1] / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    if taken == "link":
+        root.symlink_to(elsewhere)
+    elif taken == "group":
+        root.mkdir()
+        root.chmod(0o770)
+    else:
+        scratch.chmod(0o777)  # anybody could move a directory away and put another in its place
+    with pytest.raises(OSError, match=r"directory of this user's alone|others could exchange"):
+        bring(data)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_what_was_not_used_for_longest_makes_room_unless_a_job_may_read_it(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [data.with_name(name) for name in ("old", "new")]
+    for number, path in enumerate(others):
+        path.write_text("x" * 100)
+        os.utime((bring(path) / path.name).resolve().parent, (number, number))
+
+    def room(path: Path) -> t.Any:
+        used = sum(one.lstat().st_size for one in path.rglob("*") if one.is_file() and not one.is_symlink())
+        return types.SimpleNamespace(f_bavail=staging.RESERVE + 320 - used, f_frsize=1)
+
+    monkeypatch.setattr(staging.os, "statvfs", room)
+    scratch = data.parents[1] / "scratch"
+    dummy, held = staging.staged(scratch, [str(others[1])])
+    with pytest.raises(OSError, match="are needed in"):
+        bring(data)
+    os.close(held)
+    bring(data)
+    assert list(scratch.rglob("old")) == []
+    assert next(scratch.rglob("new")).read_text() == "x" * 100
+
+
+def test_ranks_are_told_where_their_data_is_and_get_signals_as_before(data: Path) -> None:
+    child = (
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: (os.write(1, b'told\\n'), os._exit(0)))\n"
+        "os.write(1, (os.environ['HPCAI_DATA'] + '\\n').encode())\ntime.sleep(30)\n"
+    )
+    agent = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {child!r}]) + 7)"
+    scratch = data.parents[1] / "scratch"
+    variables = {
+        "PATH": os.environ["PATH"],
+        "HPCAI_DATA": "/shared/links",
+        "HPCAI_SCRATCH": str(scratch),
+        "HPCAI_STAGE": json.dumps([str(data)]),
+    }
+    argv = ["bash", str(RANK), "agent", sys.executable, "-c", agent]
+    with subprocess.Popen(argv, env=variables, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout
+        told = Path(running.stdout.readline().strip())
+        assert (told / "set/newest").read_text() == "b" * 100
+        # As long as it runs, nothing is removed.
+        root = os.open(told.parent, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(root, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        running.send_signal(signal.SIGUSR1)
+        assert running.stdout.readline() == "told\n"
+        assert running.wait(patience(20)) == 7
+        fcntl.flock(root, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(root)
+    scratch.rename(scratch.with_name("gone"))
+    argv = ["bash", str(RANK), "torchrun", sys.executable, "-c", "import os; print(os.environ['HPCAI_DATA'])"]
+    done = subprocess.run(argv, env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout == "/shared/links\n"
+    assert "reads /shared/links itself: " in done.stderr
 
 
 SPEC = {
