@@ -10,7 +10,7 @@ import time
 import typing as t
 from concurrent import futures
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 
 Rows = t.List[t.Dict[str, str]]
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?")
@@ -227,24 +227,26 @@ _PAUSE = 0.5
 def read(
     sacctmgr: str, environment: t.Mapping[str, str], request: AccountingRequest, timeout: float, forgiving: bool
 ) -> dict[str, Rows]:
-    """Query the database: the first query waits for slurmdbd, the others then run at the same time.
+    """Query the database once slurmdbd answers, all at the same time: each query is 0.4 s of waiting for its packets.
 
     With ``forgiving`` a query that fails counts as an empty database, as check mode needs before the first run.
     """
     queries = show_commands(request)
     end = time.monotonic() + timeout
 
-    def ask(kind: str) -> Rows:
-        argv = [sacctmgr, "-nP", "show", *queries[kind]]
-        answer = run(argv, timeout, environment=environment)
-        while answer.problem and kind == "cluster" and time.monotonic() < end and not forgiving:
-            time.sleep(_PAUSE)
-            answer = run(argv, timeout, environment=environment)
-        if answer.problem and not forgiving:
-            raise AccountingError(f"{' '.join(argv)} failed, is slurmdbd running? It said: {answer.problem}")
-        return rows("" if answer.problem else answer.out, queries[kind])
+    def ask(kind: str) -> Outcome:
+        return run([sacctmgr, "-nP", "show", *queries[kind]], timeout, environment=environment)
 
-    answers = {"cluster": ask("cluster")}
-    remaining = [kind for kind in queries if kind not in answers]
     with futures.ThreadPoolExecutor() as pool:
-        return {**answers, **dict(zip(remaining, pool.map(ask, remaining)))}
+        answers = dict(zip(queries, pool.map(ask, queries)))
+        while answers["cluster"].problem and time.monotonic() < end and not forgiving:
+            time.sleep(_PAUSE)
+            answers["cluster"] = ask("cluster")
+        if not answers["cluster"].problem and not forgiving:
+            again = [kind for kind in queries if answers[kind].problem]  # slurmdbd did not answer yet
+            answers.update(zip(again, pool.map(ask, again)))
+    for kind, answer in answers.items():
+        if answer.problem and not forgiving:
+            argv = " ".join([sacctmgr, "-nP", "show", *queries[kind]])
+            raise AccountingError(f"{argv} failed, is slurmdbd running? It said: {answer.problem}")
+    return {kind: rows("" if answer.problem else answer.out, queries[kind]) for kind, answer in answers.items()}

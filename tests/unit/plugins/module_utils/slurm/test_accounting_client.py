@@ -43,7 +43,16 @@ def test_silence_is_an_error_but_for_check_mode(tmp_path: Path) -> None:
     assert set(read(program, {}, WANTED, 0.5, forgiving=True)) == set(acct.show_commands(WANTED))
 
 
-def test_the_first_question_waits(tmp_path: Path) -> None:
-    gate = f"[ -e {tmp_path}/up ] || {{ touch {tmp_path}/up; exit 1; }}"
+@pytest.mark.parametrize("failures", [1, 3, 7])
+def test_questions_wait_for_slurmdbd(tmp_path: Path, failures: int) -> None:
+    gate = f"for n in $(seq {failures}); do mkdir {tmp_path}/$n 2>/dev/null && exit 1; done"
     program = sacctmgr(tmp_path, ANSWERS.replace("\n", f"\n{gate}\n", 1))
-    assert read(program, {}, WANTED, 10, forgiving=False)["cluster"] == [{"cluster": "lab"}]
+    now = read(program, {}, WANTED, 10, forgiving=False)
+    assert now["cluster"] == [{"cluster": "lab"}]
+    assert all(now.values())
+
+
+def test_a_question_that_fails_for_good_is_named(tmp_path: Path) -> None:
+    program = sacctmgr(tmp_path, ANSWERS.replace('echo "normal|"', "echo no such format >&2; exit 1"))
+    with pytest.raises(acct.AccountingError, match=r"show qos .*no such format"):
+        read(program, {}, WANTED, 10, forgiving=False)
