@@ -66,7 +66,7 @@ def test_the_same_files_make_the_same_bytes() -> None:
     with tarfile.open(fileobj=io.BytesIO(made)) as archive:
         members = {member.name: member for member in archive}
         texts = {name: stream.read() for name in members if (stream := archive.extractfile(name))}
-    assert [*members] == ["FILES.json", "MANIFEST.json", "a", "b", "d", "d/c"] and members["d"].isdir()
+    assert [*members] == ["d", "FILES.json", "MANIFEST.json", "a", "b", "d/c"] and members["d"].isdir()
     assert [entry["name"] for entry in json.loads(texts["FILES.json"])["files"]] == ["a", "b", "d", "d/c"]
     digest = json.loads(texts["MANIFEST.json"])["file_manifest_file"]["chksum_sha256"]
     assert digest == hashlib.sha256(texts["FILES.json"]).hexdigest() and texts["d/c"] == b"d/c"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -37,6 +38,29 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tarball.build(place, ROOT)
     ansible(place, "galaxy", "collection", "install", str(made), "--no-deps", "--collections-path", str(place))
     return place
+
+
+def test_the_overview_s_commands_install_it_from_a_clone(tmp_path: Path) -> None:
+    page = (ROOT / "docs/overview.md").read_text()
+    (block,) = (text for text in re.findall(r"```console\n(.*?)```", page, re.DOTALL) if "make build" in text)
+    lines = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
+    assert lines.pop().startswith("ansible-playbook "), "the last one needs machines"
+    # A clone with no more than what decides where a collection is installed; make has done what make build does.
+    clone, home = tmp_path / "clone", tmp_path / "home"
+    (clone / ".build").mkdir(parents=True)
+    shutil.copy(ROOT / "ansible.cfg", clone)
+    (clone / ".build/collections").symlink_to(ROOT / ".build/collections")
+    tarball.build(clone / ".build", ROOT)
+    script = "\n".join(
+        ["set -e", "make() { :; }", *lines, "ansible-galaxy collection list --format=json hpcai.gpu_cluster"]
+    )
+    home.mkdir()
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=clone, env=environment(home), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    listed = json.loads(done.stdout[done.stdout.index("{") :])
+    assert f"{home}/.ansible/collections/ansible_collections" in listed, done.stdout
 
 
 NAMES = sorted(path.stem for path in (ROOT / "playbooks").glob("*.yml"))

@@ -77,8 +77,9 @@ class Workflow:
 
     def isolation(self) -> list[str]:
         CACHE.mkdir(parents=True, exist_ok=True)
-        mounts = (f"{self.collections}:{self.collections}:ro", f"{CACHE}:/cache:rw")
-        # Of pip, what this machine needs to reach an index.
+        # Of pip, what this machine needs to reach an index, and its directories of wheels.
+        wheels = [place for place in os.environ.get("PIP_FIND_LINKS", "").split() if Path(place).is_dir()]
+        mounts = [f"{place}:{place}:ro" for place in (self.collections, *wheels)] + [f"{CACHE}:/cache:rw"]
         pip = [
             f"--env={name}={value}"
             for name, value in os.environ.items()
