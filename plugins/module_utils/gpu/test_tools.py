@@ -376,18 +376,16 @@ def _from_source(params: t.Mapping[str, t.Any], tool: Tool, host: BuildHost) -> 
         return ToolsPlan(tool, "source", directory, inputs=inputs, why=reason), []
     coming = {name.split("=")[0]: name for name in params["packages"]}
     absent = [requirement for name, requirement in host.needs.items() if name in tool.needs and not requirement.home]
-    problems = [_missing(requirement) for requirement in absent if requirement.package not in coming] + _unsuitable(
-        host
-    )
+    found = {need: next((coming[name] for name in need.packages if name in coming), "") for need in absent}
+    problems = [_missing(need) for need, package in found.items() if not package] + _unsuitable(host)
     if problems:
         return None, problems
     reason = "not built for this source, toolkit and these architectures before"
-    packages = [coming[requirement.package] for requirement in absent]
-    return ToolsPlan(tool, "source", folder(params["prefix"], inputs), True, inputs, packages, reason), []
+    return ToolsPlan(tool, "source", folder(params["prefix"], inputs), True, inputs, list(found.values()), reason), []
 
 
 def _missing(need: test_tools_recipe.Need) -> str:
-    return f"{need.title} is missing, looked in {need.looked} (package {need.package})"
+    return f"{need.title} is missing, looked in {need.looked} (package {' or '.join(need.packages)})"
 
 
 def _unsuitable(host: BuildHost) -> list[str]:

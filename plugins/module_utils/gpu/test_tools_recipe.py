@@ -29,11 +29,12 @@ _TIMEOUT = 60.0
 class Need(t.NamedTuple):
     """Something that a build needs; without ``home`` it is missing and ``looked`` says where it was looked for.
 
-    ``library`` is a directory, ``linked`` whether the linker finds the library there under its short name.
+    ``packages`` have it, by apt and by dnf, ``library`` is a directory, ``linked`` whether the linker finds the library
+    there under its short name.
     """
 
     title: str
-    package: str
+    packages: t.Sequence[str]
     home: str = ""
     version: str = ""
     library: str = ""
@@ -46,7 +47,7 @@ def read(params: t.Mapping[str, t.Any], names: t.Collection[str]) -> dict[str, N
     cuda = toolkit(params["cuda_home"] or "")
     readers: dict[str, t.Callable[[], Need]] = {
         "make": lambda: program("make", "make"),
-        "c++": lambda: program("g++", "g++"),
+        "c++": lambda: program("g++", "g++", "gcc-c++"),
         "cuda": lambda: cuda,
         "nccl": lambda: nccl(params["nccl_home"] or "", cuda.home),
         "mpi": lambda: mpi(params["mpi_home"] or ""),
@@ -59,7 +60,7 @@ def read(params: t.Mapping[str, t.Any], names: t.Collection[str]) -> dict[str, N
 
 def toolkit(home: str) -> Need:
     """Find the CUDA compiler; the version is the one it prints, since names of directories may be wrong."""
-    need = Need("the CUDA compiler nvcc", "cuda-toolkit")
+    need = Need("the CUDA compiler nvcc", ("cuda-toolkit",))
     on_path = shutil.which("nvcc")
     homes = [home] if home else ["/usr/local/cuda", *([str(Path(on_path).resolve().parents[1])] if on_path else [])]
     for candidate in homes:
@@ -78,7 +79,7 @@ def supported(cuda_home: str) -> set[str]:
 def nccl(home: str, cuda_home: str, system: t.Sequence[str] = SYSTEM) -> Need:
     """Find NCCL's header and library; a Python package of NCCL has libnccl.so.2 only, which is enough."""
     homes = [home] if home else [path for path in (cuda_home, "/usr/local/nccl", *system) if path]
-    need = Need("NCCL's header and library", "libnccl-dev", looked=", ".join(homes))
+    need = Need("NCCL's header and library", ("libnccl-dev", "libnccl-devel"), looked=", ".join(homes))
     for path in homes:
         linked = _library(path, "libnccl.so")
         library = linked or _library(path, "libnccl.so.2")
@@ -90,7 +91,7 @@ def nccl(home: str, cuda_home: str, system: t.Sequence[str] = SYSTEM) -> Need:
 
 def mpi(home: str) -> Need:
     """Find an MPI by its compiler wrapper, which knows where Debian puts the headers."""
-    need = Need("an MPI", "libopenmpi-dev", looked=home or f"mpicc on PATH, {', '.join(_launch.MPI_PLACES)}")
+    need = Need("an MPI", ("libopenmpi-dev",), looked=home or f"mpicc on PATH, {', '.join(_launch.MPI_PLACES)}")
     for path in [home] if home else _mpi_homes():
         text, library = _text(f"{path}/include/mpi.h"), _library(path, "libmpi.so")
         if text and library:
@@ -110,7 +111,7 @@ def _mpi_homes() -> list[str]:
 
 def driver_stubs(cuda_home: str, system: t.Sequence[str] = SYSTEM) -> Need:
     """Find the libraries to link in place of the driver: the toolkit's stubs, or the driver itself."""
-    need = Need("nvml.h and libraries libcuda and libnvidia-ml to link with", "cuda-nvml-dev, cuda-driver-dev")
+    need = Need("nvml.h and libraries libcuda and libnvidia-ml to link with", ("cuda-nvml-dev, cuda-driver-dev",))
     homes = [path for path in (cuda_home, *system) if path]
     header = next((path for path in homes if Path(f"{path}/include/nvml.h").is_file()), "")
     places = [library for library in map(_stubs, homes) if library]
@@ -127,7 +128,8 @@ def _stubs(home: str) -> str:
 
 
 def boost(system: t.Sequence[str] = SYSTEM) -> Need:
-    need = Need("Boost's program_options", "libboost-program-options-dev", looked=", ".join(system))
+    packages = ("libboost-program-options-dev", "boost-devel")
+    need = Need("Boost's program_options", packages, looked=", ".join(system))
     for home in system:
         library = _library(home, "libboost_program_options.a") or _library(home, "libboost_program_options.so")
         if library and Path(f"{home}/include/boost/program_options.hpp").is_file():
@@ -137,7 +139,7 @@ def boost(system: t.Sequence[str] = SYSTEM) -> Need:
 
 def cmake() -> Need:
     least = ".".join(map(str, CMAKE_LEAST))
-    need = Need(f"CMake {least} or newer", "cmake", looked="cmake on PATH")
+    need = Need(f"CMake {least} or newer", ("cmake",), looked="cmake on PATH")
     path = shutil.which("cmake")
     match = re.search(r"version (\d+)\.(\d+)(\S*)", run([path, "--version"], _TIMEOUT).out) if path else None
     if not path or not match:
@@ -147,8 +149,8 @@ def cmake() -> Need:
     return need._replace(home=path, version=match.group(0).split()[1])
 
 
-def program(name: str, package: str) -> Need:
-    return Need(name, package, home=shutil.which(name) or "", looked=f"{name} on PATH")
+def program(name: str, *packages: str) -> Need:
+    return Need(name, packages, home=shutil.which(name) or "", looked=f"{name} on PATH")
 
 
 def gpus() -> list[str]:

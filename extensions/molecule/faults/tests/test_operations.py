@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import yaml
-from cluster_lab import ROOT, Lab, eventually
+from cluster_lab import ROOT, Lab, eventually, recap
 
 BACKUPS = "/var/backups/slurm_backup"
 
@@ -30,6 +30,13 @@ def without(lab: Lab, node: str, place: Path) -> Smaller:
     smaller.hosts = place / "hosts.yml"
     smaller.hosts.write_text(yaml.safe_dump(tree))
     return smaller
+
+
+def as_it_is(lab: Lab, name: str) -> str:
+    """Return what a stranger's node is to be left as: its state, its settings and the processes of its daemons."""
+    state = lab.root(f"sinfo -h -n {name} -o '%T %E %f %G'")
+    files = "find /etc/slurm /etc/munge /etc/hpcai -type f -printf '%p %T@\\n' | sort"
+    return state + lab.root(f"systemctl show --value --property=MainPID slurmd munge; {files}", name)
 
 
 def next_job(lab: Lab) -> int:
@@ -110,6 +117,27 @@ def test_a_node_leaves_between_its_jobs_and_another_comes(healthy: Lab, tmp_path
         healthy.apply("configure.yml")
     assert healthy.run(f"squeue -h -j {other} -o %T").stdout.strip() == "RUNNING"
     healthy.run(f"scancel {other}")
+
+
+def test_a_node_that_comes_back_serves_once_it_is_certified_beside_the_others(healthy: Lab) -> None:
+    *others, comes = healthy.compute
+    bystander = others[-1]
+    try:
+        healthy.root(f"scontrol update nodename={bystander} state=drain reason='rack is moved'")
+        before = [as_it_is(healthy, name) for name in others]
+        status, output = healthy.play("join_nodes.yml", node_join_hosts=f"{bystander},{comes}")
+        assert status != 0 and "2 proven nodes have to be idle, and 1 are" in output
+        assert f"{bystander}: left as it is, its reason is of root: rack is moved" in output
+        assert "hpcai:joining:" in healthy.root(f"sinfo -h -n {comes} -o %E")
+        assert [as_it_is(healthy, name) for name in others] == before
+    finally:
+        healthy.root(f"scontrol update nodename={bystander} state=resume")
+    job = healthy.submit("true", f"--nodelist={comes}")
+    before = [as_it_is(healthy, name) for name in others]
+    output = healthy.apply("join_nodes.yml", node_join_hosts=comes)
+    assert [as_it_is(healthy, name) for name in others] == before
+    assert {recap(output)[name]["changed"] for name in healthy.compute} == {0}
+    healthy.done(job)
 
 
 def test_a_new_user_runs_jobs_within_a_limit_and_later_none(healthy: Lab) -> None:

@@ -14,10 +14,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import test_
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 
-CUDA = test_tools_recipe.Need("nvcc", "", home="/usr/local/cuda", version="13.0.88")
-NCCL = test_tools_recipe.Need("NCCL", "", home="/usr", version="2.29.2", library="/usr/lib/x86_64-linux-gnu")
-WHEEL = test_tools_recipe.Need("NCCL", "", home="/x/nccl", version="2.29.2", library="/x/nccl/lib", linked=False)
-HPCX = test_tools_recipe.Need("MPI", "", home="/opt/hpcx/ompi", version="4.1.7", library="/opt/hpcx/ompi/lib")
+CUDA = test_tools_recipe.Need("nvcc", (), home="/usr/local/cuda", version="13.0.88")
+NCCL = test_tools_recipe.Need("NCCL", (), home="/usr", version="2.29.2", library="/usr/lib/x86_64-linux-gnu")
+WHEEL = test_tools_recipe.Need("NCCL", (), home="/x/nccl", version="2.29.2", library="/x/nccl/lib", linked=False)
+HPCX = test_tools_recipe.Need("MPI", (), home="/opt/hpcx/ompi", version="4.1.7", library="/opt/hpcx/ompi/lib")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_nccl_of_the_distribution_lies_in_a_directory_of_its_architecture(tmp_pa
 def test_a_header_without_a_library_is_no_nccl(tmp_path: Path) -> None:
     headers(tmp_path, include__nccl_DOT_h="#define NCCL_MAJOR 2\n")
     assert test_tools_recipe.nccl(str(tmp_path), "") == test_tools_recipe.Need(
-        "NCCL's header and library", "libnccl-dev", looked=str(tmp_path)
+        "NCCL's header and library", ("libnccl-dev", "libnccl-devel"), looked=str(tmp_path)
     )
 
 
