@@ -40,6 +40,11 @@ def test_scratch_is_what_was_asked_for(node: Node):
     assert not node.run(f"grep -c {MOUNT} /etc/fstab")[1].strip("0\n")
 
 
+def test_modules_were_forked(node: Node):
+    """Where they cannot be, they run as well, and nothing but time tells."""
+    assert node.root("systemctl is-active lab_python") == "active"
+
+
 def test_a_second_run_changes_nothing_of_scratch(lab: Lab):
     rc, text, recap = lab.scratch()
     assert (rc, recap["changed"]) == (0, 0), text[-3000:]

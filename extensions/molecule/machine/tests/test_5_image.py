@@ -42,7 +42,7 @@ class Bake(machine_lab.Ansible):
             "ansible_user": "root",
             "ansible_ssh_private_key_file": str(STATE / "ssh_key"),
             "ansible_ssh_common_args": f"-o ControlPath={STATE}/ssh-%p -o UserKnownHostsFile={STATE}/known_hosts",
-            "ansible_python_interpreter": "/usr/bin/python3",
+            "ansible_python_interpreter": "/usr/local/sbin/lab_python",
             # The lab gives it to its machines at each boot.
             "node_image_remove": ["/etc/lab/ssh_host_*"],
             "image_disk": str(self.root),

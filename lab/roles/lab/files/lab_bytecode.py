@@ -22,17 +22,20 @@ import zlib
 PLACE = "/var/cache/lab_bytecode"
 _KEY = int.from_bytes(importlib_external.MAGIC_NUMBER, "little")
 _compile = zipimport._compile_source
+# What this process has read already: Python asks twice for each module.
+_known: dict[str, object] = {}
 
 
 def compile_once(path: str, source: bytes) -> object:
     """Return the code of a module, as it was compiled now or before."""
     name = f"{PLACE}/{_imp.source_hash(_KEY, source).hex()}-{len(source)}"
-    code = _kept(name)
+    code = _known.get(name) or _kept(name)
     if code is None:
         code = _compile(path, source)
         _keep(name, marshal.dumps(code))
     else:
         _imp._fix_co_filename(code, path)
+    _known[name] = code
     return code
 
 

@@ -37,6 +37,15 @@ printf '[Journal]\nStorage=persistent\nSystemMaxUse=64M\n' > "$root/etc/systemd/
 
 # A new connection runs programs that tell a person what is new: half of what it costs.
 sed -i /pam_motd/d "$root/etc/pam.d/sshd"
+# Ansible's modules are forked from one process, which has imported what they all need; the first of them starts it.
+files=$(dirname "$0")/../../lab/files
+cp "$files/lab_python.py" "$root/usr/lib/python3/dist-packages/"
+install -m 755 "$files/lab_python" "$root/usr/local/sbin/"
+printf '[Socket]\nListenStream=/run/lab_python\nSocketMode=0600\n[Install]\nWantedBy=sockets.target\n' \
+  > "$root/etc/systemd/system/lab_python.socket"
+printf '[Service]\nEnvironment=LANG=C.UTF-8\nExecStart=/usr/bin/python3 -m lab_python\nKillMode=process\n' \
+  > "$root/etc/systemd/system/lab_python.service"
+chroot "$root" systemctl --quiet enable lab_python.socket
 
 # The initial RAM disk mounts the system disk, sets the addresses and fills /etc/lab (make_boot_files.sh).
 ln -sfn lab/hostname "$root/etc/hostname"

@@ -52,7 +52,7 @@ def ask(path: str, body: Json | None = None) -> t.Any:
         raise UserError("You must be root or cycle_server to do this") from None
     except OSError:
         raise UserError("CycleServer is not running") from None
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     data = json.dumps(body).encode() if body is not None else None

@@ -1,0 +1,186 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run modules that Ansible sends, in forks of one process that has imported what they need of the standard library.
+
+To start Python and to import that is most of what a small module costs, above all where the processor is emulated. What
+was sent runs as it is, as a process like the one that called: its arguments, environment, directory, umask, groups,
+limits, cgroup and open files are the caller's, and so is its end. Nothing of Ansible is kept but bytecode
+(lab_bytecode), and nothing of a module: each has a fork of its own of a process that runs none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import io
+import locale
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+import types
+import typing as t
+from pathlib import Path
+
+NEEDED = """argparse ast atexit base64 bz2 configparser dataclasses datetime decimal difflib encodings.cp437
+encodings.idna fcntl fractions functools getpass gettext glob grp gzip hashlib http.client ipaddress json logging lzma
+ntpath numbers pathlib pkgutil platform pwd queue random re runpy secrets select selectors shlex shutil statistics
+stringprep subprocess syslog tempfile textwrap typing unicodedata urllib.parse uuid zipfile""".split()
+PYTHON = "/usr/bin/python3"
+_PIDFD_GETFD = 438  # of all processors
+_LIMITS = 16  # RLIM_NLIMITS of all processors
+_CHILD = {signal.SIGCHLD}
+
+
+def installed() -> list[int]:
+    """When something was last put where Python finds modules, each directory."""
+    return [Path(place).stat().st_mtime_ns for place in sys.path[1:] if Path(place).is_dir()]
+
+
+def become(caller: int) -> list[str]:
+    """Take over what makes the process of the caller, who waits; return its arguments."""
+    handle = os.pidfd_open(caller)
+    for number in range(3):
+        file = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, handle, number, 0)
+        if file < 0:
+            raise OSError(ctypes.get_errno(), f"file {number} of process {caller}")
+        os.dup2(file, number)
+        os.close(file)
+    os.close(handle)
+    proc = Path(f"/proc/{caller}")
+    status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+    os.umask(int(status["Umask"], 8))
+    groups = [int(number) for number in status["Groups"].split()]
+    if groups != os.getgroups():
+        os.setgroups(groups)
+    for limit in range(_LIMITS):
+        resource.setrlimit(limit, resource.prlimit(caller, limit))
+    cgroup = (proc / "cgroup").read_text()
+    if cgroup != Path("/proc/self/cgroup").read_text():
+        Path("/sys/fs/cgroup" + cgroup.partition("::")[2].rstrip("\n"), "cgroup.procs").write_text("0")
+    os.chdir(proc / "cwd")
+    os.environb.clear()
+    for setting in (proc / "environ").read_bytes().split(b"\0")[:-1]:
+        name, dummy, value = setting.partition(b"=")
+        os.environb[name] = value
+    time.tzset()
+    _find_language()
+    # Perl, the program, and what came after it.
+    return [os.fsdecode(word) for word in (proc / "cmdline").read_bytes().split(b"\0")[2:-1]]
+
+
+def _find_language() -> None:
+    """Do as Python does when it starts, which takes UTF-8 where a caller has no language (LC_ALL: lab_python)."""
+    try:
+        language = locale.setlocale(locale.LC_CTYPE, "")
+    except locale.Error:
+        language = "C"
+    if language == "C":
+        os.environ["LC_CTYPE"] = locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+
+
+def perform(arguments: list[str]) -> int:
+    """Run the program that was sent, as Python would; return its exit status."""
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.argv, sys.path[0], source = arguments or [""], "", "<stdin>"
+    if arguments:
+        source = main.__file__ = arguments[0]
+        sys.path[0] = str(Path(source).parent)
+    status = 0
+    try:
+        sent = Path(source).read_bytes() if arguments else sys.stdin.buffer.read()
+        exec(compile(sent, source, "exec"), main.__dict__)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if end.code is not None and not isinstance(end.code, int):
+            sys.stderr.write(f"{end.code}\n")
+    except BaseException:
+        sys.excepthook(*t.cast("tuple[type, BaseException, t.Any]", sys.exc_info()))
+        status = 1
+    _end(main)
+    return status & 255
+
+
+def _end(main: types.ModuleType) -> None:
+    """Do what Python does at its end, but for what this process has of the one that it was forked from."""
+    import atexit
+
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    main.__dict__.clear()
+    gc.collect()
+    for thing in gc.get_objects():  # what was frozen is not among them
+        if isinstance(thing, io.IOBase) and not thing.closed:
+            with contextlib.suppress(OSError, ValueError):
+                thing.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+class Server:
+    """The process that forks."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self.listening = listening
+        self.callers: dict[int, socket.socket] = {}
+        for name in NEEDED:
+            importlib.import_module(name)
+        self.installed = installed()
+        gc.collect()
+        gc.freeze()
+        signal.signal(signal.SIGCHLD, self._reap)
+
+    def serve(self) -> None:
+        """Fork for each caller until something is installed: what starts next sees it."""
+        current = True
+        while current:
+            caller = self.listening.accept()[0]
+            current = installed() == self.installed
+            signal.pthread_sigmask(signal.SIG_BLOCK, _CHILD)
+            child = os.fork()
+            if not child:
+                self._be(caller, current)
+            self.callers[child] = caller
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _CHILD)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _CHILD)
+        while self.callers:
+            self._tell(*os.waitpid(-1, 0))
+
+    def _reap(self, *dummy: object) -> None:
+        while self.callers and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            self._tell(*ended)
+
+    def _tell(self, child: int, status: int) -> None:
+        """Tell a caller how its process ended."""
+        with self.callers.pop(child) as caller, contextlib.suppress(OSError):  # who is gone wants to know nothing
+            caller.sendall(struct.pack("=I", status))
+
+    def _be(self, caller: socket.socket, current: bool) -> t.NoReturn:
+        status = 1
+        try:
+            os.setsid()  # as sshd does
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _CHILD)
+            pid = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # this caller, others, and what listens
+            arguments = become(pid)
+            if not current:
+                os.execv(PYTHON, [PYTHON, *arguments])
+            importlib.invalidate_caches()
+            status = perform(arguments)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+
+if __name__ == "__main__":
+    Server(socket.socket(fileno=3)).serve()  # of lab_python.socket

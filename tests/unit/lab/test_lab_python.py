@@ -1,0 +1,154 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Python of the lab's virtual machines: a fork that a module cannot tell from a Python of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import typing as t
+import zipfile
+from pathlib import Path
+
+import pytest
+
+FILES = Path(__file__).parents[3] / "lab/roles/lab/files"
+SERVE = """import socket, sys, zipimport
+sys.path.insert(0, {files!r})
+sys.path.append({packages!r})
+import lab_bytecode
+import lab_python
+lab_python.PYTHON = sys.executable
+lab_bytecode.PLACE = {place!r}
+zipimport._compile_source = lab_bytecode.compile_once # as for root on a machine
+while True: # as systemd does
+    lab_python.Server(socket.socket(fileno=socket.dup({number}))).serve()
+"""
+WHOLE = """import json, locale, os, resource, signal, subprocess, sys, time
+mask = os.umask(0)
+environment = {name: value for name, value in os.environ.items() if name != "_"}
+print(json.dumps([sys.argv, sys.path[0], os.getcwd(), mask, environment, __name__, os.getgroups(), sys.executable,
+                  [resource.getrlimit(number) for number in range(16)], open("/proc/self/cgroup").read(), time.tzname,
+                  locale.setlocale(locale.LC_CTYPE), sys.stdout.encoding, sys.stdout.errors,
+                  sorted(os.listdir("/proc/self/fd")),
+                  [str(signal.getsignal(number)) for number in range(1, 32)], str(signal.pthread_sigmask(0, [])),
+                  subprocess.check_output(["echo", "a child"], text=True), subprocess.call(["false"])]))
+"""
+
+
+class Python(t.NamedTuple):
+    """The program, and where its server finds packages."""
+
+    program: Path
+    packages: Path
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> t.Iterator[Python]:
+    """The program, with its server."""
+    place, name, program, packages = (tmp_path / word for word in ("kept", "socket", "lab_python", "packages"))
+    place.mkdir()
+    packages.mkdir()
+    text = (FILES / "lab_python").read_text().replace("/run/lab_python", str(name))
+    program.write_text(text.replace("/usr/bin/python3", sys.executable))
+    program.chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(name))
+        listening.listen()
+        number = listening.fileno()
+        code = SERVE.format(files=str(FILES), packages=str(packages), place=str(place), number=number)
+        given = {**os.environ, "EXTRA": "of the server", "LANG": "C.UTF-8"}
+        server = subprocess.Popen([sys.executable, "-B", "-c", code], pass_fds=[number], env=given, umask=0o7)
+    yield Python(program, packages)
+    server.terminate()
+    server.wait()
+
+
+def ran(program: str | Path, source: str = "", *arguments: str, **more: t.Any) -> tuple[int, str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LC_", "LANG"))}
+    given = {"env": clean, **more}
+    done = subprocess.run(
+        [str(program), *arguments], input=source, capture_output=True, text=True, check=False, **given
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "environment", [{}, {"LANG": "C"}, {"LANG": "C.UTF-8", "TZ": "America/Lima"}, {"LC_CTYPE": "nowhere"}]
+)
+def test_a_module_finds_what_it_would_find_in_a_python_of_its_own(
+    python: Python, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    given = {"cwd": tmp_path, "env": {"PATH": os.environ["PATH"], "ODD": "a=b\nc", **environment}, "umask": 0o27}
+    for arguments in ([], [str(tmp_path / "AnsiballZ_ping.py"), "one"]):
+        if arguments:
+            Path(arguments[0]).write_text(WHOLE)
+        answers = [
+            ran(program, "" if arguments else WHOLE, *arguments, **given)
+            for program in (python.program, sys.executable)
+        ]
+        forked, own = ([rc, *json.loads(out)] for rc, out, dummy in answers)
+        assert forked[0] == 0
+        assert dict(enumerate(forked)) == dict(enumerate(own))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import sys; sys.exit(3)",
+        "import sys; sys.exit('text')",
+        "import sys; sys.exit()",
+        "import atexit; atexit.register(print, 'at its end')",
+        "import threading, time; threading.Thread(target=lambda: (time.sleep(0.1), print('thread'))).start()",
+        "import sys; print('out'); sys.stderr.write('err')",
+        "import os; os.kill(os.getpid(), 9)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+        "import os; kept = os.fdopen(os.dup(1), 'w'); kept.write('never closed')",
+        "class Late:\n    def __del__(self): print('gone')\nlate = Late()",
+    ],
+)
+def test_it_ends_as_it_would(python: Python, source: str) -> None:
+    assert ran(python.program, source) == ran(sys.executable, source, "-")
+
+
+def test_what_breaks_it_is_told_and_nothing_of_it_stays(python: Python) -> None:
+    rc, out, err = ran(python.program, "import json; json.mine = 1; 1 / 0")
+    assert (rc, out) == (1, "") and "ZeroDivisionError" in err
+    assert ran(python.program, "import json; print(hasattr(json, 'mine'))")[1] == "False\n"
+
+
+def test_what_was_installed_is_found(python: Python) -> None:
+    """At once by a new Python, which here does not look there, and then by a fork of another process."""
+    source = "import importlib.util, sys; print(bool(importlib.util.find_spec('late')), 'lab_python' in sys.modules)"
+    assert ran(python.program, source) == (0, "False True\n", "")
+    (python.packages / "late.py").touch()
+    assert ran(python.program, source) == (0, "False False\n", "")
+    assert ran(python.program, source) == (0, "True True\n", "")
+
+
+def test_what_is_no_module_is_python_itself(python: Python) -> None:
+    for arguments, environment in ((["-c", "import sys; print(sys.argv)"], {}), ([], {"PYTHONHASHSEED": "7"})):
+        source = "import sys; print(sys.flags.hash_randomization)"
+        given = {"env": {"PATH": os.environ["PATH"], **environment}}
+        assert ran(python.program, source, *arguments, **given) == ran(sys.executable, source, *arguments, **given)
+
+
+def test_without_the_server_it_is_python_itself_and_root_is_told(python: Python, tmp_path: Path) -> None:
+    (tmp_path / "socket").unlink()
+    rc, out, err = ran(python.program, "print('here')")
+    assert (rc, out) == (0, "here\n")
+    assert ("so a new one" in err) is (os.geteuid() == 0)
+
+
+def test_each_module_runs_the_code_that_came_with_it(python: Python, tmp_path: Path) -> None:
+    """Bytecode that is kept is used for the same content only."""
+    for word in ("one", "one", "two", "two", "one"):
+        with zipfile.ZipFile(tmp_path / "sent.zip", "w") as archive:
+            archive.writestr("said.py", f"word = {word!r}")
+        source = f"import sys; sys.path.insert(0, {str(tmp_path / 'sent.zip')!r}); import said; print(said.word)"
+        assert ran(python.program, source) == (0, f"{word}\n", "")
+    assert len(list((tmp_path / "kept").iterdir())) == 2
