@@ -86,11 +86,6 @@ def fingerprint(body: bytes) -> str:
     raise KeyFault(f"a key of version {body[0] if body else 'nothing'} is not accepted")
 
 
-def primary_fingerprints(content: bytes) -> list[str]:
-    """Return the fingerprints of all primary keys of a file."""
-    return [fingerprint(packet.body) for packet in packets(dearmour(content)) if packet.tag == PUBLIC_KEY]
-
-
 def proved_keys(content: bytes, expected: t.Collection[str]) -> bytes:
     """Return the packets of a file in which every primary key is expected; whatever it holds, apt would trust.
 

@@ -34,8 +34,8 @@ STRANGE = RAW[:20] + bytes([RAW[20] ^ 1]) + RAW[21:]
 
 
 def test_a_fingerprint_is_what_gpg_shows() -> None:
-    assert repository.primary_fingerprints(KEY) == [FINGERPRINT]
-    assert repository.primary_fingerprints(RAW) == [FINGERPRINT]
+    assert repository.proved_keys(KEY, [FINGERPRINT]) == RAW
+    assert repository.proved_keys(RAW, [FINGERPRINT]) == RAW
 
 
 def test_the_expected_key_is_taken_however_its_fingerprint_is_written() -> None:
