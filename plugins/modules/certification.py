@@ -484,7 +484,7 @@ drains:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import module as certify_module
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 

@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import module
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm
 
 

@@ -1,10 +1,12 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module slurm_backup: its options, and what it does with them."""
+"""The module slurm_backup: its options, and what it does with them, also without Ansible, from a timer."""
 
 from __future__ import annotations
 
+import json
+import sys
 import typing as t
 from pathlib import Path
 
@@ -146,3 +148,18 @@ class Backup:
         if self.params["state"] == "present":
             return f"{about}; older ones removed: {', '.join(result['removed']) or 'none'}"
         return f"{about}, was restored; what it replaced is {result['replaced'] or 'nothing'}"
+
+
+def main(arguments: t.Sequence[str]) -> int:
+    """Back up every part that a file of options names, the only argument; 1 when one of them failed."""
+    defaults = {name: option.get("default") for name, option in SPEC.items()}
+    failed = 0
+    for chosen in json.loads(Path(arguments[0]).read_text(encoding="utf-8")):
+        try:
+            result = Backup({**defaults, **chosen, "state": "present"}).perform()
+        except (BackupError, database.DumpError, OSError, ValueError) as exc:
+            sys.stderr.write(f"No backup of part {chosen['part']} of {chosen['cluster']}: {exc}\n")
+            failed = 1
+            continue
+        sys.stdout.write(f"{result['text']}\n")
+    return failed

@@ -15,7 +15,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace
 
@@ -180,6 +180,21 @@ def make(folder: Path) -> None:
         raise JournalError(f"{folder} cannot be the directory of a run: {exc}") from exc
     except OSError as exc:
         raise JournalError(f"{folder} cannot be made: {exc.strerror}") from exc
+
+
+@contextlib.contextmanager
+def alone(base: Path) -> t.Iterator[None]:
+    """Find or begin a run while nobody else does: two would want the same nodes for themselves.
+
+    A task whose connection was lost may still run when it is begun again.
+    """
+    make(base)
+    file = base / ".lock"
+    # What was in the directory before it was ours may still be somebody else's, a link to a file of root's among it.
+    if os.path.lexists(file) and (foreign := _trusted.distrust(str(file), _trusted.trusted_users())):
+        raise JournalError(f"runs cannot be kept in {base}: {foreign}")
+    with _files.lock(file):
+        yield
 
 
 def names(base: Path) -> set[str]:

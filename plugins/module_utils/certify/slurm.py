@@ -11,10 +11,6 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import (
-    CampaignRequestError,
-    CertificationRequest,
-)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import leaves
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, compress, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job import submitted_id
@@ -202,28 +198,6 @@ def places(text: str) -> dict[str, dict[str, str]]:
 def read_places(slurm: CampaignSlurm, switches: t.Sequence[Json]) -> t.Mapping[str, t.Mapping[str, str]]:
     """Return leaf and pod of each node as Slurm has them, or where it has none as the given switches have them."""
     return places(slurm.topology()) or leaves(switches)
-
-
-def read_fleet(
-    slurm: CampaignSlurm, request: CertificationRequest, partition: Json | None, certificates: t.Sequence[t.Any]
-) -> tuple[list[Json], list[str]]:
-    """Return the fleet as the campaign reads it, and the names of all other nodes that Slurm might give instead.
-
-    What power saving has switched off is no part of the fleet unless it is named.
-    """
-    nodes = slurm.nodes()
-    chosen = selected(nodes, request.hosts, partition)
-    present = chosen if request.hosts else [node for node in chosen if not switched_off(node)]
-    if not present:
-        off = compress([node["name"] for node in chosen], sort=True)
-        raise CampaignRequestError(
-            f"there is no node to certify: power saving has switched off all of {off}. Say in cluster_nodes how many"
-            " Slurm is to resume for this, or have a job resume them, then run this again"
-        )
-    names = {node["name"] for node in present}
-    where = read_places(slurm, request.topology)
-    listed = fleet(present, where, history(certificates), bool(request.reservation))
-    return listed, [node["name"] for node in nodes if node["name"] not in names]
 
 
 def fleet(

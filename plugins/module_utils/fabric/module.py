@@ -9,7 +9,7 @@ import json
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric import infiniband, placement
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric import read
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import (
     FabricError,
     Placement,
@@ -46,14 +46,14 @@ def _placement(params: t.Mapping[str, t.Any], nodes: t.Sequence[str], text: str)
     source = params["source"]
     names = {str(key): str(value) for key, value in params["names"].items()}
     if source == "infiniband":
-        return infiniband.placement(text, nodes, names)
+        return read.infiniband(text, nodes, names)
     if source == "hosts":
-        found = placement.hosts(params["hosts"])
+        found = read.hosts(params["hosts"])
         strange = sorted(set(found.places) - set(nodes))
         if strange:
             raise FabricError(f"hosts names nodes that Slurm does not have: {', '.join(strange)}")
     else:
-        found = (placement.google if source == "google" else placement.aws)(text, names)
+        found = (read.google if source == "google" else read.aws)(text, names)
     if not set(found.places) & set(nodes):
         raise FabricError(
             f"{source} tells of none of the nodes {', '.join(nodes[:8])}; it has"

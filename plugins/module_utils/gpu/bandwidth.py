@@ -44,9 +44,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import sysfs as topology_sysfs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import (
     Topology,
-    address,
     from_facts,
     mask,
+    normal,
     parse,
 )
 
@@ -180,11 +180,10 @@ def plan(
 
 def _identified(gpu: MeasuredGpu, listed: t.Sequence[Listed]) -> MeasuredGpu:
     """Take the UUID of the GPU at the expected bus address; indexes shift when a GPU is lost."""
-    key, text = (address(gpu.bus_id or ""), f"at {gpu.bus_id}") if gpu.bus_id else (None, "")
-    same = [entry for entry in listed if (address(entry.bus_id) == key if key else entry.index == gpu.index)]
+    same = [entry for entry in listed if (entry.bus_id == gpu.bus_id if gpu.bus_id else entry.index == gpu.index)]
     if not same:
-        problem = f"nvidia-smi does not list GPU {gpu.index} {text}".rstrip()
-        problem = f"{problem}; it lists {len(listed)}"
+        text = f" at {gpu.bus_id}" if gpu.bus_id else ""
+        problem = f"nvidia-smi does not list GPU {gpu.index}{text}; it lists {len(listed)}"
         return replace(gpu, problem=problem) if gpu.bus_id else _gone(gpu, problem, [entry.index for entry in listed])
     known = replace(gpu, uuid=same[0].uuid or None, bus_id=gpu.bus_id or same[0].bus_id or None)
     return replace(known, problem=same[0].problem) if same[0].problem else known
@@ -332,7 +331,7 @@ def _watched(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu]) -> Json:
     program, measured = _measure(request, gpus)
     about["context"].update(path=program.path, **ran(program.tool, measured))
     about["seconds"] = time.time() - about["time"]
-    check = judged(measured, request.directions, watch.limits(request.expect), about)
+    check = judged(measured, request.directions, [] if watch.shared() else request.expect, about)
     rows = [bandwidth.row(request.directions) for bandwidth in measured]
     return {"checks": [watch.noted(check)], "gpus": rows, "tool": program.tool}
 
@@ -341,14 +340,14 @@ def _gpus(request: BandwidthRequest, check_mode: bool) -> list[MeasuredGpu]:
     """Return the GPUs to measure, of this machine or, by their numbers and the topology alone, of another one."""
     if check_mode:
         raise NotMeasured("skipped", "check mode")
+    topology, listed = request.topology, None
     if request.launch.kind == "local":
-        gpus = plan(request.indexes, *_here(request))
+        topology, listed = _here(request)
     elif request.indexes is None and request.topology is None:
         raise GpuBandwidthError(
             f"launcher {request.launch.kind} needs gpus or topology: this machine's GPUs may be others"
         )
-    else:
-        gpus = plan(request.indexes, request.topology, None)
+    gpus = plan(request.indexes, topology, listed)
     if not gpus:
         expected = any(expectation["check"] == CHECK for expectation in request.expect)
         raise NotMeasured("error" if expected else "skipped", "no GPU")
@@ -386,7 +385,7 @@ def _seen(row: CsvRow, place: int) -> Listed:
     index, uuid, bus_id = (row.values.get(name) or "" for name in _FIELDS)
     fault = row.fault(_FIELDS)
     number = int(index) if re.fullmatch(r"[0-9]{1,9}", index) else place
-    return Listed(number, uuid, bus_id, fault and f"nvidia-smi shows no such GPU that answers: its {fault}")
+    return Listed(number, uuid, normal(bus_id), fault and f"nvidia-smi shows no such GPU that answers: its {fault}")
 
 
 def _measure(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu]) -> tuple[Program, list[MeasuredBandwidth]]:

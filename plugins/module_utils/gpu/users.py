@@ -127,11 +127,11 @@ class UserWatch:
         """Return why nothing may be measured; empty when it may."""
         return in_use_message(self._users) if self._users and not self._share else ""
 
-    def limits(self, expectations: t.Sequence[Json]) -> t.Sequence[Json]:
-        """Return the expectations that apply after the measurement: none where other processes used the GPUs."""
+    def shared(self) -> bool:
+        """Say after the measurement whether other processes used the GPUs: then no limit applies to its numbers."""
         if self._users == []:
             self._users = self._read_users()
-        return [] if self._users else expectations
+        return bool(self._users)
 
     def noted(self, check: Json) -> Json:
         """Return the check record with the other processes noted in reason and context."""

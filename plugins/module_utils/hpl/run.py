@@ -445,7 +445,8 @@ def _watched(request: HplRequest, check_mode: bool, folder: str) -> Json:
         finding = read(parsed, outcome, problem)
         about.update(seconds=outcome.seconds, evidence=outcome.out[-_TAIL:] if finding.bad else "")
         gpus = request.gpus or (request.launch.ranks if problem and not request.n else None)
-        check = judged(finding, gpus, request.launch.nodes, watch.limits(request.expect), about)
+        limits = [] if watch.shared() else request.expect
+        check = judged(finding, gpus, request.launch.nodes, limits, about)
     return {"checks": [watch.noted(check)], **_facts(parsed, command, problem)}
 
 

@@ -481,7 +481,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
     measured, about, commands = {}, {}, {}
     for collective, log in _emptied(request.log or folder, request.collectives).items():
         measured[collective], about[collective], commands[collective] = _one(request, node, collective, log)
-    done = result(measured, request, watch.limits(request.expect), about)
+    done = result(measured, request, [] if watch.shared() else request.expect, about)
     done["checks"] = [watch.noted(entry) for entry in done["checks"]]
     return {**done, "argv": commands, "environment": dict(request.launch.environment)}
 

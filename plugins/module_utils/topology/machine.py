@@ -72,8 +72,6 @@ def split(text: str, parts: int) -> list[str]:
 # The values of a topology, and their form as facts. Pure.
 
 
-__all__ = ["CpuListError", "GpuPlace", "NicPlace", "NumaNode", "Topology", "address", "bus_id", "facts", "from_facts"]
-
 _ADDRESS = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?")
 Address = t.Tuple[int, int, int, int]
 
@@ -130,6 +128,12 @@ def bus_id(pci_address: Address) -> str:
     return f"{pci_address[0]:08X}:{pci_address[1]:02X}:{pci_address[2]:02X}.{pci_address[3]}"
 
 
+def normal(text: str) -> str:
+    """Write an address of any source as nvidia-smi does; a text that is none says nothing, and becomes empty."""
+    pci_address = address(text)
+    return bus_id(pci_address) if pci_address else ""
+
+
 def facts(topology: Topology) -> dict[str, list[dict[str, t.Any]]]:
     """Return plain lists and dictionaries."""
     return {
@@ -168,7 +172,7 @@ def _gpu(row: t.Mapping[str, t.Any], number: int) -> GpuPlace:
     nics = row.get("nics") or []
     if isinstance(nics, str) or not isinstance(nics, t.Iterable):
         raise CpuListError(f"nics of GPU {index} must be a list, not {nics!r}")
-    return GpuPlace(index, str(row.get("bus_id", "")), _node(row), _cpus(row), [str(nic) for nic in nics])
+    return GpuPlace(index, normal(str(row.get("bus_id", ""))), _node(row), _cpus(row), [str(nic) for nic in nics])
 
 
 def _integer(row: t.Mapping[str, t.Any], name: str) -> int:

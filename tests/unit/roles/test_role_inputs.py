@@ -129,35 +129,55 @@ def test_values_of_a_role_are_no_programs(role: Path) -> None:
 
 
 @functools.lru_cache(maxsize=None)
-def module_defaults(module: str) -> dict[str, t.Any]:
-    """The documented defaults of a module's options, which sanity tests hold against its argument spec."""
+def module_options(module: str) -> dict[str, t.Any]:
+    """The documented options of a module of ours, which sanity tests hold against its argument spec."""
     path = MODULES / f"{module}.py"
     for node in ast.parse(path.read_text()).body if path.exists() else []:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DOCUMENTATION":
-            options = yaml.safe_load(ast.literal_eval(node.value)).get("options") or {}
-            return {name: option["default"] for name, option in options.items() if "default" in option}
+            return yaml.safe_load(ast.literal_eval(node.value)).get("options") or {}
     return {}
 
 
 def passed_on(tasks: t.Any) -> t.Iterator[tuple[str, t.Any]]:
-    """Each input that a task hands to an option as it is, with the default of that option."""
+    """Each input that a task hands to an option as it is, with that option."""
     if isinstance(tasks, list):
         for task in tasks:
             yield from passed_on(task)
     elif isinstance(tasks, dict):
         for key, value in tasks.items():
-            defaults = module_defaults(key.rpartition(".")[2]) if key.startswith("hpcai.gpu_cluster.") else {}
-            for option in set(defaults) & set(value if isinstance(value, dict) else ()):
+            known = module_options(key.rpartition(".")[2]) if key.startswith("hpcai.gpu_cluster.") else {}
+            for option in set(known) & set(value if isinstance(value, dict) else ()):
                 match = PASSED_ON.fullmatch(str(value[option]))
                 if match:
-                    yield match[1], defaults[option]
-            if not defaults:
+                    yield match[1], known[option]
+            if not known:
                 yield from passed_on(value)
+
+
+def handed(role: Path) -> t.Iterator[tuple[str, t.Any]]:
+    for path in role.glob("tasks/*.yml"):
+        yield from passed_on(yaml.safe_load(path.read_text()))
 
 
 def test_a_default_of_a_role_is_that_of_its_module(role: Path) -> None:
     own = load(role / "defaults/main.yml")
-    for path in role.glob("tasks/*.yml"):
-        for name, default in passed_on(yaml.safe_load(path.read_text())):
-            if name in own and "{{" not in str(own[name]):
-                assert (own[name] == default) is (name not in OTHERWISE), name
+    for name, option in handed(role):
+        if name in own and "default" in option and "{{" not in str(own[name]):
+            assert (own[name] == option["default"]) is (name not in OTHERWISE), name
+
+
+def choices(option: t.Any, path: str = "") -> t.Iterator[tuple[str, t.Any]]:
+    """The choices of an option and of all options below it, and the defaults of these."""
+    yield f"{path}: choices", option.get("choices")
+    for name, inner in (option.get("options") or {}).items():
+        yield f"{path}.{name}: default", inner.get("default")
+        yield from choices(inner, f"{path}.{name}")
+
+
+def test_what_a_role_accepts_is_what_its_module_accepts(role: Path) -> None:
+    own = options(role)
+    for name, option in handed(role):
+        accepted = dict(choices(own[name], name)) if name in own else {}
+        for path, value in choices(option, name):
+            if value is not None and path in accepted:
+                assert accepted[path] == value, path

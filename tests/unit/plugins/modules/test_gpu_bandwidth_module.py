@@ -102,7 +102,7 @@ def test_a_missing_gpu_is_an_error_and_the_others_are_measured(machine: Machine)
     got = machine(faults={"missing_gpu": [3]}, gpus=8, topology=topology)
     (check,) = got["checks"]
     assert (check["verdict"], check["class"], check["scope"]) == ("error", "infra", {"gpu": [3]})
-    assert check["reason"] == "GPU 3: nvidia-smi does not list GPU 3 at 0004:00:00.0; it lists 7"
+    assert check["reason"] == "GPU 3: nvidia-smi does not list GPU 3 at 00000004:00:00.0; it lists 7"
     assert [gpu["h2d"] is None for gpu in got["gpus"]] == [n == 3 for n in range(8)]
 
 

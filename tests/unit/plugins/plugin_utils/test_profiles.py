@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import judge, metric, validate_expectation
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.config import topology_xml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.config import validate as validate_conf
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.topology import generate
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles as profiles
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_metrics import CHECKS
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_schema import problems
@@ -180,7 +180,7 @@ def test_nodes_are_tuned_by_data_that_the_role_takes(machine: Profile) -> None:
     validate_conf(conf)
     assert all(nccl["environment"].get(name) == value for name, value in conf.items()), "a job may not say otherwise"
     if "link" in machine.get("topology", {}):
-        assert generate(machine)
+        assert topology_xml(machine)
         assert len(machine["infiniband"]["pci_domains"]) == machine["infiniband"]["count"]
 
 

@@ -23,7 +23,7 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import command, journal, module
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import SPEC, CampaignRequestError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import SPEC, CampaignRequestError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.certify.slurm_world import FakeSlurm, World
 

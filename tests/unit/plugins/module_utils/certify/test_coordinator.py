@@ -15,7 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import j
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan, replay
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import (
     SPEC,
     CampaignRequestError,
     read_request,

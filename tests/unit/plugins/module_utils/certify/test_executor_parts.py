@@ -30,8 +30,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import jobs as batches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import node as certify_node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import SPEC, read_fleet, read_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import compiled
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.request import SPEC, read_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm, JobRow
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SEPARATOR, SlurmError
 
@@ -512,9 +512,9 @@ class Bare:
 @pytest.mark.parametrize(
     ("own", "leaf"), [("", "rack7"), ("SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n", "leaf1")]
 )
-def test_leaves_are_slurms_and_else_those_of_the_request(own: str, leaf: str) -> None:
+def test_leaves_are_slurms_and_else_those_of_the_request(own: str, leaf: str, tmp_path: Path) -> None:
     given = [{"name": "rack7", "nodes": ["n1", "n2"]}, {"name": "room", "switches": ["rack7"]}]
-    request = read_request(parameters(topology=given))
-    nodes, others = slurm.read_fleet(Bare(own), request, None, [])  # type: ignore[arg-type]
+    request = read_request(parameters(dir=str(tmp_path), topology=given))
+    nodes, others = read_fleet(request, Bare(own), None)  # type: ignore[arg-type]
     assert ([node["leaf"] for node in nodes], others) == ([leaf] * 2, [])
     assert nodes[0]["pod"] == ("" if own else "room")

@@ -19,12 +19,12 @@ from patience import patience
 SEND = """
 import sys
 from pathlib import Path
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import files, site as plan, site, upload
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import files, program, site, site as plan
 directory, azcopy = map(Path, sys.argv[1:])
 settings = site.Site(str(azcopy), "https://a.blob.core.windows.net/c", 20, str(directory))
-work = upload.CheckpointUpload(settings, directory, "https://a.blob.core.windows.net/c/x")
-with upload.tool(work) as tool:
-    upload._send(work, tool, files.scan(directory, 0, 2e9), plan.TransferPlan(100, 1, 2, 1, 200))
+work = program.CheckpointUpload(settings, directory, "https://a.blob.core.windows.net/c/x")
+with program.tool(work) as tool:
+    program._send(work, tool, files.scan(directory, 0, 2e9), plan.TransferPlan(100, 1, 2, 1, 200))
 """
 
 

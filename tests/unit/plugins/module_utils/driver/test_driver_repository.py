@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver import keys, repository
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver import repository
 
 # Made by gpg 2.2.40 for this test, with the fingerprint that gpg shows.
 KEY = b"""\
@@ -28,20 +28,20 @@ Dg==
 """
 FINGERPRINT = "291FF8250B0CCE63DC6A00BE1DBBB1FCC042F308"
 OTHER = "EB693B3035CD5710E231E123A4B469963BF863CC"
-RAW = keys.dearmour(KEY)
+RAW = repository.dearmour(KEY)
 # A key packet of version 4 that is somebody else's: the same with another point.
 STRANGE = RAW[:20] + bytes([RAW[20] ^ 1]) + RAW[21:]
 
 
 def test_a_fingerprint_is_what_gpg_shows() -> None:
-    assert keys.primary(KEY) == [FINGERPRINT]
-    assert keys.primary(RAW) == [FINGERPRINT]
+    assert repository.proved_keys(KEY, [FINGERPRINT]) == RAW
+    assert repository.proved_keys(RAW, [FINGERPRINT]) == RAW
 
 
 def test_the_expected_key_is_taken_however_its_fingerprint_is_written() -> None:
     spaced = " ".join(FINGERPRINT[at : at + 4] for at in range(0, 40, 4)).lower()
-    assert keys.proved(KEY, [spaced]) == RAW
-    assert keys.proved(KEY.replace(b"\n", b"\r\n"), [OTHER, FINGERPRINT]) == RAW
+    assert repository.proved_keys(KEY, [spaced]) == RAW
+    assert repository.proved_keys(KEY.replace(b"\n", b"\r\n"), [OTHER, FINGERPRINT]) == RAW
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ def test_the_expected_key_is_taken_however_its_fingerprint_is_written() -> None:
     ],
 )
 def test_any_other_key_is_refused(content: bytes, text: str) -> None:
-    with pytest.raises(keys.KeyFault, match=text):
-        keys.proved(content, [FINGERPRINT])
+    with pytest.raises(repository.KeyFault, match=text):
+        repository.proved_keys(content, [FINGERPRINT])
 
 
 @pytest.mark.parametrize("expected", [[], ["3BF863CC"], ["A4B469963BF863CC"], ["x" * 40]])
 def test_a_short_id_is_no_fingerprint(expected: list[str]) -> None:
-    with pytest.raises(keys.KeyFault, match="40 hexadecimal digits"):
-        keys.proved(KEY, expected)
+    with pytest.raises(repository.KeyFault, match="40 hexadecimal digits"):
+        repository.proved_keys(KEY, expected)
 
 
 class Module:

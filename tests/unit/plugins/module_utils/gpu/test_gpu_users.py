@@ -106,5 +106,4 @@ def test_who_does_not_answer_is_not_asked_again(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(users, "run", run)
     watch = users.UserWatch(Launch(), 60, False)
-    limits: list[t.Any] = [{"check": "hpl"}]
-    assert (watch.refusal, watch.limits(limits), len(calls)) == ("", limits, 1)
+    assert (watch.refusal, watch.shared(), len(calls)) == ("", False, 1)

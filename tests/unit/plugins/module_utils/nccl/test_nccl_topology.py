@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import topology
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import config
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
 
 MADE = ("nd40rs_v2", "nd96asr_v4", "nd96amsr_a100_v4", "nd96isr_h100_v5", "nd96isr_h200_v5")
@@ -50,7 +50,7 @@ def relations(root: ET.Element) -> dict[int, list[list[str]]]:
 def test_gpus_ports_and_cpus_are_as_azure_s_file_has_them(
     sku: str, wanted: dict[int, list[list[str]]], masks: list[str]
 ) -> None:
-    root = ET.fromstring(topology.generate(load(sku)))
+    root = ET.fromstring(config.topology_xml(load(sku)))
     found = relations(root)
     order = {node: sorted(map(sorted, groups)) for node, groups in found.items()}
     assert order == {node: sorted(map(sorted, groups)) for node, groups in wanted.items()}
@@ -60,7 +60,7 @@ def test_gpus_ports_and_cpus_are_as_azure_s_file_has_them(
 @pytest.mark.parametrize("sku", MADE)
 def test_nccl_can_read_it(sku: str) -> None:
     """Its parser (src/graph/xml.cc) knows no declaration and no tabs, and 254 characters; the classes are topo.cc's."""
-    text = topology.generate(load(sku))
+    text = config.topology_xml(load(sku))
     root = ET.fromstring(text)
     assert text.startswith("<system ")
     assert "\t" not in text
@@ -80,7 +80,7 @@ def test_nccl_can_read_it(sku: str) -> None:
 
 @pytest.mark.parametrize("sku", MADE)
 def test_every_cpu_is_near_one_node(sku: str) -> None:
-    masks = [int(cpu.get("affinity", "").replace(",", ""), 16) for cpu in ET.fromstring(topology.generate(load(sku)))]
+    masks = [int(cpu.get("affinity", "").replace(",", ""), 16) for cpu in ET.fromstring(config.topology_xml(load(sku)))]
     assert sum(masks) == (1 << load(sku)["vcpus"]) - 1
     assert sum(bin(mask).count("1") for mask in masks) == load(sku)["vcpus"]
 
@@ -92,19 +92,19 @@ def test_a_profile_that_does_not_say_enough_is_named(missing: str) -> None:
     profile: dict[str, t.Any] = copy.deepcopy(load("nd96asr_v4"))
     above, dot, key = missing.rpartition(".")
     del (profile[above] if dot else profile)[key]
-    with pytest.raises(topology.NcclTopologyError, match=re.escape(f"no {missing}")):
-        topology.generate(profile)
+    with pytest.raises(config.NcclTopologyError, match=re.escape(f"no {missing}")):
+        config.topology_xml(profile)
 
 
 def test_an_adapter_of_unknown_place_is_named() -> None:
     profile = {**load("nd96asr_v4"), "infiniband": {"devices": ["mlx5_ib0"]}}
-    with pytest.raises(topology.NcclTopologyError, match=r"infiniband\.pci_domains"):
-        topology.generate(profile)
+    with pytest.raises(config.NcclTopologyError, match=r"infiniband\.pci_domains"):
+        config.topology_xml(profile)
 
 
 @pytest.mark.parametrize(("part", "key"), [("cpu", "vendor"), ("link", "width")])
 def test_half_a_description_is_named(part: str, key: str) -> None:
     profile: dict[str, t.Any] = copy.deepcopy(load("nd96asr_v4"))
     del profile["topology"][part][key]
-    with pytest.raises(topology.NcclTopologyError, match=rf"no topology\.{part}\.{key}"):
-        topology.generate(profile)
+    with pytest.raises(config.NcclTopologyError, match=rf"no topology\.{part}\.{key}"):
+        config.topology_xml(profile)

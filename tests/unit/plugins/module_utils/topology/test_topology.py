@@ -331,3 +331,18 @@ def test_facts_are_json_and_come_back(tmp_path: Path) -> None:
 def test_facts_that_make_no_sense_are_refused(value: t.Any) -> None:
     with pytest.raises(topology_machine.CpuListError):
         topology_machine.from_facts(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("00000003:00:00.0", "00000003:00:00.0"),
+        ("0001:8a:00.0", "00000001:8A:00.0"),
+        ("0001:8A:00", "00000001:8A:00.0"),
+        ("slot 3", ""),
+        ("", ""),
+    ],
+)
+def test_addresses_that_were_written_by_hand_are_those_of_nvidia_smi(text: str, written: str) -> None:
+    topology = topology_machine.from_facts({"gpus": [{"index": 0, "bus_id": text}]})
+    assert [gpu.bus_id for gpu in topology.gpus] == [written]

@@ -1,16 +1,11 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the links of an InfiniBand fabric to a tree. Pure, private.
-
-A fat tree is no tree, since each leaf has many spines, and Slurm knows only trees. So a switch of Slurm stands for
-what reaches each other without going further up: on the lowest level for the nodes that are on the same leaf switches
-(several of them, where each adapter of a node has a rail of its own), above that for what is connected through the
-switches up to so many links away from a node.
-"""
+"""Where nodes are, as a cloud, an inventory or the cables of InfiniBand say it. Pure, private."""
 
 from __future__ import annotations
 
+import json
 import re
 import typing as t
 from collections import Counter, deque
@@ -20,9 +15,82 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model imp
     Place,
     Placement,
     natural,
+    without_common,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import ibnetdiscover
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
+
+# By the names that a cloud or an inventory has for places.
+
+
+Record = t.Mapping[str, t.Any]
+
+
+def hosts(given: Record) -> Placement:
+    """Read a place for each node, such as pod1/leaf3, from the top down."""
+    places = {}
+    for name, text in given.items():
+        parts = tuple(part.strip() for part in str(text or "").split("/") if part.strip())
+        if parts:
+            places[str(name)] = parts
+    return Placement(places, [])
+
+
+def google(text: str, names: t.Mapping[str, str]) -> Placement:
+    """Read ``gcloud compute instances list --format=json``: cluster, block and sub-block of each instance.
+
+    Its own host is not looked at: hardly any two GPU machines share one.
+    """
+    places: dict[str, Place] = {}
+    findings = []
+    for item in _records(text, "", "gcloud compute instances list --format=json"):
+        name = names.get(str(item.get("id"))) or names.get(str(item.get("name"))) or str(item.get("name"))
+        status = item.get("resourceStatus") or {}
+        topology = status.get("physicalHostTopology") or {}
+        # Older answers have block, sub-block and host in one text.
+        old = [part for part in str(status.get("physicalHost") or "").split("/") if part][:-1]
+        place = tuple(str(topology[key]) for key in ("cluster", "block", "subblock") if topology.get(key)) or tuple(old)
+        if place:
+            places[name] = place
+        else:
+            findings.append(name)
+    said = (
+        f"Google says of {', '.join(sorted(findings))} not where they are: physicalHostTopology is given for some"
+        " machine types and for compact placement only"
+    )
+    return Placement(without_common(places), [said] if findings else [])
+
+
+def aws(text: str, names: t.Mapping[str, str]) -> Placement:
+    """Read ``aws ec2 describe-instance-topology``: network nodes from the top of the network down to the instance's."""
+    found = {
+        str(item.get("InstanceId")): tuple(str(node) for node in item.get("NetworkNodes") or [])
+        for item in _records(text, "Instances", "aws ec2 describe-instance-topology")
+    }
+    places = {names.get(instance, instance): place for instance, place in found.items() if place}
+    return Placement(without_common(places), [])
+
+
+def _records(text: str, key: str, command: str) -> list[Record]:
+    try:
+        answer = json.loads(text)
+    except ValueError as exc:
+        raise FabricError(f"this is not the JSON that '{command}' prints: {exc}") from exc
+    records = answer.get(key) if key and isinstance(answer, dict) else answer
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise FabricError(f"this is not what '{command}' prints: {'a list ' + key if key else 'a list'} is missing")
+    if isinstance(answer, dict) and answer.get("NextToken"):
+        raise FabricError(f"this is only the first page of '{command}': it ends with NextToken")
+    return records
+
+
+# By the links of an InfiniBand fabric.
+#
+# A fat tree is no tree, since each leaf has many spines, and Slurm knows only trees. So a switch of Slurm stands for
+# what reaches each other without going further up: on the lowest level for the nodes that are on the same leaf switches
+# (several of them, where each adapter of a node has a rail of its own), above that for what is connected through the
+# switches up to so many links away from a node.
+
 
 _GUID = re.compile(r"(?:0x)?0*([0-9a-f]{1,16})", re.I)
 # How managed switches of NVIDIA describe themselves: MF0;name:MQM9700/U1, of a director MF0;name:CS8500/L01/U1.
@@ -30,7 +98,7 @@ _MANAGED = re.compile(r"MF0;([^:;]+):[^/]+((?:/\w+)*)")
 _SAID = 8
 
 
-def placement(text: str, nodes: t.Sequence[str], names: t.Mapping[str, str]) -> Placement:
+def infiniband(text: str, nodes: t.Sequence[str], names: t.Mapping[str, str]) -> Placement:
     """Return where the nodes are; ``names`` maps what adapters are called, or their GUIDs, to Slurm's names."""
     run = ibnetdiscover.parse(text)
     if not run.complete:
