@@ -14,7 +14,7 @@ description:
   - Writes files with C(fio), reads them back, and judges the bandwidth of all jobs together in GB/s (10^9 bytes).
   - Existing data is not touched. The files are written in a new directory below each path that only its owner can read,
     and that is removed afterwards, also when the measurement fails. Block devices are refused, and so are sizes that
-    would leave less than 10 % of the file system free.
+    would take more than 10 % of the space available and leave less than 10 % of the file system free.
   - Only the part of a file that was really written is read, so that holes in a file do not count as bandwidth.
   - What could not be measured is V(error), and the reason names the cause and the option to change. An input/output
     error is V(fail). In check mode the verdict is V(skipped). The module itself fails only for invalid options.
@@ -36,7 +36,7 @@ options:
   paths:
     description:
       - Absolute paths of the directories to measure, one after the other and each at most once. Each needs
-        O(size) x O(jobs) free bytes beyond 10 % of its file system.
+        O(size) x O(jobs) free bytes beyond 10 % of its file system, or ten times as many free bytes.
     type: list
     elements: path
     required: true

@@ -308,13 +308,16 @@ def space(path: str) -> Space:
 
 
 def refusal(path: str, needed: int, space: Space) -> str:
-    """Return why files of that size must not be written; empty when they may."""
-    remaining = space.available - needed
-    if space.total > 0 and remaining >= KEEP * space.total:
+    """Return why files of that size must not be written; empty when they may.
+
+    A file system of petabytes is seldom a tenth free, and a test of a few GiB is nothing to it.
+    """
+    enough = space.available - needed >= KEEP * space.total or needed <= KEEP * space.available
+    if space.total > 0 and enough:
         return ""
     return (
-        f"{path}: {gib(needed)} of {gib(space.available)} available would leave less than {KEEP:.0%} of"
-        f" {gib(space.total)} free; reduce size or jobs"
+        f"{path}: {gib(needed)} of {gib(space.available)} available are more than {KEEP:.0%} of that and would leave"
+        f" less than {KEEP:.0%} of {gib(space.total)} free; reduce size or jobs"
     )
 
 

@@ -111,9 +111,19 @@ def test_what_is_read_was_written_before(operations: list[str], runs: list[str])
 
 @pytest.mark.parametrize(
     "total, available, needed, refused",
-    [(1000, 1000, 900, False), (1000, 1000, 901, True), (1000, 100, 1, True), (1000, 101, 1, False), (0, 0, 1, True)],
+    [
+        (1000, 1000, 900, False),
+        (1000, 1000, 901, True),
+        (1000, 150, 50, False),
+        (1000, 150, 51, True),
+        (1000, 20, 2, False),
+        (1000, 20, 3, True),
+        (0, 0, 1, True),
+    ],
 )
-def test_a_tenth_of_the_file_system_stays_free(total: int, available: int, needed: int, refused: bool) -> None:
+def test_a_tenth_of_the_file_system_stays_free_or_nine_tenths_of_what_was(
+    total: int, available: int, needed: int, refused: bool
+) -> None:
     said = bandwidth.refusal("/scratch", needed, bandwidth.Space(total, available))
     assert bool(said) is refused
     assert not said or "less than 10%" in said
