@@ -178,11 +178,11 @@ def _seen_by_azure(store: Store, machine: str, node: Json, keys: list[str]) -> N
     handlers = [urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=_trust(given["ca"]))]
     opener = urllib.request.build_opener(*handlers)
     url = f"{given['url']}/_emulator/settings"
-    with opener.open(urllib.request.Request(url, headers=headers), timeout=30) as answer:
+    with opener.open(urllib.request.Request(url, headers=headers), timeout=100) as answer:
         known = json.load(answer)
     said = {"host_keys": {**known["host_keys"], machine: keys}}
     if "_" in machine:
         own = {str(node["_machine"]).lower(): node["PrivateIp"]}
         said["instance_addresses"] = {**known["instance_addresses"], **own}
     body = json.dumps(said).encode()
-    opener.open(urllib.request.Request(url, body, headers), timeout=30).close()
+    opener.open(urllib.request.Request(url, body, headers), timeout=100).close()

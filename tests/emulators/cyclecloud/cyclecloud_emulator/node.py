@@ -285,7 +285,7 @@ def _services(config: Json) -> None:
 
 
 def _answers() -> bool:
-    for dummy in range(30):
+    for dummy in range(120):
         if " is UP" in run("scontrol", "ping", ok=range(256)):
             return True
         time.sleep(0.5)

@@ -15,8 +15,10 @@ import re
 import signal
 import socket
 import ssl
+import sys
 import threading
 import time
+import traceback
 import typing as t
 import urllib.parse
 import uuid
@@ -48,7 +50,9 @@ class Server(http.server.ThreadingHTTPServer):
         return connection, address
 
     def handle_error(self, request: t.Any, client_address: t.Any) -> None:
-        pass
+        """A client that goes away, or that does not trust us, is no news."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class Home:
@@ -104,12 +108,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         store = self.server.home.store
         url = urllib.parse.urlsplit(self.path)
         path = urllib.parse.unquote(url.path)
-        internal = path.startswith("/_emulator/")
+        label = self._label(path, body)
         try:
-            fault = self._fault(self._label(path, body))
+            fault = self._fault(label)
             if fault in ("reset", "reset_before"):
                 raise Lost
-            answer = self._answer(path, dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True)), body)
+            answer, why = self._tried(path, dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True)), body)
             if fault == "reset_after":
                 raise Lost
             if isinstance(fault, dict):
@@ -118,19 +122,29 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
             with contextlib.suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
-            self._note(self._label(path, body), 0, "connection reset")
+            self._note(label, 0, "connection reset")
             return
         except rest.Refused as exc:
-            answer = rest.Answer(exc.status)
-            self._note(self._label(path, body), exc.status, str(exc))
-        except UserError as exc:
-            answer = rest.Answer(409, {"error": str(exc)} if internal else None)
-        else:
-            self._note(self._label(path, body), answer.status, "")
+            answer, why = rest.Answer(exc.status), str(exc)
+        self._note(label, answer.status, why)
         with store.lock:
             if self.command != "GET":
                 store.save()
         self._send(answer.status, answer.body, answer.location)
+
+    def _tried(self, path: str, query: dict[str, str], body: bytes) -> tuple[rest.Answer, str]:
+        """Return the answer, and what the log says of it."""
+        internal = path.startswith("/_emulator/")
+        try:
+            return self._answer(path, query, body), ""
+        except rest.Refused as exc:
+            return rest.Answer(exc.status), str(exc)
+        except UserError as exc:
+            return rest.Answer(409, {"error": str(exc)} if internal else None), str(exc)
+        except Exception:  # a fault of the emulator, which nobody could tell from a lost connection
+            said = traceback.format_exc()
+            print(said, file=sys.stderr, flush=True)
+            return rest.Answer(500, {"error": said[-1500:]} if internal else None), said[-200:]
 
     def _note(self, label: str, status: int, why: str) -> None:
         if not label:
