@@ -104,6 +104,18 @@ def test_a_node_with_a_bad_history_is_tested_more_often():
     assert found["nodes"]["n00007"]["tests"] >= 4
 
 
+@pytest.mark.parametrize("nodes", [3, 4, 5, 8, 64])
+@pytest.mark.parametrize("broken", [False, True])
+def test_who_was_convicted_and_is_well_now_is_cleared_by_one_run(nodes: int, broken: bool):
+    """A repaired node would have come back drained, with good tests alone."""
+    faults = {"n00001": Fault("slow")} if broken else {}
+    fleet = Fleet(nodes, 1, leaf=16, faults=faults)
+    facts = fleet.facts()
+    facts["nodes"][1]["suspicion"] = 0.99995
+    found = _run(CampaignPlan(facts, {}), fleet).certificate()
+    assert found["nodes"]["n00001"]["status"] == ("drained" if broken else "cleared")
+
+
 def test_who_lost_a_result_is_tested_once_more():
     fleet = Fleet(64, 1, leaf=16)
     campaign = CampaignPlan(fleet.facts(), LADDERLESS)
