@@ -367,6 +367,7 @@ class _Reader:
         self._text, self._own = NvbandwidthReader(), FirstCause(_FAILURES)
 
     def take(self, document: dict[str, t.Any], causes: FirstCause) -> None:
+        """Add the run of one JSON document, with the first cause of its failure."""
         tests = [NvbandwidthTest(**test) for test in document.pop("tests")]
         devices = [NvbandwidthDevice(**device) for device in document.pop("devices")]
         for message in (document.pop("error"), *(_error_of(test) for test in tests)):

@@ -167,6 +167,7 @@ class Selection:
 
 
 def select(machine: ScratchMachine, request: ScratchRequest, boot: bool) -> Selection:
+    """Return the disks that the request chooses, and findings about those that are named or missing."""
     findings: list[ScratchFinding] = []
     named = _named(machine, request.ids, "ids", findings)
     # The boot program never wipes: nobody reads its plan before it is carried out.
