@@ -143,6 +143,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import joining, journal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import slurm as certify_slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import leaves
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import TIME_FORMAT
 
@@ -160,9 +161,9 @@ def perform(params: t.Mapping[str, t.Any], slurm: CampaignSlurm) -> dict[str, t.
     """Read the cluster and its certificates, and say which nodes join it."""
     nodes, named = slurm.nodes(), expand(params["hosts"])
     partition = slurm.partition(params["partition"])
-    certify_slurm.selected(nodes, params["hosts"], partition)  # refuses what Slurm does not know
-    members = certify_slurm.selected(nodes, "", partition)
-    where = certify_slurm.read_places(slurm, params["topology"])
+    certify_slurm.selected(nodes, named, partition)  # refuses what Slurm does not know
+    members = certify_slurm.selected(nodes, [], partition)
+    where = certify_slurm.read_places(slurm, leaves(params["topology"]))
     certificates = journal.earlier(Path(params["dir"]), 0)
     again = joining.renewed(certificates, params["installations"])
     plan = joining.plan(members, joining.proven(certificates), where, set(named), params["partners"], again)

@@ -80,6 +80,14 @@ EXAMPLES = r"""
     url: https://cyclecloud.example.org:8443
     timeout: 900
   become: true
+
+- name: Say whether the first user and the command line would be set up
+  hpcai.gpu_cluster.cyclecloud_site:
+    user: hpcadmin
+    password: "{{ vault_cyclecloud_password }}"
+    url: https://localhost:8443
+  become: true
+  check_mode: true
 """
 RETURN = r"""
 records:

@@ -128,6 +128,20 @@ EXAMPLES = r"""
     collections: [ansible.posix]
     budget: 600
   delegate_to: localhost
+
+- name: Say whether a bundle would be built anew, with a variable that only looks like a secret
+  hpcai.gpu_cluster.node_bundle:
+    dest: /srv/bundles
+    collection: /usr/share/ansible/collections/ansible_collections/hpcai/gpu_cluster
+    wheels: [/srv/wheels/cp312]
+    scripts: "{{ node_scripts }}"
+    groups: [slurm_compute, gpu]
+    variables:
+      cluster_sku: Standard_ND96isr_H100_v5
+      site_token_path: /etc/site/token
+    not_secret: [site_token_path]
+  delegate_to: localhost
+  check_mode: true
 """
 
 RETURN = r"""

@@ -72,6 +72,14 @@ EXAMPLES = r"""
     keep: 1
     seconds: 3600
   check_mode: true
+
+- name: Keep five old bundles, each for at least a week after another one replaced it
+  hpcai.gpu_cluster.node_bundle_prune:
+    path: /shared/hpcai/node
+    current: hpcai-node-3f1c52a09b7e.tar.gz
+    keep: 5
+    seconds: 604800
+  become: true
 """
 
 RETURN = r"""

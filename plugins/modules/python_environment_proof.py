@@ -82,6 +82,14 @@ EXAMPLES = r"""
       cuda: ""
       imports:
         - deepspeed
+
+- name: Prove the environment on this host as the user who trains
+  hpcai.gpu_cluster.python_environment_proof:
+    path: /shared/pytorch/current
+    want: "{{ built.environment.want }}"
+    gpu: true
+  become: true
+  become_user: trainer
 """
 
 RETURN = r"""

@@ -72,6 +72,12 @@ EXAMPLES = r"""
   until: started.done
   retries: 96
   delay: 1
+
+- name: Say whether slurmdbd would be started
+  hpcai.gpu_cluster.slurm_database_start:
+    version: 26.05.5
+  become: true
+  check_mode: true
 """
 RETURN = r"""
 done:

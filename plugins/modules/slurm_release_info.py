@@ -41,6 +41,11 @@ EXAMPLES = r"""
   ansible.builtin.assert:
     that: slurm.version == '' or slurm.version is version('23.11', '>=')
     fail_msg: "Slurm {{ slurm.version }} is installed, 23.11 or later is needed"
+
+- name: Show the release of the controller
+  hpcai.gpu_cluster.slurm_release_info:
+  delegate_to: ctl
+  register: slurm_of_controller
 """
 RETURN = r"""
 version:

@@ -69,6 +69,13 @@ EXAMPLES = r"""
     directory: /srv/backups/slurm
   become: true
   check_mode: true
+
+- name: Copy the state of a Slurm whose configuration is elsewhere
+  hpcai.gpu_cluster.slurm_state_copy:
+    have: 24.11.5-4
+    target: 26.05.5-1
+    config: /opt/slurm/etc
+  become: true
 """
 RETURN = r"""
 path:

@@ -3,11 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Draw the table of inputs in every role's README: ``.build/venv/bin/python tests/tools/role_readmes.py [ROLE ...]``.
 
-The table is drawn from meta/argument_specs.yml. Where that states no default, defaults/main.yml has the default.
+The table is drawn from meta/argument_specs.yml. Where that states no default, defaults/main.yml has the default. What a
+task hands to a module as ``default(omit)`` has no default of the role: the module's own is shown.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import json
 import re
 import sys
@@ -25,6 +28,8 @@ BETWEEN = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
 # Ansible's markup: the argument of C(), V(), O(), RV(), E(), M() and P() may hold an escaped parenthesis.
 MARKUP = re.compile(r"\b(C|V|O|RV|E|M|P|I|B|U|L|R)\(((?:[^\\)]|\\.)*)\)")
 LONGEST_DEFAULT = 160
+# An input as a task hands it to an option: as it is, or left to the module.
+HANDED = re.compile(r"{{ (\w+)( \| (int|bool|float|default\(omit\)))? }}")
 # A template that says what it is: one variable, with text around it.
 SIMPLE = re.compile(r"[^{}]*\{\{ *\w+ *\}\}[^{}]*")
 Option = t.Mapping[str, t.Any]
@@ -101,23 +106,70 @@ def meaning(option: Option) -> str:
     return text
 
 
-def rows(options: Options, defaults: t.Mapping[str, t.Any], parent: str = "") -> t.Iterator[str]:
+@functools.lru_cache(maxsize=None)
+def module_options(module: str) -> Options:
+    """The documented options of a module of ours, which sanity tests hold against its argument spec."""
+    path = ROOT / f"plugins/modules/{module}.py"
+    for node in ast.parse(path.read_text(encoding="utf-8")).body if path.exists() else []:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DOCUMENTATION":
+            options: Options = yaml.safe_load(ast.literal_eval(node.value)).get("options") or {}
+            return options
+    return {}
+
+
+class Handed(t.NamedTuple):
+    """An input that a task hands to an option of a module of ours."""
+
+    name: str
+    option: Option
+    is_left: bool  # the module's default holds where the input is not given
+
+
+def _handed(tasks: t.Any) -> t.Iterator[Handed]:
+    if isinstance(tasks, list):
+        for task in tasks:
+            yield from _handed(task)
+    elif isinstance(tasks, dict):
+        for key, value in tasks.items():
+            known = module_options(key.rpartition(".")[2]) if key.startswith("hpcai.gpu_cluster.") else {}
+            for option in sorted(set(known) & set(value if isinstance(value, dict) else ())):
+                match = HANDED.fullmatch(str(value[option]))
+                if match:
+                    yield Handed(match[1], known[option], "omit" in str(match[2]))
+            if not known:
+                yield from _handed(value)
+
+
+def handed(role: Path) -> list[Handed]:
+    """Each input of a role that one of its tasks hands to an option, with that option."""
+    return [entry for path in sorted(role.glob("tasks/*.yml")) for entry in _handed(yaml.safe_load(path.read_text()))]
+
+
+def left_to_modules(role: Path) -> dict[str, Option]:
+    """The inputs of a role that have no default but their module's, with its option."""
+    return {entry.name: entry.option for entry in handed(role) if entry.is_left and "default" in entry.option}
+
+
+def rows(
+    options: Options, defaults: t.Mapping[str, t.Any], left: Options | None = None, parent: str = ""
+) -> t.Iterator[str]:
     for name, option in options.items():
-        cells = [f"`{parent}{name}`", kind(option), default(option, defaults.get(name)), meaning(option)]
+        cell = default((left or {}).get(name, option), defaults.get(name))
+        cells = [f"`{parent}{name}`", kind(option), cell, meaning(option)]
         yield f"| {' | '.join(cells)} |"
         if option.get("options"):
-            yield from rows(option["options"], {}, f"{parent}{name}{'[]' if option.get('elements') else ''}.")
+            yield from rows(option["options"], {}, None, f"{parent}{name}{'[]' if option.get('elements') else ''}.")
 
 
-def table(options: Options, defaults: t.Mapping[str, t.Any]) -> list[str]:
-    return ["| Name | Type | Default | Meaning |", "| --- | --- | --- | --- |", *rows(options, defaults)]
+def table(options: Options, defaults: t.Mapping[str, t.Any], left: Options) -> list[str]:
+    return ["| Name | Type | Default | Meaning |", "| --- | --- | --- | --- |", *rows(options, defaults, left)]
 
 
-def entry_points(specs: t.Mapping[str, t.Any], defaults: t.Mapping[str, t.Any]) -> list[str]:
+def entry_points(specs: t.Mapping[str, t.Any], defaults: t.Mapping[str, t.Any], left: Options) -> list[str]:
     """The table of the first entry point, and below it what each of the others takes besides."""
     (dummy, first), *others = specs.items()
     known: Options = first.get("options") or {}
-    lines = table(known, defaults) if known else ["The role takes no inputs."]
+    lines = table(known, defaults, left) if known else ["The role takes no inputs."]
     for name, spec in others:
         options: Options = spec.get("options") or {}
         new = {option: value for option, value in options.items() if option not in known}
@@ -125,7 +177,7 @@ def entry_points(specs: t.Mapping[str, t.Any], defaults: t.Mapping[str, t.Any]) 
         taken = "the inputs above" if len(shared) == len(known) else ", ".join(shared)
         besides = f" It takes {taken}{', and:' if new else '.'}" if shared else ""
         lines += ["", f"`tasks_from: {name}`: {markdown(spec['short_description']).rstrip('.')}.{besides}", ""]
-        lines += table(new, defaults) if new else []
+        lines += table(new, defaults, left) if new else []
         known = {**known, **new}
     return lines
 
@@ -137,7 +189,7 @@ def load(path: Path) -> dict[str, t.Any]:
 def inputs(role: Path) -> str:
     """Everything between the markers."""
     specs = load(role / "meta/argument_specs.yml")["argument_specs"]
-    lines = "\n".join(entry_points(specs, load(role / "defaults/main.yml"))).strip()
+    lines = "\n".join(entry_points(specs, load(role / "defaults/main.yml"), left_to_modules(role))).strip()
     return re.sub(r"\n{3,}", "\n\n", lines)
 
 

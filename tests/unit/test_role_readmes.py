@@ -116,7 +116,7 @@ def test_suboptions_and_entry_points_have_rows_of_their_own() -> None:
             "options": {**first, "b": {"type": "str", "description": "B.", "choices": ["x"]}},
         },
     }
-    lines = [line for line in role_readmes.entry_points(specs, {"b": "x"}) if line]
+    lines = [line for line in role_readmes.entry_points(specs, {"b": "x"}, {}) if line]
     head = ["| Name | Type | Default | Meaning |", "| --- | --- | --- | --- |"]
     assert lines == [
         *head,
@@ -126,3 +126,21 @@ def test_suboptions_and_entry_points_have_rows_of_their_own() -> None:
         *head,
         "| `b` | str | `x` | B. One of `x`. |",
     ]
+
+
+def test_an_input_that_is_left_to_its_module_shows_the_module_s_default(tmp_path: Path) -> None:
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks/main.yml").write_text(
+        "- name: Tune\n  when: true\n  block:\n"
+        "    - hpcai.gpu_cluster.node_tuning:\n"
+        '        state: "{{ tune_state | default(omit) }}"\n'
+        '        delay: "{{ tune_delay | int }}"\n'
+    )
+    assert {(entry.name, entry.is_left) for entry in role_readmes.handed(tmp_path)} == {
+        ("tune_state", True),
+        ("tune_delay", False),
+    }
+    left = role_readmes.left_to_modules(tmp_path)
+    option = {"type": "str", "description": "Whether."}
+    (row,) = role_readmes.rows({"tune_state": option}, {}, left)
+    assert row == "| `tune_state` | str | `present` | Whether. |"

@@ -200,6 +200,7 @@ class _ChildPass:
         self._run, self._result, self._ahead, self._blind = run, result, ahead, blind
 
     def go(self) -> SuiteResult:
+        """Perform the checks in order, each within its limit, and return what came of them."""
         child = Child(lambda say: _work(self._run, list(self._ahead), self._blind, say))
         began = time.monotonic()
         try:

@@ -174,6 +174,7 @@ def _spoken(errors: t.IO[bytes]) -> str:
 def back_up_accounting(
     accounting: read.Accounting, directory: Path, version: str, secrets: bool, timeout: float
 ) -> Manifest:
+    """Dump the database with the number of the next job, refuse a half one, and return the manifest."""
     with database.options_file(accounting.client()) as options, in_directory(directory):
         needed = accounting.bytes(options)
         room(directory, needed, f"a dump of {accounting.name}")

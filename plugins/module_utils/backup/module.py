@@ -57,6 +57,7 @@ class Backup:
         return self._result(changed=False, next_job=self.next_job())
 
     def present(self) -> dict[str, t.Any]:
+        """Make a backup and remove those beyond what is kept; in check mode ask for the room alone."""
         if self.check:
             self._check_room()
             return self._result(changed=True, next_job=self.next_job())

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, finite, judge, metric, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock, replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import BUILT_IN
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import jobs as certify_jobs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import SILENT, stamp
@@ -323,6 +324,14 @@ class Campaign(t.Protocol):
     def take(self, test_id: str, records: list[Json], reason: str = "") -> None: ...
 
 
+class WholeCampaign(Campaign, t.Protocol):
+    """The planner from its beginning to its certificate."""
+
+    def plan(self) -> Json: ...
+
+    def certificate(self, **digests: str) -> Json: ...
+
+
 class Coordinator:
     """Leads one run from where its journal says that it is to its end."""
 
@@ -479,3 +488,21 @@ class Coordinator:
         context = {**about, "physical_host": (reach.get("context") or {}).get("physical_host", "")}
         rest: Json = {"metrics": metrics, "blame": "config", "run": self.request["run"], "context": context}
         return [record("clock_skew", test["nodes"][0], time=moment, **rest)]
+
+
+def lead(
+    journal: Journal, run: Json, slurm: CampaignSlurm, campaign: WholeCampaign
+) -> tuple[Json, Json, t.Sequence[Json]]:
+    """Run the rest of a campaign and return its plan, its certificate and the records of that.
+
+    Under a lock, as two coordinators would submit the same jobs.
+    """
+    with lock(journal.folder / "lock"):
+        coordinator = Coordinator(journal, run, slurm)
+        plan = campaign.plan()
+        replace(journal.folder / "plan.json", json.dumps(plan, sort_keys=True))
+        coordinator.run(campaign)
+        certificate, records = journal.end(
+            coordinator.records, lambda digest: campaign.certificate(**run["digests"], records_sha256=digest)
+        )
+    return plan, certificate, records

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -49,6 +50,47 @@ class Journal:
             raise JournalError(f"{name!r} cannot be the name of a file")
         return self.folder / kind / f"{name}{suffix}"
 
+    def begin(self, request: Json, plain: bytes, ran: bytes) -> Json:
+        """Save the request of a new run beside the agent that its nodes run, and return it with the digests.
+
+        The certificate names the agent, and the ``plain`` file that it was made of.
+        """
+        if self.answered():
+            raise JournalError(
+                f"{self.folder} holds results, and nothing says of what run; name another one, or remove it"
+            )
+        replace(self.folder / "agent.pyz", ran)
+        digests = {"agent_sha256": _sha256(ran), "agent_source_sha256": _sha256(plain)}
+        complete = {**request, "digests": {**request["digests"], **digests}}
+        replace(self.folder / REQUEST, json.dumps(complete, sort_keys=True))
+        return complete
+
+    def is_begun(self) -> bool:
+        return (self.folder / REQUEST).exists()
+
+    def certificate(self) -> t.Any:
+        """Return the certificate of a run that has ended."""
+        return load(self.folder / CERTIFICATE)
+
+    def records(self) -> list[Json]:
+        """Return the records that the certificate was made of."""
+        return records((self.folder / RECORDS).read_text())
+
+    def end(self, records: t.Sequence[Json], certify: t.Callable[[str], Json]) -> tuple[Json, list[Json]]:
+        """Write the records of a run in an order that does not depend on when they came, and the certificate of them.
+
+        ``certify`` makes it of their digest. Both are returned.
+        """
+        lines = [json.dumps(record, sort_keys=True) for record in records]
+        order = sorted(range(len(lines)), key=lines.__getitem__)
+        text = "".join(f"{lines[n]}\n" for n in order)
+        replace(self.folder / RECORDS, text, 0o644)
+        certificate = certify(_sha256(text.encode()))
+        replace(self.folder / CERTIFICATE, json.dumps(certificate, indent=1, sort_keys=True), 0o644)
+        # Others may fetch them: as root Ansible reads a whole file into memory, twice.
+        self.folder.chmod(0o755)
+        return certificate, [records[n] for n in order]
+
     def write(self, kind: str, name: str, value: t.Any) -> Path:
         path = self.path(kind, name)
         replace(path, json.dumps(value, sort_keys=True))
@@ -86,6 +128,10 @@ class Journal:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         with contextlib.suppress(OSError), (self.folder / "progress.log").open("a", encoding="utf-8") as file:
             file.write(f"{stamp} {line}\n")
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def load(path: Path) -> t.Any:
@@ -155,18 +201,6 @@ RESUMABLE = 6 * 3600.0  # seconds; older results prove nothing about today
 _EARLIER = 5  # earlier certificates that are read for suspects
 
 
-def refuse_others(base: Path, agent: Path, run: str = "") -> None:
-    """Raise JournalError where somebody else could exchange the agent that all nodes run, or what they answer."""
-    trusted = _trusted.trusted_users()
-    for folder in [base, base / run] if run and (base / run).exists() else [base]:
-        try:
-            _trusted.check(str(folder), trusted)
-        except _trusted.TrustError as exc:
-            raise JournalError(f"runs cannot be kept in {folder}: {exc}") from exc
-    if agent.exists() and (foreign := _trusted.distrust(str(agent), trusted)):
-        raise JournalError(f"the agent {agent} is not run: {foreign}")
-
-
 def _is_foreign(folder: Path) -> bool:
     """Say whether a run may be somebody else's, from before its directory was ours."""
     return bool(_trusted.distrust(str(folder), _trusted.trusted_users()))
@@ -183,23 +217,34 @@ def make(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def alone(base: Path) -> t.Iterator[None]:
+def alone(base: Path, agent: Path, run: str, check_mode: bool) -> t.Iterator[None]:
     """Find or begin a run while nobody else does: two would want the same nodes for themselves.
 
-    A task whose connection was lost may still run when it is begun again.
+    A task whose connection was lost may still run when it is begun again. JournalError is raised where somebody else
+    could exchange the agent that all nodes run, or what they answer. Check mode looks alone.
     """
-    make(base)
-    file = base / ".lock"
+    trusted, file = _trusted.trusted_users(), base / ".lock"
+    if agent.exists() and (foreign := _trusted.distrust(str(agent), trusted)):
+        raise JournalError(f"the agent {agent} is not run: {foreign}")
+    try:
+        (_trusted.check if check_mode else _trusted.make)(str(base), trusted)
+        _trusted.check(str(base / run), trusted)
+    except _trusted.TrustError as exc:
+        raise JournalError(f"runs cannot be kept in {base}: {exc}") from exc
+    except OSError as exc:
+        raise JournalError(f"runs cannot be kept in {base}: {exc.strerror}") from exc
     # What was in the directory before it was ours may still be somebody else's, a link to a file of root's among it.
-    if os.path.lexists(file) and (foreign := _trusted.distrust(str(file), _trusted.trusted_users())):
+    if os.path.lexists(file) and (foreign := _trusted.distrust(str(file), trusted)):
         raise JournalError(f"runs cannot be kept in {base}: {foreign}")
-    with _files.lock(file):
+    with contextlib.nullcontext() if check_mode else _files.lock(file):
         yield
 
 
-def names(base: Path) -> set[str]:
-    """Return the names below the directory of runs, which a new run cannot have."""
-    return {path.name for path in base.iterdir()} if base.is_dir() else set()
+def new_name(base: Path, moment: float) -> str:
+    """Return a name for a run by its time that nothing has below the directory of runs; two in one second differ."""
+    taken = {path.name for path in base.iterdir()} if base.is_dir() else set()
+    name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(moment))
+    return next(candidate for candidate in (name, *(f"{name}-{n}" for n in range(1, 1000))) if candidate not in taken)
 
 
 def begun(base: Path, run: str, fingerprint: str) -> Json | None:
@@ -221,6 +266,18 @@ def begun(base: Path, run: str, fingerprint: str) -> Json | None:
             f" then is no proof of today. Name another one, or remove {folder}"
         )
     return dict(request)
+
+
+def new_run(saved: Json, name: str, base: Path, nodes: t.Sequence[Json], others: t.Sequence[str]) -> Json:
+    """Return the saved request of a run that begins with these nodes; Slurm has ``others`` as well."""
+    return {
+        **saved,
+        "run": name,
+        "fleet": {**saved["fleet"], "nodes": list(nodes)},
+        "options": {**saved["options"], "run": name},
+        "others": list(others),
+        "how": {**saved["how"], "agent_path": str(base / name / "agent.pyz")},
+    }
 
 
 def unfinished(base: Path, fingerprint: str) -> Json | None:
@@ -246,6 +303,18 @@ def earlier(base: Path, most: int = _EARLIER) -> list[t.Any]:
         with contextlib.suppress(JournalError):
             certificates.append(load(path))
     return certificates
+
+
+def clear(base: Path, keep: int, run: str, nodes: t.Callable[[], t.Sequence[Json]], check_mode: bool) -> list[str]:
+    """Remove the runs beyond those that are kept, and return their names; a failure here does not fail the new run."""
+    removed: list[str] = []
+    with contextlib.suppress(OSError, ValueError):
+        # Our reasons name the run that drained a node.
+        for folder in old(base, keep, run, lambda: [str(node.get("reason") or "") for node in nodes()]):
+            if not check_mode:
+                remove(folder)
+            removed.append(folder.name)
+    return removed
 
 
 def old(base: Path, keep: int, run: str, reasons: t.Callable[[], t.Sequence[str]]) -> list[Path]:
@@ -313,8 +382,3 @@ def remove(folder: Path) -> None:
         else:
             path.unlink()
     folder.rmdir()
-
-
-def reasons(nodes: t.Iterable[Json]) -> list[str]:
-    """Return the reasons of nodes; ours name the run that drained them."""
-    return [str(node.get("reason") or "") for node in nodes]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
@@ -14,31 +13,27 @@ import typing as t
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _sources
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import (
     Json,
     validate_expectation,
     validate_seconds,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import environment
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as certify_journal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignOptions
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.jobs import ALLOCATION, ARRAY, RESERVED
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import CERTIFICATE, RECORDS, REQUEST
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import compiled
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import (
     CampaignSlurm,
     fleet,
     history,
+    present_nodes,
     read_places,
-    selected,
-    switched_off,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import leaves
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
 
 # The options, validated and read once, and the request that a run is continued with.
 
@@ -89,7 +84,7 @@ _OF_TESTS = (
     "hold",
     "poll",
 )
-_AS_GIVEN = ("run", "keep", "cluster", "profile", "hosts", "topology", "partition", "reservation", "options")
+_AS_GIVEN = ("run", "keep", "cluster", "profile", "partition", "reservation", "options")
 
 
 class CampaignRequestError(ValueError):
@@ -106,8 +101,8 @@ class CertificationRequest:
     keep: int
     cluster: str
     profile: Json
-    hosts: str
-    topology: t.Sequence[Json]
+    hosts: t.Sequence[str]
+    leaves: t.Mapping[str, t.Mapping[str, str]]
     partition: str
     reservation: str
     options: Json
@@ -124,22 +119,25 @@ class CertificationRequest:
         A run keeps the agent that it began with.
         """
         same = {key: value for key, value in settings.items() if key not in ("agent_path", "poll", "array")}
-        about = {"cluster": self.cluster, "hosts": self.hosts, "partition": self.partition, "options": self.options}
+        about = {
+            "cluster": self.cluster,
+            "hosts": list(self.hosts),
+            "partition": self.partition,
+            "options": self.options,
+        }
         return _digest({**about, "how": same})
 
-    def saved(self, run: str, nodes: t.Sequence[Json], others: t.Sequence[str], settings: Json) -> Json:
-        """Return the request as its run's directory keeps it, for each process that continues the run."""
-        options = {"gpus_per_node": settings["gpus"], **self.options, "run": run}
+    def saved(self, settings: Json) -> Json:
+        """Return what a run's directory keeps of the request, for each process that continues the run."""
+        options = {"gpus_per_node": settings["gpus"], **self.options}
         measured = (settings["nccl"].get("tests") or {}).get("collectives")
         if measured:
             options.setdefault("collectives", measured)
         return {
             "schema": SCHEMA,
-            "run": run,
-            "fleet": {"cluster": self.cluster, "profile": self.profile, "nodes": list(nodes)},
+            "fleet": {"cluster": self.cluster, "profile": self.profile},
             "options": options,
-            "others": list(others),
-            "how": {**settings, "agent_path": str(self.base / run / "agent.pyz")},
+            "how": settings,
             "digests": {"profile_sha256": _digest(self.profile)},
             "fingerprint": self.fingerprint(settings),
         }
@@ -152,11 +150,19 @@ def _digest(value: t.Any) -> str:
 
 def read_request(params: t.Mapping[str, t.Any]) -> CertificationRequest:
     """Return the request; what makes no sense is refused before anything runs."""
+    tests = _tests(params)
     _validate(params)
+    hosts, variables = expand(params["hosts"]), environment(params["environment"])
+    if params["hosts"] and not hosts:
+        raise CampaignRequestError(f"hosts {params['hosts']!r} names no node")
+    if not all(isinstance(switch.get("name"), str) for switch in params["topology"]):
+        raise CampaignRequestError("topology has a switch without a name")
     return CertificationRequest(
         base=Path(params["dir"]),
         agent=Path(params["agent"]),
-        tests=_tests(params, environment(params["environment"])),
+        hosts=hosts,
+        leaves=leaves(params["topology"]),
+        tests={**tests, "environment": variables},
         **{name: params[name] for name in _AS_GIVEN},
     )
 
@@ -185,8 +191,8 @@ def _validate(params: t.Mapping[str, t.Any]) -> None:
             )
 
 
-def _tests(params: t.Mapping[str, t.Any], variables: t.Mapping[str, str]) -> Json:
-    """Return how tests are run, whatever Slurm allows."""
+def _tests(params: t.Mapping[str, t.Any]) -> Json:
+    """Return how tests are run, whatever Slurm allows; the variables of their environment come to it."""
     profile = params["profile"]
     gpus = int(_given(params["gpus"], (profile.get("gpu") or {}).get("count") or 0))
     ports = int((profile.get("infiniband") or {}).get("count") or 0)
@@ -204,7 +210,6 @@ def _tests(params: t.Mapping[str, t.Any], variables: t.Mapping[str, str]) -> Jso
         "infiniband": bool(_given(params["infiniband"], ports > 0)),
         "nccl": {**(profile.get("nccl") or {}), **params["nccl"]},
         "torch": {**TORCH, **params["torch"]},
-        "environment": dict(variables),
         "partition": params["partition"],
         "reservation": params["reservation"],
         "at_once": most,
@@ -257,124 +262,44 @@ class CampaignResult(t.NamedTuple):
         }
 
 
-def new_name(moment: float, taken: t.Container[str]) -> str:
-    """Return a name for a run by its time; two in one second are told apart."""
-    name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(moment))
-    return next(candidate for candidate in (name, *(f"{name}-{n}" for n in range(1, 1000))) if candidate not in taken)
-
-
 def perform(params: t.Mapping[str, t.Any], slurm: CampaignSlurm, check_mode: bool) -> CampaignResult:
     """Plan and, unless in check mode, certify; a run that was begun is finished, one that is done is returned."""
     request = read_request(params)
-    certify_journal.refuse_others(request.base, request.agent, request.run)
-    if not request.agent.is_file() and not check_mode:
+    if not check_mode and not request.agent.is_file():
         raise CampaignRequestError(f"agent {request.agent} is no file on this machine")
-    with contextlib.nullcontext() if check_mode else certify_journal.alone(request.base):
-        run = _run(request, slurm)
-        folder = request.base / run["run"]
-        done = certify_journal.load(folder / CERTIFICATE)
-        resumed = (folder / REQUEST).exists()
-        if done is None and not check_mode:
-            run = _begin(run, folder, request.agent)
-    if done is not None:
-        records = certify_journal.records((folder / RECORDS).read_text())
-        return CampaignResult(run["run"], str(folder), done.get("plan") or {}, done, records)
+    array_size, partition = slurm.array_size(), slurm.partition(request.partition)
+    with certify_journal.alone(request.base, request.agent, request.run, check_mode):
+        run = _run(request, slurm, array_size, partition)
+        journal = certify_journal.Journal(request.base / run["run"])
+        folder, resumed, done = str(journal.folder), journal.is_begun(), journal.certificate()
+        if done is not None:
+            return CampaignResult(run["run"], folder, done.get("plan") or {}, done, journal.records())
+        if not check_mode:
+            journal.create()
+            if not resumed:
+                plain = request.agent.read_bytes()
+                run = journal.begin(run, plain, compiled(plain))
     campaign = CampaignPlan(run["fleet"], run["options"])
     if check_mode:
-        result = CampaignResult(run["run"], str(folder), campaign.plan())
+        result = CampaignResult(run["run"], folder, campaign.plan())
     else:
-        result = _lead(run, folder, slurm, campaign)
-    removed = _clear(request.base, run["run"], request.keep, slurm, check_mode)
+        result = CampaignResult(run["run"], folder, *coordinator.lead(journal, run, slurm, campaign), changed=True)
+    removed = certify_journal.clear(request.base, request.keep, run["run"], slurm.nodes, check_mode)
     return result._replace(resumed=resumed, removed=removed)
 
 
-def _run(request: CertificationRequest, slurm: CampaignSlurm) -> Json:
+def _run(request: CertificationRequest, slurm: CampaignSlurm, array_size: int, partition: Json | None) -> Json:
     """Return the saved request of the run that this is: the named one, one that was cut short, or a new one."""
-    array_size, partition = slurm.array_size(), slurm.partition(request.partition)
     # A job that asks for more than the partition allows would wait for ever.
-    settings = request.settings(array_size, partition["max_time"] if partition else None)
-    begun = certify_journal.begun(request.base, request.run, request.fingerprint(settings))
+    saved = request.saved(request.settings(array_size, partition["max_time"] if partition else None))
+    begun = certify_journal.begun(request.base, request.run, saved["fingerprint"])
     if begun is not None:
         return begun
-    name = request.run or new_name(time.time(), certify_journal.names(request.base))
-    nodes, others = read_fleet(request, slurm, partition)
-    return request.saved(name, nodes, others, settings)
-
-
-def read_fleet(
-    request: CertificationRequest, slurm: CampaignSlurm, partition: Json | None
-) -> tuple[list[Json], list[str]]:
-    """Return the fleet as the campaign reads it, and the names of all other nodes that Slurm might give instead.
-
-    What power saving has switched off is no part of the fleet unless it is named.
-    """
-    nodes = slurm.nodes()
-    chosen = selected(nodes, request.hosts, partition)
-    present = chosen if request.hosts else [node for node in chosen if not switched_off(node)]
-    if not present:
-        off = compress([node["name"] for node in chosen], sort=True)
-        raise CampaignRequestError(
-            f"there is no node to certify: power saving has switched off all of {off}. Say in cluster_nodes how many"
-            " Slurm is to resume for this, or have a job resume them, then run this again"
-        )
-    names = {node["name"] for node in present}
-    where = read_places(slurm, request.topology)
-    listed = fleet(present, where, history(certify_journal.earlier(request.base)), bool(request.reservation))
-    return listed, [node["name"] for node in nodes if node["name"] not in names]
-
-
-def _lead(run: Json, folder: Path, slurm: CampaignSlurm, campaign: CampaignPlan) -> CampaignResult:
-    """Run the rest of a campaign; under a lock, as two coordinators would submit the same jobs."""
-    journal = certify_journal.Journal(folder)
-    with _files.lock(folder / "lock"):
-        plan = campaign.plan()
-        replace(folder / "plan.json", json.dumps(plan, sort_keys=True))
-        coordinator = Coordinator(journal, run, slurm)
-        coordinator.run(campaign)
-        lines = [json.dumps(record, sort_keys=True) for record in coordinator.records]
-        order = sorted(range(len(lines)), key=lines.__getitem__)
-        records = [coordinator.records[n] for n in order]
-        replace(folder / RECORDS, "".join(f"{lines[n]}\n" for n in order), 0o644)
-        digests = {**run["digests"], "records_sha256": _sources.sha256(folder / RECORDS)}
-        certificate = campaign.certificate(**digests)
-        replace(folder / CERTIFICATE, json.dumps(certificate, indent=1, sort_keys=True), 0o644)
-    # Others may fetch them: as root Ansible reads a whole file into memory, twice.
-    folder.chmod(0o755)
-    return CampaignResult(run["run"], str(folder), plan, certificate, records, True)
-
-
-def _begin(run: Json, folder: Path, agent: Path) -> Json:
-    """Return the saved request of a run, which is saved where there is none, beside the agent that the nodes run.
-
-    The certificate names the agent, and the file that it was made of.
-    """
-    journal = certify_journal.Journal(folder)
-    journal.create()
-    saved = certify_journal.load(folder / REQUEST)
-    if saved is not None:
-        return dict(saved)
-    if journal.answered():
-        raise CampaignRequestError(
-            f"{folder} holds results, and nothing says of what run; name another one, or remove it"
-        )
-    plain = agent.read_bytes()
-    ran = compiled(plain)
-    replace(folder / "agent.pyz", ran)
-    made = {"agent_sha256": hashlib.sha256(ran).hexdigest(), "agent_source_sha256": hashlib.sha256(plain).hexdigest()}
-    complete = {**run, "digests": {**run["digests"], **made}}
-    replace(folder / REQUEST, json.dumps(complete, sort_keys=True))
-    return complete
-
-
-def _clear(base: Path, run: str, keep: int, slurm: CampaignSlurm, check_mode: bool) -> list[str]:
-    """Remove the runs beyond those that are kept, and return their names; a failure here does not fail the new run."""
-    removed: list[str] = []
-    with contextlib.suppress(OSError, SlurmError):
-        for folder in certify_journal.old(base, keep, run, lambda: certify_journal.reasons(slurm.nodes())):
-            if not check_mode:
-                certify_journal.remove(folder)
-            removed.append(folder.name)
-    return removed
+    name = request.run or certify_journal.new_name(request.base, time.time())
+    certificates = certify_journal.earlier(request.base)
+    present, others = present_nodes(slurm.nodes(), request.hosts, partition)
+    nodes = fleet(present, read_places(slurm, request.leaves), history(certificates), bool(request.reservation))
+    return certify_journal.new_run(saved, name, request.base, nodes, others)
 
 
 def reportable(records: t.Sequence[Json]) -> list[Json]:

@@ -11,8 +11,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import leaves
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, compress, expand
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import compress, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.job import submitted_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import SlurmReader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import (
@@ -152,13 +151,29 @@ def switched_off(node: Json) -> bool:
     return state(node) == "powered_down"
 
 
-def selected(nodes: t.Sequence[Json], hosts: str, partition: Json | None) -> list[Json]:
+def present_nodes(
+    nodes: t.Sequence[Json], hosts: t.Sequence[str], partition: Json | None
+) -> tuple[list[Json], list[str]]:
+    """Return the nodes to certify, and the names of all others, which Slurm might give instead.
+
+    What power saving has switched off is not among them unless it is named.
+    """
+    chosen = selected(nodes, hosts, partition)
+    present = chosen if hosts else [node for node in chosen if not switched_off(node)]
+    if not present:
+        off = compress([node["name"] for node in chosen], sort=True)
+        raise SlurmError(
+            f"there is no node to certify: power saving has switched off all of {off}. Say in cluster_nodes how many"
+            " Slurm is to resume for this, or have a job resume them, then run this again"
+        )
+    names = {node["name"] for node in present}
+    return present, [node["name"] for node in nodes if node["name"] not in names]
+
+
+def selected(nodes: t.Sequence[Json], hosts: t.Sequence[str], partition: Json | None) -> list[Json]:
     """Return the named nodes, or those of the partition; each once."""
     known = {node["name"]: node for node in nodes}
-    try:
-        names = expand(hosts) if hosts else partition["nodes"] if partition else list(known)
-    except HostlistError as exc:
-        raise SlurmError(str(exc)) from exc
+    names = hosts or (partition["nodes"] if partition else list(known))
     missing = [name for name in dict.fromkeys(names) if name not in known]
     if missing:
         raise SlurmError(f"Slurm does not know {compress(missing)}; it knows {compress(list(known), sort=True)}")
@@ -195,9 +210,11 @@ def places(text: str) -> dict[str, dict[str, str]]:
     return {name: {"leaf": leaf[name], "pod": pod.get(name, "")} for name in leaf}
 
 
-def read_places(slurm: CampaignSlurm, switches: t.Sequence[Json]) -> t.Mapping[str, t.Mapping[str, str]]:
-    """Return leaf and pod of each node as Slurm has them, or where it has none as the given switches have them."""
-    return places(slurm.topology()) or leaves(switches)
+def read_places(
+    slurm: CampaignSlurm, leaves: t.Mapping[str, t.Mapping[str, str]]
+) -> t.Mapping[str, t.Mapping[str, str]]:
+    """Return leaf and pod of each node as Slurm has them, or where it has none as they are given."""
+    return places(slurm.topology()) or leaves
 
 
 def fleet(

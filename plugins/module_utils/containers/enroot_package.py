@@ -140,6 +140,7 @@ def steps(source: Path, stage: Path, platform: Platform) -> list[BuildStep]:
 
 
 def fields(version: str, platform: Platform, maintainer: str) -> dict[str, str]:
+    """Return the fields of the package's control file."""
     return {
         "Package": "enroot",
         "Version": version,

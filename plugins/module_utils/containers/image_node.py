@@ -330,6 +330,7 @@ class StagedNode:
         return "copied" if problem else "kept"
 
     def bring(self, image: Record, path: Path) -> None:
+        """Put an image in its place on this node: copied from the source, or as sbcast has brought it."""
         if not self.task.get("broadcast"):
             problem = self.no_room([image])
             if problem:

@@ -377,6 +377,7 @@ class Staging:
         self.staged += self.sort(good, used, trouble_of_use)
 
     def place(self, job: Held) -> tuple[dict[str, ImageRecord], str]:
+        """Bring the images to the job's nodes; return what each node answered, and what went wrong besides."""
         request = self.request
         if request.transport == "shared":
             received: dict[str, ImageRecord] = {}

@@ -296,6 +296,7 @@ class ImageStore:
             return self.decide(dry)
 
     def decide(self, dry: bool) -> Record:
+        """Return whether the image has to be imported and why, and import it unless it is a dry run."""
         problem = suspect(self.directory) if self.directory.is_dir() else ""
         if problem:
             raise ImageError(problem)

@@ -218,6 +218,7 @@ class NodesTask:
         self.messages: list[str] = []
 
     def run(self, check_mode: bool) -> Json:
+        """Create or end nodes as planned, wait for them if requested, and return the result with all problems."""
         before = self.client.status(self.cluster)
         todo = plan(before, self.params)
         if todo.route and self._done_before():

@@ -160,6 +160,7 @@ class CommandLine:
         return not Path(self.params["program"]).exists() or self.notes.load().get("archive") != self._digest()
 
     def install(self) -> None:
+        """Install the command line that the server's package brings, and note its digest."""
         digest = self._digest()
         if not digest:
             raise CliError(f"{self.archive} is not there: is the package {self.params['home']} whole?")

@@ -178,6 +178,7 @@ class _Pass:
         return outcome
 
     def real(self) -> PassOutcome:
+        """Carry out the pass reason by reason; what people did meanwhile is read again before each call."""
         seen, wrong = self._begin()
         first, decision = view, dummy = seen
         commands: list[list[str]] = []

@@ -103,6 +103,7 @@ class DriverReader:
         self.kernel = kernel or self._text("proc/sys/kernel/osrelease").strip()
 
     def read(self) -> DriverState:
+        """Return the driver as it is loaded, on disk and packaged."""
         loaded, loaded_flavour = nvrm(self._text("proc/driver/nvidia/version"))
         module = self._ask(["modinfo", "-k", self.kernel, "--filename", "nvidia"]).strip()
         gpus, switches = self._pci()

@@ -206,6 +206,7 @@ def key_content(params: t.Mapping[str, t.Any], have: bytes | None, fetch: Fetch 
 
 
 def perform(module: _owned_files.FileModule, params: t.Mapping[str, t.Any], fetch: Fetch) -> Json:
+    """Have the repository's key and source as requested, or take both away; one that is there elsewhere stays alone."""
     check(params)
     root, where = Path(params["root"]), places(params["name"], params["manager"])
     result: Json = {"changed": False, "elsewhere": [], "source": where.source, "key": where.key, "diff": []}

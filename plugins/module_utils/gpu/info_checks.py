@@ -146,6 +146,7 @@ def model(observed: ObservedGpus, options: GpuCheckOptions) -> GpuFinding:
 
 
 def ecc(observed: ObservedGpus, options: GpuCheckOptions) -> GpuFinding:
+    """Return the error counters; ECC that is off is a finding where the profile has limits for it."""
     finding = _values(
         observed,
         [

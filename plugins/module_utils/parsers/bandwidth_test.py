@@ -31,7 +31,7 @@ FAILURES = [
 _MARK = re.compile(r"\[CUDA Bandwidth Test\]")
 _LINE = re.compile(
     r"""(?P<start>\[CUDA\ Bandwidth\ Test\]|Running\ on\.\.\.|!!!!!Cumulative\ Bandwidth)
-    |(?P<fallback>!!!!!Invalid\ GPU\ number\ (?P<asked>-?\d{1,9})\ given)
+    |(?P<fallback>!!!!!Invalid\ GPU\ number\ (?P<requested>-?\d{1,9})\ given)
     |(?P<device>Device\ (?P<index>\d{1,9}):\ ?(?P<device_name>.*))
     |(?P<mode>(?P<word>Quick|Range|Shmoo)\ Mode)
     |(?P<block>(?P<direction>(?:Host\ to\ Device|Device\ to\ (?:Host|Device)))\ Bandwidth,\ (?P<count>\d{1,6})\ Device)
@@ -104,7 +104,7 @@ class BandwidthTestReader:
 
     def _fallback(self, match: t.Match[str]) -> None:
         self._start()
-        self._run.fallback = int(match["asked"])
+        self._run.fallback = int(match["requested"])
 
     def _device(self, match: t.Match[str]) -> None:
         # Of --device=all there are several in a row; pasted logs often begin with this line.

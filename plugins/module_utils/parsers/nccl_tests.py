@@ -179,6 +179,7 @@ class _Parser:
         self.writers = Writers()
 
     def read(self, source: Source) -> Log[NcclTestsRun]:
+        """Return the runs of an output, and the first cause where one failed."""
         for line in program_lines(source, nccl_tests_table.FIRST, self.writers, self.tail):
             head = line[:1]
             if head in _DIGITS:

@@ -525,6 +525,7 @@ class Building:
         return min(ends) >= starts and not self.broken
 
     def finish(self) -> NcclTestsRun:
+        """Return the run, complete or cut short."""
         self.end_row()
         for event in self.first.notes:
             self.note(event)

@@ -121,7 +121,7 @@ _LINE = re.compile(
     |(?P<device>(?:Process\ +(?P<process>\d{1,9})\ \((?P<host>[^()]*)\):\ d|D)evice\ (?P<index>\d{1,9}):\ (?P<gpu>.+))
     |(?P<running>Running\ (?P<key>\w+)\.$)
     |(?P<waived>(?:Waiving\ (?P<skipped>\w+)\.|Waived:.{0,200})$)
-    |(?P<missing>ERROR:\ Testcase\ (?:index\ )?(?P<asked>\S+)\ (?:not\ found|out\ of\ bound)!)
+    |(?P<missing>ERROR:\ Testcase\ (?:index\ )?(?P<requested>\S+)\ (?:not\ found|out\ of\ bound)!)
     |(?P<total>(?:SUM|&&&&\ PERF)\ (?P<total_key>\w+)\ (?P<value>-?(?:\d+\.\d\d|inf|nan))(?:$|\ [+-](?:GB/s|ns)))
     |(?P<closing>NOTE:\ The\ reported\ results\ may\ not\ reflect)
     |(?P<failed>(?:Error|ERROR):\ |\[CUDA_ERROR_|\[cudaError|NVML_ERROR:|ASSERT\ in\ expression|Invalid\ value\ when)
@@ -202,7 +202,7 @@ class NvbandwidthReader:
         self._add(match["skipped"], "waived")
 
     def _missing(self, match: t.Match[str]) -> None:
-        self._add(match["asked"], "error", match.string)
+        self._add(match["requested"], "error", match.string)
 
     def _closing(self, dummy: t.Match[str]) -> None:
         self._closed = True
@@ -367,6 +367,7 @@ class _Reader:
         self._text, self._own = NvbandwidthReader(), FirstCause(_FAILURES)
 
     def take(self, document: dict[str, t.Any], causes: FirstCause) -> None:
+        """Add the run of one JSON document, with the first cause of its failure."""
         tests = [NvbandwidthTest(**test) for test in document.pop("tests")]
         devices = [NvbandwidthDevice(**device) for device in document.pop("devices")]
         for message in (document.pop("error"), *(_error_of(test) for test in tests)):

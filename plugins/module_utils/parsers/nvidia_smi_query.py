@@ -109,6 +109,7 @@ class _Tree:
         self._margin = 0
 
     def see(self, raw: str) -> None:
+        """Read one line: of a GPU by its indent, or of what stands around it."""
         line = raw.strip(" \t\0")
         indent = len(raw) - len(raw.lstrip(" \t\0"))
         gpu = _GPU.fullmatch(line)

@@ -481,6 +481,7 @@ class _Scanner:
         self._inside = False
 
     def see(self, line: str) -> None:
+        """Read one line, which may begin or end a document and have text beside it."""
         begin = line.find(_OPEN)
         if begin >= 0:
             self._outside(line[:begin])

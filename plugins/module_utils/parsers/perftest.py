@@ -260,6 +260,7 @@ class PerftestReader:
         return tables or blocks
 
     def see(self, line: str) -> None:
+        """Read one line."""
         if " NCCL INFO " in line and not line[0].isdigit():
             return  # thousands of them, and nothing of perftest
         if self._json_line(line):

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
     FILESYSTEMS,
+    ArrayMember,
     ScratchArray,
     ScratchDisk,
     ScratchFinding,
@@ -17,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model im
     ScratchMount,
     ScratchRequest,
     Signature,
+    array_uuid,
     ours,
 )
 
@@ -165,6 +167,7 @@ class Selection:
 
 
 def select(machine: ScratchMachine, request: ScratchRequest, boot: bool) -> Selection:
+    """Return the disks that the request chooses, and findings about those that are named or missing."""
     findings: list[ScratchFinding] = []
     named = _named(machine, request.ids, "ids", findings)
     # The boot program never wipes: nobody reads its plan before it is carried out.
@@ -267,6 +270,7 @@ def _counted(disks: t.Sequence[ScratchDisk], expected: int | None, request: Scra
 # The arrays of ours that a machine has: their members, and whether they run. Pure.
 
 
+_SMALLEST_CHUNK, _LARGEST_CHUNK = 128, 512  # KiB
 _RUNNING = ("clean", "active", "active-idle", "write-pending", "read-auto")
 
 
@@ -278,6 +282,10 @@ class OwnArray:
     disks: tuple[ScratchDisk, ...]  # of the whole machine that say they are members
     array: ScratchArray | None
     mounts: tuple[ScratchMount, ...]  # of the md device
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(disk.id for disk in self.disks)
 
     @property
     def devices(self) -> int:
@@ -302,6 +310,11 @@ class OwnArray:
         return set(array.members) == {disk.path for disk in self.disks}
 
     @property
+    def chunk(self) -> int | None:
+        """Return the KiB of a stripe on one disk, as the superblocks of its disks have it."""
+        return next((disk.member.chunk for disk in self.disks if disk.member and disk.member.chunk), None)
+
+    @property
     def content(self) -> tuple[Signature, ...]:
         return self.array.content if self.array else ()
 
@@ -310,6 +323,16 @@ class OwnArray:
         """Return the filesystem on it, if it is the only content and of a type that we make."""
         kinds = [signature for signature in self.content if signature.type in FILESYSTEMS]
         return kinds[0] if len(self.content) == len(kinds) == 1 else None
+
+
+def planned_array(request: ScratchRequest, disks: t.Sequence[ScratchDisk]) -> OwnArray:
+    """Return the array that these disks make: with the requested chunk, else the smallest max_io of the disks."""
+    uuid, chunk = array_uuid(request.name, (disk.id for disk in disks)), request.chunk
+    if not chunk:
+        largest = min([_LARGEST_CHUNK, *(disk.max_io for disk in disks)])
+        chunk = max(_SMALLEST_CHUNK, 1 << max(0, largest.bit_length() - 1))  # a power of two
+    members = [ArrayMember(uuid, request.name, "raid0", len(disks), slot, chunk) for slot in range(len(disks))]
+    return OwnArray(uuid, tuple(replace(disk, member=member) for disk, member in zip(disks, members)), None, ())
 
 
 def find(machine: ScratchMachine, request: ScratchRequest, selected: t.Sequence[ScratchDisk]) -> list[OwnArray]:

@@ -9,7 +9,7 @@ import posixpath
 import typing as t
 from dataclasses import dataclass, field
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.disks import visible
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.disks import OwnArray, visible
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
     Directory,
     FstabLine,
@@ -20,7 +20,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model im
     ScratchMachine,
     ScratchMount,
     ScratchRequest,
-    array_uuid,
     filesystem_uuid,
 )
 
@@ -49,34 +48,47 @@ def umount(path: str) -> ScratchAction:
     return ScratchAction("umount", ("umount", path), path=path)
 
 
-def create(request: ScratchRequest, disks: t.Sequence[ScratchDisk], chunk: int) -> ScratchAction:
-    ids = tuple(disk.id for disk in disks)
-    uuid, count = array_uuid(request.name, ids), len(disks)
-    argv = ["mdadm", "--create", device(request), "--run", "--level=0", f"--raid-devices={count}", "--metadata=1.2"]
+def create(request: ScratchRequest, array: OwnArray) -> ScratchAction:
+    count, md = len(array.disks), device(request)
+    argv = ["mdadm", "--create", md, "--run", "--level=0", f"--raid-devices={count}", "--metadata=1.2"]
     # Without a home host the name is this machine's on every machine, whatever it is called at the next boot.
-    argv += [f"--chunk={chunk}", "--homehost=any", f"--name={request.name}", f"--uuid={uuid}"]
+    argv += [*_stripe(array).mdadm, "--homehost=any", f"--name={request.name}", f"--uuid={array.uuid}"]
     argv += ["--force"] if count == 1 else []
-    return ScratchAction("create", (*argv, *(disk.path for disk in disks)), device(request), ids, uuid)
+    return ScratchAction("create", (*argv, *(disk.path for disk in array.disks)), md, array.ids, array.uuid)
 
 
-def assemble(request: ScratchRequest, uuid: str, disks: t.Sequence[ScratchDisk]) -> ScratchAction:
+def assemble(request: ScratchRequest, array: OwnArray) -> ScratchAction:
     # Not --run: an array without all its members must stay as it is.
-    argv = ("mdadm", "--assemble", device(request), f"--uuid={uuid}", *(disk.path for disk in disks))
-    return ScratchAction("assemble", argv, device(request), tuple(disk.id for disk in disks), uuid)
+    argv = ("mdadm", "--assemble", device(request), f"--uuid={array.uuid}", *(disk.path for disk in array.disks))
+    return ScratchAction("assemble", argv, device(request), array.ids, array.uuid)
 
 
-def mkfs(request: ScratchRequest, md: str, uuid: str, chunk: int, ids: t.Sequence[str]) -> ScratchAction:
-    uuid_of_filesystem = filesystem_uuid(uuid)
+def mkfs(request: ScratchRequest, md: str, array: OwnArray) -> ScratchAction:
+    uuid, stripe = filesystem_uuid(array.uuid), _stripe(array)
     if request.filesystem == "xfs":
-        log = min(chunk, _LARGEST_LOG_STRIPE)
-        stripe = ["-d", f"su={chunk}k,sw={len(ids)}", "-l", f"su={log}k"]
         # -K: discarding terabytes takes minutes, and a node that boots does not wait for it.
-        argv = ["mkfs.xfs", "-q", "-f", "-K", "-m", f"uuid={uuid_of_filesystem}", *stripe, md]
+        argv = ["mkfs.xfs", "-q", "-f", "-K", "-m", f"uuid={uuid}", *stripe.xfs, md]
     else:
-        stride = chunk // 4
-        stripe = ["-E", f"nodiscard,stride={stride},stripe_width={stride * len(ids)}"]
-        argv = ["mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-U", uuid_of_filesystem, *stripe, md]
-    return ScratchAction("mkfs", tuple(argv), md, tuple(ids), uuid)
+        argv = ["mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-U", uuid, *stripe.ext4, md]
+    return ScratchAction("mkfs", tuple(argv), md, array.ids, array.uuid)
+
+
+class Stripe(t.NamedTuple):
+    """How data is laid over the disks of an array, in the words of each program that has to know."""
+
+    mdadm: list[str]
+    xfs: list[str]
+    ext4: list[str]
+
+
+def _stripe(array: OwnArray) -> Stripe:
+    chunk, width = array.chunk or 0, len(array.disks)
+    blocks = chunk // 4  # of 4 KiB
+    return Stripe(
+        mdadm=[f"--chunk={chunk}"],
+        xfs=["-d", f"su={chunk}k,sw={width}", "-l", f"su={min(chunk, _LARGEST_LOG_STRIPE)}k"],
+        ext4=["-E", f"nodiscard,stride={blocks},stripe_width={blocks * width}"],
+    )
 
 
 def mount(request: ScratchRequest, md: str) -> ScratchAction:

@@ -177,7 +177,6 @@ class ScratchArray:
     devices: int  # that it has when whole
     members: tuple[str, ...]  # paths of the devices that are in it now
     size: int = 0  # bytes
-    chunk: int | None = None  # KiB
     content: tuple[Signature, ...] = ()
     blank: bool = False  # first MiB is zero; not looked at (False) where there is a signature
     holders: tuple[str, ...] = ()  # what stacks upon it, partitions included
@@ -243,7 +242,6 @@ class ScratchMachine:
 MAGIC = "68706361:692e6e76"  # "hpcai.nv"
 FILESYSTEMS = ("xfs", "ext4")
 
-_SMALLEST_CHUNK, _LARGEST_CHUNK = 128, 512
 _KERNEL_NAME = re.compile(r"(/dev/)?(nvme\d+(c\d+)?(n\d+(p\d+)?)?|md\d+|dm-\d+|sd[a-z]+\d*)")
 
 
@@ -268,14 +266,3 @@ def kernel_name(text: str) -> bool:
 
 def plain_id(text: str) -> str:
     return text[len("/dev/disk/by-id/") :] if text.startswith("/dev/disk/by-id/") else text
-
-
-def chunk_for(disks: t.Sequence[ScratchDisk], requested: int | None) -> int:
-    """Return the chunk in KiB: the requested one, else the smallest max_io of the disks, from 128 to 512."""
-    if requested:
-        return requested
-    largest = min(disk.max_io for disk in disks)
-    chunk = _SMALLEST_CHUNK
-    while chunk * 2 <= min(largest, _LARGEST_CHUNK):
-        chunk *= 2
-    return chunk

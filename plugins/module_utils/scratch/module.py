@@ -42,6 +42,10 @@ _MODE = re.compile(r"[0-7]{3,4}", re.ASCII)
 _OPTION = re.compile(r"[^\s,\\]+", re.ASCII)
 _SYSTEM = set("bin boot dev etc lib lib64 proc sbin sys usr".split())
 _WHOLE = set("/home /media /opt /root /run /srv /tmp /var /var/tmp /var/lib".split())
+_NUMBERS: dict[str, tuple[t.Callable[[int], bool], str]] = {
+    "count": (lambda disks: disks >= 0, "a whole number of disks"),
+    "chunk": (lambda kib: 4 <= kib <= 65536 and kib & (kib - 1) == 0, "a power of two from 4 to 65536, in KiB"),
+}
 _LISTS = ("models", "ids", "wipe", "options", "adopt")
 
 
@@ -108,6 +112,7 @@ def _mode(text: str, option: str) -> str:
 
 def _check(request: ScratchRequest) -> None:
     _check_types(request)
+    _check_numbers(request)
     _check_places(request)
     if not _NAME.fullmatch(request.name):
         raise ScratchRequestError(
@@ -117,10 +122,6 @@ def _check(request: ScratchRequest) -> None:
         raise ScratchRequestError(f"filesystem: {request.filesystem!r} is not one of {', '.join(FILESYSTEMS)}")
     if request.fewer not in ("refuse", "allow"):
         raise ScratchRequestError(f"fewer: {request.fewer!r} is not refuse or allow")
-    if request.count is not None and request.count < 0:
-        raise ScratchRequestError(f"count: {request.count} disks cannot be")
-    if request.chunk is not None and not (4 <= request.chunk <= 65536 and request.chunk & (request.chunk - 1) == 0):
-        raise ScratchRequestError(f"chunk: {request.chunk} KiB is not a power of two from 4 to 65536")
     wrong = [option for option in request.options if not _OPTION.fullmatch(option)]
     if wrong:
         raise ScratchRequestError(f"options: {wrong[0]!r} is not one mount option")
@@ -136,13 +137,18 @@ def _check_types(request: ScratchRequest) -> None:
     for key in ("name", "mount", "filesystem", "fewer", "mode", "fallback"):
         if not isinstance(getattr(request, key), str):
             raise ScratchRequestError(f"{key}: a text is needed, not {getattr(request, key)!r}")
-    for key in ("count", "chunk"):
-        value = getattr(request, key)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise ScratchRequestError(f"{key}: a whole number is needed, not {value!r}")
     for key in ("unused", "rebuild"):
         if not isinstance(getattr(request, key), bool):
             raise ScratchRequestError(f"{key}: true or false is needed, not {getattr(request, key)!r}")
+
+
+def _check_numbers(request: ScratchRequest) -> None:
+    for key, (fits, accepted) in _NUMBERS.items():
+        value = getattr(request, key)
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not fits(value):
+            raise ScratchRequestError(f"{key}: {value!r} is not {accepted}")
 
 
 def _check_places(request: ScratchRequest) -> None:

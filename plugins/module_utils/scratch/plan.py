@@ -16,6 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.disks im
     content,
     find,
     is_ours,
+    planned_array,
     problem,
     select,
     visible,
@@ -37,8 +38,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model im
     ScratchMachine,
     ScratchPlan,
     ScratchRequest,
-    array_uuid,
-    chunk_for,
     filesystem_uuid,
     ours,
 )
@@ -63,9 +62,9 @@ class Planning:
         return self.selection.disks
 
     @property
-    def wanted_uuid(self) -> str:
-        """Return the UUID of the array that all selected disks would make."""
-        return array_uuid(self.request.name, (disk.id for disk in self.disks))
+    def wanted(self) -> OwnArray:
+        """Return the array that all selected disks would make."""
+        return planned_array(self.request, self.disks)
 
     @property
     def findings(self) -> list[ScratchFinding]:
@@ -80,9 +79,7 @@ class PlanDraft:
     actions: list[ScratchAction] = field(default_factory=list)
     source: str = ""  # array, adopted, fallback
     base: str = ""  # of adopted, fallback
-    uuid: str = ""
-    members: tuple[ScratchDisk, ...] = ()
-    chunk: int | None = None
+    array: OwnArray | None = None  # that there is in the end
     filesystem: str = ""  # as it is described
     mounted: bool = False  # scratch is mounted now, and can be used
     refused: bool = False
@@ -152,10 +149,9 @@ def make(planning: Planning, draft: PlanDraft) -> PlanDraft:
     blocked = [*_same_name(planning), *_ours_in_use(planning)]
     if blocked:
         return draft.refuse(*blocked)
-    request, uuid = planning.request, planning.wanted_uuid
-    draft.source, draft.uuid, draft.members = "array", uuid, planning.disks
-    draft.chunk = chunk_for(planning.disks, request.chunk)
-    draft.filesystem = f"{request.filesystem} {filesystem_uuid(uuid)}"
+    request, array = planning.request, planning.wanted
+    draft.source, draft.array = "array", array
+    draft.filesystem = f"{request.filesystem} {filesystem_uuid(array.uuid)}"
     own_mounts = {mount for own_array in planning.arrays for mount in own_array.mounts}
     bare = replace(
         planning.machine, mounts=tuple(mount for mount in planning.machine.mounts if mount not in own_mounts)
@@ -164,13 +160,13 @@ def make(planning: Planning, draft: PlanDraft) -> PlanDraft:
     ours = [layout.wipe(disk) for disk in planning.disks if is_ours(disk)]
     making: list[ScratchAction] = [
         *freed(planning),
-        *marked(planning, uuid),
+        *marked(planning, array.uuid),
         *(layout.wipe(disk) for disk in planning.wipes),
         *ours,
+        layout.create(request, array),
+        layout.mkfs(request, layout.device(request), array),
+        ScratchAction("unmark"),
     ]
-    making += [layout.create(request, planning.disks, draft.chunk)]
-    ids = [disk.id for disk in planning.disks]
-    making += [layout.mkfs(request, layout.device(request), uuid, draft.chunk, ids), ScratchAction("unmark")]
     return finish(replace(planning, machine=bare), draft, placement, making)
 
 
@@ -232,7 +228,7 @@ def keep(planning: Planning, draft: PlanDraft) -> PlanDraft:
 
 def _broken(planning: Planning, draft: PlanDraft, current: OwnArray) -> PlanDraft:
     """Plan for an array that lacks members: finish one that was being made; any other needs ``rebuild``."""
-    if planning.request.rebuild or (planning.machine.building == planning.wanted_uuid and not current.mounts):
+    if planning.request.rebuild or (planning.machine.building == planning.wanted.uuid and not current.mounts):
         return (
             make(planning, draft)
             if not stops(planning.findings)
@@ -293,15 +289,10 @@ def _differences(planning: Planning, current: OwnArray) -> list[ScratchFinding]:
         if filesystem and filesystem.type != request.filesystem
         else []
     )
-    chunk = chunk_of(current)
-    texts += [f"chunk {chunk} KiB, {request.chunk} asked for"] if request.chunk and chunk != request.chunk else []
+    if request.chunk and current.chunk != request.chunk:
+        texts.append(f"chunk {current.chunk} KiB, {request.chunk} asked for")
     text = f"Scratch (array {current.uuid}) is whole and in use, but not as asked for: {'; '.join(texts)}."
     return [ScratchFinding("warn", "config", "differs", text, f"Leave it, or {ANEW}")] if texts else []
-
-
-def chunk_of(current: OwnArray) -> int | None:
-    chunks = [current.array.chunk if current.array else None, *(d.member.chunk for d in current.disks if d.member)]
-    return next((chunk for chunk in chunks if chunk), None)
 
 
 def _unusable(planning: Planning, current: OwnArray) -> ScratchFinding | None:
@@ -345,20 +336,17 @@ def _bad_content(planning: Planning, current: OwnArray) -> ScratchFinding | None
 def _use(planning: Planning, draft: PlanDraft, current: OwnArray) -> PlanDraft:
     """Plan to start an array that does not run, to make its filesystem if it has none, and to mount it."""
     request, array = planning.request, current.array
-    draft.source, draft.uuid, draft.members = "array", current.uuid, current.disks
-    draft.chunk = chunk_of(current) or chunk_for(current.disks, request.chunk)
+    draft.source, draft.array = "array", current
     runs = bool(array and current.runs)
     md = array.device if array and runs else ""
     making: list[ScratchAction] = []
     if not runs:
         making += [layout.stop(array.device)] if array else []
-        making.append(layout.assemble(request, current.uuid, current.disks))
+        making.append(layout.assemble(request, current))
     filesystem = current.filesystem
     anew = runs and not current.mounts and (filesystem is None or bool(planning.machine.unmountable))
     if anew:
-        ids = [disk.id for disk in current.disks]
-        make_it = layout.mkfs(request, md, current.uuid, draft.chunk, ids)
-        making += [*marked(planning, current.uuid), make_it, ScratchAction("unmark")]
+        making += [*marked(planning, current.uuid), layout.mkfs(request, md, current), ScratchAction("unmark")]
     existing = f"{filesystem.type} {filesystem.uuid}" if filesystem and not anew else ""
     draft.filesystem = existing or f"{request.filesystem} {filesystem_uuid(current.uuid)}"
     return finish(planning, draft, _place(planning, current, md), making)
@@ -469,11 +457,9 @@ def _applied(document: Document, planning: Planning, draft: PlanDraft, action: S
         document["fstab"] = [line.text.strip() for line in planning.machine.fstab if line.number not in action.lines]
     elif action.kind == "wipe":
         document["disks"] = {**document["disks"], action.disks[0]: "blank"}
-    elif action.kind in ("create", "assemble"):
-        members = sorted(disk.id for disk in draft.members)
-        about = {"level": "raid0", "chunk": draft.chunk, "members": members, "devices": len(members)}
-        document["array"] = {"uuid": draft.uuid, **about, "state": "running"}
-        selected = {disk.id: f"member of {draft.uuid}" for disk in draft.members if disk.id in document["disks"]}
+    elif action.kind in ("create", "assemble") and draft.array:
+        document["array"] = {**_array(draft.array), "state": "running"}
+        selected = {name: f"member of {draft.array.uuid}" for name in draft.array.ids if name in document["disks"]}
         document["disks"] = {**document["disks"], **selected}
         document["filesystem"] = draft.filesystem
     elif action.kind == "mkfs":
@@ -487,7 +473,7 @@ def _applied(document: Document, planning: Planning, draft: PlanDraft, action: S
 def _shown(document: Document, planning: Planning, draft: PlanDraft, action: ScratchAction) -> None:
     mount = planning.request.mount
     if action.kind == "mount":
-        document["mount"] = {"path": mount, "source": f"array {draft.uuid}"}
+        document["mount"] = {"path": mount, "source": f"array {draft.array.uuid if draft.array else ''}"}
     elif action.kind == "bind":
         document["mount"] = {"path": mount, "source": action.device}
     elif action.kind == "remount":
@@ -505,8 +491,7 @@ def _inside(path: str, mount: str, draft: PlanDraft) -> bool:
 
 def _array(current: OwnArray) -> Document:
     state = "running" if current.runs else current.array.state if current.array else "stopped"
-    members = sorted(disk.id for disk in current.disks)
-    about = {"level": "raid0", "chunk": chunk_of(current), "members": members, "devices": current.devices}
+    about = {"level": "raid0", "chunk": current.chunk, "members": sorted(current.ids), "devices": current.devices}
     return {"uuid": current.uuid, **about, "state": state}
 
 
@@ -554,9 +539,9 @@ def plan(machine: ScratchMachine, request: ScratchRequest, boot: bool = False) -
         path=request.mount if usable else "",
         source=draft.source if usable else "",
         disks=tuple(disk.id for disk in planning.disks),
-        array=draft.uuid if usable else "",
-        size=_size(planning, draft) if usable else 0,
-        members=len(draft.members) if usable else 0,
+        array=draft.array.uuid if draft.array and usable else "",
+        size=_size(planning, draft.array) if draft.array and usable else 0,
+        members=len(draft.array.disks) if draft.array and usable else 0,
     )
 
 
@@ -619,14 +604,14 @@ def _reason(planning: Planning, draft: PlanDraft, verdict: str) -> str:
     if texts:
         return " ".join(texts)
     mount = planning.request.mount
-    if draft.source == "array":
+    if draft.array:
         kind = draft.filesystem.split(" ", 1)[0]
-        return f"{len(draft.members)} disks, raid0, {kind}, at {mount}"
+        return f"{len(draft.array.disks)} disks, raid0, {kind}, at {mount}"
     if draft.source == "adopted":
         return f"{len(planning.disks)} disks are in use at {draft.base} already: a directory there, at {mount}"
     return f"no local NVMe disk: {f'{draft.base} instead, at {mount}' if draft.base else 'there is no scratch'}"
 
 
-def _size(planning: Planning, draft: PlanDraft) -> int:
-    sizes: list[int] = [array.size for array in planning.machine.arrays if draft.uuid and array.uuid == draft.uuid]
-    return sizes[0] if sizes and sizes[0] else sum(disk.size for disk in draft.members)
+def _size(planning: Planning, array: OwnArray) -> int:
+    sizes = [known.size for known in planning.machine.arrays if known.uuid == array.uuid]
+    return sizes[0] if sizes and sizes[0] else sum(disk.size for disk in array.disks)

@@ -196,7 +196,6 @@ def _array(root: MachineRoot, stack: Stack, name: str) -> ScratchArray:
     base, path = f"/sys/block/{name}", f"/dev/{name}"
     members = [f"/dev/{entry[4:]}" for entry in root.names(f"{base}/md") if entry.startswith("dev-")]
     superblock = _superblock(root, members)
-    chunk = root.number(f"{base}/md/chunk_size") // 1024
     array = ScratchArray(
         device=path,
         uuid=superblock.uuid if superblock else "",
@@ -207,7 +206,6 @@ def _array(root: MachineRoot, stack: Stack, name: str) -> ScratchArray:
         devices=root.number(f"{base}/md/raid_disks") or (superblock.devices if superblock else 0),
         members=tuple(members),
         size=root.number(f"{base}/size") * 512,
-        chunk=chunk or (superblock.chunk if superblock else None),
         holders=tuple(f"/dev/{device}" for device in [*stack.partitions(name), *stack.holders(name)]),
     )
     if array.state in _STOPPED or not array.size:

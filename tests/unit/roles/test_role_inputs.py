@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 import typing as t
@@ -14,10 +13,8 @@ from pathlib import Path
 import pytest
 import role_needs
 import yaml
-from role_readmes import ROLES
+from role_readmes import ROLES, ROOT, handed, left_to_modules
 
-MODULES = Path(__file__).parents[3] / "plugins/modules"
-PASSED_ON = re.compile(r"{{ (\w+)( \| (int|bool|float))? }}")  # an input as it is
 # Inputs that are meant to have another default than the option that they are for: a role knows the whole node.
 OTHERWISE = {
     "boot_order_verify",
@@ -40,6 +37,8 @@ OTHERWISE = {
     "run_results_dir",
     "training_job_timeout",
 }
+# A task of Ansible's own is handed it as well.
+READ_BY_OTHERS = {"enroot_build_dir", "gpu_test_tools_build_dir"}
 LINK = re.compile(r"\bO\((?![\w.]+#)([^)=]+)")  # to an option of the same entry point
 
 
@@ -58,7 +57,8 @@ def options(role: Path) -> dict[str, t.Any]:
 
 
 def test_every_input_has_an_entry_in_the_defaults(role: Path) -> None:
-    assert set(load(role / "defaults/main.yml")) == set(options(role)) | set(role_needs.cluster_names(role))
+    inputs = set(options(role)) - set(left_to_modules(role))
+    assert set(load(role / "defaults/main.yml")) == inputs | set(role_needs.cluster_names(role))
 
 
 def test_an_input_that_is_not_given_says_what_it_is_for(role: Path) -> None:
@@ -128,42 +128,43 @@ def test_values_of_a_role_are_no_programs(role: Path) -> None:
         assert "{%" not in path.read_text(), f"{path.relative_to(role.parent)}: a filter decides, and has a test"
 
 
+def is_read(name: str) -> bool:
+    """Say whether more than modules' options need the value: an expression of a role or of a playbook."""
+    word, handed_on = re.compile(rf"\b{name}\b"), re.compile(rf'\w+: "{{{{ {name}( \| [\w()]+)? }}}}"')
+    for path, text in expressions().items():
+        for line in text.splitlines() if name in text else ():
+            bare = line.strip().removeprefix("- ")
+            is_handed = path.parent.name == "tasks" and handed_on.fullmatch(bare)
+            if word.search(bare) and not (bare.startswith(("#", f"{name}:")) or is_handed):
+                return True
+    return name in READ_BY_OTHERS
+
+
 @functools.lru_cache(maxsize=None)
-def module_options(module: str) -> dict[str, t.Any]:
-    """The documented options of a module of ours, which sanity tests hold against its argument spec."""
-    path = MODULES / f"{module}.py"
-    for node in ast.parse(path.read_text()).body if path.exists() else []:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DOCUMENTATION":
-            return yaml.safe_load(ast.literal_eval(node.value)).get("options") or {}
-    return {}
+def expressions() -> dict[Path, str]:
+    """The texts of all files of roles and playbooks that Ansible evaluates."""
+    folders = (
+        "roles/*/tasks",
+        "roles/*/vars",
+        "roles/*/defaults",
+        "roles/*/templates",
+        "roles/*/handlers",
+        "playbooks",
+    )
+    files = (path for folder in folders for path in ROOT.glob(f"{folder}/**/*") if path.is_file())
+    return {path: path.read_text() for path in files}
 
 
-def passed_on(tasks: t.Any) -> t.Iterator[tuple[str, t.Any]]:
-    """Each input that a task hands to an option as it is, with that option."""
-    if isinstance(tasks, list):
-        for task in tasks:
-            yield from passed_on(task)
-    elif isinstance(tasks, dict):
-        for key, value in tasks.items():
-            known = module_options(key.rpartition(".")[2]) if key.startswith("hpcai.gpu_cluster.") else {}
-            for option in set(known) & set(value if isinstance(value, dict) else ()):
-                match = PASSED_ON.fullmatch(str(value[option]))
-                if match:
-                    yield match[1], known[option]
-            if not known:
-                yield from passed_on(value)
-
-
-def handed(role: Path) -> t.Iterator[tuple[str, t.Any]]:
-    for path in role.glob("tasks/*.yml"):
-        yield from passed_on(yaml.safe_load(path.read_text()))
-
-
-def test_a_default_of_a_role_is_that_of_its_module(role: Path) -> None:
+def test_no_default_of_a_role_repeats_its_module_s(role: Path) -> None:
+    """It is left to the module, but where the role reads the value itself; then it is the same."""
     own = load(role / "defaults/main.yml")
-    for name, option in handed(role):
-        if name in own and "default" in option and "{{" not in str(own[name]):
+    for name, option, is_left in handed(role):
+        if is_left:
+            assert name not in own, f"{name}: the module's default would never hold"
+            assert not is_read(name), f"{name}: whoever else reads it finds nothing"
+        elif name in own and "default" in option and "{{" not in str(own[name]):
             assert (own[name] == option["default"]) is (name not in OTHERWISE), name
+            assert name in OTHERWISE or is_read(name), f"{name}: default(omit) leaves it to the module"
 
 
 def choices(option: t.Any, path: str = "") -> t.Iterator[tuple[str, t.Any]]:
@@ -176,7 +177,7 @@ def choices(option: t.Any, path: str = "") -> t.Iterator[tuple[str, t.Any]]:
 
 def test_what_a_role_accepts_is_what_its_module_accepts(role: Path) -> None:
     own = options(role)
-    for name, option in handed(role):
+    for name, option, dummy in handed(role):
         accepted = dict(choices(own[name], name)) if name in own else {}
         for path, value in choices(option, name):
             if value is not None and path in accepted:

@@ -376,15 +376,20 @@ def test_root_starts_no_training_that_another_than_its_user_wrote(shared: Path) 
 def test_runs_and_an_agent_that_a_user_put_there_certify_nothing(shared: Path) -> None:
     base, agent = shared / "certification", shared / "agent.pyz"
     agent.write_text("ours")
+
+    def find_a_run() -> None:
+        with journal.alone(base, agent, "", check_mode=False):
+            pass
+
     as_mallory(base.mkdir)
     with pytest.raises(journal.JournalError, match=r"certification belongs to \w+ \(uid 65534\)"):
-        journal.refuse_others(base, agent)
+        find_a_run()
     request = json.dumps({"schema": 1, "run": "r1", "fingerprint": "f"})
     as_mallory((base / "r1").mkdir)
     as_mallory(lambda: (base / "r1/request.json").write_text(request))
     as_mallory(lambda: (base / "r1/certificate.json").write_text("{}"))
     os.chown(base, 0, 0)
-    journal.refuse_others(base, agent)
+    find_a_run()
     (base / "r1/certificate.json").unlink()
     assert journal.unfinished(base, "f") is None
     with pytest.raises(journal.JournalError, match=r"r1 belongs to \w+ \(uid 65534\)"):
@@ -394,4 +399,4 @@ def test_runs_and_an_agent_that_a_user_put_there_certify_nothing(shared: Path) -
     agent.unlink()
     as_mallory(lambda: agent.write_text("theirs"))
     with pytest.raises(journal.JournalError, match=r"agent.pyz belongs to \w+ \(uid 65534\)"):
-        journal.refuse_others(base, agent)
+        find_a_run()

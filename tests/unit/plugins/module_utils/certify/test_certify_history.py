@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import command, journal, module
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import command, coordinator, journal, module
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import SPEC, CampaignRequestError
@@ -171,7 +171,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         slurm.world.folder = journal.folder
         return Coordinator(journal, wanted, slurm, slurm.world.clock())
 
-    monkeypatch.setattr(module, "Coordinator", lead)
+    monkeypatch.setattr(coordinator, "Coordinator", lead)
     return path
 
 
@@ -216,7 +216,7 @@ def test_no_other_run_begins_while_one_is_looked_for(
         return Coordinator(journal, wanted, slurm, slurm.world.clock())
 
     base, slurm = tmp_path / "runs", t.cast("t.Any", Watched(World(["n1", "n2", "n3"]), tmp_path))
-    monkeypatch.setattr(module, "Coordinator", lead)
+    monkeypatch.setattr(coordinator, "Coordinator", lead)
     module.perform(_params(base, agent), slurm, check_mode=True)
     assert not base.exists()
     begins.clear()
@@ -244,7 +244,7 @@ def test_without_slurm_s_reasons_nothing_goes(tmp_path: Path) -> None:
     for days, name in enumerate(("now", "a")):
         run(tmp_path, name, days)
     slurm: t.Any = Away(World(["n1"]), tmp_path)
-    assert module._clear(tmp_path, "now", 1, slurm, False) == []
+    assert journal.clear(tmp_path, 1, "now", slurm.nodes, False) == []
     assert (tmp_path / "a").exists()
 
 
@@ -311,5 +311,5 @@ def test_a_node_that_is_named_and_switched_off_is_untested(tmp_path: Path, agent
 
 def test_a_cluster_without_a_node_says_how_to_get_some(tmp_path: Path, agent: Path) -> None:
     slurm: t.Any = Elastic(World(["n2", "n3"]), tmp_path)
-    with pytest.raises(CampaignRequestError, match=r"switched off all of n\[2-3\].*cluster_nodes"):
+    with pytest.raises(SlurmError, match=r"switched off all of n\[2-3\].*cluster_nodes"):
         module.perform(_params(tmp_path / "runs", agent, hosts=""), slurm, check_mode=True)

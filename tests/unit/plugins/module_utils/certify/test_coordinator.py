@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal, module
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import coordinator, journal, module
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan, replay
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.coordinator import Coordinator
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal, JournalError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import (
     SPEC,
     CampaignRequestError,
@@ -41,7 +41,9 @@ def request(nodes: t.Sequence[str] = NODES, **params: t.Any) -> Json:
     given = {name: spec.get("default") for name, spec in SPEC.items()}
     given.update(run="r", agent="/agent.pyz", dir="/dir", hold=5.0, patience=4.0, wait=60.0, **params)
     wanted = read_request({**given, "cluster": "lab"})
-    saved = wanted.saved("r", [{"name": name, "state": "idle"} for name in nodes], [], wanted.settings(1000))
+    saved = journal.new_run(
+        wanted.saved(wanted.settings(1000)), "r", wanted.base, [{"name": name, "state": "idle"} for name in nodes], []
+    )
     return {**saved, "digests": {"agent_sha256": "a", "profile_sha256": "p"}}
 
 
@@ -352,7 +354,7 @@ def test_results_that_no_request_asked_for_are_not_taken_in(tmp_path: Path) -> N
     journal = Journal(tmp_path / "runs/old")
     journal.create()
     journal.answer("00-reach-00000", [])
-    with pytest.raises(CampaignRequestError, match="nothing says of what run"):
+    with pytest.raises(JournalError, match="nothing says of what run"):
         module.perform(params, _slurm(world), check_mode=False)
     assert not world.submitted
 
@@ -365,7 +367,7 @@ def test_task_goes_on_with_what_was_cut_short_unless_that_is_old(
     params = {name: spec.get("default") for name, spec in SPEC.items()}
     params.update(dir=str(base), agent=str(agent), hosts="n[1-3]", hold=2.0)
     world = World(NODES)
-    monkeypatch.setattr(module, "Coordinator", lambda journal, wanted, slurm: _lead(journal, wanted, slurm, world))
+    monkeypatch.setattr(coordinator, "Coordinator", lambda journal, wanted, slurm: _lead(journal, wanted, slurm, world))
     world.kill_at = 12
     with pytest.raises(Killed):
         module.perform(params, _slurm(world), check_mode=False)

@@ -30,7 +30,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import jobs as batches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import node as certify_node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import SPEC, read_fleet, read_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import SPEC, _run, read_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import compiled
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm, JobRow
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SEPARATOR, SlurmError
@@ -109,13 +109,13 @@ def test_leaves_and_pods_of_the_topology() -> None:
 def test_nodes_that_slurm_does_not_know_are_refused() -> None:
     known = [{"name": "n1"}, {"name": "n2"}]
     with pytest.raises(SlurmError, match="does not know n3"):
-        slurm.selected(known, "n[2-3]", None)
-    assert [node["name"] for node in slurm.selected(known, "n2,n2", None)] == ["n2"]
+        slurm.selected(known, ["n2", "n3"], None)
+    assert [node["name"] for node in slurm.selected(known, ["n2", "n2"], None)] == ["n2"]
     with pytest.raises(SlurmError, match="partition gpu does not have n1"):
-        slurm.selected(known, "n[1-2]", {"name": "gpu", "nodes": ["n2"]})
+        slurm.selected(known, ["n1", "n2"], {"name": "gpu", "nodes": ["n2"]})
     for odd in (" ", "n[1-", ",", "n[2-1]", "n[1-9999999999]"):
-        with pytest.raises(SlurmError):
-            slurm.selected(known, odd, None)
+        with pytest.raises(ValueError, match=r"hostlist|names no node"):
+            read_request(parameters(hosts=odd))
     with pytest.raises(SlurmError, match="no partition gpu"):
         slurm.partition_of([{"name": "batch", "default": True}], "gpu")
 
@@ -515,6 +515,7 @@ class Bare:
 def test_leaves_are_slurms_and_else_those_of_the_request(own: str, leaf: str, tmp_path: Path) -> None:
     given = [{"name": "rack7", "nodes": ["n1", "n2"]}, {"name": "room", "switches": ["rack7"]}]
     request = read_request(parameters(dir=str(tmp_path), topology=given))
-    nodes, others = read_fleet(request, Bare(own), None)  # type: ignore[arg-type]
-    assert ([node["leaf"] for node in nodes], others) == ([leaf] * 2, [])
+    run = _run(request, Bare(own), 1000, None)  # type: ignore[arg-type]
+    nodes = run["fleet"]["nodes"]
+    assert ([node["leaf"] for node in nodes], run["others"]) == ([leaf] * 2, [])
     assert nodes[0]["pod"] == ("" if own else "room")

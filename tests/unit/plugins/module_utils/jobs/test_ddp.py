@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from patience import patience
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp, ddp_facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import ddp_node_info
 
 NODE: dict[str, t.Any] = {
     "torch": "2.9.0",
@@ -168,7 +169,7 @@ def test_a_directory_that_is_not_shared_is_said_so(tmp_path: Path) -> None:
     ],
 )
 def test_jobs_of_slurm(answer: tuple[int, str, str], want: tuple[list[str], str]) -> None:
-    assert ddp_facts.slurm_jobs(lambda argv: answer, "/usr/bin/squeue", "c1") == want
+    assert ddp_node_info.slurm_jobs(lambda argv: answer, "/usr/bin/squeue", "c1") == want
 
 
 def test_facts_of_a_machine_without_torch(tmp_path: Path) -> None:
@@ -179,7 +180,7 @@ def test_facts_of_a_machine_without_torch(tmp_path: Path) -> None:
         "addresses": ["localhost", "no-such-host.invalid"],
         "port": 0,
     }
-    found = ddp_facts.facts(params, lambda argv: (127, "", "No such file"), None)
+    found = ddp_node_info.facts(params, lambda argv: (127, "", "No such file"), None)
     assert (found["torch"], found["torch_problem"]) == ("", "No such file")
     assert found["missing"] == [str(tmp_path / "train.py")]
     assert (found["unresolved"], found["port_free"]) == (["no-such-host.invalid"], True)
@@ -187,7 +188,7 @@ def test_facts_of_a_machine_without_torch(tmp_path: Path) -> None:
 
 def test_facts_are_read_past_what_torch_prints() -> None:
     said = 'a warning\n{"torch": "2.9.0", "gpus": 8}\n'
-    found = ddp_facts._torch(lambda argv: (0, said, ""), "python")
+    found = ddp_node_info._torch(lambda argv: (0, said, ""), "python")
     assert found == {"torch": "2.9.0", "gpus": 8, "torch_problem": ""}
 
 

@@ -179,11 +179,8 @@ class World:
         taken = {array.device for array in self.machine.arrays}
         device = next(f"/dev/md{n}" for n in range(127, 100, -1) if f"/dev/md{n}" not in taken)
         content = self.contents.pop(uuid, ())
-        about = t.cast(ArrayMember, self._disk(disks[0].path).member)
         paths, size = tuple(d.path for d in disks), sum(d.size for d in disks)
-        made = ScratchArray(
-            device, uuid, self.request.name, "raid0", "clean", len(disks), paths, size, about.chunk, content
-        )
+        made = ScratchArray(device, uuid, self.request.name, "raid0", "clean", len(disks), paths, size, content)
         self.tell(arrays=(*self.machine.arrays, replace(made, blank=not content)))
         for path in paths:
             self._change(replace(self._disk(path), holders=(device,), busy=True))

@@ -92,7 +92,7 @@ def test_a_whole_array_of_ours(tmp_path: Path) -> None:
         assert f"nvme-QEMU_NVMe_Ctrl_{disk.id}" in disk.ids and not disk.error
     (array,) = machine.arrays
     assert (array.device, array.uuid, array.name, array.level) == ("/dev/md127", OURS, "scratch", "raid0")
-    assert (array.state, array.devices, array.chunk) == ("clean", 3, 512)
+    assert (array.state, array.devices) == ("clean", 3)
     assert array.members == tuple(disk.path for disk in machine.disks)
     assert [(sign.type, sign.device) for sign in array.content] == [("xfs", "/dev/md127")]
     (mount,) = [mount for mount in machine.mounts if mount.target == "/mnt/resource_nvme"]

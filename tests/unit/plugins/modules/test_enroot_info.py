@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import enroot_places
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.enroot_places import EnrootHost
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import enroot_info
+from ansible_collections.hpcai.gpu_cluster.plugins.modules.enroot_info import EnrootHost
 
 # The lines that the project 4.0.9 writes, for a scratch directory of its choice.
 CONF = """ENROOT_SCRATCH_PATH {base}
@@ -23,12 +23,12 @@ ENROOT_MOUNT_HOME y
 
 
 def test_directories_of_all_users_are_read() -> None:
-    assert enroot_places.paths(CONF.format(base="/nvme/enroot")) == {
+    assert enroot_info.paths(CONF.format(base="/nvme/enroot")) == {
         "ENROOT_CACHE_PATH": "/nvme/enroot/enroot-cache",
         "ENROOT_DATA_PATH": "/nvme/enroot/enroot-data",
         "ENROOT_TEMP_PATH": "/nvme/enroot/enroot-temp",
     }
-    assert enroot_places.paths("ENROOT_DATA_PATH=/a\nENROOT_DATA_PATH=/b\n# ENROOT_TEMP_PATH /c\n") == {
+    assert enroot_info.paths("ENROOT_DATA_PATH=/a\nENROOT_DATA_PATH=/b\n# ENROOT_TEMP_PATH /c\n") == {
         "ENROOT_DATA_PATH": "/a"
     }
 
@@ -38,15 +38,15 @@ def test_directories_that_are_there_are_fine(tmp_path: Path) -> None:
         (tmp_path / f"enroot/enroot-{name}").mkdir(parents=True)
     conf = tmp_path / "enroot.conf"
     conf.write_text(CONF.format(base=tmp_path / "enroot"))
-    host = enroot_places.observe(conf, "4.0.1")
-    assert enroot_places.judge(host, str(tmp_path), enroot_places.device(str(tmp_path))) == []
+    host = enroot_info.observe(conf, "4.0.1")
+    assert enroot_info.judge(host, str(tmp_path), enroot_info.device(str(tmp_path))) == []
     (tmp_path / "enroot/enroot-data").rmdir()
-    host = enroot_places.observe(conf, "4.0.1")
-    (finding,) = enroot_places.judge(host, "", None)
+    host = enroot_info.observe(conf, "4.0.1")
+    (finding,) = enroot_info.judge(host, "", None)
     assert finding.startswith("ENROOT_DATA_PATH") and finding.endswith("which is not there")
 
 
-ALL = dict.fromkeys(enroot_places.LARGE, "/tmp/enroot")
+ALL = dict.fromkeys(enroot_info.LARGE, "/tmp/enroot")
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ ALL = dict.fromkeys(enroot_places.LARGE, "/tmp/enroot")
     ],
 )
 def test_what_keeps_containers_from_running(host: EnrootHost, scratch: str, expected: list[str]) -> None:
-    findings = enroot_places.judge(host, scratch, 7)
+    findings = enroot_info.judge(host, scratch, 7)
     assert len(findings) == len(expected)
     assert all(text in finding for finding, text in zip(findings, expected))
 
 
 def test_scratch_that_is_not_there_is_said_once() -> None:
     host = EnrootHost("4.0.1", ALL, dict.fromkeys(ALL, 1))
-    assert enroot_places.judge(host, "/scratch", None) == ["scratch is /scratch, which is not there"]
+    assert enroot_info.judge(host, "/scratch", None) == ["scratch is /scratch, which is not there"]
