@@ -26,7 +26,12 @@ OWN_FILTER = "hpcai.gpu_cluster.slurm_nodes"
 PLUGINS = {
     "action_loader": ("normal", "validate_argument_spec", "assert", "command"),
     "connection_loader": ("ssh", "local"),
-    "lookup_loader": ("template", "file", "hpcai.gpu_cluster.sku_profile", "hpcai.gpu_cluster.node_program"),
+    "lookup_loader": (
+        "template",
+        "file",
+        "vars",
+        *(f"hpcai.gpu_cluster.{name}" for name in ("sku_profile", "node_program", "node_agent", "scratch_options")),
+    ),
     "shell_loader": ("sh",),
 }
 # What most modules import, of Ansible and of this collection.
