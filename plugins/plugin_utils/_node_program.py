@@ -28,28 +28,41 @@ class ProgramError(ValueError):
     """No program can be made; the text is fit for the user."""
 
 
-class Imports(ast.NodeVisitor):
-    """The names that a file imports, wherever it does; ``found`` holds (module, names of it)."""
+class Imports:
+    """The names that a file imports, wherever it does; ``found`` holds (module, names of it).
+
+    Imports are statements, so nothing is looked at below an expression: most of a file is expressions.
+    """
 
     def __init__(self, package: str) -> None:
         self.package = package
         self.found: list[tuple[str, list[str]]] = []
 
-    def visit_Import(self, node: ast.Import) -> None:
-        self.found += [(alias.name, []) for alias in node.names]
+    def visit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Import):
+            self.found += [(alias.name, []) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            self.found.append((self._module(node), [alias.name for alias in node.names]))
+        elif isinstance(node, ast.If) and _only_for_types(node.test):
+            self._visit_all(node.orelse)
+        else:
+            for part in ("body", "handlers", "cases", "orelse", "finalbody"):
+                self._visit_all(getattr(node, part, []))
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+    def _visit_all(self, nodes: t.Any) -> None:
+        for node in nodes if isinstance(nodes, list) else []:  # the body of a lambda is an expression
+            self.visit(node)
+
+    def _module(self, node: ast.ImportFrom) -> str:
         above = self.package.split(".")[: len(self.package.split(".")) - node.level + 1] if node.level else []
-        module = ".".join([*above, *([node.module] if node.module else [])])
-        self.found.append((module, [alias.name for alias in node.names]))
+        return ".".join([*above, *([node.module] if node.module else [])])
 
-    def visit_If(self, node: ast.If) -> None:
-        if ast.unparse(node.test) not in ("TYPE_CHECKING", "t.TYPE_CHECKING", "typing.TYPE_CHECKING"):
-            self.visit(node.test)
-            for part in node.body:
-                self.visit(part)
-        for part in node.orelse:
-            self.visit(part)
+
+def _only_for_types(test: ast.expr) -> bool:
+    """Whether it is TYPE_CHECKING, t.TYPE_CHECKING or typing.TYPE_CHECKING."""
+    if isinstance(test, ast.Attribute):
+        return test.attr == "TYPE_CHECKING" and isinstance(test.value, ast.Name) and test.value.id in ("t", "typing")
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
 
 
 class Sources:

@@ -26,7 +26,12 @@ OWN_FILTER = "hpcai.gpu_cluster.slurm_nodes"
 PLUGINS = {
     "action_loader": ("normal", "validate_argument_spec", "assert", "command"),
     "connection_loader": ("ssh", "local"),
-    "lookup_loader": ("template", "file", "hpcai.gpu_cluster.sku_profile", "hpcai.gpu_cluster.node_program"),
+    "lookup_loader": (
+        "template",
+        "file",
+        "vars",
+        *(f"hpcai.gpu_cluster.{name}" for name in ("sku_profile", "node_program", "node_agent", "scratch_options")),
+    ),
     "shell_loader": ("sh",),
 }
 # What most modules import, of Ansible and of this collection.
@@ -45,8 +50,9 @@ def _load(kind: str) -> None:
         of_kind.get(name, class_only=True)
 
 
-def _imports(statement: ast.stmt) -> bool:
-    return any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.walk(statement))
+def _imports(statement: ast.stmt, lines: list[str]) -> bool:
+    """Whether its lines have the word: a walk through all statements took a quarter of the time here."""
+    return any("import" in line for line in lines[statement.lineno - 1 : statement.end_lineno])
 
 
 def _know_imports(packer: t.Any) -> None:
@@ -59,7 +65,8 @@ def _know_imports(packer: t.Any) -> None:
 
     def keep(name: str, source: str | bytes) -> ast.Module:
         tree: ast.Module = parse(name, source)
-        tree.body = [statement for statement in tree.body if _imports(statement)]
+        lines = (source if isinstance(source, str) else source.decode()).split("\n")
+        tree.body = [statement for statement in tree.body if _imports(statement, lines)]
         return known.setdefault((name, source), tree)
 
     def recall(name: str, source: str | bytes) -> ast.Module:

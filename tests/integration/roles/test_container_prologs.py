@@ -58,7 +58,7 @@ def test_what_slurm_is_told(
 def test_every_host_has_a_program_before_slurm_is_told() -> None:
     """Also one without directories for users, or Slurm would fail its jobs."""
     tasks = yaml.safe_load((ROOT / "roles/enroot/tasks/present.yml").read_text())
-    hooks = next(task for task in tasks if "hooks.yml" in str(task.get("ansible.builtin.include_tasks")))
+    hooks = next(task for task in tasks if "hooks.yml" in str(task.get("ansible.builtin.import_tasks")))
     assert "when" not in hooks
     plays = yaml.safe_load((ROOT / "playbooks/configure_steps/nodes.yml").read_text())
     tasks = [task for play in plays if play["hosts"] == "slurm_compute" for task in play.get("tasks", [])]

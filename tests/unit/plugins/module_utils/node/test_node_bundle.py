@@ -264,7 +264,7 @@ def test_passwords_for_registries_stay_out_though_the_role_that_reads_them_is_th
 def test_containers_of_our_own_slurm_need_no_other_collection() -> None:
     """What a node lacks, as a filter of community.general, is read only where something is fetched or built."""
     found, roles = node_bundle.collection(ROOT)
-    assert {"enroot", "pyxis", "job_hooks", "host_facts"} <= {*roles}
+    assert {"enroot", "pyxis", "host_facts"} <= {*roles}
     plays = yaml.safe_load((ROOT / "playbooks/node.yml").read_text())
     given = plays[0]["vars"]
     assert (given["enroot_origin"], given["pyxis_origin"], given["enroot_credentials"]) == ("image", "image", [])
