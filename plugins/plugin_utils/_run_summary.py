@@ -11,6 +11,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.text imp
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._verdicts import worst
 
 _MARKS = {"done": "ok", "failed": "FAILED", "running": "ended early"}
+_FAILURE_LIMIT = 300
 Record = t.Mapping[str, t.Any]
 
 
@@ -58,7 +59,7 @@ def _row(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
 
 
 def _found(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
-    found = [f"{name}: {text.splitlines()[0][:160]}" for name, text in sorted(stage.get("failures", {}).items())]
+    found = [f"{name}: {_start(text)}" for name, text in sorted(stage.get("failures", {}).items())]
     if stage.get("skipped"):
         found.append(str(stage["skipped"]))
     counts = stage.get("verdicts", {})
@@ -73,6 +74,12 @@ def _found(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
             f"{plural(len(training.get('ranks') or []), 'rank')} on {plural(len(hosts), 'node')}"
         )
     return found
+
+
+def _start(text: str) -> str:
+    """Return as much of a failure as a line of a terminal bears; that there was more is to be seen."""
+    line = text.splitlines()[0]
+    return line if len(line) <= _FAILURE_LIMIT else f"{line[: _FAILURE_LIMIT - 1]}…"
 
 
 def _plain(text: str) -> str:

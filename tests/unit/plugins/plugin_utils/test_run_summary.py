@@ -48,6 +48,11 @@ def test_one_aligned_line_for_each_stage_of_this_run() -> None:
     ]
 
 
+def test_a_long_failure_is_cut_where_it_is_seen() -> None:
+    record = {"stages": [stage("configure", state="failed", failures={"c1": "Refuse: " + "x" * 500})]}
+    assert summary(record, "r2")[1].endswith("xxx…")
+
+
 def test_an_empty_record_has_only_a_title() -> None:
     assert summary({}, "r1") == ["cluster, run r1"]
 
