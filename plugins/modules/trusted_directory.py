@@ -321,6 +321,8 @@ def reserve(entry: Entry, more: t.Sequence[int], check_mode: bool) -> tuple[list
     try:
         if os.path.lexists(entry["path"]):
             return [], ""
+        if check_mode and not known(entry["owner"]):  # a task of this run makes the user
+            return ["created"], ""
         return next(settle([entry], more, check_mode)), ""
     except (TrustError, OSError) as exc:
         return [], str(exc)

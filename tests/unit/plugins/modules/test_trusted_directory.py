@@ -100,6 +100,14 @@ def test_a_name_is_reserved_once_and_left_alone_afterwards(module: Module, share
     assert owner_and_mode(shared / "pytorch") == ("nobody", "700")
 
 
+def test_in_check_mode_a_name_is_reserved_for_a_user_whom_the_run_makes(module: Module, shared: Path) -> None:
+    wanted = {"directories": [{"path": f"{shared}/images", "owner": "no-such-user", "reserve": True}]}
+    would = module(check_mode=True, **wanted)
+    assert (would["changed"], would["refused"], would.get("warnings", [])) == (True, [], [])
+    (shared / "images").mkdir()
+    assert module(check_mode=True, **wanted)["changed"] is False
+
+
 def test_in_check_mode_the_owner_may_be_one_that_a_package_makes(module: Module, shared: Path) -> None:
     wanted = {"directories": [{"path": f"{shared}/health", "owner": "no-such-user", "mode": "0700"}]}
     assert module(check_mode=True, **wanted)["changed"] is True
