@@ -84,7 +84,10 @@ def _row(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
 
 
 def _found(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
-    found = [f"{name}: {_start(text)}" for name, text in sorted(stage.get("failures", {}).items())]
+    hosts: dict[str, list[str]] = {}
+    for name, text in sorted(stage.get("failures", {}).items()):
+        hosts.setdefault(_start(text), []).append(name)
+    found = [f"{', '.join(names)}: {text}" for text, names in hosts.items()]
     if stage.get("skipped"):
         found.append(str(stage["skipped"]))
     counts = stage.get("verdicts", {})

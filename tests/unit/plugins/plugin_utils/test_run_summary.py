@@ -57,11 +57,11 @@ def test_a_stage_in_several_parts_is_one_line() -> None:
     parts = [
         stage("stack", seconds=1.0),
         stage("train", seconds=1.0, changes={"c1": 1}, verdicts={"pass": 1}),
-        stage("stack", seconds=2.0, state="failed", failures={"c1": "Build: no"}),
+        stage("stack", seconds=2.0, state="failed", failures={"c2": "Build: no", "c1": "Build: no", "c3": "Fetch: no"}),
         stage("train", seconds=2.0, changes={"c1": 2}, skipped="no host"),
     ]
     assert summary({"stages": parts}, "r2")[1:] == [
-        "  stack  FAILED  3.0 s  changed=0  c1: Build: no",
+        "  stack  FAILED  3.0 s  changed=0  c1, c2: Build: no; c3: Fetch: no",
         "  train  ok      3.0 s  changed=3  checks: 1 pass",
     ]
 
