@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 from module_process import Machine
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import NotAllowedError, TrustError
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import trusted_directory
+
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="files of two users need root")
 
 
@@ -112,6 +115,18 @@ def test_in_check_mode_the_owner_may_be_one_that_a_package_makes(module: Module,
     wanted = {"directories": [{"path": f"{shared}/health", "owner": "no-such-user", "mode": "0700"}]}
     assert module(check_mode=True, **wanted)["changed"] is True
     assert "no-such-user" in module(**wanted)["msg"]
+
+
+@pytest.mark.parametrize(
+    ("exc", "words"),
+    [
+        (TrustError("/shared is of uid 1000"), "others could exchange"),
+        (NotAllowedError("/shared/home cannot be made by uid 3002: Permission denied"), "Cannot have the directories"),
+        (OSError(28, "No space left on device"), "Cannot have the directories"),
+    ],
+)
+def test_only_what_is_distrusted_is_called_so(exc: Exception, words: str) -> None:
+    assert words in trusted_directory.refusal(exc)
 
 
 @pytest.mark.parametrize(
