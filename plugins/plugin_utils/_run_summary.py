@@ -84,10 +84,10 @@ def _row(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
 
 
 def _found(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
-    hosts: dict[str, list[str]] = {}
+    failed: dict[str, list[str]] = {}
     for name, text in sorted(stage.get("failures", {}).items()):
-        hosts.setdefault(_start(text), []).append(name)
-    found = [f"{', '.join(names)}: {text}" for text, names in hosts.items()]
+        failed.setdefault(_start(text), []).append(name)
+    found = [f"{', '.join(names)}: {text}" for text, names in failed.items()]
     if stage.get("skipped"):
         found.append(str(stage["skipped"]))
     counts = stage.get("verdicts", {})
