@@ -41,13 +41,17 @@ def cluster_user_problems(
     ]
 
 
-def cluster_users_problems(users: object, hostvars: t.Mapping[str, t.Any], hosts: object) -> list[str]:
+def cluster_users_problems(
+    users: object, hostvars: t.Mapping[str, t.Any], hosts: object, accounts: object = ()
+) -> list[str]:
     """Return why a list of users cannot be the same users on all hosts."""
-    for name, value in (("users", users), ("hosts", hosts)):
+    for name, value in (("users", users), ("hosts", hosts), ("accounts", accounts)):
         if not isinstance(value, c.Sequence) or isinstance(value, (str, bytes)):
             raise AnsibleFilterError(f"cluster_users_problems takes a list of {name}, not {type(value).__name__}")
     told = {str(host): (hostvars.get(host) or {}).get("hpcai_node") or {} for host in t.cast("t.Sequence[str]", hosts)}
-    return _cluster_user.list_problems(t.cast("t.Sequence[object]", users), told)
+    known = t.cast("t.Sequence[object]", accounts)
+    names = [str(account.get("name")) for account in known if isinstance(account, c.Mapping)]
+    return _cluster_user.list_problems(t.cast("t.Sequence[object]", users), told, names)
 
 
 def cluster_users_accounting(users: object) -> list[dict[str, t.Any]]:

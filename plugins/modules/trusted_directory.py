@@ -212,6 +212,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import (
     Directory,
     File,
+    NotAllowedError,
     TrustError,
     by_root_or_owner,
     have,
@@ -321,9 +322,17 @@ def reserve(entry: Entry, more: t.Sequence[int], check_mode: bool) -> tuple[list
     try:
         if os.path.lexists(entry["path"]):
             return [], ""
+        if check_mode and not known(entry["owner"]):  # a task of this run makes the user
+            return ["created"], ""
         return next(settle([entry], more, check_mode)), ""
     except (TrustError, OSError) as exc:
         return [], str(exc)
+
+
+def refusal(exc: Exception) -> str:
+    """Return what was tried, in words: not every path that cannot be had is one that others could exchange."""
+    distrusted = isinstance(exc, TrustError) and not isinstance(exc, NotAllowedError)
+    return "Cannot use a path that others could exchange" if distrusted else "Cannot have the directories and files"
 
 
 def perform(module: AnsibleModule) -> Result:
@@ -350,7 +359,7 @@ def perform(module: AnsibleModule) -> Result:
     except (TrustError, OSError, KeyError) as exc:
         done = [path for path, made in changes.items() if made]
         state = f"Changed before that: {', '.join(done)}." if done and not module.check_mode else "Nothing was changed."
-        module.fail_json(msg=f"Cannot use a path that others could exchange: {exc}. {state}", **listed())
+        module.fail_json(msg=f"{refusal(exc)}: {exc}. {state}", **listed())
     for entry in directories:
         if entry["reserve"]:
             changes[entry["path"]], reason = reserve(entry, more, module.check_mode)

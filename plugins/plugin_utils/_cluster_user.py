@@ -10,6 +10,8 @@ import collections.abc as c
 import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import one_of, say
+
 # Not from 1000, which is the first user of machines that join later.
 FIRST, LAST = 2000, 59999
 FIRST_OF_PEOPLE = 1000  # UID_MIN of login.defs: system accounts are below
@@ -37,8 +39,10 @@ _NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _KEY = re.compile(r"(ssh-|ecdsa-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\n]*)?")
 
 
-def list_problems(users: t.Sequence[object], machines: t.Mapping[str, Json]) -> list[str]:
-    """Return what is wrong with a list of users, alone and on machines, in sentences."""
+def list_problems(
+    users: t.Sequence[object], machines: t.Mapping[str, Json], accounts: t.Sequence[str] = ()
+) -> list[str]:
+    """Return what is wrong with a list of users, alone and on machines; where no account is given, any is theirs."""
     found: list[str] = []
     sound = [user for user in users if isinstance(user, c.Mapping)]
     found += [f"{user!r} is no dictionary" for user in users if not isinstance(user, c.Mapping)]
@@ -47,6 +51,8 @@ def list_problems(users: t.Sequence[object], machines: t.Mapping[str, Json]) -> 
         found += [f"{key} {value} is there {count} times" for value, count in sorted(counts.items()) if count > 1]
     for user in sound:
         wrong = _user_problems(user)
+        unknown = [name for name in account_names(user) if accounts and name not in [*accounts, "root"]]
+        wrong += [say("account", name, "not in slurm_database_accounts", one_of(accounts)) for name in unknown]
         if not wrong:
             name, uid = str(user["name"]), int(user["uid"])
             wrong = [f"{why}; accepted: {accepted}" for dummy, why, accepted in problems(name, machines, uid)]

@@ -114,6 +114,22 @@ def recognised(gpus: t.Sequence[t.Mapping[str, t.Any]], site: Path | None = None
     return fitting[0] if len(fitting) == 1 else ""
 
 
+def _unjudged(gpus: t.Sequence[t.Mapping[str, t.Any]], site: Path | None) -> str:
+    """Return how a machine of no known type can be judged, with the profiles whose GPUs are these."""
+    models = sorted({str(gpu.get("name") or "") for gpu in gpus} - {""})
+    if not models:
+        return ""
+    fitting = []
+    for name in names(site):
+        model = str((load(name, site=site).get("gpu") or {}).get("model") or "").lower()
+        if model and all(model in answered.lower() for answered in models):
+            fitting.append(name)
+    way = "no profile has such GPUs: draft_profile.yml writes one from what is measured here"
+    if fitting:
+        way = f"machine types with such GPUs are {', '.join(fitting)}; -e measure_sku=<yours> has it judged"
+    return f"{', '.join(models)}: no machine type was named and none is recognised, so no speed is expected; {way}"
+
+
 def _domain(bus_id: t.Any) -> str:
     place = address(str(bus_id or ""))
     return f"{place[0]:04x}" if place else ""
@@ -138,6 +154,7 @@ def machine(
     tests = nccl.get("tests") or {}
     return {
         "sku": name,
+        "unjudged": "" if name or profile["expect"] else _unjudged(gpus, site),
         "profile": profile,
         "gpus": count or expected or len(gpus),
         # Without a profile and without a number that somebody asked for, any number of GPUs may answer.
@@ -224,7 +241,8 @@ def _failure(host: t.Mapping[str, t.Any]) -> str:
     if "ping" in ping:
         return "the connection was lost while it was measured"
     answer = str(ping.get("module_stderr") or ping.get("msg") or "no answer")
-    return f"not reached: {' '.join(answer.split())}"
+    way = "; ansible_python_interpreter names a Python that the host has" if ping.get("rc") in (126, 127) else ""
+    return f"not reached: {' '.join(answer.split())}{way}"
 
 
 def lines(check_records: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
@@ -256,5 +274,10 @@ def _numbers(metrics: t.Sequence[t.Mapping[str, t.Any]]) -> str:
 
 
 def _span(values: t.Sequence[float]) -> str:
-    low, high = f"{min(values):.4g}", f"{max(values):.4g}"
+    low, high = (_plain(value) for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
+
+
+def _plain(value: float) -> str:
+    """Return four digits of a number, and all of a larger one's: 81559 MiB, not 8.156e+04."""
+    return f"{value:.0f}" if 10_000 <= abs(value) < 1e15 else f"{value:.4g}"

@@ -75,7 +75,9 @@ def draft(
     measured = _measured(own)
     expect = [_expectation(key, found, margin) for key, found in measured.items()]
     if not expect:
-        raise DraftError("the records hold no value that a limit could come from; measure.yml says why it skipped each")
+        raise DraftError(
+            "the last run measured no value that a limit could come from; measure.yml says why it skipped each"
+        )
     profile: Json = {
         "base": list(base) or _bases(own),
         "description": f"{name}, measured here",

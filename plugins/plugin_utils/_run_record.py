@@ -59,6 +59,8 @@ class Recorder:
     def leave(self, now: float) -> None:
         """End the current stage."""
         if self.stage is not None:
+            # Ansible goes through all plays that are left when hosts fail in different plays, and says nothing of it.
+            self.skip("none of its tasks was run")
             self.tick(now)
             self.stage["state"] = "failed" if self.stage["failures"] else "done"
             self.stage = None
@@ -87,7 +89,7 @@ class Recorder:
     def skip(self, reason: str) -> None:
         """Note why a stage did nothing."""
         if self.stage is not None and not self.stage["tasks"]:
-            self.stage["skipped"] = reason
+            self.stage["skipped"] = self.stage["skipped"] or reason
 
     def result(self, host: str, result: t.Mapping[str, t.Any], gathered: bool = False) -> None:
         """Take in a task result of a host."""

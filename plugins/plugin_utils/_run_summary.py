@@ -11,12 +11,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.text imp
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._verdicts import worst
 
 _MARKS = {"done": "ok", "failed": "FAILED", "running": "ended early"}
+_FAILURE_LIMIT = 300
 Record = t.Mapping[str, t.Any]
 
 
 def summary(record: Record, run: str) -> list[str]:
     """Return aligned lines: stage, how it ended, how long it took, what changed, what was found."""
-    stages = [stage for stage in record.get("stages", []) if stage.get("run") == run]
+    stages = _together([stage for stage in record.get("stages", []) if stage.get("run") == run])
     trainings = [training for training in record.get("training", []) if training.get("run") == run]
     rows = [_row(stage, trainings if stage["stage"] == "train" else []) for stage in stages]
     widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
@@ -45,6 +46,31 @@ def artifacts(record: Record, place: str) -> dict[str, t.Any]:
     }
 
 
+def _together(stages: t.Sequence[Record]) -> list[Record]:
+    """Return one entry for each name: plays of two stages may alternate, and a stage may be asked for twice."""
+    parts: dict[str, list[Record]] = {}
+    for stage in stages:
+        parts.setdefault(stage["stage"], []).append(stage)
+    return [_joined(own) if len(own) > 1 else own[0] for own in parts.values()]
+
+
+def _joined(parts: t.Sequence[Record]) -> Record:
+    states = [part["state"] for part in parts]
+    verdicts: dict[str, int] = {}
+    for part in parts:
+        for verdict, number in (part.get("verdicts") or {}).items():
+            verdicts[verdict] = verdicts.get(verdict, 0) + number
+    return {
+        "stage": parts[0]["stage"],
+        "state": next((state for state in ("failed", "running") if state in states), "done"),
+        "seconds": sum(part.get("seconds") or 0 for part in parts),
+        "changes": {number: sum((part.get("changes") or {}).values()) for number, part in enumerate(parts)},
+        "failures": {host: text for part in parts for host, text in (part.get("failures") or {}).items()},
+        "verdicts": verdicts,
+        "skipped": None if any(not part.get("skipped") for part in parts) else parts[0]["skipped"],
+    }
+
+
 def _row(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
     changes = sum(stage.get("changes", {}).values())
     state = "skipped" if stage.get("skipped") else _MARKS.get(stage["state"], stage["state"])
@@ -58,7 +84,10 @@ def _row(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
 
 
 def _found(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
-    found = [f"{name}: {text.splitlines()[0][:160]}" for name, text in sorted(stage.get("failures", {}).items())]
+    failed: dict[str, list[str]] = {}
+    for name, text in sorted(stage.get("failures", {}).items()):
+        failed.setdefault(_start(text), []).append(name)
+    found = [f"{', '.join(names)}: {text}" for text, names in failed.items()]
     if stage.get("skipped"):
         found.append(str(stage["skipped"]))
     counts = stage.get("verdicts", {})
@@ -73,6 +102,12 @@ def _found(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
             f"{plural(len(training.get('ranks') or []), 'rank')} on {plural(len(hosts), 'node')}"
         )
     return found
+
+
+def _start(text: str) -> str:
+    """Return as much of a failure as a line of a terminal bears; that there was more is to be seen."""
+    line = text.splitlines()[0]
+    return line if len(line) <= _FAILURE_LIMIT else f"{line[: _FAILURE_LIMIT - 1]}…"
 
 
 def _plain(text: str) -> str:

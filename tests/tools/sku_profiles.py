@@ -51,6 +51,10 @@ expect:
   - {check: gpu_bandwidth, metric: h2d, op: ">=", value: 50, unit: GB/s, source: "acceptance test of our cluster"}
 ```
 
+Ansible takes every file below a directory that is given as inventory (`-i inventories/ours`) for hosts, this one too,
+and warns. `ignore_patterns = ^profiles$` below `[inventory]` in `ansible.cfg` keeps it off; the clone's and the
+template's have it.
+
 The preflight refuses what is wrong in it, with the file, the path of the value and what is accepted. Everything that
 reads a profile reads this one: measurements, the node agent, certification, the roles, the bundle of nodes that
 configure themselves.

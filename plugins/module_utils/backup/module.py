@@ -82,7 +82,9 @@ class Backup:
         daemon = DAEMON[self.part]
         runs = read.runs(self.part)
         if runs and not self.params["stop"]:
-            problems.append(f"{daemon} runs; stop it, or allow it to be stopped (stop)")
+            problems.append(
+                f"{daemon} runs; stop it, or allow it to be stopped (stop: true; of restore.yml -e restore_stop=true)"
+            )
         if self.part == "controller" and read.state_place(self.config).is_mount():
             problems.append(f"{read.state_place(self.config)} is a mount point; it has to be a directory below one")
         if any(problems):

@@ -82,7 +82,7 @@ def _steps(ledger: Ledger, nodes: int) -> t.Iterator[_Step]:
     # Each bad node spoils about one good one per round, until partners that never failed part them.
     suspects = min(nodes // 2, max(1, round(nodes * options.prior * (1 + options.k))))
     more = options.confirm_rounds if rounds else 0
-    how = f"about {suspects} suspects with partners that never failed, at most"
+    how = f"about {_counted(suspects, 'suspect')} with partners that never failed, at most"
     yield _Step("confirm", how, more, more * suspects, 2 * suspects, more * seconds["pair"])
     rungs = schedule.rungs([node for node in ledger.nodes.values() if not away(node)])
     tests = sum(len(rung.groups) for rung in rungs) * len(options.collectives)
@@ -92,9 +92,13 @@ def _steps(ledger: Ledger, nodes: int) -> t.Iterator[_Step]:
     yield _Step("ladder", how, count, tests, nodes, count * seconds["ladder"])
 
 
+def _counted(amount: int, noun: str) -> str:
+    return f"{amount} {noun}{'s' * (amount != 1)}"
+
+
 def _line(step: _Step) -> str:
-    rounds = f"{step.rounds} round{'s' * (step.rounds > 1)}"
-    return f"{step.stage}: {rounds}, {step.tests} tests, {step.seconds / 60:.1f} min ({step.text})"
+    amount = f"{_counted(step.rounds, 'round')}, {_counted(step.tests, 'test')}"
+    return f"{step.stage}: {amount}, {step.seconds / 60:.1f} min ({step.text})"
 
 
 def _total(totals: Json, options: CampaignOptions) -> str:

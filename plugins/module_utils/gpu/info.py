@@ -139,14 +139,15 @@ def result(
     }
 
 
+NO_GPU = GpuFinding(verdict="skipped", reason="neither nvidia-smi nor the PCI bus shows a GPU")
+
+
 def _facts(gpu: t.Any) -> Json:
     return {key: value for key, value in asdict(gpu).items() if key not in ("complete", "error", "unread")}
 
 
 def _check(name: str, observed: ObservedGpus, options: GpuCheckOptions, common: Json) -> Json:
-    finding = (
-        GpuFinding(verdict="skipped", reason="no GPU") if _none(observed, options) else CHECKS[name](observed, options)
-    )
+    finding = NO_GPU if _none(observed, options) else CHECKS[name](observed, options)
     if not finding.verdict and not options.expects(name) and _silent(finding, observed):
         finding = GpuFinding(
             verdict="skipped", reason="nvidia-smi shows no such value of these GPUs", samples=finding.samples

@@ -14,8 +14,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wordi
 _CLUSTER = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
 _COUNTS = ("sockets", "cores_per_socket", "threads_per_core", "real_memory")
+_REACHED = "a host that answers, and a user who may become root on it"
+_UNREAD = "its facts could not be read (Gathering Facts says why)"
 _WAYS_OUT = (
-    f"a host that answers; or slurm_node for it, with {', '.join(_COUNTS)}; or a cache that kept its facts "
+    f"{_REACHED}; or slurm_node for it, with {', '.join(_COUNTS)}; or a cache that kept its facts "
     "(ansible.cfg, section defaults: fact_caching = ansible.builtin.jsonfile, "
     "fact_caching_connection = a directory, fact_caching_timeout = 0)"
 )
@@ -112,7 +114,7 @@ def reached(inputs: Inputs) -> list[str]:
         for host in dict.fromkeys(heads)
         if host in tried and (host not in answered or not _known(inputs, host).get("facts"))
     ]
-    return [say("inventory host", host, "it was not reached", "a host that answers") for host in silent]
+    return [say("inventory host", host, _UNREAD, _REACHED) for host in silent]
 
 
 def nodes(inputs: Inputs) -> list[str]:
@@ -133,7 +135,7 @@ def nodes(inputs: Inputs) -> list[str]:
         else:
             problems += _node(host, facts, override)
     if silent:
-        problem = "it was not reached, so Slurm cannot be told what it has"
+        problem = f"{_UNREAD}, so Slurm cannot be told what it has"
         problems.append(say("inventory host", silent[0] if len(silent) == 1 else silent, problem, _WAYS_OUT))
     return problems
 

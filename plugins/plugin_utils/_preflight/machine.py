@@ -49,9 +49,10 @@ def _sku_problems(label: str, sku: str, site: Path | None, inputs: Inputs) -> li
     except (ProfileError, OSError, UnicodeDecodeError) as exc:
         return [say(label, sku, line, "a profile that can be read") for line in str(exc).splitlines()]
     near = f"{' or '.join(close)}; " if close else ""
+    place = f"{site}/{sku.lower()}.yml" if site else f"profiles/{sku.lower()}.yml beside the inventory"
     accepted = (
         f"{near}a machine type of docs/sku_profiles.md; a profile of your own, "
-        f"{site or 'profiles beside the inventory'}/{sku.lower()}.yml, which draft_profile.yml writes from a sound "
+        f"{place}, which draft_profile.yml writes from a sound "
         "node; or preflight_allow_unknown_sku: true, after which nodes cannot be certified"
     )
     return [say(label, sku, "no such machine type, so that nothing would be expected of its nodes", accepted)]
@@ -75,7 +76,7 @@ def misspelt(inputs: Inputs) -> list[str]:
         rest = name[len(_PREFIX) :]
         close = difflib.get_close_matches(rest, VARIABLES, 1, _ALIKE)
         if rest not in VARIABLES and close and f"{_PREFIX}{close[0]}" not in inputs:
-            problems.append(say(name, "(not shown)", "read by nothing", f"{_PREFIX}{close[0]}"))
+            problems.append(f"{name} is set, and nothing reads it; accepted: {_PREFIX}{close[0]}")
     return problems
 
 

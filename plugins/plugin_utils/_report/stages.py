@@ -20,6 +20,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.text imp
 STATE_VERDICT = {"done": "pass", "failed": "fail", "skipped": "skipped", "unfinished": "error"}
 CLOCK_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400]
 MADE_BY_HAND = {"lab_up": "make lab-up"}
+PLAYBOOKS = {"join": "join_nodes", "repair": "repair_node"}  # others have the name of their stage
+# Of site.yml; who measured a machine is not shown how to make a cluster of it.
+_SITE = {"provision", "configure", "join", "certify", "stack", "train"}
 
 
 def timeline(run: Run) -> Html:
@@ -82,19 +85,18 @@ def _stage(stage: Row, begin: float, share: float) -> Html:
 
 def again(run: Run) -> Html:
     """Show the commands that repeat each stage."""
-    lines = []
-    for stage in dict.fromkeys(str(stage.get("stage")) for stage in run.stages):
-        command = MADE_BY_HAND.get(stage, f"ansible-playbook -i <inventory> hpcai.gpu_cluster.{stage}")
-        lines.append(el("div", el("dt", stage.replace("_", " ")), el("dd", el("code", command))))
-    lines.append(
-        el(
-            "div",
-            el("dt", "everything"),
-            el("dd", el("code", "ansible-playbook -i <inventory> hpcai.gpu_cluster.site")),
-        )
-    )
+    stages = list(dict.fromkeys(str(stage.get("stage")) for stage in run.stages))
+    commands = {stage.replace("_", " "): _command(stage) for stage in stages}
+    if _SITE.intersection(stages):
+        commands["everything"] = _command("site")
+    lines = [el("div", el("dt", title), el("dd", el("code", command))) for title, command in commands.items()]
     note = "Each stage runs alone too, and changes nothing that is already as wanted."
     return section("again", "Run it again", note, el("dl", lines, class_="commands"))
+
+
+def _command(stage: str) -> str:
+    playbook = PLAYBOOKS.get(stage, stage)
+    return MADE_BY_HAND.get(stage, f"ansible-playbook -i <inventory> hpcai.gpu_cluster.{playbook}")
 
 
 def history(earlier: list[Run]) -> Html | None:

@@ -193,7 +193,7 @@ def test_a_node_of_an_old_image_is_told_and_let_through(inventory: Inventory, tm
 def test_a_host_that_does_not_answer_stops_the_run(dead: str, inventory: Inventory, tmp_path: Path) -> None:
     del inventory.facts[dead]
     text = plain(configure(inventory, tmp_path).text)
-    assert f"inventory host is '{dead}': it was not reached" in text
+    assert f"inventory host is '{dead}': its facts could not be read" in text
     assert "TASK [hpcai.gpu_cluster.munge" not in text
 
 

@@ -168,6 +168,16 @@ def test_tools_that_cannot_be_built_fail_the_play_and_stop_no_other_measurement(
     assert (ended.place / "reports/measure.html").exists()
 
 
+def test_a_measured_host_that_is_called_localhost_and_has_no_python_is_in_the_report(machines: Machines) -> None:
+    machines.bare("localhost", measure_tests=["gpu_info"])
+    machines.hosts["localhost"]["ansible_python_interpreter"] = "/nonexistent/python3"
+    ended = machines.measure()
+    assert ended.rc == 2, ended.text
+    assert "not reached" in ended.record["stages"][0]["failures"]["localhost"], ended.text
+    assert "ansible_python_interpreter names" in ended.text
+    assert (ended.place / "reports/measure.html").exists()
+
+
 def test_gpus_in_use_are_left_alone(machines: Machines) -> None:
     machines.cluster.damage(processes=[{"gpu": 0, "pid": os.getpid()}])
     machines.emulated("gpu-01", "c1")

@@ -78,6 +78,7 @@ def test_a_machine_type_of_the_site_is_taken(site: Path) -> None:
     (site / "profiles/ours.yml").write_text("{base: l40s_x8, vcpus: 128}\n", encoding="utf-8")
     text = configure(site)
     assert TAKEN in text, text
+    assert "valid group definition" not in text and "as an inventory source" not in text, "a profile was read as hosts"
 
 
 def test_what_was_changed_wrongly_is_named_before_anything_is_changed(site: Path) -> None:

@@ -46,6 +46,12 @@ def test_what_cannot_be_is_said(users: list[t.Any], words: str) -> None:
     assert words in text and bool(words) == bool(text), text
 
 
+def test_an_account_that_there_will_not_be_is_said_before_a_user_is_made() -> None:
+    said = cluster_users_problems([ANNA, BOB], MACHINES, ["c1", "c2"], [{"name": "vision"}])
+    assert said == ["bob: account is 'speech': not in slurm_database_accounts; accepted: one of vision"]
+    assert cluster_users_problems([ANNA], MACHINES, ["c1", "c2"], []) == []
+
+
 def test_who_is_locked_may_submit_nothing_and_keeps_the_association() -> None:
     assert cluster_users_accounting([{**ANNA, "state": "locked", "settings": {"MaxSubmitJobs": 5}}]) == [
         {"name": "anna", "account": "vision", "settings": {"MaxSubmitJobs": 0}}

@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 from module_process import Machine
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import NotAllowedError, TrustError
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import trusted_directory
+
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="files of two users need root")
 
 
@@ -100,10 +103,30 @@ def test_a_name_is_reserved_once_and_left_alone_afterwards(module: Module, share
     assert owner_and_mode(shared / "pytorch") == ("nobody", "700")
 
 
+def test_in_check_mode_a_name_is_reserved_for_a_user_whom_the_run_makes(module: Module, shared: Path) -> None:
+    wanted = {"directories": [{"path": f"{shared}/images", "owner": "no-such-user", "reserve": True}]}
+    would = module(check_mode=True, **wanted)
+    assert (would["changed"], would["refused"], would.get("warnings", [])) == (True, [], [])
+    (shared / "images").mkdir()
+    assert module(check_mode=True, **wanted)["changed"] is False
+
+
 def test_in_check_mode_the_owner_may_be_one_that_a_package_makes(module: Module, shared: Path) -> None:
     wanted = {"directories": [{"path": f"{shared}/health", "owner": "no-such-user", "mode": "0700"}]}
     assert module(check_mode=True, **wanted)["changed"] is True
     assert "no-such-user" in module(**wanted)["msg"]
+
+
+@pytest.mark.parametrize(
+    ("exc", "words"),
+    [
+        (TrustError("/shared is of uid 1000"), "others could exchange"),
+        (NotAllowedError("/shared/home cannot be made by uid 3002: Permission denied"), "Cannot have the directories"),
+        (OSError(28, "No space left on device"), "Cannot have the directories"),
+    ],
+)
+def test_only_what_is_distrusted_is_called_so(exc: Exception, words: str) -> None:
+    assert words in trusted_directory.refusal(exc)
 
 
 @pytest.mark.parametrize(

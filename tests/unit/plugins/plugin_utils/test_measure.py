@@ -87,6 +87,36 @@ def test_an_unknown_machine_expects_nothing_and_its_sizes_fit(memory: float, siz
     assert found["profile"]["expect"] == []
 
 
+@pytest.mark.parametrize(
+    ("there", "sku", "overrides", "words"),
+    [
+        (["NVIDIA H100 80GB HBM3"], "", {}, ["hgx_h100", "measure_sku=<yours>"]),
+        (["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB"], "", {}, ["no profile has such GPUs", "draft_profile"]),
+        (["Rage XL"], "", {}, ["Rage XL: ", "draft_profile.yml"]),
+        (["NVIDIA H100 80GB HBM3"], "dgx_h100", {}, []),
+        (["NVIDIA H100 80GB HBM3"], "", {"expect": load("dgx_h100")["expect"]}, []),
+        ([], "", {}, []),
+        ([None], "", {}, []),
+    ],
+)
+def test_who_named_no_machine_type_is_told_which_have_such_gpus(
+    there: list[str | None], sku: str, overrides: dict[str, t.Any], words: list[str]
+) -> None:
+    found = _measure.machine([{"bus_id": None, "name": name} for name in there], sku, 0, overrides)["unjudged"]
+    assert bool(found) == bool(words)
+    assert all(word in found for word in words), found
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [([81559.0], "81559 MiB"), ([15.344, 25.9], "15.34 to 25.9 MiB"), ([0.0], "0 MiB"), ([1304.26], "1304 MiB")],
+)
+def test_numbers_are_written_plainly(values: list[float], text: str) -> None:
+    metrics = [{"name": "memory", "value": value, "unit": "MiB"} for value in values]
+    (line,) = _measure.lines([{"check": "gpu_model", "node": "c1", "verdict": "pass", "metrics": metrics}])
+    assert line == f"c1 gpu_model: pass; memory {text}"
+
+
 def test_a_site_and_a_number_of_gpus_come_before_the_profile() -> None:
     site = {"nccl": {"tests": {"collectives": ["all_gather"]}}}
     found = _measure.machine([], "ND96asr_v4", 4, site)
@@ -168,6 +198,7 @@ def test_the_health_watches_of_dcgm_are_asked_on_the_node_and_its_diagnostics_ru
         ({"__measure_stopped": "", "__measure_ping": {"ping": "pong"}}, "the connection was lost"),
         ({"__measure_ping": {"unreachable": True, "msg": "ssh:\n refused"}}, "not reached: ssh: refused"),
         ({"__measure_ping": {"msg": "MODULE FAILURE", "module_stderr": "no python"}}, "not reached: no python"),
+        ({"__measure_ping": {"rc": 127, "msg": "x"}}, "not reached: x; ansible_python_interpreter names a Python"),
         ({}, "not reached: no answer"),
     ],
 )

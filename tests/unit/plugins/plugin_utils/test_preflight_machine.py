@@ -38,7 +38,7 @@ def found(**inputs: t.Any) -> list[str]:
             {"hosts": {"c1": {"sku": "dgx_h10"}, "c2": {"sku": "dgx_h100"}}, "preflight_compute_hosts": ["c1", "c2"]},
             ["cluster_sku of c1 is 'dgx_h10'", "dgx_h100"],
         ),
-        ({"cluster_share_dir": "/shared"}, ["cluster_share_dir", "read by nothing", "accepted: cluster_shared_dir"]),
+        ({"cluster_share_dir": "/shared"}, ["cluster_share_dir", "nothing reads it", "accepted: cluster_shared_dir"]),
         ({"cluster_names": "x"}, ["accepted: cluster_name"]),
         ({"cluster_container": True}, ["accepted: cluster_containers"]),
     ],

@@ -221,6 +221,19 @@ def test_timeline_bars_fill_the_line() -> None:
     assert sum(widths) == pytest.approx(100, abs=0.05)
 
 
+def test_each_stage_is_repeated_by_a_playbook_that_there_is() -> None:
+    playbooks = Path(__file__).parents[4] / "playbooks"
+    named = {
+        name for path in playbooks.rglob("*.yml") for name in re.findall(r"run_stage: ([a-z_]+)", path.read_text())
+    }
+    assert {"join", "repair", "certify"} <= named
+    for name in named | {"measure"}:
+        (run,) = model.runs({"stages": [{"run": "r1", "stage": name, "state": "done"}]})
+        commands = re.findall(r"hpcai\.gpu_cluster\.(\w+)", str(stages.again(run)))
+        assert all((playbooks / f"{command}.yml").is_file() for command in commands), commands
+        assert ("site" in commands) is (name in stages._SITE)
+
+
 def test_measurements_show_value_expectation_and_source() -> None:
     run = model.runs(record("broken"))[0]
     drawn = "".join(nodes.measurements([check for check in run.checks if check["check"] == "clock_skew"]))

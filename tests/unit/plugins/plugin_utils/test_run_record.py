@@ -151,6 +151,16 @@ def test_a_skipped_stage_says_why_unless_it_did_something() -> None:
     assert made.document["stages"][1]["skipped"] is None
 
 
+def test_a_stage_for_which_no_host_was_left_is_not_done() -> None:
+    made = recorder()
+    made.failure("c1", {"msg": "no route"}, "Say hello")
+    made.enter("certify", 1001.0)
+    made.enter("train", 1002.0)
+    made.task()
+    made.leave(1003.0)
+    assert [stage["skipped"] for stage in made.document["stages"][-2:]] == ["none of its tasks was run", None]
+
+
 def test_a_cluster_name_that_is_still_a_template_is_no_name() -> None:
     made = recorder()
     made.cluster("{{ other }}", "lab")

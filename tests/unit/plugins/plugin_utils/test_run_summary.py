@@ -48,6 +48,24 @@ def test_one_aligned_line_for_each_stage_of_this_run() -> None:
     ]
 
 
+def test_a_long_failure_is_cut_where_it_is_seen() -> None:
+    record = {"stages": [stage("configure", state="failed", failures={"c1": "Refuse: " + "x" * 500})]}
+    assert summary(record, "r2")[1].endswith("xxx…")
+
+
+def test_a_stage_in_several_parts_is_one_line() -> None:
+    parts = [
+        stage("stack", seconds=1.0),
+        stage("train", seconds=1.0, changes={"c1": 1}, verdicts={"pass": 1}),
+        stage("stack", seconds=2.0, state="failed", failures={"c2": "Build: no", "c1": "Build: no", "c3": "Fetch: no"}),
+        stage("train", seconds=2.0, changes={"c1": 2}, skipped="no host"),
+    ]
+    assert summary({"stages": parts}, "r2")[1:] == [
+        "  stack  FAILED  3.0 s  changed=0  c1, c2: Build: no; c3: Fetch: no",
+        "  train  ok      3.0 s  changed=3  checks: 1 pass",
+    ]
+
+
 def test_an_empty_record_has_only_a_title() -> None:
     assert summary({}, "r1") == ["cluster, run r1"]
 

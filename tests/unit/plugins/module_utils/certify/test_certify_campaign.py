@@ -419,6 +419,8 @@ def test_the_plan_says_what_it_takes_before_it_starts():
     assert plan["text"][-1].startswith("in all: 1000 nodes, at most ")
     assert CampaignPlan(Fleet(16).facts(), {}).plan()["round_robin"] is True
     assert CampaignPlan(Fleet(16).facts(), {}).plan()["rounds"] >= 15
+    pair = [line for line in CampaignPlan(Fleet(2).facts(), {}).plan()["text"] if line.startswith("pair")]
+    assert "pair: 1 round, 1 test, " in pair[0]
 
 
 def test_explain_tells_tests_and_partners():

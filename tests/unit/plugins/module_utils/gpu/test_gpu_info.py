@@ -404,7 +404,7 @@ def verdicts(found: dict[str, t.Any]) -> set[tuple[str, str | None]]:
 def test_no_gpu_where_none_is_expected_is_skipped(tmp_path: Path, said: str) -> None:
     found = judged(Smi(said, rc=9), str(tmp_path), NOTHING)
     assert verdicts(found) == {("skipped", None)}
-    assert {check["reason"] for check in found["checks"].values()} == {"no GPU"}
+    assert {check["reason"] for check in found["checks"].values()} == {"neither nvidia-smi nor the PCI bus shows a GPU"}
 
 
 @pytest.mark.parametrize(
