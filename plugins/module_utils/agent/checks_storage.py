@@ -179,7 +179,7 @@ def nvme_disks(context: Context) -> list[Json]:
         gone = (node_access.text(path / "state") or "live") != "live"
         disks += [path.name] if chosen and not gone else []
         # Who does not answer has no size any more.
-        dead += [path.name] if gone and (chosen or not any(sizes)) else []
+        dead += [path.name] if gone and (chosen or not (models or any(sizes))) else []
     what = " or ".join(map(str, models)) or (f"{size:g} GB" if size else "any kind, or more")
     limit = {
         "check": "nvme_disks",
