@@ -152,19 +152,12 @@ steps:
     - add user trainer to account research
 """
 
-import tempfile
 import typing as t
-from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import accounting
 
-CONF = """ClusterName={cluster}
-SlurmctldHost=localhost
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStoragePort={port}
-"""
 ITEMS: dict[str, t.Any] = {"type": "list", "elements": "dict", "default": []}
 SPEC: dict[str, t.Any] = {
     "cluster": {"type": "str", "required": True},
@@ -180,10 +173,7 @@ def perform(module: AnsibleModule) -> dict[str, t.Any]:
     """Read the database, plan, and carry out the plan."""
     request = accounting.accounting_request(module.params)
     sacctmgr = module.get_bin_path("sacctmgr", required=not module.check_mode) or "sacctmgr"
-    with tempfile.TemporaryDirectory(dir=module.tmpdir) as place:
-        conf = Path(place) / "slurm.conf"
-        conf.write_text(CONF.format(cluster=request.cluster, port=module.params["port"]), encoding="utf-8")
-        env = {"SLURM_CONF": str(conf)}
+    with accounting.client(request.cluster, module.params["port"], module.tmpdir) as env:
         observed = accounting.read(sacctmgr, env, request, module.params["timeout"], forgiving=module.check_mode)
         steps = accounting.plan(request, observed)
         for step in [] if module.check_mode else steps:

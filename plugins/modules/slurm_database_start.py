@@ -45,7 +45,8 @@ options:
     default: ''
   config:
     description:
-      - Configuration of C(slurmdbd), which names its log (C(LogFile)). Without a log file there is no RV(progress).
+      - Configuration of C(slurmdbd), which names its port and its log (C(LogFile)). Without a log file there is no
+        RV(progress).
     type: path
     default: /etc/slurm/slurmdbd.conf
 notes:
@@ -99,6 +100,13 @@ progress:
   type: list
   elements: str
   sample: ["[2026-01-05T10:00:05] pre-converting job table for lab"]
+clusters:
+  description:
+    - The clusters that the database knows, once C(slurmdbd) answers. Empty in check mode.
+  returned: success
+  type: list
+  elements: str
+  sample: [train]
 """
 
 import typing as t
@@ -119,7 +127,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]
     """Start slurmdbd of the new release, and wait while it converts the database."""
     starter = Starter(params)
     word = starter.needed()
-    result = {"done": True, "seconds": 0.0, "progress": []} if check_mode else starter.run(word)
+    result = {"done": True, "seconds": 0.0, "progress": [], "clusters": []} if check_mode else starter.run(word)
     return {"changed": bool(word), **result}
 
 

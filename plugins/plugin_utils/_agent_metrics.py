@@ -61,7 +61,7 @@ AGENT: dict[str, dict[str, Named]] = {
         "free": ("%", "free space", "path"),
         "free_inodes": ("inodes", "inodes that are free", "path"),
     },
-    "nvme_disks": {"disks": ("disks", "disks of the profile's controller", "")},
+    "nvme_disks": {"disks": ("disks", "disks of the profile's controller, or size", "")},
     "scratch_array": {"disks": ("disks", "disks that work in the array of scratch", "path")},
     "scratch_probe": {"seconds": ("s", "time to write 1 MiB to scratch and read it back", "")},
     "shared_directory": {"seconds": ("s", "time to write to the shared directory and read it back", "")},

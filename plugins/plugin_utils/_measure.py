@@ -16,6 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import
     GENERIC,
     ProfileError,
     alike,
+    is_name,
     load,
     names,
     override,
@@ -81,7 +82,7 @@ def _slurm_problems(inputs: t.Mapping[str, t.Any], hosts: int) -> list[str]:
 def _sku_problems(sku: str, site: Path | None) -> list[str]:
     """A site's profile that cannot be used is a problem, too."""
     try:
-        if not sku or load(sku, site=site)["known"]:
+        if not sku or (is_name(sku) and load(sku, site=site)["known"]):
             return []
         close = alike(sku, site)
         known = f"near are {', '.join(close)}" if close else f"known are {', '.join(names(site))}"

@@ -16,6 +16,7 @@ import typing as t
 import yaml
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lines import one_line
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_metrics import CHECKS
 
 # Counts and generations, which are the same in every sound node.
@@ -83,7 +84,8 @@ def draft(
         "description": f"{name}, measured here",
         **_facts(measured, own),
     }
-    nodes = sorted({node for found in measured.values() for node in found.nodes})
+    # Records come from nodes: a name of two lines would be a setting of the file.
+    nodes = one_line(sorted({node for found in measured.values() for node in found.nodes}), "node")
     head = (
         f"# Drafted from what was measured on {', '.join(nodes)}:\n"
         "# what these nodes did, not what such a machine should do.\n"

@@ -80,11 +80,12 @@ _SCHEMA: dict[str, t.Any] = {
 
 def near(name: str, known: t.Iterable[str], cutoff: float = 0.6) -> list[str]:
     """Return up to three names that were probably meant, the nearest first; ``-``, ``_``, ``.`` and blanks are one."""
-    plain: dict[str, str] = {_plain(one): one for one in sorted(known)}
-    return [plain[one] for one in difflib.get_close_matches(_plain(name), plain, 3, cutoff)]
+    squeezed: dict[str, str] = {plain(one): one for one in sorted(known)}
+    return [squeezed[one] for one in difflib.get_close_matches(plain(name), squeezed, 3, cutoff)]
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """Return a name as it is compared."""
     return re.sub(r"[-_. ]", "", name.lower())
 
 

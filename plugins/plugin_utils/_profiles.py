@@ -19,7 +19,7 @@ from ansible.module_utils.common.yaml import yaml_load  # by libyaml: each host 
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_metrics import unit_problem
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_schema import near, problems
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_schema import near, plain, problems
 
 DIRECTORY = Path(__file__).parent / "profiles"
 GENERIC = "generic"
@@ -31,9 +31,14 @@ class ProfileError(ValueError):
     """A profile cannot be used; the text is fit for the user."""
 
 
+def is_name(sku: str) -> bool:
+    """Whether it can be the name of a machine type at all; ``DGX H100``, as people write it, cannot."""
+    return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", sku))
+
+
 def file_name(sku: str) -> str:
     """Return the file of a SKU; Azure spells a size with and without its prefix and in several cases."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", sku):
+    if not is_name(sku):
         raise ProfileError(f"cluster_sku is {sku!r}; letters, digits, '_', '.' and '-' are accepted")
     name = sku.lower()
     return f"{name[len(_PREFIX) :] if name.startswith(_PREFIX) else name}.yml"
@@ -47,9 +52,10 @@ def names(site: Path | None = None, directory: Path = DIRECTORY) -> list[str]:
 
 def alike(sku: str, site: Path | None = None) -> list[str]:
     """Return the names that were probably meant, whatever stands between their letters and digits."""
-    name, known = file_name(sku)[: -len(".yml")], names(site)
-    begun = [one for one in known if one.startswith(name)]
-    return list(dict.fromkeys([*begun, *near(name, known, 0.5)]))[:5]
+    known, asked = names(site), plain(sku)[len(plain(_PREFIX)) if sku.lower().startswith(_PREFIX) else 0 :]
+    begun = [one for one in known if asked and plain(one).startswith(asked)]
+    inside = [one for one in known if asked and asked in plain(one)]
+    return list(dict.fromkeys([*begun, *inside, *near(asked, known, 0.5)]))[:5]
 
 
 def load(

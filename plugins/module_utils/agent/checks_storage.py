@@ -22,6 +22,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits imp
 
 _HEALTHY = ("clean", "active", "active-idle", "write-pending", "read-auto")
 _PROBE = 1 << 20
+_SECTOR = 512  # what sysfs counts in
+_NEAR = 0.02  # 3.84 TB are 3840.8 GB, and the next sizes 3.2 and 4 TB
 
 
 def mounted(context: Context) -> list[node_access.MountedFilesystem]:
@@ -156,16 +158,37 @@ def scratch_probe(context: Context) -> list[Json]:
 
 
 def nvme_disks(context: Context) -> list[Json]:
-    """Count the NVMe disks of the machine type by the name of their controller, never by how many there were."""
+    """Count the NVMe disks of the machine type by what they are, never by how many there were.
+
+    That is the name of their controller. Where a machine type has none, as its maker takes the disks from several, it
+    is their size: the disks of the operating system are NVMe, too, and smaller or larger.
+    """
     profile = context.config.profile.get("nvme") or {}
-    count, model = profile.get("count") or 0, str(profile.get("controller") or "")
+    count, models, size = profile.get("count") or 0, profile.get("controller") or [], profile.get("size_gb") or 0
+    models = [models] if isinstance(models, str) else models
     if not count:
         return [report(context, "nvme_disks", LimitFinding(verdict="skipped", reason="no NVMe disk is expected"))]
-    folders = node_access.listed(Path(context.config.sysfs, "class/nvme"), "nvme*")
-    disks = [path for path in folders if model.lower() in (node_access.text(path / "model") or "").lower()]
-    dead = [path.name for path in disks if (node_access.text(path / "state") or "live") != "live"]
-    named = f"profile: {count} of {model or 'any model'}"
-    limit = {"check": "nvme_disks", "metric": "disks", "op": "==", "value": count, "unit": "disks", "source": named}
-    metrics = [metric("disks", len(disks) - len(dead), "disks")]
+    disks, dead = [], []
+    for path in node_access.listed(Path(context.config.sysfs, "class/nvme"), "nvme*"):
+        sizes = [node_access.number(file) for file in node_access.listed(path, "nvme*n*/size")]
+        if models:
+            model = (node_access.text(path / "model") or "").lower()
+            chosen = any(str(one).lower() in model for one in models)
+        else:
+            chosen = not size or any(abs((one or 0) * _SECTOR - size * 1e9) <= _NEAR * size * 1e9 for one in sizes)
+        gone = (node_access.text(path / "state") or "live") != "live"
+        disks += [path.name] if chosen and not gone else []
+        # Who does not answer has no size any more.
+        dead += [path.name] if gone and (chosen or not (models or any(sizes))) else []
+    what = " or ".join(map(str, models)) or (f"{size:g} GB" if size else "any kind, or more")
+    limit = {
+        "check": "nvme_disks",
+        "metric": "disks",
+        "value": count,
+        "unit": "disks",
+        "source": f"profile: {count} of {what}",
+    }
+    limit["op"] = "==" if models or size else ">="
+    metrics = [metric("disks", len(disks), "disks")]
     reason = f"{', '.join(dead)}: the controller does not answer" if dead else ""
     return [report(context, "nvme_disks", LimitFinding(metrics, reason=reason, more=[limit]))]

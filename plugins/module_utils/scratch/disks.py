@@ -94,7 +94,9 @@ def problem(disk: ScratchDisk, machine: ScratchMachine) -> ScratchFinding | None
         return None
     if used(disk):
         uses, free = _use(disk, machine)
-        advice = f"Free it ({free}) if nobody needs it, or leave it out with ids."
+        there = [mount for mount in disk.mounts if mount != "/"]
+        shared = f"have scratch be a directory there (adopt: [{', '.join(there)}]), " if there else ""
+        advice = f"Free it ({free}) if nobody needs it, {shared}or leave it out with ids."
         return ScratchFinding("fail", "config", "in_use", f"{label} is in use: {uses}.", advice, found=uses, **about)
     if untouched(disk):
         return None

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import tempfile
 import time
 import typing as t
 from concurrent import futures
+from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 
@@ -222,6 +225,20 @@ def normal(text: str) -> t.Any:
 
 
 _PAUSE = 0.5
+_CONF = """ClusterName={cluster}
+SlurmctldHost=localhost
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStoragePort={port}
+"""
+
+
+@contextlib.contextmanager
+def client(cluster: str, port: int | str, place: str | None = None) -> t.Iterator[dict[str, str]]:
+    """Yield the variables with which Slurm's commands ask the slurmdbd of this host, which need have no slurm.conf."""
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        conf = Path(folder) / "slurm.conf"
+        conf.write_text(_CONF.format(cluster=cluster, port=port), encoding="utf-8")
+        yield {"SLURM_CONF": str(conf)}
 
 
 def read(

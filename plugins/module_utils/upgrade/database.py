@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run, run_to_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import sha256
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import accounting
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import state
 
 # The dump: its commands, and whether it is complete.
@@ -307,7 +308,9 @@ class Starter:
 
     def __init__(self, params: t.Mapping[str, t.Any]) -> None:
         self.params = params
-        self.log = Path(settings(Path(params["config"]).read_text(errors="replace")).get("logfile", "/dev/null"))
+        conf = settings(Path(params["config"]).read_text(errors="replace"))
+        self.log, self.port = Path(conf.get("logfile", "/dev/null")), conf.get("dbdport", "6819")
+        self.clusters: list[str] = []
 
     def needed(self) -> str:
         """Return the verb for systemctl: start, restart, or none."""
@@ -332,11 +335,15 @@ class Starter:
             done = self._answers()
             verb = verb or "wait"
         progress = self._log_lines(0 if not offset else max(0, offset - 4096))[-_SHOWN:]
-        return {"done": done, "seconds": round(time.monotonic() - begin, 1), "progress": progress}
+        seconds = round(time.monotonic() - begin, 1)
+        return {"done": done, "seconds": seconds, "progress": progress, "clusters": self.clusters}
 
-    @staticmethod
-    def _answers() -> bool:
-        return not run(["sacctmgr", "-nP", "show", "cluster", "format=cluster"], 30).problem
+    def _answers(self) -> bool:
+        """Ask for the clusters, whatever Slurm is configured here: a host of slurmdbd alone has no slurm.conf."""
+        with accounting.client("nobody", self.port) as environment:
+            outcome = run(["sacctmgr", "-nP", "show", "cluster", "format=cluster"], 30, environment=environment)
+        self.clusters = [] if outcome.problem else outcome.out.split()
+        return not outcome.problem
 
     def _refuse_failure(self, offset: int) -> None:
         unit = dict(line.split("=", 1) for line in run(_SHOW, 60).out.splitlines() if "=" in line)

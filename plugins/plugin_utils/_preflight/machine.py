@@ -10,7 +10,13 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import one_of, say
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import GENERIC, ProfileError, alike, load
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import (
+    GENERIC,
+    ProfileError,
+    alike,
+    is_name,
+    load,
+)
 
 # What playbooks and defaults of roles read beside the roles' own inputs; a test compares them.
 VARIABLES = frozenset(
@@ -22,6 +28,7 @@ _SLURMS = ("ours", "cyclecloud", EXISTING)
 _DRIVERS = (EXISTING, "ours")
 _PREFIX = "cluster_"
 _ALIKE = 0.75
+_BEGUN = 5  # letters of a name that tell which one was meant
 Inputs = t.Mapping[str, t.Any]
 
 
@@ -40,22 +47,26 @@ def machine_types(inputs: Inputs) -> list[str]:
 
 
 def _sku_problems(label: str, sku: str, site: Path | None, inputs: Inputs) -> list[str]:
+    problem = "no such machine type, so that nothing would be expected of its nodes"
+    wanted = inputs.get("preflight_allow_unknown_sku") or (inputs.get("certification_profile_overrides") or {}).get(
+        "expect"
+    )
     try:
-        if load(sku, site=site)["known"] or sku == GENERIC or inputs.get("preflight_allow_unknown_sku"):
-            return []
-        if (inputs.get("certification_profile_overrides") or {}).get("expect"):
+        if not is_name(sku):
+            problem = "no name of a machine type, which has letters, digits, '_', '.' and '-'"
+        elif load(sku, site=site)["known"] or sku == GENERIC or wanted:
             return []
         close = alike(sku, site)
     except (ProfileError, OSError, UnicodeDecodeError) as exc:
         return [say(label, sku, line, "a profile that can be read") for line in str(exc).splitlines()]
     near = f"{' or '.join(close)}; " if close else ""
-    place = f"{site}/{sku.lower()}.yml" if site else f"profiles/{sku.lower()}.yml beside the inventory"
+    name = sku.lower() if is_name(sku) else "NAME"
+    own = f"{site}/{name}.yml" if site else f"profiles/{name}.yml beside the inventory"
     accepted = (
-        f"{near}a machine type of docs/sku_profiles.md; a profile of your own, "
-        f"{place}, which draft_profile.yml writes from a sound "
-        "node; or preflight_allow_unknown_sku: true, after which nodes cannot be certified"
+        f"{near}a machine type of docs/sku_profiles.md; a profile of your own, {own}, which draft_profile.yml writes "
+        "from a sound node; or preflight_allow_unknown_sku: true, after which nodes cannot be certified"
     )
-    return [say(label, sku, "no such machine type, so that nothing would be expected of its nodes", accepted)]
+    return [say(label, sku, problem, accepted)]
 
 
 def whose_slurm(inputs: Inputs) -> list[str]:
@@ -74,7 +85,8 @@ def misspelt(inputs: Inputs) -> list[str]:
     problems = []
     for name in sorted(name for name in inputs if name.startswith(_PREFIX)):
         rest = name[len(_PREFIX) :]
-        close = difflib.get_close_matches(rest, VARIABLES, 1, _ALIKE)
+        begun = [one for one in sorted(VARIABLES) if len(rest) >= _BEGUN and one.startswith(rest.lower())]
+        close = begun or difflib.get_close_matches(rest.lower(), VARIABLES, 1, _ALIKE)
         if rest not in VARIABLES and close and f"{_PREFIX}{close[0]}" not in inputs:
             problems.append(f"{name} is set, and nothing reads it; accepted: {_PREFIX}{close[0]}")
     return problems

@@ -306,6 +306,8 @@ def test_a_profile_is_drafted_from_a_sound_machine_and_judges_the_next_one(machi
     machines.emulated("gpu-01", "c1")
     machines.emulated("gpu-02", "c2")
     few = {"measure_tests": "gpu_info,gpu_bandwidth"}
+    nothing = machines.measure(playbook="draft_profile", draft_profile_name="ours")
+    assert nothing.rc != 0 and "run measure.yml on a sound node first" in nothing.text, nothing.text
     first = machines.measure(measure_hosts="gpu-01", measure_sku="generic", **few)
     assert first.rc == 0, first.text
     assert first.verdicts("gpu-01")["gpu_bandwidth"] == "unjudged"

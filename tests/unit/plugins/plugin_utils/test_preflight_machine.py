@@ -33,12 +33,16 @@ def found(**inputs: t.Any) -> list[str]:
     [
         ({"cluster_sku": "DGX-H100"}, ["cluster_sku is 'DGX-H100'", "dgx_h100", "preflight_allow_unknown_sku: true"]),
         ({"cluster_sku": "zzz"}, ["cluster_sku is 'zzz'", "docs/sku_profiles.md", "draft_profile.yml"]),
-        ({"cluster_sku": "a/b"}, ["cluster_sku is 'a/b'", "letters, digits"]),
+        ({"cluster_sku": "a/b"}, ["cluster_sku is 'a/b'", "letters, digits", "profiles beside the inventory/NAME.yml"]),
+        ({"cluster_sku": "DGX H100"}, ["no name of a machine type", "accepted: dgx_h100 or "]),
+        ({"cluster_sku": "v100"}, ["dgx_1_v100_32gb"]),
         (
             {"hosts": {"c1": {"sku": "dgx_h10"}, "c2": {"sku": "dgx_h100"}}, "preflight_compute_hosts": ["c1", "c2"]},
             ["cluster_sku of c1 is 'dgx_h10'", "dgx_h100"],
         ),
         ({"cluster_share_dir": "/shared"}, ["cluster_share_dir", "nothing reads it", "accepted: cluster_shared_dir"]),
+        ({"cluster_share": "/shared"}, ["accepted: cluster_shared_dir"]),
+        ({"cluster_SKU": "dgx_h100"}, ["accepted: cluster_sku"]),
         ({"cluster_names": "x"}, ["accepted: cluster_name"]),
         ({"cluster_container": True}, ["accepted: cluster_containers"]),
     ],

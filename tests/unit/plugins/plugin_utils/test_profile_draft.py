@@ -117,3 +117,10 @@ def test_what_was_mended_since_counts_no_longer() -> None:
 def test_what_nothing_is_drafted_from(given: list[Record], hosts: list[str], margin: float, words: str) -> None:
     with pytest.raises(DraftError, match=words):
         draft(given, "ours", hosts, margin=margin)
+
+
+@pytest.mark.parametrize("name", ["n1:\nnccl: {environment: {LD_PRELOAD: /tmp/x.so}} #", "n1\u2028", "n1\r"])
+def test_a_node_s_name_is_no_line_of_the_file(name: str) -> None:
+    """Records come from nodes, and what a profile says is the environment of jobs on all of them."""
+    with pytest.raises(ValueError, match=r"node\[0\]"):
+        draft(records(name), "ours")

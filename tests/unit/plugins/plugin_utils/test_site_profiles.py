@@ -110,7 +110,15 @@ def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("sku", "first"),
-    [("DGX-H100", "dgx_h100"), ("h100", "hgx_h100"), ("p5", "p5.48xlarge"), ("ND96asr-v4", "nd96asr_v4")],
+    [
+        ("DGX-H100", "dgx_h100"),
+        ("DGX H100", "dgx_h100"),
+        ("dgx1", "dgx_1_v100_32gb"),
+        ("h100", "dgx_h100"),
+        ("p5", "p5.48xlarge"),
+        ("ND96asr-v4", "nd96asr_v4"),
+        ("Standard_ND96asr-v4", "nd96asr_v4"),
+    ],
 )
 def test_near_names(sku: str, first: str) -> None:
     assert _profiles.alike(sku)[0] == first

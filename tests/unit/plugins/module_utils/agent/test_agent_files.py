@@ -211,6 +211,48 @@ def test_nvme_disks_are_counted_against_the_machine_type(tmp_path: Path) -> None
     assert "disks: 7 disks, expected == 8" in found["reason"]
 
 
+def sized(world: World, number: int, sectors: int, state: str = "live") -> None:
+    nvme(world, number, "SAMSUNG MZQL23T8HCLS-00A07", state)
+    # Where the kernel has several ways to a disk, that of one controller is called so.
+    name = f"nvme{number}n1" if number % 2 else f"nvme{number}c{number}n1"
+    world.file(f"sys/class/nvme/nvme{number}/{name}/size", f"{sectors}\n")
+
+
+def test_disks_of_the_operating_system_are_not_those_of_a_dgx(tmp_path: Path) -> None:
+    """It has ten: its maker names no model, as several go in, and two smaller ones hold the system."""
+    world = World(tmp_path, "dgx_h100")
+    for number in range(8):
+        sized(world, number, 7_501_476_528)
+    for number in (8, 9):
+        sized(world, number, 3_750_748_848)
+    found = world.one("nvme_disks")
+    assert (found["verdict"], found["metrics"][0]["value"]) == ("pass", 8), found
+    (tmp_path / "sys/class/nvme/nvme3/nvme3n1/size").unlink()
+    world.file("sys/class/nvme/nvme3/state", "dead\n")
+    found = world.one("nvme_disks")
+    assert (found["verdict"], found["class"], found["metrics"][0]["value"]) == ("fail", "hardware", 7), found
+    assert found["reason"].startswith("nvme3: the controller does not answer"), found
+
+
+@pytest.mark.parametrize(
+    ("profile", "verdict"),
+    [
+        ({"count": 8, "controller": ["KIOXIA", "SAMSUNG MZQL2"]}, "pass"),
+        ({"count": 8, "controller": ["KIOXIA"]}, "fail"),
+        ({"count": 6}, "pass"),  # nothing tells them from those of the operating system
+        ({"count": 9}, "fail"),
+    ],
+)
+def test_disks_of_a_site_s_profile_are_counted_as_it_names_them(
+    tmp_path: Path, profile: dict[str, object], verdict: str
+) -> None:
+    world = World(tmp_path, "dgx_h100")
+    world.profile["nvme"] = profile
+    for number in range(8):
+        sized(world, number, 7_501_476_528)
+    assert world.one("nvme_disks")["verdict"] == verdict
+
+
 def test_a_probe_reads_what_it_wrote_and_leaves_nothing(tmp_path: Path) -> None:
     done = node_access.probe(tmp_path, 1 << 16)
     assert (done.problem, list(tmp_path.iterdir())) == ("", [])

@@ -357,8 +357,10 @@ def test_what_is_mounted_at_the_place_itself_is_used_as_it_is():
 
 
 def test_disks_mounted_anywhere_else_are_not_adopted():
-    found = plan(adopted("/data"), REQUEST)
+    found = plan(adopted("/raid"), REQUEST)  # as DGX OS has them
     assert (found.verdict, found.actions, set(codes(found))) == ("fail", (), {"in_use"})
+    assert "have scratch be a directory there (adopt: [/raid])" in str(found.findings[0])
+    assert plan(adopted("/raid"), replace(REQUEST, adopt=("/raid",))).source == "adopted"
     found = plan(adopted(), replace(REQUEST, adopt=()))
     assert (found.verdict, found.actions) == ("fail", ())
 

@@ -220,17 +220,22 @@ def test_a_dump_leaves_what_a_killed_copy_of_the_state_left(tmp_path: Path, monk
 
 
 def test_a_slurmdbd_that_answers_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "slurmdbd.conf").write_text(f"LogFile={tmp_path}/log\n")
+    (tmp_path / "slurmdbd.conf").write_text(f"LogFile={tmp_path}/log\nDbdPort=7031\n")
     calls: list[str] = []
+    confs: list[str] = []
 
-    def run(argv: list[str], dummy: float) -> Outcome:
+    def run(argv: list[str], dummy: float, environment: t.Mapping[str, str] | None = None) -> Outcome:
         calls.append(argv[0])
+        if environment:
+            confs.append(Path(environment["SLURM_CONF"]).read_text())
         shown = "ActiveState=active\nSubState=running\nNRestarts=3\nResult=success\n"
         return Outcome(0, shown if argv[0] == "systemctl" else "lab\n", "", 0.1)
 
     monkeypatch.setattr(database, "run", run)
     worker = database.Starter({"config": tmp_path / "slurmdbd.conf", "wait": 5, "version": "26.05.5"})
-    assert worker.run("")["done"] and calls == ["sacctmgr"]
+    found = worker.run("")
+    assert found["done"] and found["clusters"] == ["lab"] and calls == ["sacctmgr"]
+    assert "AccountingStoragePort=7031\n" in confs[0], "a host of slurmdbd alone has no slurm.conf"
     monkeypatch.setattr(database.Starter, "_answers", lambda dummy: False)
     with pytest.raises(database.StartError, match="slurmdbd ended"):
         worker.run("")

@@ -12,6 +12,8 @@ from emulation.machine import Gpu, Json, Machine
 
 # Speed of one lane by PCIe generation, as the kernel writes it.
 _GENERATIONS = {3: "8.0", 4: "16.0", 5: "32.0"}
+# A disk of the operating system, and its size in GB.
+_SYSTEM = ("SAMSUNG MZ1L21T9HCLS-00A07", 1920)
 _SPEEDS = {100: "4X EDR", 200: "4X HDR", 400: "4X NDR"}
 _COUNTERS = (
     "excessive_buffer_overrun_errors link_downed link_error_recovery local_link_integrity_errors "
@@ -48,10 +50,18 @@ def tree(machine: Machine) -> dict[str, str]:
         files.update(_gpu(machine, gpu))
     for number, nic in enumerate(machine["nics"]):
         files.update(_nic(machine, nic, number))
-    disks = machine.description.get("nvme") or {}
-    for number in range(disks.get("count") or 0):
+    files.update(_disks(machine.description.get("nvme") or {}))
+    return files
+
+
+def _disks(nvme: Json) -> dict[str, str]:
+    """The local disks of the machine type, and after them the two that hold the operating system."""
+    local = (nvme.get("controller") or "SAMSUNG MZQL23T8HCLS-00A07", nvme.get("size_gb") or 960)
+    files = {}
+    for number, (model, size) in enumerate([local] * (nvme.get("count") or 0) + [_SYSTEM] * 2):
         controller = f"class/nvme/nvme{number}"
-        files.update({f"{controller}/model": str(disks.get("controller") or ""), f"{controller}/state": "live"})
+        files.update({f"{controller}/model": str(model), f"{controller}/state": "live"})
+        files[f"{controller}/nvme{number}n1/size"] = str(int(size * 1e9) // 512)
     return files
 
 
