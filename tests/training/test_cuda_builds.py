@@ -25,6 +25,7 @@ from trained import UV, Record, record, train
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import fatbin
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex import device_code
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recipe import architectures
 
 ASKED = os.environ.get("HPCAI_TRAINING_CUDA", "") not in ("", "0")
 PLACE = SHARED / "cuda"
@@ -46,6 +47,9 @@ def apex_inputs() -> Record:
         "apex_source": {"git": place or source["git"], "commit": source["commit"]},
         "apex_extensions": EXTENSIONS,
         "apex_architectures": FOR_APEX,
+        "apex_jobs": int(os.environ.get("HPCAI_APEX_JOBS", "0")),
+        # Beside other work cuda_ext takes hours of an architecture's half hour.
+        "apex_timeout": 5 * 3600,
         "apex_install": False,
         "apex_staging_dir": str(PLACE),
         "apex_build_dir": str(PLACE),
@@ -88,8 +92,9 @@ def codes(architectures: t.Sequence[str]) -> list[str]:
 @pytest.mark.usefixtures("built")
 def test_apex_is_compiled_for_gpus_and_what_it_holds_is_read(records: list[Record], tmp_path: Path) -> None:
     manifests = {path: json.loads(path.read_text()) for path in (PLACE / "wheels").glob("apex-*/manifest.json")}
-    # Wheels of other extensions are kept beside it.
-    (path,) = (path for path, one in manifests.items() if one["inputs"]["extensions"] == sorted(EXTENSIONS))
+    # Wheels of other extensions and for other GPUs are kept beside it.
+    wanted = {"extensions": sorted(EXTENSIONS), "architectures": architectures(FOR_APEX)}
+    (path,) = (path for path, one in manifests.items() if wanted.items() <= one["inputs"].items())
     manifest = manifests[path]
     inputs, proof = manifest["inputs"], manifest["proof"]
     assert inputs["nvcc"].startswith("13.0.")
