@@ -34,7 +34,7 @@ ARCHITECTURES = ["8.0", "9.0", "10.0"]
 # cuda_ext takes several times as long, see roles/apex/README.md; HPCAI_APEX_EXTENSIONS names it where there is time.
 EXTENSIONS = os.environ.get("HPCAI_APEX_EXTENSIONS", "cpp_ext xentropy deprecated_fused_adam").split()
 FOR_APEX = os.environ.get("HPCAI_APEX_ARCHITECTURES", " ".join(ARCHITECTURES)).split()
-FUSED_ADAM = "deepspeed.ops.adam.fused_adam_op"
+OPERATORS = os.environ.get("HPCAI_DEEPSPEED_OPS", "fused_adam").split()
 
 
 def apex_inputs() -> Record:
@@ -66,6 +66,7 @@ def built(hosts: PlainHosts) -> Ended:
         "pytorch_cuda_compiler": True,
         "training_extras_list": ["deepspeed", "torchvision", "torchaudio"],
         "training_extras_architectures": ARCHITECTURES,
+        "training_extras_deepspeed_ops": OPERATORS,
         "training_extras_uv": UV,
         "training_extras_staging_dir": str(PLACE),
         **apex_inputs(),
@@ -121,13 +122,17 @@ def test_apex_is_compiled_for_gpus_and_what_it_holds_is_read(records: list[Recor
 
 
 @pytest.mark.usefixtures("built")
-def test_deepspeeds_fused_adam_is_compiled_for_gpus_and_loads(records: list[Record]) -> None:
-    (path,) = ENVIRONMENT.resolve().glob(f"lib/python3*/site-packages/{FUSED_ADAM.replace('.', '/')}*.so")
-    assert fatbin.architectures(Path(path)) == codes(ARCHITECTURES)
-    assert imported(FUSED_ADAM)
-    built = f"from source, fused_adam for {', '.join(codes(ARCHITECTURES))}"
+def test_deepspeeds_operators_are_compiled_for_gpus_and_load(records: list[Record]) -> None:
+    compiled = []
+    for operator in OPERATORS:
+        (path,) = ENVIRONMENT.resolve().glob(f"lib/python3*/site-packages/deepspeed/ops/**/{operator}_op*.so")
+        assert fatbin.architectures(Path(path)) == codes(ARCHITECTURES)
+        below = path.relative_to(next(parent for parent in path.parents if parent.name == "site-packages"))
+        compiled.append(str(below).partition(".")[0].replace("/", "."))
+        assert imported(compiled[-1])
+    built = f"from source, {', '.join(OPERATORS)} for {', '.join(codes(ARCHITECTURES))}"
     found = record("deepspeed", ENVIRONMENT, torch_stack.modules("deepspeed"), built)
-    records.append({**found, "loaded": sorted([*found["loaded"], FUSED_ADAM])})
+    records.append({**found, "loaded": sorted([*found["loaded"], *compiled])})
 
 
 @pytest.mark.usefixtures("built")
