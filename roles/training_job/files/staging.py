@@ -205,14 +205,18 @@ class _Scratch:
     def _interpreter(self, python: str, archive: Path, target: Path) -> Path:
         if os.statvfs(self.root).f_flag & os.ST_NOEXEC:
             raise Refused(f"{self.root} is mounted noexec")
-        place = own(target.parent)
-        if not (place / COMPLETE).exists():
+        complete = own(target.parent) / COMPLETE
+        # A system that tidies up removes what nobody has read for days, file by file.
+        if not complete.exists() or complete.read_text() != str(entries(target)):
+            if complete.exists() and not self.alone:
+                raise Refused(f"{target} lacks or has files that it should not, and another job may run it")
+            complete.unlink(missing_ok=True)
             shutil.rmtree(target, ignore_errors=True)
             make_room(self.root, self.kept, archive.stat().st_size, self.alone)
             self._unpack(archive, own(target))
             written(target)
-            (place / COMPLETE).touch()
-        os.utime(place)
+            complete.write_text(str(entries(target)))
+        os.utime(target.parent)
         return target / "bin" / Path(python).name
 
     def _unpack(self, archive: Path, target: Path) -> None:
@@ -252,6 +256,16 @@ def _data_stays(why: OSError) -> str:
 
 def _environment_stays(python: str, why: OSError) -> str:
     return f"starts {python} itself: {why}"
+
+
+def entries(folder: Path) -> int:
+    """Count what is below a directory; what Python compiles it writes there itself."""
+    count = 0
+    for dummy, folders, files in os.walk(folder):
+        if "__pycache__" in folders:
+            folders.remove("__pycache__")
+        count += len(folders) + len(files)
+    return count
 
 
 def written(folder: Path) -> None:

@@ -474,6 +474,26 @@ def test_a_copy_of_an_environment_that_was_cut_off_is_begun_anew(
     assert next(found.parents[1].rglob("own.py")).read_text() == "where = __file__\n"
 
 
+@pytest.mark.parametrize("spoilt", ["less", "more"])
+def test_a_copy_of_an_environment_that_was_tidied_up_is_made_anew_unless_a_job_runs_it(
+    environment: Path, spoilt: str
+) -> None:
+    scratch = environment.parents[4] / "scratch"
+    first, held = staging.staged(scratch, [], str(environment))
+    own = next(first.python.parents[1].rglob("own.py"))
+    # What Python has compiled is no change.
+    subprocess.run([first.python, "-c", "import own"], check=True)
+    assert start_from(environment) == (first.python, [])
+    own.unlink() if spoilt == "less" else own.with_name("more.py").touch()
+    python, problems = start_from(environment)
+    assert python is None
+    assert "another job may run it" in problems[0]
+    os.close(held)
+    assert start_from(environment) == (first.python, [])
+    assert own.read_text() == "where = __file__\n"
+    assert not own.with_name("more.py").exists()
+
+
 @pytest.mark.parametrize("against", ["noexec", "room", "link"])
 def test_a_node_that_cannot_have_the_environment_starts_the_shared_one_and_says_why(
     environment: Path, data: Path, against: str, monkeypatch: pytest.MonkeyPatch
