@@ -231,6 +231,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dir", help="a directory on the file system to measure")
     parser.add_argument("--conda", default="", help="directory of a conda environment with PyTorch for CPUs")
+    parser.add_argument("--without", action="append", default=[], help="a way to leave out, by its name in the table")
     asked = parser.parse_args()
     missing = [name for name in PROGRAMS if not shutil.which(name)]
     if missing:
@@ -240,7 +241,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="first-step-", dir=asked.dir))
         hosts = stack.enter_context(contextlib.closing(Hosts(Path(folder))))
-        every = ways(hosts, fill(hosts, asked.conda))
+        every = {name: way for name, way in ways(hosts, fill(hosts, asked.conda)).items() if name not in asked.without}
         for number in range(asked.rounds):
             for name in (*list(every)[number % len(every) :], *list(every)[: number % len(every)]):
                 hosts.everywhere(hosts.forget)

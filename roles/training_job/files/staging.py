@@ -17,7 +17,6 @@ in it is changed after that was written. Standard library only, and tar.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import hashlib
 import json
@@ -206,16 +205,16 @@ class _Scratch:
         if os.statvfs(self.root).f_flag & os.ST_NOEXEC:
             raise Refused(f"{self.root} is mounted noexec")
         complete = own(target.parent) / COMPLETE
-        # A system that tidies up removes what nobody has read for days, file by file.
-        if not complete.exists() or complete.read_text() != str(entries(target)):
+        # A system that tidies up removes what nobody has read for days, file by file. To wait until so many files are
+        # on the disk may take longer than to unpack them: what was there before the machine started counts for nothing.
+        if not complete.exists() or complete.read_text() != f"{boot()} {entries(target)}":
             if complete.exists() and not self.alone:
-                raise Refused(f"{target} lacks or has files that it should not, and another job may run it")
+                raise Refused(f"{target} is not what was unpacked there, and another job may run it")
             complete.unlink(missing_ok=True)
             shutil.rmtree(target, ignore_errors=True)
             make_room(self.root, self.kept, archive.stat().st_size, self.alone)
             self._unpack(archive, own(target))
-            written(target)
-            complete.write_text(str(entries(target)))
+            complete.write_text(f"{boot()} {entries(target)}")
         os.utime(target.parent)
         return target / "bin" / Path(python).name
 
@@ -268,14 +267,8 @@ def entries(folder: Path) -> int:
     return count
 
 
-def written(folder: Path) -> None:
-    """Wait until all of a file system is on its disk: of many thousand files each by itself would take minutes."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if ctypes.CDLL(None, use_errno=True).syncfs(opened):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    finally:
-        os.close(opened)
+def boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def main() -> t.NoReturn:

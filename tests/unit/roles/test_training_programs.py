@@ -454,24 +454,32 @@ def test_an_environment_that_is_not_complete_or_not_packed_stays_where_it_is(env
 def test_a_copy_of_an_environment_that_was_cut_off_is_begun_anew(
     environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = staging.written
+    real = staging.entries
 
     def killed(target: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(staging, "written", killed)
+    monkeypatch.setattr(staging, "entries", killed)
     with pytest.raises(KeyboardInterrupt):
         start_from(environment)
-    # As after a machine that lost its power: the size and the time of a file are there, its content is not.
     (left,) = (environment.parents[4] / "scratch").rglob("own.py")
-    about = left.stat()
-    left.chmod(0o600)
-    left.write_bytes(b"\0" * about.st_size)
-    os.utime(left, ns=(about.st_mtime_ns, about.st_mtime_ns))
-    monkeypatch.setattr(staging, "written", real)
+    left.write_bytes(b"\0" * left.stat().st_size)
+    monkeypatch.setattr(staging, "entries", real)
     found, problems = start_from(environment)
     assert problems == []
     assert next(found.parents[1].rglob("own.py")).read_text() == "where = __file__\n"
+
+
+def test_what_was_unpacked_before_the_machine_started_is_unpacked_anew(
+    environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, dummy = start_from(environment)
+    own = next(first.parents[1].rglob("own.py"))
+    # As after a machine that lost its power: the size of a file is there, its content is not.
+    own.write_bytes(b"\0" * own.stat().st_size)
+    monkeypatch.setattr(staging, "boot", lambda: "another")
+    assert start_from(environment) == (first, [])
+    assert own.read_text() == "where = __file__\n"
 
 
 @pytest.mark.parametrize("spoilt", ["less", "more"])
