@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
+import resource
 import shutil
 import signal
 import statistics
@@ -32,7 +34,9 @@ sys.path.insert(0, str(ROOT / "tests/integration"))
 from plain_hosts import NAMES, PlainHosts  # noqa: E402
 
 PORT = 29600
+STAGING = ROOT / "roles/training_job/files/staging.py"
 IMAGE = "environment.sqsh"
+ARCHIVE = "environment.tar"
 SFTP = "/usr/lib/openssh/sftp-server"
 PROGRAMS = ("sshfs", "squashfuse", "mksquashfs", "unsquashfs", SFTP)
 # Not compressed, as role enroot has it for images.
@@ -60,7 +64,15 @@ distributed.barrier()
 distributed.destroy_process_group()
 """
 
-Way = t.Callable[[str], Path]  # does what a start on a host needs, and returns the interpreter
+# Does what a start on a host needs, and returns the interpreter, with what is to be called in front of it.
+Way = t.Callable[[str], t.Sequence[object]]
+
+
+class Start(t.NamedTuple):
+    """Seconds until both hosts have taken the first step, and of processor time until they have ended."""
+
+    seconds: float
+    processor: float
 
 
 class Hosts:
@@ -104,8 +116,10 @@ class Hosts:
                 self.on(name, "umount", self.path(name, part))
 
     def forget(self, name: str) -> None:
-        """Leave a host nothing that it has read of its scratch or of the shared directory."""
+        """Leave a host nothing that it has read of its scratch or of the shared directory, or that a start staged."""
         self.unmount(name)
+        for part in (f"hpcai-staged-{os.geteuid()}", "unpacked"):
+            shutil.rmtree(self.path(name, "scratch") / part, ignore_errors=True)
         address = f"{self.plain.address(NAMES[0])}:{self.export}"
         # Over sftp-server sshfs reads no link by itself: "Operation not permitted".
         options = f"directport={PORT},auto_cache,follow_symlinks"
@@ -115,16 +129,16 @@ class Hosts:
                 with path.open("rb") as file:
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def start(self, way: Way) -> float:
-        """Train on both hosts; return the seconds until the first step was taken."""
+    def start(self, way: Way) -> Start:
+        """Train on both hosts; what serves the shared directory is not in the processor time."""
         script = self.place / "training.py"
         script.write_text(TRAINING)
         first = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=static"]
         first += [f"--master-addr={self.plain.address(NAMES[0])}", "--master-port=29500"]
-        begin, seconds = time.monotonic(), []
+        begin, seconds, before = time.monotonic(), [], processor()
 
         def run(name: str) -> None:
-            words = [way(name), *first, f"--node-rank={NAMES.index(name)}", script]
+            words = [*way(name), *first, f"--node-rank={NAMES.index(name)}", script]
             argv = [*self.plain.enter(name), "env", "GLOO_SOCKET_IFNAME=eth0", "OMP_NUM_THREADS=1", *map(str, words)]
             with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
                 assert process.stdout
@@ -137,34 +151,47 @@ class Hosts:
                 raise SystemExit(f"the training failed on {name}: {''.join(lines)[-3000:]}")
 
         self.everywhere(run)
-        return max(seconds)
+        return Start(max(seconds), processor() - before)
+
+
+def processor() -> float:
+    """Return the processor time of all processes that this one started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def ways(hosts: Hosts, forms: t.Sequence[str]) -> dict[str, Way]:
     """Return the ways by name; a form is an environment's directory on the shared directory and on each scratch."""
 
     def plain(part: str, form: str) -> Way:
-        return lambda name: hosts.path(name, part) / form / "bin/python"
+        return lambda name: [hosts.path(name, part) / form / "bin/python"]
 
     def mounted(part: str) -> Way:
-        def way(name: str) -> Path:
+        def way(name: str) -> t.Sequence[object]:
             image = hosts.path(name, "image")
             if str(image) not in hosts.on(name, "cat", "/proc/mounts"):
                 hosts.on(name, "squashfuse", hosts.path(name, part) / IMAGE, image)
-            return image / "bin/python"
+            return [image / "bin/python"]
 
         return way
 
-    def unpacked(name: str) -> Path:
+    def staged(name: str) -> t.Sequence[object]:
+        """Start as the roles training_job and ddp_launch do; the first start on a host copies."""
+        python = hosts.path(name, "shared") / "venv/bin/python"
+        request = {"scratch": str(hosts.path(name, "scratch")), "python": str(python)}
+        return ["env", f"HPCAI_STAGE={json.dumps(request)}", python, STAGING, python]
+
+    def unpacked(name: str) -> t.Sequence[object]:
         place = hosts.path(name, "scratch") / "unpacked"
         hosts.on(
             name, "unsquashfs", "-force", "-no-progress", "-quiet", "-dest", place, hosts.path(name, "shared") / IMAGE
         )
-        return place / "bin/python"
+        return [place / "bin/python"]
 
     found = {f"{form}, {part}": plain(part, form) for form in forms for part in ("scratch", "shared")}
     return {
         **found,
+        "venv, staged by its first start": staged,
         "image, scratch": mounted("scratch"),
         "image, shared": mounted("shared"),
         "image, unpacked by each start": unpacked,
@@ -176,7 +203,7 @@ def fill(hosts: Hosts, conda: str) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="environments-", dir=hosts.place) as folder:
         bench = Bench(Path(folder), "cpu", "/usr/bin/python3", None)
         built = Path(folder) / "built"
-        made = module("python_environment", path=str(built), folders=bench.folders, **bench.given)
+        made = module("python_environment", path=str(built), folders=bench.folders, archive=True, **bench.given)
         shutil.copytree(made["environment"]["path"], hosts.export / "venv", symlinks=True)
     forms = ["venv"]
     if conda:
@@ -184,10 +211,11 @@ def fill(hosts: Hosts, conda: str) -> list[str]:
         forms.append("conda")
     else:
         print("conda: left out, as --conda names no environment with PyTorch")
-    hosts.on(NAMES[0], "mksquashfs", hosts.export / "venv", hosts.export / IMAGE, *SQUASH)
+    hosts.on(NAMES[0], "mksquashfs", hosts.export / "venv", hosts.export / IMAGE, *SQUASH, "-e", ARCHIVE)
     for name in NAMES:
         for form in forms:
-            shutil.copytree(hosts.export / form, hosts.path(name, "scratch") / form, symlinks=True)
+            place, left_out = hosts.path(name, "scratch") / form, shutil.ignore_patterns(ARCHIVE)
+            shutil.copytree(hosts.export / form, place, symlinks=True, ignore=left_out)
     hosts.everywhere(hosts.forget)
 
     def stage(name: str) -> None:
@@ -203,31 +231,51 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dir", help="a directory on the file system to measure")
     parser.add_argument("--conda", default="", help="directory of a conda environment with PyTorch for CPUs")
+    parser.add_argument("--without", action="append", default=[], help="a way to leave out, by its name in the table")
     asked = parser.parse_args()
     missing = [name for name in PROGRAMS if not shutil.which(name)]
     if missing:
         sys.exit(f"missing: {', '.join(missing)} (Debian: sshfs, squashfuse, squashfs-tools, openssh-sftp-server)")
-    found: dict[str, list[tuple[float, float]]] = {}
+    found: dict[str, list[tuple[Start, Start]]] = {}
     signal.signal(signal.SIGTERM, lambda dummy, frame: sys.exit(1))  # and the hosts go with it
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="first-step-", dir=asked.dir))
         hosts = stack.enter_context(contextlib.closing(Hosts(Path(folder))))
-        every = ways(hosts, fill(hosts, asked.conda))
+        every = {name: way for name, way in ways(hosts, fill(hosts, asked.conda)).items() if name not in asked.without}
         for number in range(asked.rounds):
             for name in (*list(every)[number % len(every) :], *list(every)[: number % len(every)]):
                 hosts.everywhere(hosts.forget)
                 found.setdefault(name, []).append((hosts.start(every[name]), hosts.start(every[name])))
-                print("  {}: {:.1f} s, {:.1f} s".format(name, *found[name][-1]), flush=True)
+                values = [value for one in found[name][-1] for value in one]
+                print("  {}: {:.1f} s (processor {:.1f} s), {:.1f} s ({:.1f} s)".format(name, *values), flush=True)
         hosts.everywhere(hosts.unmount)
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores; ratios are medians of {asked.rounds} rounds' own")
-    print(f"{'':<32}{'first start':>12}{'second':>10}{'/ venv, scratch':>18}{'second':>10}")
+    print(
+        f"{'':<34}{'first start':>12}{'second':>10}{'/ venv, scratch':>18}{'second':>10}{'processor':>12}{'second':>10}"
+    )
     for name, samples in found.items():
-        medians = [statistics.median(sample[part] for sample in samples) for part in (0, 1)]
-        ratios = [
-            statistics.median(one[part] / other[part] for one, other in zip(samples, found["venv, scratch"]))
-            for part in (0, 1)
-        ]
-        print(f"{name:<32}{medians[0]:>10.1f} s{medians[1]:>8.1f} s{ratios[0]:>18.2f}{ratios[1]:>10.2f}")
+        cells = []
+        for kind, width in ((seconds, (12, 10)), (ratio_to(found["venv, scratch"]), (18, 10)), (spent, (12, 10))):
+            values = [kind(samples, part) for part in (0, 1)]
+            cells += [f"{value:>{columns}.2f}" for value, columns in zip(values, width)]
+        print(f"{name:<34}{''.join(cells)}")
+
+
+Samples = t.Sequence[t.Tuple[Start, Start]]
+
+
+def seconds(samples: Samples, part: int) -> float:
+    return statistics.median(one[part].seconds for one in samples)
+
+
+def spent(samples: Samples, part: int) -> float:
+    return statistics.median(one[part].processor for one in samples)
+
+
+def ratio_to(others: Samples) -> t.Callable[[Samples, int], float]:
+    return lambda samples, part: statistics.median(
+        one[part].seconds / other[part].seconds for one, other in zip(samples, others)
+    )
 
 
 if __name__ == "__main__":

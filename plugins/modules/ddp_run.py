@@ -73,6 +73,9 @@ options:
         directory of the run. C(environment) are variables of the ranks, C(chdir) is their working directory, and
         C(timeout) are the seconds, at least 1, after which a node ends the run.
       - >-
+        C(scratch), where it is not empty, is a directory of each node's own disks, in which C(staging.py) of
+        O(programs) unpacks the environment of C(python) before the ranks start.
+      - >-
         Another value of any key, or another file in O(programs), makes another training. An identical one that has
         completed is not run again.
       - Needed for O(state=prepared) and ignored otherwise. C(nodes), C(addresses), C(endpoint), C(processes),

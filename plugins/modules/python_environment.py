@@ -155,6 +155,13 @@ options:
       - Result RV(hpcai.gpu_cluster.python_environment_proof#module:proved) of module
         M(hpcai.gpu_cluster.python_environment_proof), which is recorded with the environment.
     type: dict
+  archive:
+    description:
+      - Whether the environment also has all of its files in one, C(environment.tar) in its directory. Nodes unpack it
+        on their own disks instead of reading each file from O(path). It doubles the space that an environment takes.
+      - V(false) leaves one that is there.
+    type: bool
+    default: false
   keep:
     description:
       - Number of environments that stay at least, the newest ones. Others stay as long as a link points to them, a

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import typing as t
 from pathlib import Path
@@ -49,6 +50,20 @@ def test_without_files_the_host_s_own_settings_count(site: Site, installer: str)
     indexes = ["https://index.example.org/simple"] if installer == "pip" else []
     site.run(installer=installer, folders=[], indexes=indexes)
     assert site.python().exists()
+
+
+def test_an_environment_that_is_there_is_packed_when_that_is_wanted(site: Site) -> None:
+    site.run()
+    found = [site.run(archive=True, check_mode=mode) for mode in (True, False, True)]
+    assert [one["changed"] for one in found] == [True, True, False]
+    archive = site.envs / site.current() / "environment.tar"
+    with tarfile.open(archive) as packed:
+        names = packed.getnames()
+    assert {"./bin/python", "./pyvenv.cfg", "./manifest.json"} <= set(names)
+    assert "./environment.tar" not in names
+    assert site.run()["changed"] is False
+    assert archive.exists()
+    assert [one.name for one in site.envs.glob(".cache-*")] == []
 
 
 def test_conda_gets_the_command_line_that_it_knows(site: Site) -> None:

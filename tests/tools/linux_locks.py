@@ -6,7 +6,8 @@
 ``uv pip compile`` writes the digest of every file of a package: of macOS, Windows, musl, other interpreters, sources,
 which is two thirds of a lock. Here those of wheels for CPython from OLDEST on, on Linux with glibc, stay, where the
 pin's own marker lets them; free-threaded builds of CPython are not among the hosts. PYLOCK, of the same pins in uv's
-format ``pylock.toml``, says which digest is of what file; a package that it lacks keeps all.
+format ``pylock.toml``, says which digest is of what file; a package that it lacks keeps all. The first line says what
+the lock was made from.
 """
 
 from __future__ import annotations
@@ -80,9 +81,8 @@ def _pin(pin: str, known: Files, oldest: int) -> str:
 
 def main() -> None:
     lock, pylock, oldest = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3].removeprefix("3."))
-    lock.write_text(
-        shortened(lock.read_text(encoding="utf-8"), files(pylock.read_text(encoding="utf-8")), oldest), "utf-8"
-    )
+    pins = shortened(lock.read_text(encoding="utf-8"), files(pylock.read_text(encoding="utf-8")), oldest)
+    lock.write_text(f"# Made from {lock.stem}.in by make lock-pytorch.\n{pins}", "utf-8")
 
 
 if __name__ == "__main__":

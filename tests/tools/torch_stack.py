@@ -234,11 +234,17 @@ def drawn(page: str, records: t.Sequence[Json]) -> str:
 
 
 def merged(old: t.Sequence[Json], new: t.Sequence[Json]) -> list[Json]:
-    """Return the newest records of each package with each PyTorch; an older one stays where it has further modules."""
+    """Return the newest records of each package with each PyTorch; an older one stays where it has further modules.
+
+    So does one that has code for further GPUs.
+    """
+
+    def has(one: Json) -> set[str]:
+        return {*one["loaded"], *re.findall(r"\bsm_\d+", one["built"])}
 
     def stays(one: Json) -> bool:
         beside = [other for other in new if (other["package"], other["torch"]) == (one["package"], one["torch"])]
-        return not any(set(one["loaded"]) <= set(other["loaded"]) for other in beside)
+        return not any(has(one) <= has(other) for other in beside)
 
     found = [*(one for one in old if stays(one)), *new]
     return sorted(found, key=lambda one: (one["package"], one["torch"], one["loaded"]))

@@ -25,6 +25,7 @@ from trained import UV, Record, record, train
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import fatbin
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex import device_code
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recipe import architectures
 
 ASKED = os.environ.get("HPCAI_TRAINING_CUDA", "") not in ("", "0")
 PLACE = SHARED / "cuda"
@@ -33,7 +34,7 @@ ARCHITECTURES = ["8.0", "9.0", "10.0"]
 # cuda_ext takes several times as long, see roles/apex/README.md; HPCAI_APEX_EXTENSIONS names it where there is time.
 EXTENSIONS = os.environ.get("HPCAI_APEX_EXTENSIONS", "cpp_ext xentropy deprecated_fused_adam").split()
 FOR_APEX = os.environ.get("HPCAI_APEX_ARCHITECTURES", " ".join(ARCHITECTURES)).split()
-FUSED_ADAM = "deepspeed.ops.adam.fused_adam_op"
+OPERATORS = os.environ.get("HPCAI_DEEPSPEED_OPS", "fused_adam").split()
 
 
 def apex_inputs() -> Record:
@@ -46,6 +47,9 @@ def apex_inputs() -> Record:
         "apex_source": {"git": place or source["git"], "commit": source["commit"]},
         "apex_extensions": EXTENSIONS,
         "apex_architectures": FOR_APEX,
+        "apex_jobs": int(os.environ.get("HPCAI_APEX_JOBS", "0")),
+        # Beside other work cuda_ext takes hours of an architecture's half hour.
+        "apex_timeout": 5 * 3600,
         "apex_install": False,
         "apex_staging_dir": str(PLACE),
         "apex_build_dir": str(PLACE),
@@ -62,6 +66,7 @@ def built(hosts: PlainHosts) -> Ended:
         "pytorch_cuda_compiler": True,
         "training_extras_list": ["deepspeed", "torchvision", "torchaudio"],
         "training_extras_architectures": ARCHITECTURES,
+        "training_extras_deepspeed_ops": OPERATORS,
         "training_extras_uv": UV,
         "training_extras_staging_dir": str(PLACE),
         **apex_inputs(),
@@ -88,8 +93,9 @@ def codes(architectures: t.Sequence[str]) -> list[str]:
 @pytest.mark.usefixtures("built")
 def test_apex_is_compiled_for_gpus_and_what_it_holds_is_read(records: list[Record], tmp_path: Path) -> None:
     manifests = {path: json.loads(path.read_text()) for path in (PLACE / "wheels").glob("apex-*/manifest.json")}
-    # Wheels of other extensions are kept beside it.
-    (path,) = (path for path, one in manifests.items() if one["inputs"]["extensions"] == sorted(EXTENSIONS))
+    # Wheels of other extensions and for other GPUs are kept beside it.
+    wanted = {"extensions": sorted(EXTENSIONS), "architectures": architectures(FOR_APEX)}
+    (path,) = (path for path, one in manifests.items() if wanted.items() <= one["inputs"].items())
     manifest = manifests[path]
     inputs, proof = manifest["inputs"], manifest["proof"]
     assert inputs["nvcc"].startswith("13.0.")
@@ -116,13 +122,17 @@ def test_apex_is_compiled_for_gpus_and_what_it_holds_is_read(records: list[Recor
 
 
 @pytest.mark.usefixtures("built")
-def test_deepspeeds_fused_adam_is_compiled_for_gpus_and_loads(records: list[Record]) -> None:
-    (path,) = ENVIRONMENT.resolve().glob(f"lib/python3*/site-packages/{FUSED_ADAM.replace('.', '/')}*.so")
-    assert fatbin.architectures(Path(path)) == codes(ARCHITECTURES)
-    assert imported(FUSED_ADAM)
-    built = f"from source, fused_adam for {', '.join(codes(ARCHITECTURES))}"
+def test_deepspeeds_operators_are_compiled_for_gpus_and_load(records: list[Record]) -> None:
+    compiled = []
+    for operator in OPERATORS:
+        (path,) = ENVIRONMENT.resolve().glob(f"lib/python3*/site-packages/deepspeed/ops/**/{operator}_op*.so")
+        assert fatbin.architectures(Path(path)) == codes(ARCHITECTURES)
+        below = path.relative_to(next(parent for parent in path.parents if parent.name == "site-packages"))
+        compiled.append(str(below).partition(".")[0].replace("/", "."))
+        assert imported(compiled[-1])
+    built = f"from source, {', '.join(OPERATORS)} for {', '.join(codes(ARCHITECTURES))}"
     found = record("deepspeed", ENVIRONMENT, torch_stack.modules("deepspeed"), built)
-    records.append({**found, "loaded": sorted([*found["loaded"], FUSED_ADAM])})
+    records.append({**found, "loaded": sorted([*found["loaded"], *compiled])})
 
 
 @pytest.mark.usefixtures("built")

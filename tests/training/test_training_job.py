@@ -31,7 +31,7 @@ WITH_DEEPSPEED = SHARED / "pytorch/training/bin/python"
 
 # What the README of the role documents for a script of one's own.
 OWN = """
-import argparse, math, os, signal, torch
+import argparse, math, os, signal, sys, torch
 from training_run import Run, together
 
 parser = argparse.ArgumentParser()
@@ -46,7 +46,7 @@ def train(device):
     run = Run(model=model, optimizer=optimizer)
     if "HPCAI_DATA" in os.environ:
         place = os.environ["HPCAI_DATA"]
-        print("data", open(place + "/words").read(), "in", os.path.realpath(place), flush=True)
+        print("data", open(place + "/words").read(), "in", os.path.realpath(place), "by", sys.prefix, flush=True)
     for step in run.steps(40):
         data = torch.randn(32, 8, generator=torch.Generator().manual_seed(step), device=device)
         loss = (model(data) - data.sum(1, keepdim=True)).pow(2).mean()
@@ -160,8 +160,8 @@ class Job:
 
 @pytest.fixture(scope="module")
 def stack(hosts: PlainHosts) -> PlainHosts:
-    if not PYTHON.exists():
-        done = hosts.stack()
+    if not (PYTHON.parents[1] / "environment.tar").exists():
+        done = hosts.stack(pytorch_archive=True)
         if done.returncode != 0:
             pytest.skip(f"no PyTorch to train with: {done.stdout[-500:]}")
     return hosts
@@ -230,7 +230,7 @@ def test_a_training_that_stands_still_is_ended_with_the_rank_that_the_others_wai
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
-def test_ranks_read_their_data_on_scratch_or_where_a_node_has_no_room_itself(
+def test_ranks_have_data_and_environment_on_scratch_or_where_a_node_has_no_room_on_the_shared_directory(
     stack: PlainHosts, tmp_path: Path, launcher: str
 ) -> None:
     if launcher == "mpirun" and not shutil.which("mpirun"):
@@ -244,7 +244,10 @@ def test_ranks_read_their_data_on_scratch_or_where_a_node_has_no_room_itself(
     inputs = {"training_job_data": [str(tmp_path / "words")], "training_job_scratch_dir": str(scratch)}
     made = Job(stack, tmp_path / "job", training_job_launcher=launcher, **inputs)
     assert made.end(made.start()) == 0, made.output()
-    said = [re.findall(r"data abc in (\S+)", (made.place / f"ranks/7/rank-{rank}.txt").read_text()) for rank in (0, 1)]
-    assert said[0][0].startswith(f"{scratch}/hpcai-staged-")
-    assert said[1] == [str(made.place / "programs/7/data")]
+    texts = [(made.place / f"ranks/7/rank-{rank}.txt").read_text() for rank in (0, 1)]
+    ((data, prefix),), shared = (re.findall(r"data abc in (\S+) by (\S+)", text) for text in texts)
+    assert data.startswith(f"{scratch}/hpcai-staged-")
+    assert prefix.startswith(f"{scratch}/hpcai-staged-")
+    assert shared == [(str(made.place / "programs/7/data"), str(PYTHON.parents[1]))]
+    assert re.search(r"node2 starts \S+ itself: \d+ MiB are needed in ", made.output())
     assert re.search(r"node2 reads \S+ itself: 0 MiB are needed in ", made.output())

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import linux_locks
 import pytest
 
+ROLES = Path(__file__).resolve().parents[2] / "roles"
 WHEEL = '{{ url = "https://example.org/a/{}", hashes = {{ sha256 = "{}" }} }}'
 NUMPY = {
     "a" * 64: "numpy-2.4.6-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl",
@@ -36,6 +39,21 @@ def test_what_no_host_can_install_loses_its_digest_and_a_package_that_is_not_kno
     shortened = linux_locks.shortened(LOCK, linux_locks.files(PYLOCK), 10)
     assert shortened == LOCK.replace(HASHES[HASHES.index(" \\\n") :], "")
     assert shortened != LOCK and linux_locks.shortened(shortened, linux_locks.files(PYLOCK), 10) == shortened
+
+
+def test_a_lock_says_what_it_was_made_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, pylock = tmp_path / "x.txt", tmp_path / "pylock.toml"
+    lock.write_text(LOCK.partition("\n")[2])
+    pylock.write_text(PYLOCK)
+    monkeypatch.setattr(linux_locks.sys, "argv", ["", str(lock), str(pylock), "3.10"])
+    linux_locks.main()
+    assert lock.read_text().startswith("# Made from x.in by make lock-pytorch.\nnumpy==")
+
+
+@pytest.mark.parametrize("path", sorted(ROLES.glob("*/files/*.in")), ids=lambda path: path.stem)
+def test_every_lock_of_the_training_stack_says_it(path: Path) -> None:
+    first = path.with_suffix(".txt").read_text().partition("\n")[0]
+    assert first == f"# Made from {path.name} by make lock-pytorch."
 
 
 def test_a_package_that_no_host_could_install_is_refused() -> None:

@@ -26,15 +26,23 @@ def test_the_table_is_that_of_the_records() -> None:
 
 
 def test_a_record_of_a_package_is_replaced_by_a_newer_one_with_the_same_pytorch() -> None:
-    old = [{"package": "a", "torch": torch, "loaded": ["a"], "date": "1"} for torch in ("2", "1")]
-    new = [{"package": "a", "torch": "2", "loaded": ["a", "a_cuda"], "date": "2"}]
+    old = [{"package": "a", "torch": torch, "loaded": ["a"], "built": "", "date": "1"} for torch in ("2", "1")]
+    new = [{"package": "a", "torch": "2", "loaded": ["a", "a_cuda"], "built": "for sm_90", "date": "2"}]
     assert torch_stack.merged(old, new) == [old[1], new[0]]
 
 
 def test_what_other_extensions_came_to_stays() -> None:
-    small = {"package": "apex", "torch": "2", "loaded": ["apex", "xentropy_cuda"], "date": "1"}
-    large = {"package": "apex", "torch": "2", "loaded": ["amp_C", "apex"], "date": "2"}
+    small = {"package": "apex", "torch": "2", "loaded": ["apex", "xentropy_cuda"], "built": "", "date": "1"}
+    large = {"package": "apex", "torch": "2", "loaded": ["amp_C", "apex"], "built": "", "date": "2"}
     assert torch_stack.merged([small], [large]) == [large, small]
+
+
+def test_what_was_compiled_for_other_gpus_stays() -> None:
+    old = {"package": "apex", "torch": "2", "loaded": ["apex"], "built": "cuda_ext for sm_80, sm_90", "date": "1"}
+    new = {**old, "built": "cuda_ext for sm_100", "date": "2"}
+    both = {**old, "built": "cuda_ext for sm_80, sm_90, sm_100", "date": "3"}
+    assert torch_stack.merged([old], [new]) == [old, new]
+    assert torch_stack.merged([old, new], [both]) == [both]
 
 
 def test_what_nobody_has_tried_is_no() -> None:

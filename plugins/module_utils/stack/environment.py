@@ -21,7 +21,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import (
     lock_files,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import EnvironmentRefused
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment_store import EnvironmentStore, Wheel
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment_store import (
+    ARCHIVE,
+    EnvironmentStore,
+    Wheel,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import Interpreter
 
 # Making one environment: nothing of it stays unless it is complete and proved.
@@ -122,6 +126,18 @@ def complete_toolkits(target: Path) -> None:
             folder.with_name("lib64").symlink_to("lib")
 
 
+def pack(target: Path, timeout: float) -> None:
+    """Have all files of an environment in one, too, which nodes read at once where they would ask for each."""
+    with tempfile.TemporaryDirectory(prefix=".cache-", dir=target.parent) as work:
+        made = Path(work, ARCHIVE)
+        options = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]
+        outcome = run(["tar", "--create", *options, f"--file={made}", f"--directory={target}", "."], timeout)
+        if outcome.rc != 0:
+            raise EnvironmentRefused(f"{target} cannot be packed: {outcome.problem or outcome.err.strip()}")
+        made.chmod(0o644)
+        made.replace(target / ARCHIVE)
+
+
 def _write_lock_file(path: Path, text: str, folders: t.Sequence[str]) -> str:
     """Write a lock file; a conda specification is rewritten for packages in a directory of this host."""
     is_local = lock_files.is_conda(text) and folders
@@ -150,6 +166,7 @@ SPEC: dict[str, dict[str, t.Any]] = {
     "imports": {"type": "list", "elements": "str", "default": []},
     "proof": {"type": "str", "choices": ["slurm", "local", "none"], "default": "local"},
     "proved": {"type": "dict"},
+    "archive": {"type": "bool", "default": False},
     "keep": {"type": "int", "default": 3},
     "timeout": {"type": "float", "default": 3600},
 }
@@ -208,6 +225,8 @@ class EnvironmentWorker:
             self._proofs(), "local" if self.params["proof"] != "none" else "none", self.proof_request["imports"]
         ):
             steps.append("prove")
+        if self.params["archive"] and not (self.store.target(self.name) / ARCHIVE).exists():
+            steps.append("pack")
         if self.params["state"] == "current":
             if self.store.goal(self.params["link"]) != self.name:
                 steps.append("switch")
@@ -233,6 +252,8 @@ class EnvironmentWorker:
             self._make()
         if "prove" in self._due():
             self._record("local", self._prove())
+        if "pack" in self._due():
+            pack(self.store.target(self.name), self.params["timeout"])
         if self.params["state"] == "built":
             return [], {}
         if self.params["proved"]:

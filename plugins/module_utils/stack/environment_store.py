@@ -157,6 +157,8 @@ def removable(
 
 
 MANIFEST = "manifest.json"
+# All files of an environment in one, for roles/training_job/files/staging.py.
+ARCHIVE = "environment.tar"
 _GONE = ".gone-"
 _LITTLE = 1 << 20
 

@@ -75,12 +75,17 @@ def command(spec: Json, run: Path, node: str) -> list[str]:
     }
     flags = [f"--{name}={value}" for name, value in options.items()]
     words = [word.replace("{run}", str(run)) for word in [spec["script"], *spec["arguments"]]]
-    return [spec["python"], "-m", "torch.distributed.run", *flags, "--no-python", *me, spec["python"], *words]
+    # It puts the interpreter of a copy on the node's scratch in the place of this one, and becomes what follows.
+    staging = [spec["python"], str(run / "staging.py")] if spec.get("scratch") else []
+    torchrun = [spec["python"], "-m", "torch.distributed.run", *flags, "--no-python", *me, spec["python"]]
+    return [*staging, *torchrun, *words]
 
 
 def variables(spec: Json, run: Path, node: str) -> dict[str, str]:
     """Return what a node adds to its environment; what the specification sets stays as it is."""
     own = {"HPCAI_RESULT": str(run / "result.json"), "PYTHONUNBUFFERED": "1"}
+    if spec.get("scratch"):
+        own["HPCAI_STAGE"] = json.dumps({"scratch": spec["scratch"], "python": spec["python"]})
     others = [address for name, address in spec["addresses"].items() if name != node]
     towards = interface(others[0]) if others else ""
     # gloo listens where the host's own name points to, which is the loopback device on many hosts.

@@ -4,12 +4,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # Starts one process of a training: rank.sh stage|agent|torchrun|deepspeed|srun|mpirun PYTHON [ARGUMENT ...]
-# stage only brings data to the node; agent is the torchrun or DeepSpeed's launcher of a node; the others name what gives
+# stage only brings data and the environment to the node; agent is the torchrun or DeepSpeed's launcher of a node; the others name what gives
 # the ranks their numbers.
 #   HPCAI_CPU_MASKS    one hexadecimal CPU mask for every rank of a node
 #   HPCAI_HOSTS        names of nodes of the job, one of which is not this node
 #   HPCAI_RANK_OUTPUT  directory in which every rank has a file of its own
-#   HPCAI_STAGE        what staging.py brings to the node's scratch, until HPCAI_STAGED says that it was
+#   HPCAI_STAGE        what staging.py brings to the node's scratch, until HPCAI_STAGED says that it was; PYTHON is the
+#                      interpreter there then
 set -euo pipefail
 # USR1 asks for a checkpoint. A rank that is still starting, and torchrun itself, would die of it.
 trap '' USR1

@@ -76,11 +76,19 @@ JOBS = {
         training_job_gpus_per_node=0,
         training_job_launcher="mpirun",
         training_job_runtime="conda",
+        training_job_scratch_dir="/scratch",
         training_job_processes_per_node=2,
         training_job_topology=TOPOLOGY,
         training_job_rank_output=True,
         training_job_arguments=["--pause", "a b"],
     ),
+    "scratch": job(
+        training_job_gpus_per_node=0,
+        training_job_launcher="mpirun",
+        training_job_processes_per_node=2,
+        training_job_scratch_dir="/scratch",
+    ),
+    "shared": job(training_job_scratch_dir="/scratch", training_job_stage_environment=False),
     "deepspeed": job(
         training_job_gpus_per_node=0, training_job_launcher="deepspeed", training_job_processes_per_node=2
     ),
@@ -154,7 +162,9 @@ def test_ranks_by_srun_in_a_container(jobs: dict[str, str]) -> None:
 def test_data_is_staged_on_all_nodes_before_the_ranks_start_where_there_is_a_scratch(jobs: dict[str, str]) -> None:
     text = jobs["container"]
     exported = text.partition("HPCAI_STAGE=")[2].partition("\n")[0]
-    assert json.loads(shlex.split(exported)[0]) == ["/shared/sets/a b", "/shared/c.tar"]
+    # What runs in a container has its environment in the image.
+    staged = {"scratch": "/scratch", "data": ["/shared/sets/a b", "/shared/c.tar"], "python": ""}
+    assert json.loads(shlex.split(exported)[0]) == staged
     step = text.partition("\nsrun --mpi=none --ntasks-per-node=1 ")[2].partition("|| :")[0]
     assert "--container-image=/shared/images/a.sqsh" in step
     assert "HPCAI_STAGE" in step.partition("--container-env=")[2].partition(" ")[0].split(",")
@@ -163,6 +173,20 @@ def test_data_is_staged_on_all_nodes_before_the_ranks_start_where_there_is_a_scr
     assert "export HPCAI_DATA=$programs/data\n" in jobs["own"]
     assert "HPCAI_STAGE" not in jobs["own"]
     assert "HPCAI_DATA" not in jobs["virtual environment"]
+
+
+def test_an_environment_is_staged_where_there_is_a_scratch_unless_it_cannot_be_or_shall_not(
+    jobs: dict[str, str],
+) -> None:
+    text = jobs["scratch"]
+    exported = text.partition("HPCAI_STAGE=")[2].partition("\n")[0]
+    python = "/shared/pytorch/current/bin/python"
+    assert json.loads(shlex.split(exported)[0]) == {"scratch": "/scratch", "data": [], "python": python}
+    assert text.index(f'rank.sh" stage {python}') < text.index('"${launch[@]}" bash')
+    assert " -x HPCAI_STAGE" in text
+    assert "HPCAI_DATA" not in text
+    # A conda environment has its own path in many of its files.
+    assert [name for name in ("conda", "shared", "virtual environment", "own") if "STAGE" in jobs[name]] == []
 
 
 def test_data_that_ranks_could_not_find_by_its_name_is_refused(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 from patience import patience
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import environment as environments
+
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 NODE = ROLES / "ddp_launch/files/ddp_node.py"
 RANK = ROLES / "training_job/files/rank.sh"
@@ -255,7 +257,9 @@ def bring(data: Path, *more: Path) -> Path:
     """Stage as one start of a training does, that has ended then; return the directory that its ranks are told."""
     found, held = staging.staged(data.parents[1] / "scratch", [str(data), *map(str, more)])
     os.close(held)
-    return t.cast(Path, found)
+    if found.problems:
+        raise OSError(found.problems[0])
+    return t.cast(Path, found.data)
 
 
 def inodes(folder: Path) -> dict[str, int]:
@@ -316,9 +320,9 @@ def test_a_copy_that_the_user_has_changed_is_mended(data: Path, spoilt: str) -> 
 def test_data_that_changes_meanwhile_is_not_taken(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = staging.copy
 
-    def changed(source: Path, target: Path, entry: t.Any) -> None:
+    def changed(source: Path, target: Path, *more: t.Any) -> None:
         source.write_text("more than before")
-        real(source, target, entry)
+        real(source, target, *more)
 
     monkeypatch.setattr(staging, "copy", changed)
     with pytest.raises(OSError, match="has changed while it was copied"):
@@ -377,8 +381,7 @@ def test_ranks_are_told_where_their_data_is_and_get_signals_as_before(data: Path
     variables = {
         "PATH": os.environ["PATH"],
         "HPCAI_DATA": "/shared/links",
-        "HPCAI_SCRATCH": str(scratch),
-        "HPCAI_STAGE": json.dumps([str(data)]),
+        "HPCAI_STAGE": json.dumps({"scratch": str(scratch), "data": [str(data)]}),
     }
     argv = ["bash", str(RANK), "agent", sys.executable, "-c", agent]
     with subprocess.Popen(argv, env=variables, stdout=subprocess.PIPE, text=True) as running:
@@ -399,6 +402,145 @@ def test_ranks_are_told_where_their_data_is_and_get_signals_as_before(data: Path
     done = subprocess.run(argv, env=variables, capture_output=True, text=True, check=True)
     assert done.stdout == "/shared/links\n"
     assert "reads /shared/links itself: " in done.stderr
+
+
+def pack(made: Path, number: int) -> None:
+    for name in (staging.ARCHIVE, staging.MANIFEST):
+        (made / name).unlink(missing_ok=True)
+    environments.pack(made, 60)
+    (made / staging.MANIFEST).write_text(json.dumps({"made": number}))
+
+
+@pytest.fixture
+def environment(data: Path) -> Path:
+    """An environment as role pytorch leaves it, and the link to it; return the interpreter by the link."""
+    made = data.parents[1] / "shared/pytorch/envs/cpu-py3-0123456789ab"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(made)], check=True)
+    (package,) = made.glob("lib/python3*/site-packages")
+    (package / "own.py").write_text("where = __file__\n")
+    pack(made, 1)
+    (made.parents[1] / "current").symlink_to("envs/cpu-py3-0123456789ab")
+    return made.parents[1] / "current/bin/python"
+
+
+def start_from(environment: Path, *sources: Path) -> tuple[t.Any, list[str]]:
+    found, held = staging.staged(environment.parents[4] / "scratch", list(map(str, sources)), str(environment))
+    os.close(held)
+    return found.python, list(found.problems)
+
+
+def test_an_environment_is_copied_to_scratch_once_and_again_when_it_is_another(environment: Path) -> None:
+    first, problems = start_from(environment)
+    assert problems == []
+    ran = subprocess.run([first, "-c", "import own; print(own.where)"], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith(str(environment.parents[4] / "scratch"))
+    before = inodes(first.parents[1])
+    assert start_from(environment) == (first, [])
+    assert inodes(first.parents[1]) == before
+    pack(environment.parents[1].resolve(), 2)
+    second, problems = start_from(environment)
+    assert problems == []
+    assert second != first
+    assert first.exists()  # another job may run it
+
+
+@pytest.mark.parametrize("lacking", [staging.MANIFEST, staging.ARCHIVE])
+def test_an_environment_that_is_not_complete_or_not_packed_stays_where_it_is(environment: Path, lacking: str) -> None:
+    (environment.parents[1] / lacking).unlink()
+    assert start_from(environment) == (None, [])
+    assert [path.name for path in (environment.parents[4] / "scratch").glob("*/*") if path.name != ".lock"] == []
+
+
+def test_a_copy_of_an_environment_that_was_cut_off_is_begun_anew(
+    environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = staging.entries
+
+    def killed(target: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(staging, "entries", killed)
+    with pytest.raises(KeyboardInterrupt):
+        start_from(environment)
+    (left,) = (environment.parents[4] / "scratch").rglob("own.py")
+    left.write_bytes(b"\0" * left.stat().st_size)
+    monkeypatch.setattr(staging, "entries", real)
+    found, problems = start_from(environment)
+    assert problems == []
+    assert next(found.parents[1].rglob("own.py")).read_text() == "where = __file__\n"
+
+
+def test_what_was_unpacked_before_the_machine_started_is_unpacked_anew(
+    environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, dummy = start_from(environment)
+    own = next(first.parents[1].rglob("own.py"))
+    # As after a machine that lost its power: the size of a file is there, its content is not.
+    own.write_bytes(b"\0" * own.stat().st_size)
+    monkeypatch.setattr(staging, "boot", lambda: "another")
+    assert start_from(environment) == (first, [])
+    assert own.read_text() == "where = __file__\n"
+
+
+@pytest.mark.parametrize("spoilt", ["less", "more"])
+def test_a_copy_of_an_environment_that_was_tidied_up_is_made_anew_unless_a_job_runs_it(
+    environment: Path, spoilt: str
+) -> None:
+    scratch = environment.parents[4] / "scratch"
+    first, held = staging.staged(scratch, [], str(environment))
+    own = next(first.python.parents[1].rglob("own.py"))
+    # What Python has compiled is no change.
+    subprocess.run([first.python, "-c", "import own"], check=True)
+    assert start_from(environment) == (first.python, [])
+    own.unlink() if spoilt == "less" else own.with_name("more.py").touch()
+    python, problems = start_from(environment)
+    assert python is None
+    assert "another job may run it" in problems[0]
+    os.close(held)
+    assert start_from(environment) == (first.python, [])
+    assert own.read_text() == "where = __file__\n"
+    assert not own.with_name("more.py").exists()
+
+
+@pytest.mark.parametrize("against", ["noexec", "room", "link"])
+def test_a_node_that_cannot_have_the_environment_starts_the_shared_one_and_says_why(
+    environment: Path, data: Path, against: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noexec, free = os.ST_NOEXEC if against == "noexec" else 0, 1 << 20
+    room = types.SimpleNamespace(f_flag=noexec, f_bavail=staging.RESERVE + free, f_frsize=1)
+    monkeypatch.setattr(staging.os, "statvfs", lambda path: room)
+    if against == "room":
+        with (environment.parents[1] / staging.ARCHIVE).open("ab") as file:
+            file.write(b"\0" * free)
+    elif against == "link":
+        (start_from(environment)[0].parents[1] / "x").touch()
+        (place,) = (path.parent for path in (environment.parents[4] / "scratch").rglob(staging.COMPLETE))
+        place.rename(place.with_name("elsewhere"))
+        place.symlink_to("elsewhere")
+    found, held = staging.staged(environment.parents[4] / "scratch", [str(data)], str(environment))
+    os.close(held)
+    assert found.python is None
+    (problem,) = found.problems
+    assert problem.startswith(f"starts {environment} itself: ")
+    assert {"noexec": "noexec", "room": "MiB are needed in", "link": "this user's alone"}[against] in problem
+    # Data for which there is room is there nevertheless.
+    assert (found.data / "set/newest").read_text() == "b" * 100
+
+
+def test_whatever_starts_ranks_runs_the_interpreter_on_scratch(environment: Path) -> None:
+    scratch = environment.parents[4] / "scratch"
+    program = f"import subprocess, sys; subprocess.run(['bash', {str(RANK)!r}, 'torchrun', *sys.argv[1:]], check=True)"
+    rank = "import own, sys; print(own.where, sys.prefix, flush=True)"
+    variables = {
+        "PATH": os.environ["PATH"],
+        "HPCAI_STAGE": json.dumps({"scratch": str(scratch), "data": [], "python": str(environment)}),
+    }
+    argv = ["bash", str(RANK), "agent", str(environment), "-c", program, str(environment), "-c", rank]
+    done = subprocess.run(argv, env=variables, capture_output=True, text=True, check=True)
+    where, prefix = done.stdout.split()
+    assert where.startswith(f"{prefix}/lib/")
+    assert prefix.startswith(f"{scratch}/hpcai-staged-{os.geteuid()}/")
+    assert done.stderr == ""
 
 
 SPEC = {
@@ -422,6 +564,16 @@ def test_the_torchrun_of_a_node() -> None:
     assert "--nproc-per-node=2" in argv
     assert "--local-addr=10.0.0.2" in argv
     assert argv[-3:] == ["/shared/run-1/train.py", "--out", "/shared/run-1/out.json"]
+    assert "HPCAI_STAGE" not in ddp_node.variables(SPEC, Path("/shared/run-1"), "c2")
+
+
+def test_where_there_is_a_scratch_the_torchrun_of_a_node_is_started_by_what_brings_the_environment_there() -> None:
+    spec = {**SPEC, "scratch": "/mnt/scratch"}
+    argv = ddp_node.command(spec, Path("/shared/run-1"), "c2")
+    assert argv[:2] == [SPEC["python"], "/shared/run-1/staging.py"]
+    assert argv[2:] == ddp_node.command(SPEC, Path("/shared/run-1"), "c2")
+    told = ddp_node.variables(spec, Path("/shared/run-1"), "c2")["HPCAI_STAGE"]
+    assert json.loads(told) == {"scratch": "/mnt/scratch", "python": SPEC["python"]}
 
 
 def test_a_node_is_told_whether_it_hosts_the_rendezvous() -> None:
