@@ -156,7 +156,7 @@ def test_what_is_not_as_it_was_made_is_not_restored(cluster: Path, monkeypatch: 
         with pytest.raises(model.BackupError, match=words):
             call(cluster, state="restored", **params)
     monkeypatch.setattr(read, "runs", lambda part: True)
-    with pytest.raises(model.BackupError, match="slurmctld runs; stop it.*restore_stop=true"):
+    with pytest.raises(model.BackupError, match=r"slurmctld runs; stop it.*restore_stop=true"):
         call(cluster, state="restored")
     (kept / "slurm.conf").write_text("ClusterName=lab # changed\n")
     with pytest.raises(model.BackupError, match="another SHA-256"):
