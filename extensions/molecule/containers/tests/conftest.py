@@ -22,6 +22,7 @@ STATE = Path(os.environ.setdefault("LAB_STATE", str(ROOT / ".build/molecule-cont
 __all__ = ["Lab", "changed", "done", "eventually", "finished", "healthy"]
 
 SQUASHED = "/shared/images/app.sqsh"
+WITH_MPI = "/shared/images/mpi.sqsh"
 IMAGE = "ctl:5000#lab/app:1"
 CLOSED_IMAGE = "ctl:5001#lab/app:1"
 # Unpacking counts as the job's memory.

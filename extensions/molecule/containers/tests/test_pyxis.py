@@ -10,7 +10,7 @@ import time
 import typing as t
 
 import pytest
-from conftest import IMAGE, MEMORY, SQUASHED, Lab, eventually, finished
+from conftest import IMAGE, MEMORY, SQUASHED, WITH_MPI, Lab, eventually, finished
 
 SQUASH = f"--container-image={SQUASHED}"
 # Says where it runs; the image has no Slurm.
@@ -101,7 +101,7 @@ def named(lab: Lab, torch: str) -> t.Iterator[str]:
     lab.runs(job)
     inside = f"--jobid={job} --overlap --container-name=app"
     try:
-        result = lab.srun("echo mine > /mark", f"-N2 {inside} {SQUASH}")
+        result = lab.srun("echo mine > /mark", f"-N2 {inside} --container-image={WITH_MPI}")
         assert result.rc == 0, result.stderr
         yield inside
     finally:
