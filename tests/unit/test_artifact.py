@@ -60,14 +60,16 @@ def packed(names: t.Sequence[str], seconds: int) -> bytes:
 
 
 def test_the_same_files_make_the_same_bytes() -> None:
-    made = tarball_tool.settled(packed(["b", "d", "d/c", "a"], 1), 7)
-    assert made == tarball_tool.settled(packed(["d", "a", "d/c", "b"], 2), 7)
-    assert made != tarball_tool.settled(packed(["d", "a", "d/c", "b"], 2), 8)
+    role = ["d/README.md", "d/defaults.yml", "d/meta/specs.yml"]
+    made = tarball_tool.settled(packed(["b", "d", *role, "d/c", "a"], 1), 7)
+    assert made == tarball_tool.settled(packed(["d", "a", "d/c", *role[::-1], "b"], 2), 7)
+    assert made != tarball_tool.settled(packed(["d", "a", "d/c", *role[::-1], "b"], 2), 8)
     with tarfile.open(fileobj=io.BytesIO(made)) as archive:
         members = {member.name: member for member in archive}
         texts = {name: stream.read() for name in members if (stream := archive.extractfile(name))}
-    assert [*members] == ["d", "FILES.json", "MANIFEST.json", "a", "b", "d/c"] and members["d"].isdir()
-    assert [entry["name"] for entry in json.loads(texts["FILES.json"])["files"]] == ["a", "b", "d", "d/c"]
+    ordered = ["a", "b", "FILES.json", "MANIFEST.json", "d/c", "d/README.md", "d/defaults.yml", "d/meta/specs.yml"]
+    assert [*members] == ["d", *ordered] and members["d"].isdir()
+    assert [entry["name"] for entry in json.loads(texts["FILES.json"])["files"]] == sorted(["a", "b", "d", "d/c", *role])
     digest = json.loads(texts["MANIFEST.json"])["file_manifest_file"]["chksum_sha256"]
     assert digest == hashlib.sha256(texts["FILES.json"]).hexdigest() and texts["d/c"] == b"d/c"
 

@@ -33,7 +33,7 @@ def found(**inputs: t.Any) -> list[str]:
     [
         ({"cluster_sku": "DGX-H100"}, ["cluster_sku is 'DGX-H100'", "dgx_h100", "preflight_allow_unknown_sku: true"]),
         ({"cluster_sku": "zzz"}, ["cluster_sku is 'zzz'", "docs/sku_profiles.md", "draft_profile.yml"]),
-        ({"cluster_sku": "a/b"}, ["cluster_sku is 'a/b'", "letters, digits", "profiles beside the inventory/NAME.yml"]),
+        ({"cluster_sku": "a/b"}, ["cluster_sku is 'a/b'", "letters, digits", "profiles/NAME.yml beside the inventory"]),
         ({"cluster_sku": "DGX H100"}, ["no name of a machine type", "accepted: dgx_h100 or "]),
         ({"cluster_sku": "v100"}, ["dgx_1_v100_32gb"]),
         (
