@@ -13,12 +13,15 @@ machine has been idle for a while although so many run, one part more begins.
 Settings: ``JOBS``, how many cores they are given (all); ``HPCAI_TEST_PATIENCE``, a factor for all limits (3);
 ``HPCAI_TEST_WITHOUT``, names of parts that are left out, and said to be; ``HPCAI_TEST_KEEP``, anything: the cluster of
 the part ``default`` stays for the part ``faults`` of a later call; ``HPCAI_TEST_AGAIN``, how many parts may have
-failed by chance (0): if no more failed, these run a second time, and those that pass then are called flaky and shown.
+failed by chance (0): if no more failed, these run a second time, and those that pass then are called flaky and shown;
+``HPCAI_TEST_UNTIL``, seconds since 1970 at which somebody cuts the whole off: parts that would not be over by then, as
+slow as this machine is, are left out, and said to be.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import shlex
@@ -268,6 +271,24 @@ def refusal(part: Part) -> str:
     return "" if done.returncode == 0 else (done.stdout + done.stderr).strip() or "its needs are not met"
 
 
+def pace(results: t.Sequence[Result]) -> float:
+    """Return how much longer parts take here than the tables above say: those that passed, or the last run."""
+    seconds = sum(result.part.seconds for result in results if result.verdict == "passed")
+    known = LOGS / "pace"
+    if seconds:
+        known.write_text(f"{sum(result.wall for result in results if result.verdict == 'passed') / seconds:.2f}\n")
+    return float(known.read_text()) if known.exists() else 1
+
+
+def too_late(part: Part, results: t.Sequence[Result]) -> str:
+    """Say why a part does not begin any more; nothing when it does."""
+    left = float(os.environ.get("HPCAI_TEST_UNTIL") or math.inf) - time.time()
+    takes = part.seconds * pace(results)
+    return (
+        "" if takes <= left else f"HPCAI_TEST_UNTIL leaves it {left / 60:.0f} min, and here it takes {takes / 60:.0f}"
+    )
+
+
 def ready(waiting: list[Part], results: list[Result], asked: set[str], free: int) -> Part | None:
     """Choose what begins next on so many free cores: the longest of those that wait for nobody."""
     over = {result.part.name for result in results}
@@ -300,7 +321,7 @@ def run(parts: list[Part], jobs: int) -> list[Result]:
             machine.look()
             while waiting and (part := ready(waiting, results, asked, free())):
                 waiting.remove(part)
-                if reason := refusal(part):
+                if reason := refusal(part) or too_late(part, results):
                     results.append(Result(part, "skipped", 0, 0, reason, [], []))
                     tell(f"{part.name}: SKIPPED\n{reason}")
                     continue
@@ -337,6 +358,8 @@ def run_again(results: list[Result], most: int, jobs: int) -> list[Result]:
 
 def together(first: Result, second: Result) -> Result:
     """Return how a part ended that ran twice: what it cost, and of a flaky one how it failed."""
+    if second.verdict == "skipped":
+        return first
     verdict, end = ("flaky", first.end) if second.verdict == "passed" else (second.verdict, second.end)
     return second._replace(verdict=verdict, wall=first.wall + second.wall, cpu=first.cpu + second.cpu, end=end)
 

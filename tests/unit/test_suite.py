@@ -184,6 +184,31 @@ def test_what_is_left_out_is_said_to_be(place: Path, monkeypatch: pytest.MonkeyP
     assert "skipped in slow: HPCAI_TEST_WITHOUT leaves it out" in summary(results, 1)
 
 
+def test_what_would_not_be_over_in_time_is_left_out_as_slow_as_the_machine_is(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCAI_TEST_UNTIL", str(time.time() + 3600))
+    parts = [part("long", 3500, "touch ran"), part("longer", 3700, "touch ran too")]
+    results = run(parts, 1)
+    assert {result.part.name: result.verdict for result in results} == {"long": "passed", "longer": "skipped"}
+    assert "skipped in longer: HPCAI_TEST_UNTIL leaves it 60 min, and here it takes 62" in summary(results, 1)
+    # What ended before says how slow the machine is, and so does the last run to the next.
+    (place / "logs/pace").write_text("4\n")
+    assert [result.verdict for result in run([part("next", 1000)], 1)] == ["skipped"]
+    passed = suite.Result(part("before", 10), "passed", 50, 1, "", [], [])
+    assert suite.too_late(part("next", 700), [passed]) == ""
+    assert suite.too_late(part("next", 800), [passed])
+    assert (place / "logs/pace").read_text() == "5.00\n"
+
+
+def test_a_failure_for_whose_second_run_there_is_no_time_stays_one(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run([part("bad", 60, command="exit 3")], 1)
+    monkeypatch.setenv("HPCAI_TEST_UNTIL", str(time.time() + 30))
+    assert [result.verdict for result in run_again(first, 1, 1)] == ["failed"]
+
+
 def test_the_cluster_of_the_journey_stays_for_those_who_go_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HPCAI_TEST_KEEP", raising=False)
     words = {name: " ".join(p.command) for name in ("test", "all") for p in choose([name]) if p.name == "default"}
