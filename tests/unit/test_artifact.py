@@ -69,7 +69,9 @@ def test_the_same_files_make_the_same_bytes() -> None:
         texts = {name: stream.read() for name in members if (stream := archive.extractfile(name))}
     ordered = ["a", "b", "FILES.json", "MANIFEST.json", "d/c", "d/README.md", "d/defaults.yml", "d/meta/specs.yml"]
     assert [*members] == ["d", *ordered] and members["d"].isdir()
-    assert [entry["name"] for entry in json.loads(texts["FILES.json"])["files"]] == sorted(["a", "b", "d", "d/c", *role])
+    assert [entry["name"] for entry in json.loads(texts["FILES.json"])["files"]] == sorted(
+        ["a", "b", "d", "d/c", *role]
+    )
     digest = json.loads(texts["MANIFEST.json"])["file_manifest_file"]["chksum_sha256"]
     assert digest == hashlib.sha256(texts["FILES.json"]).hexdigest() and texts["d/c"] == b"d/c"
 
