@@ -110,19 +110,25 @@ def find_pmix() -> None:
 
 
 def run() -> int:
-    """Start everything, and start again what was asked to boot."""
+    """Start everything, and start again what was asked to boot, and a slurmd that ended without having been killed.
+
+    One of dozens that begin at once on a busy machine does, and a machine's systemd would not leave it at that.
+    """
     find_pmix()
     prepare()
     signal.signal(signal.SIGTERM, lambda *dummy: sys.exit(0))  # systemd ends the others
-    children = [slurmctld()]
     missing = dead()
-    children += [slurmd(node) for node in nodes() if node not in missing]
+    running = {slurmctld(): "", **{slurmd(node): node for node in nodes() if node not in missing}}
     while True:
         for node in nodes():
             with contextlib.suppress(FileNotFoundError):
                 (RUN / f"{node}.boot").unlink()
-                children.append(slurmd(node))
-        children = [child for child in children if child.poll() is None]
+                running[slurmd(node)] = node
+        for child in [child for child in running if child.poll() is not None]:
+            node = running.pop(child)
+            if node and child.returncode != -signal.SIGKILL:
+                time.sleep(1)
+                running[slurmd(node)] = node
         time.sleep(0.2)
 
 
