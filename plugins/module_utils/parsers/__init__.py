@@ -5,8 +5,16 @@
 
 Every parser takes text, an open file or any iterable of lines, and returns frozen dataclasses of finite numbers or
 None that ``dataclasses.asdict`` turns into JSON. No text makes one raise: what was cut off comes back as far as it
-goes, with ``complete`` false, and a failure carries its first cause, not the consequences that follow it. An example is
-in docs/parsers.md.
+goes, with ``complete`` false, and a failure carries its first cause, not the consequences that follow it::
+
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nccl_tests, text
+
+    with text.opened("nccl.log") as file:
+        log = nccl_tests.parse(file)
+    for run in log.runs:
+        print(run.program, run.ranks, "ranks,", run.peak_busbw, "GB/s at best")
+    if not log.ok:
+        print("Not to be trusted:", log.cause.text if log.cause else "the output is not complete")
 
 The exit status is not a parser's matter: several of these programs end with 0 when they failed. Hold both against
 what you expect.
