@@ -184,12 +184,15 @@ def _suite(name: str, raw: t.Any) -> Suite:
 
 
 SUITES = ("boot", "prolog", "epilog", "periodic", "full")
+# Users wait for these.
+AROUND_JOBS = ("prolog", "epilog")
 
 
 class AgentCheck(t.NamedTuple):
     """A check. ``function`` is ``module:function`` below ``agent``, imported when the check runs.
 
-    ``cost`` is what it takes on a healthy node, in seconds: the cheapest run first. After ``limit`` it is given up.
+    ``cost`` is what it takes on a healthy node, in seconds: the cheapest run first. After ``limit`` it is given up, on
+    a node with more to run than CPUs later.
     ``names`` are the checks that its records name, if not its own: what is given up leaves an error for each.
     """
 

@@ -192,6 +192,15 @@ def perform(run: SuiteRun) -> SuiteResult:
     return result._replace(records=once(result.records))
 
 
+def crowd() -> float:
+    """Return how many processes want to run for each CPU, 1 at least: everything takes so much longer on such a node.
+
+    A limit is for a node that has a CPU for the check: one that boots, or runs more than it should, is slow and does
+    not hang. Around jobs, where somebody waits, the limits stay.
+    """
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 class _ChildPass:
     """One child and the checks that are left; those that it has done are removed from the list."""
 
@@ -219,6 +228,7 @@ class _ChildPass:
 
     def _limit(self) -> float:
         own = registry.CHECKS[self._ahead[0]].limit if self.ready else max(SETUP, SHARE * self._run.plan.budget)
+        own *= 1 if self._run.suite in check.AROUND_JOBS else crowd()
         return max(0.0, min(own, self._run.deadline - time.monotonic()))
 
     def _receive(self, value: Json) -> bool:

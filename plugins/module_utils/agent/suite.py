@@ -17,13 +17,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import che
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import SUITES, Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.runner import SuiteResult, SuiteRun, perform
 
-# hpcai-agent suite NAME: run checks, each of which may hang, within a time that does not depend on them.
-
-
-if t.TYPE_CHECKING:
-    import argparse
-
-
 # Part of what the runner keeps of the budget.
 SAVING = 0.35
 # How long a disk may take to write the state if there is time: while a job waits, and else.
@@ -33,8 +26,7 @@ FAILED, BROKEN, HELD = 1, 2, 3
 WAIT = 1.0
 LOCK = "permit.lock"
 # Where a fault takes the node from its jobs.
-DRAINING = ("boot", "prolog", "epilog")
-CALM = ("prolog", "epilog")
+DRAINING = ("boot", *check.AROUND_JOBS)
 
 
 def main(argv: t.Sequence[str]) -> int:
@@ -42,8 +34,6 @@ def main(argv: t.Sequence[str]) -> int:
 
     1 is a fault that jobs would suffer from, 2 a broken agent, 3 a fault of a node that must not drain itself now.
     """
-    import argparse
-
     parser = argparse.ArgumentParser(prog="hpcai-agent suite")
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--config", default=check.PATH)
@@ -59,7 +49,7 @@ def main(argv: t.Sequence[str]) -> int:
     except Exception as exc:  # no process left, no memory: the agent's trouble, not the node's
         return _broken(options, f"{type(exc).__name__}: {exc}")
     code = status(options.suite, results)
-    refusal = refused(check.load(options.config)) if code == FAILED and options.suite in CALM else ""
+    refusal = refused(check.load(options.config)) if code == FAILED and options.suite in check.AROUND_JOBS else ""
     if refusal:
         reason = f"this node has a fault and does not drain itself, which is left to the reconciler: {refusal}"
         node = results[0]["node"]
@@ -120,7 +110,7 @@ def _broken(options: argparse.Namespace, reason: str) -> int:
     """Print an error record; around jobs the exit status is 0, as a broken agent must not drain the whole fleet."""
     error = record("agent", None, time=time.time(), verdict="error", reason=reason, run=options.run)
     show([error], options.json)
-    return 0 if options.suite in CALM else BROKEN
+    return 0 if options.suite in check.AROUND_JOBS else BROKEN
 
 
 def _save(run: SuiteRun, result: SuiteResult) -> str:
@@ -130,7 +120,7 @@ def _save(run: SuiteRun, result: SuiteResult) -> str:
         folders = agent_state.StateFolders(run.config.home, run.config.spool)
         agent_state.save(folders, run.config.node, result.host, run.suite, result.records, result.kept)
 
-    left = min(run.deadline + SAVING - time.monotonic(), PATIENCE if run.suite in CALM else LONGEST)
+    left = min(run.deadline + SAVING - time.monotonic(), PATIENCE if run.suite in check.AROUND_JOBS else LONGEST)
     return runner.bounded(work, max(SAVING, left))
 
 

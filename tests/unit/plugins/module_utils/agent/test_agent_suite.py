@@ -61,6 +61,11 @@ def starting(context: Context) -> list[Json]:
     return []
 
 
+def slow(context: Context) -> list[Json]:
+    time.sleep(0.5)
+    return [context.record("slow", verdict="pass")]
+
+
 def dying(context: Context) -> list[Json]:
     os.kill(os.getpid(), signal.SIGKILL)
     return []
@@ -155,6 +160,18 @@ def test_it_ends_within_its_budget_when_every_check_hangs(agent: Agent, name: st
     assert {one["check"] for one in records} == {"hanging", "starting", "faulty", "good"}
     assert all(one["verdict"] == "error" and "not finished within" in one["reason"] for one in records)
     assert status == 0
+
+
+def test_a_check_has_as_much_longer_as_its_node_is_busier(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that boots is slow: a verdict is no matter of the clock."""
+    monkeypatch.setitem(registry.CHECKS, "slow", AgentCheck("fakes:slow", 1, 0.1, SUITES))
+    monkeypatch.setattr(sys.modules[f"{registry.HOME}.fakes"], "slow", slow, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", lambda: (4 * patience(300), 0, 0))
+    assert verdicts(agent.run("boot", "slow")[1]) == [("slow", "pass", None)]
+    monkeypatch.setattr(os, "getloadavg", lambda: (3, 0, 0))
+    _status, records, _seconds = agent.run("boot", "slow")
+    assert verdicts(records) == [("slow", "error", "infra")] and records[0]["reason"] == "not finished within 0.1 s"
 
 
 def test_what_hangs_is_killed_with_all_that_it_started(agent: Agent) -> None:
