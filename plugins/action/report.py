@@ -17,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.fleet.re
 
 SPEC: dict[str, dict[str, t.Any]] = {
     "dir": {"type": "path", "required": True},
+    "cluster": {"type": "str"},
     "certification": {"type": "path"},
     "name": {"type": "str", "default": "report"},
     "formats": {"type": "list", "elements": "str", "choices": list(FORMATS), "default": ["html"]},
@@ -36,7 +37,7 @@ class ActionModule(ActionBase):
         folder = Path(wanted["dir"])
         certification = Path(wanted["certification"]) if wanted["certification"] else None
         try:
-            sources = find(load(folder / "run.json"), certification)
+            sources = find(load(folder / "run.json", wanted["cluster"]), certification)
             if not sources.record and sources.certificate is None:
                 raise ReadError(f"there is neither {folder / 'run.json'} nor a certificate in {certification}")
             files = paths(folder, wanted["name"], wanted["formats"])

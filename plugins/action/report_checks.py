@@ -24,6 +24,7 @@ SPEC: dict[str, dict[str, t.Any]] = {
     "checks": {"type": "list", "elements": "dict", "required": True},
     "hosts": {"type": "list", "elements": "str", "default": []},
     "failures": {"type": "dict", "default": {}},
+    "cluster": {"type": "str"},
     "sku": {"type": "str"},
     "run": {"type": "str"},
     "keep": {"type": "int", "default": 10},
@@ -61,7 +62,7 @@ def _document(wanted: t.Mapping[str, t.Any], now: float) -> tuple[dict[str, t.An
     """Return one stage with its checks, as the callback would have written it."""
     begin = min([one["time"] for one in wanted["checks"] if one.get("time")], default=now)
     recorder = Recorder(wanted["run"] or run_name(begin))
-    recorder.cluster(None, wanted["sku"])
+    recorder.cluster(wanted["cluster"], wanted["sku"])
     recorder.enter(wanted["stage"], begin)
     known = {one.get("node") for one in wanted["checks"]}
     lost = [

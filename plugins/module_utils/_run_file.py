@@ -2,7 +2,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The file C(run.json) on disk: merged by entry, locked against another run, whole at every moment. Private."""
+"""The file C(run.json) on disk: merged by entry, locked against another run, whole at every moment. Private.
+
+It is of one cluster. When another cluster is next in the same directory, the record of the first is put aside as
+C(run-NAME.json), and goes on from there when its turn comes again.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import typing as t
 from pathlib import Path
 
@@ -23,28 +28,36 @@ class RecordError(ValueError):
 
 def merge(document: JsonDict, own: JsonDict, keep: int) -> JsonDict:
     """Put what this process knows into the record; newer entries replace older ones of the same name."""
-    keys: dict[str, t.Callable[[JsonDict], t.Any]] = {
-        "stages": lambda x: (x.get("run"), x.get("stage"), x.get("start")),
-        "checks": _identity,
-        "training": lambda x: (x.get("run"), x.get("name"), x.get("job_id")),
-    }
     merged: JsonDict = {"schema": SCHEMA, "cluster": own.get("cluster") or document.get("cluster")}
     merged["sku"] = own.get("sku") or document.get("sku")
-    for name, key in keys.items():
+    for name, key in ROWS.items():
         rows = [row for row in [*_list(document.get(name)), *_list(own.get(name))] if isinstance(row, dict)]
         merged[name] = list({key(row): row for row in rows}.values())
     # Another machine's entries may come later than they were made.
     merged["stages"].sort(key=lambda stage: str(stage.get("start") or ""))
     runs = list(dict.fromkeys(stage.get("run") for stage in merged["stages"]))[-keep:]
-    for name in keys:
+    for name in ROWS:
         merged[name] = [row for row in merged[name] if row.get("run") in runs]
     before = document.get("nodes")
     merged["nodes"] = {**(before if isinstance(before, dict) else {}), **(own.get("nodes") or {})}
     return merged
 
 
-def load(path: Path) -> JsonDict:
-    """Read the record; an absent one is empty."""
+def load(path: Path, cluster: str | None = None) -> JsonDict:
+    """Read the record, of this cluster if one is named; an absent one is empty."""
+    document = _read(path)
+    return _read(_aside(path, cluster)) if cluster and _is_of_another(document, cluster) else document
+
+
+def _is_of_another(document: JsonDict, cluster: t.Any) -> bool:
+    return bool(cluster and document.get("cluster") and document["cluster"] != cluster)
+
+
+def _aside(path: Path, cluster: str) -> Path:
+    return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9_.-]', '_', cluster)}{path.suffix}")
+
+
+def _read(path: Path) -> JsonDict:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -70,16 +83,32 @@ def store(path: Path, own: JsonDict, keep: int) -> JsonDict:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("a", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        merged = merge(load(path), own, keep)
-        text = json.dumps(merged, indent=1, allow_nan=False) + "\n"
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
+        document = _read(path)
+        if _is_of_another(document, own.get("cluster")):
+            _write(_aside(path, document["cluster"]), _without(document, own))
+            document = _read(_aside(path, own["cluster"]))
+        merged = merge(document, own, keep)
+        _write(path, merged)
     return merged
+
+
+def _without(document: JsonDict, own: JsonDict) -> JsonDict:
+    """Return another cluster's record without what this run wrote into it before it knew its own cluster."""
+    mine = {stage.get("run") for stage in _list(own.get("stages"))}
+    lists = {
+        name: [row for row in rows if row.get("run") not in mine] for name, rows in document.items() if name in ROWS
+    }
+    return {**document, **lists}
+
+
+def _write(path: Path, document: JsonDict) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
 
 
 def _identity(check: JsonDict) -> tuple[t.Any, ...]:
@@ -91,3 +120,11 @@ def _identity(check: JsonDict) -> tuple[t.Any, ...]:
 
 def _list(value: t.Any) -> list[t.Any]:
     return list(value) if isinstance(value, (list, tuple)) else []
+
+
+# The lists of a record, and what makes two of their rows the same one.
+ROWS: dict[str, t.Callable[[JsonDict], t.Any]] = {
+    "stages": lambda stage: (stage.get("run"), stage.get("stage"), stage.get("start")),
+    "checks": _identity,
+    "training": lambda training: (training.get("run"), training.get("name"), training.get("job_id")),
+}

@@ -38,14 +38,18 @@ options:
         the current directory.
     type: path
     required: true
+  cluster:
+    description:
+      - Name of the cluster, where O(dir) holds the records of several. By default the cluster of the last run is drawn.
+    type: str
   certification:
     description:
       - >-
         Directory that holds C(certificate.json) with C(records.jsonl) or C(records.jsonl.gz), or directories that do,
         such as O(hpcai.gpu_cluster.certification#module:dir).
       - >-
-        The latest certificate is drawn, and the others are its history. Without this option, or where there is none,
-        the page shows the run record alone.
+        The latest certificate of the record's cluster is drawn, and the others are its history. Without this option, or
+        where there is none, the page shows the run record alone.
     type: path
   name:
     description:

@@ -62,6 +62,10 @@ options:
         record in O(checks) gets one that is V(error), under the name of the stage.
     type: dict
     default: {}
+  cluster:
+    description:
+      - Name of the cluster that the report is about. Without it that of the run record stays.
+    type: str
   sku:
     description:
       - Machine type that the report shows. Without it that of the run record stays.

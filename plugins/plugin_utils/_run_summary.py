@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.model import subject
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.text import duration, plural, short
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._verdicts import worst
 
@@ -21,7 +22,7 @@ def summary(record: Record, run: str) -> list[str]:
     trainings = [training for training in record.get("training", []) if training.get("run") == run]
     rows = [_row(stage, trainings if stage["stage"] == "train" else []) for stage in stages]
     widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
-    title = f"{record.get('cluster') or 'cluster'}, run {run}"
+    title = f"{subject(record)}, run {run}"
     lines = ["  ".join([*(cell.ljust(w) for cell, w in zip(row, widths)), row[4]]).rstrip() for row in rows]
     return [title, *(f"  {line}" for line in lines)]
 

@@ -35,7 +35,10 @@ class Sources:
 
 
 def find(record: Row, folder: Path | None) -> Sources:
-    """Look for certificates in a folder and one below it; the latest one counts, the others are its history."""
+    """Look for certificates in a folder and one below it; the latest one counts, the others are its history.
+
+    Those of another cluster than the record's count for nothing.
+    """
     places = [folder, *sorted(folder.iterdir())] if folder is not None and folder.is_dir() else []
     found, broken = [], []
     for path in (place / "certificate.json" for place in places):
@@ -43,6 +46,8 @@ def find(record: Row, folder: Path | None) -> Sources:
             found += [(read.certificate(path), path)] if path.is_file() else []
         except read.ReadError as exc:
             broken.append(str(exc))
+    cluster = record.get("cluster")
+    found = [pair for pair in found if not cluster or pair[0].get("cluster") in (None, "", cluster)]
     if not found:
         if broken:
             raise read.ReadError("; ".join(broken))

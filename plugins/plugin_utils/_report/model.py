@@ -132,6 +132,12 @@ def is_group(check: Row) -> bool:
     return bool(between) or not _PLAIN_NAME.match(node)
 
 
+def subject(record: t.Mapping[str, t.Any]) -> str:
+    """Return what the page is about: the cluster, or the nodes that are in the record of none."""
+    nodes = list(dict.fromkeys(node for check in rows(record.get("checks")) if (node := str(check.get("node") or ""))))
+    return str(record.get("cluster") or listing(nodes, 3) or "cluster")
+
+
 def title(check: Row) -> str:
     """Name a check as people read it."""
     words = [str(check.get("check")).replace("_", " "), str(mapping(check.get("context")).get("collective") or "")]

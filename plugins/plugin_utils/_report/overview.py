@@ -13,6 +13,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.model im
     matrix,
     rows,
     strings,
+    subject,
     title,
     untested,
     where,
@@ -63,13 +64,13 @@ def header(record: Row, run: Run, links: list[tuple[str, str]]) -> Html:
         "header",
         el(
             "div",
-            el("div", el("p", "GPU cluster report", class_="eyebrow"), el("h1", record.get("cluster") or "cluster")),
+            el("div", el("p", "GPU cluster report", class_="eyebrow"), el("h1", subject(record))),
             badge,
             class_="title",
         ),
         el("p", EMULATED, class_="notice") if run.emulated else None,
         el("dl", [el("div", el("dt", key), el("dd", value)) for key, value in facts if value], class_="facts"),
-        el("nav", [el("a", title, href=f"#{name}") for name, title in links], aria_label="Sections"),
+        el("nav", [el("a", title, href=f"#{part}") for part, title in links], aria_label="Sections"),
     )
 
 

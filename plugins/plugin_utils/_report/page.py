@@ -12,7 +12,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report import c
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.fleet import compose, explore
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.fleet.read import Certified
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.markup import Html, el, json_block
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.model import Run, runs
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.model import Run, runs, subject
 
 # Nothing may be loaded, and nothing that slipped into the page could run.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -82,6 +82,6 @@ def _head(record: dict[str, t.Any], policy: str, styles: list[Path]) -> Html:
         el("meta", http_equiv="Content-Security-Policy", content=policy),
         el("meta", name_="viewport", content="width=device-width, initial-scale=1"),
         el("meta", name_="color-scheme", content="light dark"),
-        el("title", f"{record.get('cluster') or 'cluster'} · GPU cluster report"),
+        el("title", f"{subject(record)} · GPU cluster report"),
         el("style", Html(style)),
     )

@@ -14,6 +14,7 @@ import yaml
 from ansible.errors import AnsibleActionFail
 
 from ansible_collections.hpcai.gpu_cluster.plugins.action.report import SPEC, ActionModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._run_file import store as store_run
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import report
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.plugin_utils.report_fleet import invented, store
 
@@ -50,6 +51,14 @@ def test_check_mode_reads_and_writes_nothing(folder: Path) -> None:
 def test_without_a_certificate_the_run_is_drawn(folder: Path) -> None:
     assert run(dir=str(folder), name="page")["certificate"] is None
     assert "GPU cluster report" in (folder / "page.html").read_text()
+
+
+def test_the_cluster_that_is_asked_for_is_drawn(folder: Path) -> None:
+    for name in ("former", "latter"):
+        store_run(folder / "run.json", {"cluster": name, "stages": [{"run": name, "stage": "train"}]}, keep=5)
+    for words, title in ({}, "latter"), ({"cluster": "former"}, "former"):
+        run(dir=str(folder), **words)
+        assert f"<title>{title} · GPU cluster report" in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.hpcai.gpu_cluster.plugins.action.report_checks import SPEC, ActionModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import record
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import report_checks
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.model import subject
 
 CHECKS = [
     record("gpu_count", "c1", time=1793610000.0, verdict="pass"),
@@ -49,6 +50,13 @@ def test_a_stage_with_its_checks_is_written(tmp_path: Path) -> None:
     )
     assert result["bad"] == ["c[1-2] nccl_tests: fail"]
     assert len(result["lines"]) == 2
+
+
+def test_a_page_of_no_cluster_is_named_after_its_hosts(tmp_path: Path) -> None:
+    run(dir=str(tmp_path), stage="measure", checks=CHECKS, hosts=["c1", "c2"])
+    assert kept(tmp_path)["cluster"] is None and subject(kept(tmp_path)) == "c1"
+    run(dir=str(tmp_path), stage="measure", checks=CHECKS, hosts=["c1", "c2"], cluster="lab")
+    assert kept(tmp_path)["cluster"] == subject(kept(tmp_path)) == "lab"
 
 
 def test_a_host_that_failed_has_a_record_once(tmp_path: Path) -> None:

@@ -202,6 +202,12 @@ def test_latest_certificate_counts_and_all_formats_say_the_same(folder: Path) ->
     assert not list(folder.glob(".report*"))
 
 
+def test_a_certificate_of_another_cluster_is_not_this_one_s(folder: Path) -> None:
+    (cluster,) = {row["cluster"] for row in (invented(70, run="new").certificate, invented(70).certificate)}
+    assert write.find({"cluster": "another"}, folder / "certification").certificate is None
+    assert write.find({"cluster": cluster}, folder / "certification").certificate
+
+
 def test_a_flat_folder_and_a_gzip_do_as_well(tmp_path: Path) -> None:
     place = store(invented(5), tmp_path)
     plain = (place / "records.jsonl").read_bytes()

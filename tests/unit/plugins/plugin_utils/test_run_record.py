@@ -213,6 +213,27 @@ def test_store_then_load(tmp_path: Path) -> None:
     assert sorted(p.name for p in path.parent.iterdir()) == [".run.json.lock", "run.json"]
 
 
+def test_another_cluster_begins_a_record_of_its_own_and_the_first_goes_on_later(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    store(path, {"cluster": "a/b", "stages": [stage("1")], "nodes": {"c1": {}}}, keep=3)
+    store(path, {"stages": [stage("2")]}, keep=3)  # a run that does not know its cluster yet
+    store(path, {"cluster": "lab", "stages": [stage("2"), stage("2", "stack")], "nodes": {"n1": {}}}, keep=3)
+    here = load(path)
+    assert (here["cluster"], [row["run"] for row in here["stages"]], [*here["nodes"]]) == ("lab", ["2", "2"], ["n1"])
+    assert load(path, "lab") == here and load(path, "unknown") == {}
+    there = load(path, "a/b")
+    assert (there["cluster"], [row["run"] for row in there["stages"]], [*there["nodes"]]) == ("a/b", ["1"], ["c1"])
+    store(path, {"cluster": "a/b", "stages": [stage("3")]}, keep=3)
+    assert [row["run"] for row in load(path)["stages"]] == ["1", "3"]
+    assert load(path, "lab") == here
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        ".run.json.lock",
+        "run-a_b.json",
+        "run-lab.json",
+        "run.json",
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}'])
 def test_a_strange_file_is_never_overwritten(tmp_path: Path, text: str) -> None:
     path = tmp_path / "run.json"
