@@ -6,12 +6,11 @@
 ``ansible-galaxy collection build`` packs files in the order in which the file system lists them, and with the times of
 the checkout, to fractions of a second. Sorted, with the time of the commit, anybody can make a release again and
 compare; and with directories first, like files side by side and no such headers it is smaller by a twentieth: gzip sees
-32 KB back.
+32 KB back. libdeflate writes the gzip: as small as it can be made, by another twentieth smaller than zlib's.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
@@ -23,7 +22,11 @@ import tempfile
 import typing as t
 from pathlib import Path, PurePosixPath
 
+import deflate
+
 ROOT = Path(__file__).resolve().parents[2]
+# libdeflate's highest level.
+SMALLEST = 12
 
 
 def build(directory: Path, root: Path = ROOT) -> Path:
@@ -61,13 +64,13 @@ def settled(content: bytes, seconds: int) -> bytes:
     manifest["file_manifest_file"]["chksum_sha256"] = hashlib.sha256(texts["FILES.json"]).hexdigest()
     texts["MANIFEST.json"] = _written(manifest)
     packed = io.BytesIO()
-    with gzip.GzipFile("", "wb", fileobj=packed, mtime=0) as stream, tarfile.open(fileobj=stream, mode="w") as archive:
+    with tarfile.open(fileobj=packed, mode="w") as archive:
         for member in sorted(files, key=lambda member: (not member.isdir(), place(member.name))):
             text = texts[member.name]
             # A time of the checkout has fractions of a second, which stand in a header of their own.
             member.mtime, member.size, member.pax_headers = seconds, len(text or b""), {}
             archive.addfile(member, io.BytesIO(text) if text is not None else None)
-    return packed.getvalue()
+    return deflate.gzip_compress(packed.getvalue(), SMALLEST)
 
 
 def place(name: str) -> tuple[str, str, str]:
