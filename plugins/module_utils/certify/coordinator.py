@@ -14,15 +14,14 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, finite, judge, metric, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock, replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import BUILT_IN
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import jobs as certify_jobs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import slurm as certify_slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import SILENT, stamp
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.jobs import RoundJob
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import Journal
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import HOLD, OPEN
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import HOLD, OPEN, Journal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import (
     CampaignSlurm,
     JobRow,
     RefusedError,
+    RoundJob,
     mute,
     state,
 )
@@ -416,7 +415,7 @@ class Coordinator:
             state["attempt"] += 1
             sizes = {name: self.how[name] for name in ("array", "allocation")}
             sizes["stragglers"] = STRAGGLERS
-            jobs = certify_jobs.jobs(self.request["run"], batch, left, state["attempt"], sizes)
+            jobs = certify_slurm.jobs(self.request["run"], batch, left, state["attempt"], sizes)
             # The first time stays: what an earlier attempt did may come late, and is no sign of a clock that is slow.
             state.update(open=True, jobs=jobs, submitted=state.get("submitted", self.clock.wall()))
             self._save(batch, state)
@@ -460,16 +459,16 @@ class Coordinator:
     def _send(self, batch: Json, job: RoundJob, after: int | None) -> int:
         agent = self.how["agent_path"]
         file = self.journal.write(
-            "jobs", job.name, certify_jobs.content(job, batch, self.request, str(self.journal.folder))
+            "jobs", job.name, certify_slurm.job_content(job, batch, self.request, str(self.journal.folder))
         )
         replace(file.with_suffix(".gate"), HOLD if job.kind == "array" else OPEN)
         script = file.with_suffix(".sh")
-        replace(script, certify_jobs.script(job, self.how, agent, str(file)))
+        replace(script, certify_slurm.job_script(job, self.how, agent, str(file)))
         mine = set(job.nodes)
         others = [name for name in self.known if name not in mine] if job.kind == "array" else []
         log = str(self.journal.folder / "logs" / f"{job.name}-%{'A_%a' if job.kind == 'array' else 'j'}.log")
-        limit = certify_jobs.seconds(job, batch, self.how)
-        number = self.slurm.submit(certify_jobs.arguments(job, self.how, others, limit, log, after), script)
+        limit = certify_slurm.job_seconds(job, batch, self.how)
+        number = self.slurm.submit(certify_slurm.sbatch_arguments(job, self.how, others, limit, log, after), script)
         self.journal.write("jobs", f"{job.name}.sent", number)
         return number
 

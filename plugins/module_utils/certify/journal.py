@@ -23,6 +23,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import re
 # The directory of a certification: each result is in it before anything else happens. Private, stdlib only.
 
 
+# What a gate says, the file of a job that keeps its nodes until all of them have begun.
+HOLD, OPEN = "hold", "open"
 FOLDERS = ("batches", "jobs", "results", "started", "logs", "journal")
 # No honest file is larger; a damaged one must not fill the memory of its reader.
 LARGEST = 256 << 20
@@ -266,18 +268,6 @@ def begun(base: Path, run: str, fingerprint: str) -> Json | None:
             f" then is no proof of today. Name another one, or remove {folder}"
         )
     return dict(request)
-
-
-def new_run(saved: Json, name: str, base: Path, nodes: t.Sequence[Json], others: t.Sequence[str]) -> Json:
-    """Return the saved request of a run that begins with these nodes; Slurm has ``others`` as well."""
-    return {
-        **saved,
-        "run": name,
-        "fleet": {**saved["fleet"], "nodes": list(nodes)},
-        "options": {**saved["options"], "run": name},
-        "others": list(others),
-        "how": {**saved["how"], "agent_path": str(base / name / "agent.pyz")},
-    }
 
 
 def unfinished(base: Path, fingerprint: str) -> Json | None:

@@ -6,10 +6,14 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import io
 import json
+import marshal
 import re
 import time
 import typing as t
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,9 +27,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import c
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as certify_journal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignOptions
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.jobs import ALLOCATION, ARRAY, RESERVED
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import compiled
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import (
+    ALLOCATION,
+    ARRAY,
+    OWN_OPTIONS,
     CampaignSlurm,
     fleet,
     history,
@@ -185,7 +190,7 @@ def _validate(params: t.Mapping[str, t.Any]) -> None:
             raise CampaignRequestError(f"{name} has {', '.join(unknown)}; accepted are {', '.join(sorted(known))}")
     for key in params["sbatch_options"]:
         name = str(key).replace("_", "-")
-        if name in RESERVED or not re.fullmatch(r"[a-z][a-z0-9-]+", name):
+        if name in OWN_OPTIONS or not re.fullmatch(r"[a-z][a-z0-9-]+", name):
             raise CampaignRequestError(
                 f"sbatch_options has {key!r}, which is no long option of sbatch or is set by this module"
             )
@@ -299,7 +304,19 @@ def _run(request: CertificationRequest, slurm: CampaignSlurm, array_size: int, p
     certificates = certify_journal.earlier(request.base)
     present, others = present_nodes(slurm.nodes(), request.hosts, partition)
     nodes = fleet(present, read_places(slurm, request.leaves), history(certificates), bool(request.reservation))
-    return certify_journal.new_run(saved, name, request.base, nodes, others)
+    return new_run(saved, name, request.base, nodes, others)
+
+
+def new_run(saved: Json, name: str, base: Path, nodes: t.Sequence[Json], others: t.Sequence[str]) -> Json:
+    """Return the saved request of a run that begins with these nodes; Slurm has ``others`` as well."""
+    return {
+        **saved,
+        "run": name,
+        "fleet": {**saved["fleet"], "nodes": list(nodes)},
+        "options": {**saved["options"], "run": name},
+        "others": list(others),
+        "how": {**saved["how"], "agent_path": str(base / name / "agent.pyz")},
+    }
 
 
 def reportable(records: t.Sequence[Json]) -> list[Json]:
@@ -337,3 +354,33 @@ def drains(certificate: Json) -> list[Json]:
         {"name": compress(names, sort=True), "reason": reason.format(blame, certificate["run"])}
         for blame, names in sorted(groups.items())
     ]
+
+
+# The agent with its modules compiled: hundreds of nodes that start it at once need not each do that.
+
+
+# A digest of the source instead of its time, and it is not compared: both are in one file.
+_UNCHECKED = (1).to_bytes(4, "little")
+
+
+def compiled(data: bytes) -> bytes:
+    """Return a zipapp with bytecode beside its sources; what is no zipapp comes back as it is."""
+    out = io.BytesIO()
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as given, zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as made:
+            for entry in given.infolist():
+                _add(made, entry, given.read(entry))
+    except (zipfile.BadZipFile, SyntaxError):
+        return data
+    return out.getvalue()
+
+
+def _add(made: zipfile.ZipFile, entry: zipfile.ZipInfo, text: bytes) -> None:
+    made.writestr(entry, text)
+    if not entry.filename.endswith(".py"):
+        return
+    code: t.Any = compile(text, entry.filename, "exec", dont_inherit=True)
+    beside = zipfile.ZipInfo(f"{entry.filename}c", entry.date_time)
+    beside.create_system, beside.external_attr = entry.create_system, entry.external_attr
+    header = importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(text)
+    made.writestr(beside, header + marshal.dumps(code))

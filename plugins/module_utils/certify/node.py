@@ -6,15 +6,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import io
 import json
-import marshal
 import os
 import sys
 import time
 import typing as t
-import zipfile
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, record
@@ -36,7 +32,6 @@ def marked(record: Json, test: Json, run_name: str) -> Json:
 # hpcai-agent local FILE: one node tests itself, as one task of an array. Private, stdlib only.
 
 
-HOLD, OPEN = "hold", "open"
 STATE = "/run/hpcai/agent/public.json"
 # How old a record of the node's own health check may be and still count: a few of its intervals.
 _RECENT = 3600.0
@@ -155,36 +150,6 @@ def _hold(gate: Path, longest: float) -> None:
     deadline = time.monotonic() + longest
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
-            if gate.read_text() != HOLD:
+            if gate.read_text() != journals.HOLD:
                 return
         time.sleep(0.25)
-
-
-# The agent with its modules compiled: hundreds of nodes that start it at once need not each do that.
-
-
-# A digest of the source instead of its time, and it is not compared: both are in one file.
-_UNCHECKED = (1).to_bytes(4, "little")
-
-
-def compiled(data: bytes) -> bytes:
-    """Return a zipapp with bytecode beside its sources; what is no zipapp comes back as it is."""
-    out = io.BytesIO()
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as given, zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as made:
-            for entry in given.infolist():
-                _add(made, entry, given.read(entry))
-    except (zipfile.BadZipFile, SyntaxError):
-        return data
-    return out.getvalue()
-
-
-def _add(made: zipfile.ZipFile, entry: zipfile.ZipInfo, text: bytes) -> None:
-    made.writestr(entry, text)
-    if not entry.filename.endswith(".py"):
-        return
-    code: t.Any = compile(text, entry.filename, "exec", dont_inherit=True)
-    beside = zipfile.ZipInfo(f"{entry.filename}c", entry.date_time)
-    beside.create_system, beside.external_attr = entry.create_system, entry.external_attr
-    header = importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(text)
-    made.writestr(beside, header + marshal.dumps(code))

@@ -41,7 +41,7 @@ def request(nodes: t.Sequence[str] = NODES, **params: t.Any) -> Json:
     given = {name: spec.get("default") for name, spec in SPEC.items()}
     given.update(run="r", agent="/agent.pyz", dir="/dir", hold=5.0, patience=4.0, wait=60.0, **params)
     wanted = read_request({**given, "cluster": "lab"})
-    saved = journal.new_run(
+    saved = module.new_run(
         wanted.saved(wanted.settings(1000)), "r", wanted.base, [{"name": name, "state": "idle"} for name in nodes], []
     )
     return {**saved, "digests": {"agent_sha256": "a", "profile_sha256": "p"}}

@@ -28,10 +28,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
     round,
     slurm,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import jobs as batches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import node as certify_node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import SPEC, _run, read_request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.node import compiled
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import SPEC, _run, compiled, read_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm, JobRow
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SEPARATOR, SlurmError
 
@@ -146,7 +144,7 @@ def test_queue_of_ours() -> None:
 def test_jobs_take_so_many_nodes_and_no_more() -> None:
     batch = {"id": "01-local", "stage": "local"}
     tests = [*single(*"abcde"), pair("f", "g"), pair("h", "i", "j"), pair("k", "l")]
-    found = batches.jobs("r", batch, tests, 1, SIZES)
+    found = slurm.jobs("r", batch, tests, 1, SIZES)
     assert [(job.kind, list(job.nodes)) for job in found] == [
         ("array", list("abcd")),
         ("node", ["e"]),
@@ -155,29 +153,29 @@ def test_jobs_take_so_many_nodes_and_no_more() -> None:
         ("round", ["k", "l"]),
     ]
     assert len({job.name for job in found}) == len(found)
-    again = batches.jobs("r", batch, single(*"abcde"), 2, SIZES)
+    again = slurm.jobs("r", batch, single(*"abcde"), 2, SIZES)
     assert [(job.kind, len(job.nodes)) for job in again] == [("array", 4), ("node", 1)]
-    assert [job.kind for job in batches.jobs("r", batch, single("a", "b"), 3, SIZES)] == ["node", "node"]
+    assert [job.kind for job in slurm.jobs("r", batch, single("a", "b"), 3, SIZES)] == ["node", "node"]
     assert not {job.name for job in again} & {job.name for job in found}
 
 
 def test_options_of_an_array_and_of_a_round() -> None:
     how = read_request(parameters(nodes_at_once=3, gpus=8, sbatch_options={"account": "ops"})).settings(1000)
-    array, dummy, wide = batches.jobs("r", {"id": "b"}, [*single(*"abcde"), pair("f", "g")], 1, SIZES)
-    options = batches.arguments(array, how, ["e", "f"], 630.0, "/log")
+    array, dummy, wide = slurm.jobs("r", {"id": "b"}, [*single(*"abcde"), pair("f", "g")], 1, SIZES)
+    options = slurm.sbatch_arguments(array, how, ["e", "f"], 630.0, "/log")
     assert {"--array=0-3", "--exclude=e,f", "--no-requeue", "--exclusive", "--gpus-per-node=8", "--account=ops"} <= {
         *options
     }
     assert not [option for option in options if option.startswith("--nodelist")]
     assert "--deadline=now+10091minutes" in options
-    assert "--time=60" in batches.arguments(wide, {**how, "longest": 3600}, [], 1e6, "/log")
-    options = batches.arguments(wide, how, [], 30.0, "/log", after=7)
+    assert "--time=60" in slurm.sbatch_arguments(wide, {**how, "longest": 3600}, [], 1e6, "/log")
+    options = slurm.sbatch_arguments(wide, how, [], 30.0, "/log", after=7)
     assert {"--nodes=2", "--nodelist=f,g", "--no-kill", "--time=2", "--dependency=afterany:7"} <= {*options}
 
 
 def test_script_quotes_its_paths() -> None:
-    job = batches.RoundJob("n", [], [], "round")
-    assert "'/shared dir/a.pyz' round '/x y.json'" in batches.script(
+    job = slurm.RoundJob("n", [], [], "round")
+    assert "'/shared dir/a.pyz' round '/x y.json'" in slurm.job_script(
         job, {"interpreter": "/usr/bin/python3"}, "/shared dir/a.pyz", "/x y.json"
     )
 
