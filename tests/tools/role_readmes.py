@@ -29,7 +29,7 @@ BETWEEN = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
 MARKUP = re.compile(r"\b(C|V|O|RV|E|M|P|I|B|U|L|R)\(((?:[^\\)]|\\.)*)\)")
 LONGEST_DEFAULT = 160
 # An input as a task hands it to an option: as it is, or left to the module.
-HANDED = re.compile(r"{{ (\w+)( \| (int|bool|float|default\(omit\)))? }}")
+HANDED = re.compile(r"{{ (\w+)( \| (int|bool|float|default\((__\w+ or )?omit\)))? }}")
 # A template that says what it is: one variable, with text around it.
 SIMPLE = re.compile(r"[^{}]*\{\{ *\w+ *\}\}[^{}]*")
 Option = t.Mapping[str, t.Any]

@@ -19,31 +19,34 @@ class Directory:
     """A requested directory below the mount; ``path`` is relative to it."""
 
     path: str
-    owner: str = "root"
-    group: str = "root"
-    mode: str = "1777"
+    owner: str
+    group: str
+    mode: str
 
 
 @dataclass(frozen=True)
 class ScratchRequest:
-    """The request. ``ids`` alone select disks when given, else ``models`` and, with ``unused``, unused namespaces."""
+    """The request. ``ids`` alone select disks when given, else ``models`` and, with ``unused``, unused namespaces.
 
-    name: str = "scratch"
-    mount: str = "/mnt/resource_nvme"
-    models: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()
-    unused: bool = False
-    wipe: tuple[str, ...] = ()
-    count: int | None = None  # disks that this machine type has; None: unknown
-    fewer: str = "refuse"  # or "allow": a smaller array is better than none
-    filesystem: str = "xfs"  # or "ext4"
-    chunk: int | None = None  # KiB; None: from the disks
-    options: tuple[str, ...] = ("noatime",)
-    mode: str = "1777"
-    directories: tuple[Directory, ...] = ()
-    adopt: tuple[str, ...] = ("/nvme",)
-    fallback: str = ""  # directory that stands in where there is no disk; empty: then there is no scratch
-    rebuild: bool = False
+    Defaults are those of the module's options.
+    """
+
+    name: str
+    mount: str
+    models: tuple[str, ...]
+    ids: tuple[str, ...]
+    unused: bool
+    wipe: tuple[str, ...]
+    count: int | None  # disks that this machine type has; None: unknown
+    fewer: str  # "refuse", or "allow": a smaller array is better than none
+    filesystem: str  # "xfs" or "ext4"
+    chunk: int | None  # KiB; None: from the disks
+    options: tuple[str, ...]
+    mode: str
+    directories: tuple[Directory, ...]
+    adopt: tuple[str, ...]
+    fallback: str  # directory that stands in where there is no disk; empty: then there is no scratch
+    rebuild: bool
 
 
 @dataclass(frozen=True)

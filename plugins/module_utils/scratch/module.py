@@ -34,9 +34,42 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model im
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.plan import plan, remove
 
-# The request, checked before anything is read. Pure.
+# The options, and the request that is made of them, checked before anything is read. Pure.
 
 
+_TEXTS = {"type": "list", "elements": "str", "default": []}
+_DIRECTORY: Json = {
+    "path": {"type": "str", "required": True},
+    "owner": {"type": "str", "default": "root"},
+    "group": {"type": "str", "default": "root"},
+    "mode": {"type": "str", "default": "1777"},
+}
+# The module's options; those with names of fields of ScratchRequest become the request.
+SPEC: Json = {
+    "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
+    "destroy": {"type": "bool", "default": False},
+    "mount": {"type": "path", "default": "/mnt/resource_nvme"},
+    "name": {"type": "str", "default": "scratch"},
+    "models": {**_TEXTS, "default": ["Microsoft NVMe Direct Disk", "Microsoft NVMe Direct Disk v2"]},
+    "ids": _TEXTS,
+    "unused": {"type": "bool", "default": False},
+    "count": {"type": "int"},
+    "fewer": {"type": "str", "default": "refuse", "choices": ["refuse", "allow"]},
+    "wipe": _TEXTS,
+    "rebuild": {"type": "bool", "default": False},
+    "filesystem": {"type": "str", "default": "xfs", "choices": list(FILESYSTEMS)},
+    "chunk": {"type": "int"},
+    "options": {**_TEXTS, "default": ["noatime"]},
+    "mode": {"type": "str", "default": "1777"},
+    "directories": {"type": "list", "elements": "dict", "default": [], "options": _DIRECTORY},
+    "adopt": {"type": "list", "elements": "path", "default": ["/nvme"]},
+    "fallback": {"type": "path"},
+    "wait": {"type": "float", "default": 0},
+    "node": {"type": "str"},
+    "expect": {"type": "list", "elements": "dict", "default": []},
+    "profile": {"type": "str"},
+    "run": {"type": "str"},
+}
 _NAME = re.compile(r"(?!md\d)[A-Za-z][A-Za-z0-9._-]{0,23}", re.ASCII)
 _MODE = re.compile(r"[0-7]{3,4}", re.ASCII)
 _OPTION = re.compile(r"[^\s,\\]+", re.ASCII)
@@ -54,22 +87,29 @@ class ScratchRequestError(ValueError):
 
 
 def parse(settings: t.Mapping[str, t.Any]) -> ScratchRequest:
-    """Return the request from a mapping by field names; fields that are left out or None have their defaults."""
-    names = {field.name for field in fields(ScratchRequest)}
-    unknown = sorted(set(settings) - names)
+    """Return the request from a mapping by field names; fields that are left out or None have the options' defaults."""
+    names = [field.name for field in fields(ScratchRequest)]
+    unknown = sorted(set(settings) - set(names))
     if unknown:
         raise ScratchRequestError(f"unknown settings: {', '.join(unknown)}")
-    values = {key: value for key, value in settings.items() if value is not None}
+    values = _complete(settings, {name: SPEC[name] for name in names})
     for key in _LISTS:
-        if key in values:
-            values[key] = tuple(_texts(key, values[key]))
+        values[key] = tuple(_texts(key, values[key]))
     for key in ("ids", "wipe"):
-        values[key] = tuple(_id(key, text) for text in values.get(key, ()))
-    if "directories" in values:
-        values["directories"] = tuple(_directory(directory) for directory in values["directories"])
+        values[key] = tuple(_id(key, text) for text in values[key])
+    values["directories"] = tuple(_directory(directory) for directory in values["directories"])
+    values["fallback"] = values["fallback"] or ""
     request = ScratchRequest(**values)
     _check(request)
     return request
+
+
+def _complete(settings: t.Mapping[str, t.Any], spec: Json) -> Json:
+    """Return the settings with the defaults of the options that are left out or None."""
+    return {
+        **{name: option.get("default") for name, option in spec.items() if not option.get("required")},
+        **{name: value for name, value in settings.items() if value is not None},
+    }
 
 
 def _texts(key: str, value: t.Any) -> list[str]:
@@ -89,7 +129,7 @@ def _id(key: str, text: str) -> str:
 
 def _directory(options: t.Any) -> Directory:
     try:
-        directory = Directory(**{key: value for key, value in dict(options).items() if value is not None})
+        directory = Directory(**_complete(dict(options), _DIRECTORY))
     except (TypeError, ValueError) as exc:
         raise ScratchRequestError(
             f"directories: path, owner, group and mode are needed, not {options!r}: {exc}"
@@ -120,7 +160,7 @@ def _check(request: ScratchRequest) -> None:
         )
     if request.filesystem not in FILESYSTEMS:
         raise ScratchRequestError(f"filesystem: {request.filesystem!r} is not one of {', '.join(FILESYSTEMS)}")
-    if request.fewer not in ("refuse", "allow"):
+    if request.fewer not in SPEC["fewer"]["choices"]:
         raise ScratchRequestError(f"fewer: {request.fewer!r} is not refuse or allow")
     wrong = [option for option in request.options if not _OPTION.fullmatch(option)]
     if wrong:
@@ -235,41 +275,6 @@ def _rank(verdict: str) -> int:
 
 
 # The module's entry and result, without AnsibleModule.
-
-
-_TEXTS = {"type": "list", "elements": "str", "default": []}
-_DIRECTORY = {
-    "path": {"type": "str", "required": True},
-    "owner": {"type": "str", "default": "root"},
-    "group": {"type": "str", "default": "root"},
-    "mode": {"type": "str", "default": "1777"},
-}
-# The module's options; those with names of fields of ScratchRequest become the request.
-SPEC: Json = {
-    "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
-    "destroy": {"type": "bool", "default": False},
-    "mount": {"type": "path", "default": "/mnt/resource_nvme"},
-    "name": {"type": "str", "default": "scratch"},
-    "models": {**_TEXTS, "default": ["Microsoft NVMe Direct Disk", "Microsoft NVMe Direct Disk v2"]},
-    "ids": _TEXTS,
-    "unused": {"type": "bool", "default": False},
-    "count": {"type": "int"},
-    "fewer": {"type": "str", "default": "refuse", "choices": ["refuse", "allow"]},
-    "wipe": _TEXTS,
-    "rebuild": {"type": "bool", "default": False},
-    "filesystem": {"type": "str", "default": "xfs", "choices": ["xfs", "ext4"]},
-    "chunk": {"type": "int"},
-    "options": {**_TEXTS, "default": ["noatime"]},
-    "mode": {"type": "str", "default": "1777"},
-    "directories": {"type": "list", "elements": "dict", "default": [], "options": _DIRECTORY},
-    "adopt": {"type": "list", "elements": "path", "default": ["/nvme"]},
-    "fallback": {"type": "path"},
-    "wait": {"type": "float", "default": 0},
-    "node": {"type": "str"},
-    "expect": {"type": "list", "elements": "dict", "default": []},
-    "profile": {"type": "str"},
-    "run": {"type": "str"},
-}
 
 
 def perform(params: t.Mapping[str, t.Any], dry: bool) -> Json:

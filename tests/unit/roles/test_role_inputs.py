@@ -132,10 +132,12 @@ def test_values_of_a_role_are_no_programs(role: Path) -> None:
 
 def is_read(name: str) -> bool:
     """Say whether more than modules' options need the value: an expression of a role or of a playbook."""
-    word, handed_on = re.compile(rf"\b{name}\b"), re.compile(rf'\w+: "{{{{ {name}( \| [\w()]+)? }}}}"')
+    word, handed_on = re.compile(rf"\b{name}\b"), re.compile(rf'\w+: "{{{{ {name}( \| [\w() ]+)? }}}}"')
     for path, text in expressions().items():
         for line in text.splitlines() if name in text else ():
             bare = line.strip().removeprefix("- ")
+            # Whether the inventory has it is no value.
+            bare = bare.replace(f"{name} is defined", "")
             is_handed = path.parent.name == "tasks" and handed_on.fullmatch(bare)
             if word.search(bare) and not (bare.startswith(("#", f"{name}:")) or is_handed):
                 return True

@@ -26,6 +26,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model im
     Signature,
     filesystem_uuid,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.module import parse
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.plan import plan
 
 MODEL = "Microsoft NVMe Direct Disk"
@@ -36,6 +37,11 @@ _RUNNING = {"clean", "active", "read-auto"}
 
 class Refused(Exception):
     """What a real machine would say to this step."""
+
+
+def request_of(**wanted: t.Any) -> ScratchRequest:
+    """A request with the defaults of the module's options, for no disk unless some are named."""
+    return replace(parse({"models": []}), **wanted)
 
 
 def disk(number: int, **other: t.Any) -> ScratchDisk:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from scratch_captured import Captured, blank
+from scratch_world import request_of
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import apply, boot, module
@@ -39,7 +40,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.read imp
 )
 
 UUID = "68706361:692e6e76:00000000:00000001"
-REQUEST = ScratchRequest(models=("QEMU NVMe Ctrl",))
+REQUEST = request_of(models=("QEMU NVMe Ctrl",))
 TOLD = RecordInputs("n1")
 
 
@@ -417,7 +418,7 @@ def test_the_settings_of_the_boot_are_a_request_without_wipe() -> None:
 
 
 def test_the_boot_comes_after_the_mounts_that_scratch_lies_on() -> None:
-    request = ScratchRequest(mount="/mnt/my-disk/x y/scratch", adopt=("/nvme", "/.a"), fallback="")
+    request = request_of(mount="/mnt/my-disk/x y/scratch", adopt=("/nvme", "/.a"), fallback="")
     assert module.mount_units(request) == [
         "mnt-my\\x2ddisk-x\\x20y.mount",
         "mnt-my\\x2ddisk.mount",

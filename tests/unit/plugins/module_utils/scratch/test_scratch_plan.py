@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import asdict, replace
 
 import pytest
-from scratch_world import MODEL, ROOT, Refused, World, blank, built, cleared, disk, member, settle
+from scratch_world import MODEL, ROOT, Refused, World, blank, built, cleared, disk, member, request_of, settle
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
     Directory,
@@ -21,14 +21,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model im
     ScratchMachine,
     ScratchMount,
     ScratchPlan,
-    ScratchRequest,
     Signature,
     array_uuid,
     filesystem_uuid,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.plan import plan, remove
 
-REQUEST = ScratchRequest(models=(MODEL,), count=8)
+REQUEST = request_of(models=(MODEL,), count=8)
+TMP = Directory("tmp", "root", "root", "1777")
 MOUNT = REQUEST.mount
 UUID = array_uuid("scratch", [f"S{n:02d}" for n in range(8)])
 FRESH = ["mark", "create", "mkfs", "unmark", "directory", "mount", "directory"]
@@ -291,7 +291,7 @@ def test_no_disk_at_all(count: int | None, fewer: str, verdict: str):
 
 
 def test_without_disks_a_directory_stands_in():
-    request = replace(REQUEST, count=0, fallback="/mnt/resource", directories=(Directory("tmp"),))
+    request = replace(REQUEST, count=0, fallback="/mnt/resource", directories=(TMP,))
     resource = ScratchMount("/mnt/resource", "/dev/sdb1", "8:17", "ext4")
     machine = ScratchMachine(
         mounts=(ROOT, resource), paths=(Path("/mnt/resource", "directory", "root", "root", "0755"),)
@@ -342,7 +342,7 @@ def adopted(path: str = "/nvme") -> ScratchMachine:
 
 
 def test_disks_that_somebody_else_mounted_are_adopted():
-    world = World(adopted(), replace(REQUEST, directories=(Directory("tmp"),)))
+    world = World(adopted(), replace(REQUEST, directories=(TMP,)))
     first = plan(world.machine, world.request)
     assert kinds(first) == ["directory", "directory", "bind", "directory"]
     second = settle(world)
@@ -587,7 +587,7 @@ def test_directories_are_made_and_kept_with_their_parents():
 
 
 def test_a_planted_link_is_not_followed_and_an_unknown_owner_is_said():
-    request = replace(REQUEST, directories=(Directory("tmp"), Directory("eva", "eva")))
+    request = replace(REQUEST, directories=(TMP, Directory("eva", "eva", "root", "1777")))
     world = built(request)
     paths = tuple(replace(p, kind="other") if p.path == f"{MOUNT}/tmp" else p for p in world.machine.paths)
     world.tell(paths=paths, unknown_names=("eva",))

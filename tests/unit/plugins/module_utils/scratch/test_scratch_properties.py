@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
-from scratch_world import MODEL, ROOT, Refused, World, cleared, disk, member, settle
+from scratch_world import MODEL, ROOT, Refused, World, cleared, disk, member, request_of, settle
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
     MAGIC,
@@ -69,7 +69,7 @@ FATES: dict[str, t.Callable[[ScratchDisk], ScratchDisk]] = {
 def requests(draw: st.DrawFn, count: int) -> ScratchRequest:
     names = [f"S{n:02d}" for n in range(count)]
     some = st.lists(st.sampled_from([*names, "gone"]), max_size=count, unique=True).map(tuple)
-    return ScratchRequest(
+    return request_of(
         models=draw(st.sampled_from([(MODEL,), (), (MODEL, "Samsung")])),
         ids=draw(st.one_of(st.just(()), some)),
         unused=draw(st.booleans()),
@@ -93,7 +93,7 @@ def worlds(draw: st.DrawFn) -> World:
     there = tuple(Path(path, "directory", "root", "root", "0755") for path in ("/mnt/resource", "/data"))
     machine = ScratchMachine(tuple(disk(n) for n in range(count)), mounts=(ROOT, RESOURCE), paths=there)
     world = World(machine, request)
-    past = ScratchRequest(models=(MODEL,))
+    past = request_of(models=(MODEL,))
     actions = plan(machine, past).actions
     world.run(actions[: draw(st.integers(0, len(actions)))])
     if draw(st.booleans()):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from scratch_captured import FIXTURES, Captured, blank
+from scratch_world import request_of
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import block_device as superblock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.apply import zero
@@ -27,7 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.block_de
     parse_wipefs,
     spots,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import Directory, ScratchRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import Directory
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.read import (
     FSTAB,
     MARKER,
@@ -80,7 +81,7 @@ def test_a_cut_superblock_is_none(length: int) -> None:
 
 
 def test_a_whole_array_of_ours(tmp_path: Path) -> None:
-    machine = read_machine(Captured(tmp_path, "array"), ScratchRequest())
+    machine = read_machine(Captured(tmp_path, "array"), request_of())
     assert [disk.id for disk in machine.disks] == ["SERIAL-1", "SERIAL-2", "SERIAL-3"]
     for role, disk in enumerate(machine.disks):
         assert (disk.model, disk.transport, disk.size, disk.max_io) == ("QEMU NVMe Ctrl", "pcie", 1 << 30, 512)
@@ -101,7 +102,7 @@ def test_a_whole_array_of_ours(tmp_path: Path) -> None:
 
 
 def test_what_is_not_ours_is_named_with_its_use(tmp_path: Path) -> None:
-    machine = read_machine(Captured(tmp_path, "foreign"), ScratchRequest())
+    machine = read_machine(Captured(tmp_path, "foreign"), request_of())
     table, volume, mirror = machine.disks
     assert table.partitions == ("/dev/nvme0n1p1", "/dev/nvme0n1p2")
     assert table.mounts == ("/data one",) and table.swaps == ("/dev/nvme0n1p1",)
@@ -117,7 +118,7 @@ def test_what_is_not_ours_is_named_with_its_use(tmp_path: Path) -> None:
 
 
 def test_an_array_that_lost_a_disk(tmp_path: Path) -> None:
-    machine = read_machine(Captured(tmp_path, "broken"), ScratchRequest())
+    machine = read_machine(Captured(tmp_path, "broken"), request_of())
     (array,) = machine.arrays
     assert len(machine.disks) == 6 and array.devices == 7
     assert array.state == "broken" and not array.content and not array.blank
@@ -127,7 +128,7 @@ def test_an_array_that_lost_a_disk(tmp_path: Path) -> None:
 def test_blank_disks_need_neither_mdadm_nor_mkfs(tmp_path: Path) -> None:
     place = blank(tmp_path)
     place.absent = {"mdadm", "mkfs.xfs"}
-    machine = read_machine(place, ScratchRequest(directories=(Directory("x", "nobody-here"),)))
+    machine = read_machine(place, request_of(directories=(Directory("x", "nobody-here", "root", "1777"),)))
     assert [(disk.blank, disk.error, disk.busy) for disk in machine.disks] == [(True, "", False)] * 2
     assert machine.missing_tools == ("mdadm", "mkfs.xfs") and machine.unknown_names == ("nobody-here",)
     assert [call[0] for call in place.calls] == ["wipefs"], "one process for all disks, and nothing that writes"
@@ -139,14 +140,14 @@ def test_a_disk_with_anything_in_a_telling_place_is_not_blank(tmp_path: Path, of
     with place.at("/dev/nvme0n1").open("r+b") as handle:
         handle.seek(offset)
         handle.write(b"\1")
-    (disk,) = read_machine(place, ScratchRequest()).disks
+    (disk,) = read_machine(place, request_of()).disks
     assert not disk.blank and not disk.signatures
 
 
 def test_a_disk_shorter_than_its_size_is_an_error_of_that_disk(tmp_path: Path) -> None:
     place = blank(tmp_path)
     place.at("/dev/nvme0n1").write_bytes(bytes(4096))
-    one, other = read_machine(place, ScratchRequest()).disks
+    one, other = read_machine(place, request_of()).disks
     assert "ends at byte" in one.error and not one.blank and not other.error
 
 
@@ -157,21 +158,21 @@ def test_a_disk_that_wipefs_cannot_read_does_not_hide_the_others(tmp_path: Path)
         "out": "",
         "err": "wipefs: error: /dev/nvme0n1: Input/output error",
     }
-    one, other = read_machine(place, ScratchRequest()).disks
+    one, other = read_machine(place, request_of()).disks
     assert "Input/output error" in one.error and other.blank
 
 
 def test_a_lost_controller_leaves_a_disk_without_size(tmp_path: Path) -> None:
     place = blank(tmp_path, 1)
     place.write("/sys/block/nvme0n1/size", "0\n")
-    assert "lost it" in read_machine(place, ScratchRequest()).disks[0].error
+    assert "lost it" in read_machine(place, request_of()).disks[0].error
 
 
 def test_namespaces_that_share_a_serial_go_by_their_wwid(tmp_path: Path) -> None:
     place = blank(tmp_path)
     for number in range(2):
         place.write(f"/sys/block/nvme{number}n1/device/serial", "SAME\n")
-    found = read_machine(place, ScratchRequest()).disks
+    found = read_machine(place, request_of()).disks
     assert [disk.id for disk in found] == ["eui.0", "eui.1"] and not any("SAME" in disk.ids for disk in found)
 
 
@@ -179,7 +180,7 @@ def test_native_multipath_puts_a_subsystem_in_between(tmp_path: Path) -> None:
     place = blank(tmp_path, 1)
     place.at("/sys/block/nvme0n1/device/transport").unlink()
     place.write("/sys/block/nvme0n1/device/nvme3/transport", "tcp\n")
-    assert read_machine(place, ScratchRequest()).disks[0].transport == "tcp"
+    assert read_machine(place, request_of()).disks[0].transport == "tcp"
 
 
 def test_spots_of_a_small_disk_stay_inside_it() -> None:

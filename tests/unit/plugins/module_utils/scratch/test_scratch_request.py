@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import asdict, replace
 
 import pytest
-from scratch_world import MODEL, cleared, disk, member
+from scratch_world import MODEL, cleared, disk, member, request_of
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.disks import REMOTE, select
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.layout import wanted_paths
@@ -18,14 +18,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model im
     Directory,
     ScratchDisk,
     ScratchMachine,
-    ScratchRequest,
     Signature,
     array_uuid,
     filesystem_uuid,
     kernel_name,
     ours,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.module import ScratchRequestError, parse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.module import SPEC, ScratchRequestError, parse
 
 WRONG: list[tuple[dict[str, t.Any], str]] = [
     ({"nmae": "x"}, "unknown settings: nmae"),
@@ -85,8 +84,14 @@ def test_what_makes_no_sense_is_refused_by_name(settings: dict[str, t.Any], word
     assert words in str(caught.value)
 
 
-def test_what_is_left_out_has_its_default():
-    assert parse({}) == parse({"count": None, "chunk": None, "models": None}) == ScratchRequest()
+def test_what_is_left_out_has_the_default_of_its_option():
+    request = parse({})
+    assert request == parse({"count": None, "chunk": None, "models": None})
+    defaults = {name: SPEC[name].get("default") for name in asdict(request)}
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in defaults.items()}
+    assert asdict(request) == {**plain, "fallback": ""}
+    (directory,) = parse({"directories": [{"path": "a", "owner": None}]}).directories
+    assert directory == Directory("a", "root", "root", "1777")
 
 
 @pytest.mark.parametrize("settings", [{"count": 0}, {"chunk": 4}, {"chunk": 65536}, {"name": "x" * 24}])
@@ -135,11 +140,11 @@ def test_ids(text: str):
 
 
 def chosen(disks: t.Sequence[ScratchDisk], boot: bool = False, **request: t.Any) -> list[str]:
-    return [d.id for d in select(ScratchMachine(tuple(disks)), ScratchRequest(**request), boot).disks]
+    return [d.id for d in select(ScratchMachine(tuple(disks)), request_of(**request), boot).disks]
 
 
 def found(disks: t.Sequence[ScratchDisk], **request: t.Any) -> list[tuple[str, str]]:
-    return [(f.level, f.code) for f in select(ScratchMachine(tuple(disks)), ScratchRequest(**request), False).findings]
+    return [(f.level, f.code) for f in select(ScratchMachine(tuple(disks)), request_of(**request), False).findings]
 
 
 def test_models_choose_exactly():
@@ -170,7 +175,7 @@ def test_ids_choose_alone_and_by_any_name():
     assert found(disks, ids=("S02", "gone"))[-1] == ("fail", "missing")
     assert (
         "Not found: gone."
-        in select(ScratchMachine(tuple(disks)), ScratchRequest(ids=("S02", "gone")), False).findings[-1].text
+        in select(ScratchMachine(tuple(disks)), request_of(ids=("S02", "gone")), False).findings[-1].text
     )
     assert found(disks, ids=("S02",)) == [("note", "left_alone")] * 3
     assert found(disks, ids=("S02", "S03"), count=1)[-1] == ("warn", "more")
@@ -198,7 +203,7 @@ def test_unused_takes_what_is_blank_and_idle_and_what_is_ours():
 def test_an_id_that_fits_two_disks_names_none():
     twins = [disk(0, ids=("S", "eui.1")), disk(1, ids=("S", "eui.2"))]
     assert chosen(twins, ids=("S",)) == []
-    told = select(ScratchMachine(tuple(twins)), ScratchRequest(ids=("S",)), False).findings[0]
+    told = select(ScratchMachine(tuple(twins)), request_of(ids=("S",)), False).findings[0]
     assert (told.level, told.code) == ("fail", "ambiguous") and "eui.1" in told.advice
 
 
