@@ -22,6 +22,7 @@ import pytest
 import yaml
 from ansible_playbook import play_here
 from patience import patience
+from stand_in import stand_in
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBGC5EmSxTKWqtnSx5nFMFh0Xxk8o4hYlXQqSvKu7JcW"
@@ -137,36 +138,6 @@ def test_the_scheduler_is_known_by_the_keys_that_azure_read(site: Site) -> None:
     assert known == f"10.80.0.5 {KEY}\n"
 
 
-AZ = """#!{python}
-'''az network bastion tunnel, as azure-cli-extensions has it: one client at a time, ended by SIGINT.'''
-import argparse, signal, socket, sys, threading
-words = sys.argv[1:]
-if words[:3] != ["network", "bastion", "tunnel"]:
-    sys.exit("az: no such command")
-parser = argparse.ArgumentParser(allow_abbrev=False)
-for name in ("subscription", "resource-group", "name", "target-resource-id", "resource-port", "port"):
-    parser.add_argument("--" + name, required=True)
-given = parser.parse_args(words[3:])
-if given.name != "hub":
-    sys.exit("ERROR: (ResourceNotFound) The Resource 'bastionHosts/" + given.name + "' was not found.")
-listening = socket.socket()
-listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-listening.bind(("127.0.0.1", int(given.port)))
-signal.signal(signal.SIGINT, lambda *_: (open({log!r}, "a").write("session closed\\n"), sys.exit(0)))
-sys.stderr.write("Opening tunnel on port: " + given.port + "\\n")
-listening.listen(100)
-open({log!r}, "a").write(given.subscription + " " + given.target_resource_id + " " + given.resource_port + "\\n")
-client = listening.accept()[0]
-target = socket.create_connection(("127.0.0.1", {target}))
-def copy(source, sink):
-    while data := source.recv(4096):
-        sink.sendall(data)
-    sink.shutdown(socket.SHUT_WR)
-threading.Thread(target=copy, args=(target, client), daemon=True).start()
-copy(client, target)
-while True:
-    signal.pause()
-"""
 BASTION = "/subscriptions/s1/resourceGroups/hub-rg/providers/Microsoft.Network/bastionHosts/hub"
 PROXY = ROOT / "playbooks/provision_steps/files/bastion_proxy.py"
 
@@ -192,9 +163,8 @@ def az(place: Path, service: Service) -> dict[str, str]:
     """Put an emulated az into a directory; return the environment that finds it."""
     program = place / "bin/az"
     program.parent.mkdir()
-    text = AZ.format(python=sys.executable, log=str(place / "az.log"), target=service.port)
-    program.write_text(text)
-    program.chmod(0o755)
+    (place / "az.target").write_text(str(service.port))
+    stand_in(program, "az_bastion.py")
     return {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
 
 

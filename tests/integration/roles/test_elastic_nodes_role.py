@@ -8,60 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 import typing as t
 from pathlib import Path
 
 import yaml
 from ansible_playbook import ansible_playbook, interpreter, of_clone
+from stand_in import stand_in
 
 ROOT = Path(__file__).resolve().parents[3]
-# One program under five names. A node boots for so many looks at it (boots); one with a negative number never comes.
-SLURM = """\
-#!{python}
-import json, pathlib, sys
-path = pathlib.Path({file!r})
-slurm = json.loads(path.read_text())
-nodes, jobs = slurm["nodes"], slurm["jobs"]
-name, words = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
-given = dict(word.lstrip("-").split("=", 1) for word in words if "=" in word)
-slurm["did"].append(" ".join([name, *words]))
-if name == "sinfo":
-    sys.exit("sinfo: unrecognized option '--json'")
-elif words == ["--version"]:
-    print("slurm-wlm 22.05.8")
-elif words[:2] == ["show", "partition"]:
-    print("PartitionName=ndv4 Default=YES Nodes=" + ",".join(nodes), "State=UP MaxTime=1-00:00:00 TotalCPUs=9")
-elif words[:2] == ["show", "node"]:
-    for node, one in nodes.items():
-        wanted = node in [job["node"] for job in jobs.values()]
-        if wanted and one["state"] == "IDLE+CLOUD+POWERED_DOWN":
-            one["state"], one["looks"] = "ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP", 0
-        elif "POWERING_UP" in one["state"]:
-            one["looks"] += 1
-            if one["looks"] >= abs(one["boots"]):
-                one["state"] = "MIXED+CLOUD" if one["boots"] > 0 else "DOWN+CLOUD+POWERED_DOWN"
-        elif not wanted and one["state"] == "MIXED+CLOUD":
-            one["state"] = "IDLE+CLOUD"
-        why = " Reason=ResumeTimeout reached [slurm@2026-01-05T10:00:00]" if one["state"].startswith("DOWN") else ""
-        where = f"NodeName={{node}} CPUTot=4 NodeAddr=10.80.1.{{one['address']}}"
-        print(f"{{where}} State={{one['state']}} Partitions=ndv4{{why}}")
-elif name == "squeue":
-    for number, job in jobs.items():
-        print("\\x1f".join([number, "RUNNING", job["name"]]))
-elif name == "sbatch":
-    number = str(len(slurm["did"]))
-    jobs[number] = {{"name": given["job-name"], "node": given["nodelist"]}}
-    print(number)
-elif name == "scancel":
-    for number in words:
-        del jobs[number]
-elif words[0] == "update":
-    assert given == {{"nodename": "n[1-2]", "state": "power_down"}}, given
-    for node in ("n1", "n2"):
-        nodes[node]["state"] = "IDLE+CLOUD+POWERED_DOWN"
-path.write_text(json.dumps(slurm))
-"""
 
 
 class Cluster:
@@ -76,9 +30,7 @@ class Cluster:
         self.state.write_text(json.dumps({"nodes": nodes, "jobs": {}, "did": []}))
         (place / "bin").mkdir()
         for name in ("squeue", "sbatch", "scancel", "scontrol", "sinfo"):
-            program = place / "bin" / name
-            program.write_text(SLURM.format(python=sys.executable, file=str(self.state)))
-            program.chmod(0o755)
+            stand_in(place / "bin" / name, "slurm_elastic.py")
         login = {"ansible_connection": "local", "ansible_ssh_common_args": "-o ProxyJump=hpcadmin@198.51.100.7"}
         groups = {"slurm_login": {"hosts": {"scheduler": login}}, "slurm_compute": {"children": {"gpu": {}}}}
         variables = {

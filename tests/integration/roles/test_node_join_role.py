@@ -15,40 +15,12 @@ from pathlib import Path
 
 import pytest
 from ansible_playbook import ansible_playbook, of_clone
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.installation import digest
 
 ROOT = Path(__file__).resolve().parents[3]
 HELD = "hpcai:joining:not certified beside proven nodes yet"
-SCONTROL = """\
-#!{python}
-import json, pathlib, sys
-path = pathlib.Path({folder!r}, "slurm.json")
-slurm = json.loads(path.read_text())
-nodes, words = slurm["nodes"], dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
-names = sorted(nodes)
-def expand(text):
-    head, _, rest = text.partition("[")
-    spans = [span.partition("-") for span in rest.rstrip("]").split(",")] if rest else []
-    return [f"{{head}}{{n}}" for a, _, b in spans for n in range(int(a), int(b or a) + 1)] or text.split(",")
-if sys.argv[1] == "--version":
-    print("slurm 22.05.8")
-elif sys.argv[1:3] == ["show", "node"]:
-    for name in names:
-        state, _, reason = nodes[name].partition(" ")
-        told = f" Reason={{reason}} [ops@2026-11-21T20:00:00]" if reason else ""
-        print(f"NodeName={{name}} CPUTot=4 NodeAddr={{name}} State={{state}} Partitions=main{{told}}")
-elif sys.argv[1:3] == ["show", "partition"]:
-    print(f"PartitionName=main Default=YES MaxTime=UNLIMITED State=UP Nodes={{','.join(names)}}")
-elif sys.argv[1:3] == ["show", "topology"]:
-    print("SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=c[1-4]")
-    print("SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=c[5-9]")
-else:
-    slurm["did"].append(" ".join(sys.argv[1:]))
-    for name in expand(words["nodename"]):
-        nodes[name] = f"IDLE+DRAIN {{words['reason']}}"
-    path.write_text(json.dumps(slurm))
-"""
 STUB = [
     {
         "ansible.builtin.copy": {
@@ -77,7 +49,7 @@ class Site:
         main = folder / "roles/node_join/tasks/main.yml"
         main.write_text(main.read_text().replace("hpcai.gpu_cluster.node_repair", "node_repair"))
         (folder / "roles/node_repair/tasks/main.yml").write_text(json.dumps(STUB))
-        (folder / "bin/scontrol").write_text(SCONTROL.format(python=sys.executable, folder=str(folder)))
+        stand_in(folder / "bin/scontrol", "scontrol_join.py")
         (folder / "bin/sinfo").write_text("#!/bin/sh\nexit 1\n")
         for path in (folder / "bin").iterdir():
             path.chmod(0o755)

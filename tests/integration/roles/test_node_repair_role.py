@@ -9,48 +9,15 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
 from ansible_playbook import ansible_playbook, interpreter, of_clone
+from stand_in import stand_in
 
 ROOT = Path(__file__).resolve().parents[3]
 WHY = "hpcai:certification:fabric fault, run 7"
-SCONTROL = """\
-#!{python}
-import json, pathlib, sys
-path = pathlib.Path({folder!r}, "slurm.json")
-slurm = json.loads(path.read_text())
-nodes, kept = slurm["nodes"], slurm["kept"]
-words = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
-def expand(text):
-    head, _, rest = text.partition("[")
-    spans = [span.partition("-") for span in rest.rstrip("]").split(",")] if rest else []
-    return [f"{{head}}{{n}}" for a, _, b in spans for n in range(int(a), int(b or a) + 1)] or text.split(",")
-if sys.argv[1] == "--version":
-    print("slurm 22.05.8")
-elif sys.argv[1:3] == ["show", "node"]:
-    inside = {{name for one in kept.values() for name in expand(one["nodes"])}}
-    for name, reason in nodes.items():
-        state = "IDLE" + "+MAINTENANCE" * (name in inside) + "+DRAIN" * bool(reason)
-        told = f" Reason={{reason}} [root@2026-11-21T20:00:00]" if reason else ""
-        print(f"NodeName={{name}} CPUTot=4 NodeAddr={{name}} State={{state}} Partitions=main{{told}}")
-elif sys.argv[1] == "show":
-    for name, one in kept.items():
-        print(f"ReservationName={{name}} StartTime=2026-11-21T21:32:35 Nodes={{one['nodes']}}"
-              f" Flags={{one['flags']}},SPEC_NODES Users={{one['users']}} State=ACTIVE")
-else:
-    slurm["did"].append(" ".join(sys.argv[1:4]))
-    if sys.argv[1] == "create":
-        kept[words["reservationname"]] = words
-    elif sys.argv[1] == "delete":
-        del kept[words["reservationname"]]
-    else:
-        nodes.update({{name: words.get("reason", "") for name in expand(words["nodename"])}})
-    path.write_text(json.dumps(slurm))
-"""
 PLAY = [
     {
         "hosts": "localhost",
@@ -93,7 +60,7 @@ class Site:
         (folder / "roles/certification/tasks/main.yml").write_text(json.dumps(STUB))
         config = {"schema": 1, "mailbox": f"{folder}/mailbox", "state_dir": f"{folder}/state"}
         (folder / "reconcile.json").write_text(json.dumps(config))
-        self.program("scontrol", SCONTROL.format(python=sys.executable, folder=str(folder)))
+        stand_in(folder / "bin/scontrol", "scontrol_repair.py")
         self.program("sinfo", "#!/bin/sh\nexit 1\n")
         self.slurm({"c3": WHY, "c4": "Prolog error"})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 import typing as t
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from patience import patience
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import bandwidth
@@ -20,59 +20,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.modules import infiniband_ban
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules import module_process
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import Result, documented, running
 
-# Stands in for ib_write_bw: server and client really connect. FAKE_FAULT says what goes wrong.
-PERFTEST = """\
-#!{python}
-import os, socket, sys, time
-words = sys.argv[1:]
-nic, port = words[words.index("-d") + 1], int(words[words.index("-p") + 1])
-host = words[-1] if words[-1] in ("localhost", "127.0.0.1") else None
-fault = os.environ.get("FAKE_FAULT", "").split(":")
-fault = fault[0] if fault[-1] in ("", nic, fault[0]) else ""
-with open({log!r}, "a") as log:
-    log.write(" ".join([str(os.getpid()), "client" if host else "server", *words]) + "\\n")
-if fault == "no_server" and not host:
-    sys.exit("Couldn't allocate MR")
-if host:
-    try:
-        connection = socket.create_connection((host, port), 5)
-    except OSError:
-        sys.exit(f"Couldn't connect to {{host}}:{{port}}\\n Unable to init the socket connection")
-else:
-    listening = socket.create_server(("", port))
-    connection = listening.accept()[0]
-connection.sendall(b"x")
-if connection.recv(1) != b"x":
-    sys.exit("ethernet_read_keys: Couldn't read remote address")
-if fault == "hang":
-    time.sleep(600)
-rule, link = "-" * 87, "Ethernet" if fault == "ethernet" else "IB"
-print(rule + "\\n                    RDMA_Write BW Test")
-print(f" Dual-port       : OFF\\t\\tDevice         : {{nic}}\\n Link type       : {{link}}\\n" + rule)
-print(" #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]")
-if fault == "broken" and host:
-    sys.exit(" Completion with error at client\\n Failed status 12: wr_id 0 syndrom 0x81")
-speed = "20.00" if fault == "slow" else "196.58"
-print(" " + words[words.index("-s") + 1] + f"    14650    0.00    {{speed}}  0.0029\\n" + rule)
-"""
-# Stands in for srun: two tasks on this machine, each with the program on its standard input.
-SRUN = """\
-#!{python}
-import os, subprocess, sys
-if os.environ.get("FAKE_FAULT") == "busy":
-    sys.exit("srun: error: Unable to allocate resources: Requested nodes are busy")
-options = [word for word in sys.argv[1:] if word.startswith("--")]
-command, program = sys.argv[1 + len(options):], sys.stdin.read()
-tasks = int(next(word for word in options if word.startswith("--ntasks=")).partition("=")[2])
-running = []
-for rank in range(tasks):
-    variables = {{**os.environ, "SLURM_PROCID": str(rank), "SLURM_STEP_NODELIST": "localhost"}}
-    running.append(subprocess.Popen(command, stdin=subprocess.PIPE, env=variables, text=True))
-for process in running:
-    process.stdin.write(program)
-    process.stdin.close()
-sys.exit(max(process.wait() for process in running))
-"""
 LIMIT = {
     "check": "infiniband_bandwidth",
     "metric": "bandwidth",
@@ -92,8 +39,8 @@ class Machine(module_process.Machine):
         super().__init__(folder)
         self.sysfs, self.log = folder / "sys", folder / "log"
         self.environment = {"SLURM_PROCID": "1"}
-        for name, text in {"ib_write_bw": PERFTEST, "srun": SRUN}.items():
-            self.program(name, text.format(python=sys.executable, log=str(self.log)))
+        stand_in(self.bin / "ib_write_bw", "ib_write_bw.py")
+        stand_in(self.bin / "srun", "srun_here.py")
         for nic, layer in {"mlx5_an0": "Ethernet", "mlx5_ib0": "InfiniBand", "mlx5_ib1": "InfiniBand"}.items():
             port = self.sysfs / "class/infiniband" / nic / "ports/1"
             port.mkdir(parents=True)

@@ -6,32 +6,16 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import record
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_reconcile
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import Machine, documented
 
-SCONTROL = """\
-#!{python}
-import json, pathlib, sys, time
-path = pathlib.Path({folder!r}, "nodes.json")
-nodes = json.loads(path.read_text())
-with path.with_name("calls").open("a") as calls:
-    calls.write(" ".join(sys.argv[1:]) + "\\n")
-if sys.argv[1:3] == ["show", "node"]:
-    now = time.strftime("%Y-%m-%dT%H:%M:%S")
-    for name, (state, reason) in nodes.items():
-        print(f"NodeName={{name}} State={{state}}" + (f" Reason={{reason}} [slurm@{{now}}]" if reason else ""))
-elif sys.argv[1] == "update":
-    values = dict(word.split("=", 1) for word in sys.argv[2:])
-    nodes[values["nodename"]] = ["IDLE+DRAIN", values["reason"]]
-    path.write_text(json.dumps(nodes))
-"""
 REASON = "hpcai:munge:key differs"
 
 
@@ -42,7 +26,7 @@ class Controller(Machine):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.program("scontrol", SCONTROL.format(python=sys.executable, folder=str(folder)))
+        stand_in(self.bin / "scontrol", "scontrol_nodes.py")
         self.program("munge", "#!/bin/sh\necho MUNGE:abc:\n")
         self.nodes({"n1": ["IDLE", ""], "n2": ["MIXED", ""], "n3": ["IDLE+DRAIN", "ops: cable swap"]})
         for name in ("mailbox", "state"):

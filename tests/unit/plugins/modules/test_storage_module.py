@@ -14,33 +14,13 @@ from pathlib import Path
 import pytest
 import yaml
 from patience import patience
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import bandwidth
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import storage_bandwidth
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules import module_process
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import documented
 
-# Stands in for fio: tells what it was started with and where, and answers as it is told.
-FAKE = """\
-#!{python}
-import json, os, sys, time
-options = dict(word[2:].partition("=")[::2] for word in sys.argv[1:])
-folder = options["directory"]
-with open({log!r}, "a") as log:
-    log.write(json.dumps([options, oct(os.stat(folder).st_mode & 0o777), sorted(os.listdir(folder))]) + "\\n")
-answer = {answer!r}
-if answer == "hang":
-    open(os.path.join(folder, "hpcai.0.0"), "w").write("x")
-    time.sleep(600)
-if answer == "fail":
-    sys.exit("fio: pid=1, err=5/file:io_u.c:1, func=io_u error, error=Input/output error")
-way = {{"io_bytes": 1 << 30, "io_kbytes": 1 << 20, "bw_bytes": 2000000000, "iops": 1900.0, "runtime": 1000}}
-direction = options["rw"].replace("rand", "")
-for number in range(int(options["numjobs"])):
-    open(os.path.join(folder, f"hpcai.{{number}}.0"), "w").write("x")
-jobs = [{{"jobname": "hpcai", "groupid": 0, "error": 0, direction: way}}] * int(options["numjobs"])
-print(json.dumps({{"fio version": "fio-3.99", "jobs": jobs}}, indent=2))
-"""
 # Root may write anywhere by its capabilities; without them the mode of a directory holds for it, too.
 WITHOUT_CAPABILITIES = """
 import ctypes
@@ -63,7 +43,8 @@ class Machine(module_process.Machine):
         self.answer("good")
 
     def answer(self, word: str) -> None:
-        self.program("fio", FAKE.format(python=sys.executable, log=str(self.log), answer=word))
+        (self.folder / "answer").write_text(word)
+        stand_in(self.bin / "fio", "fio.py")
 
     def arguments(self, check_mode: bool = False, **params: t.Any) -> str:
         sent = {"paths": [str(self.disk)], "fio": str(self.bin / "fio"), **SMALL, **params}

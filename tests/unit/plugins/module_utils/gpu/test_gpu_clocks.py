@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CheckError, Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks import FIELDS
@@ -19,69 +19,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_apply
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks_module import SPEC, perform
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
 
-FAKE = """\
-import json, os, sys, time
-path = os.environ["FAKE_SMI"]
-state = json.load(open(path))
-words = sys.argv[1:]
-state["calls"].append(words)
-json.dump(state, open(path, "w"))
-if state["hangs"]:
-    time.sleep(600)
-for code, text in state["broken"] if len(state["calls"]) > state["works_for"] else []:
-    print(text)
-    sys.exit(code)
-if words[0].startswith("--query-gpu="):
-    names = words[0].split("=", 1)[1].split(",")
-    wrong = [name for name in names if name in state["unknown_fields"]]
-    if wrong:
-        print(f'Field "{wrong[0]}" is not a valid field to query.')
-        sys.exit(2)
-    for gpu in state["gpus"]:
-        moving = {}
-        for clock in ("graphics", "memory"):
-            lock, top = gpu["lock"].get(clock), gpu["max"][clock]
-            now = min(lock, top, gpu["clip"].get(clock, top)) if lock and gpu["follows"] else gpu["idle"][clock]
-            moving["clocks.current." + clock] = now - gpu["less"].get(clock, 0)
-            moving["clocks.max." + clock] = top
-            moving["clocks.applications." + clock] = gpu["app"].get(clock, gpu["default"].get(clock, "[N/A]"))
-            moving["clocks.default_applications." + clock] = gpu["default"].get(clock, "[N/A]")
-        asked = moving["clocks.applications.graphics"]
-        moving["clocks.applications.graphics"] = min(asked, gpu["app_clip"]) if gpu["app_clip"] else asked
-        cells = {**moving, "index": gpu["index"], "uuid": "GPU-%d" % gpu["index"], "pci.bus_id": gpu["bus"],
-                 "name": "A100-SXM4-40GB", "driver_version": state["driver"],
-                 "persistence_mode": {True: "Enabled", False: "Disabled", None: "[N/A]"}[gpu["persistence"]],
-                 "clocks_event_reasons.active": hex(gpu["reasons"]),
-                 "clocks_throttle_reasons.active": hex(gpu["reasons"])}
-        print(", ".join(str(cells[name]) for name in names))
-    sys.exit(0)
-assert words[0] == "-i", words
-gpu = next(gpu for gpu in state["gpus"] if gpu["bus"] == words[1])
-option, value = words[2], (words[3:] + [""])[0]
-if state["denied"]:
-    print("The current user does not have permission to change clocks for GPU %s.\\nTerminating early." % words[1])
-    sys.exit(4)
-if option in gpu["unsupported"]:
-    print(state["unsupported_text"] + " %s.\\nTreating as warning and moving on.\\nAll done." % words[1])
-    sys.exit(state["unsupported_status"])
-if option in ("-lgc", "-lmc"):
-    low, high = map(int, value.split(","))
-    gpu["lock"]["graphics" if option == "-lgc" else "memory"] = high
-elif option in ("-rgc", "-rmc"):
-    gpu["lock"].pop("graphics" if option == "-rgc" else "memory", None)
-elif option == "-ac":
-    memory, graphics = map(int, value.split(","))
-    gpu["app"] = {"memory": memory, "graphics": graphics}
-elif option == "-rac":
-    gpu["app"] = {}
-elif option == "-pm":
-    gpu["persistence"] = value == "1"
-else:
-    print("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.")
-    sys.exit(1)
-json.dump(state, open(path, "w"))
-print("All done.")
-"""
 PROFILE = load("nd96asr_v4")["expect"]
 
 
@@ -90,9 +27,7 @@ class Node:
 
     def __init__(self, folder: Path) -> None:
         self.state_file, self.record = folder / "state.json", folder / "run/gpu_clocks.json"
-        self.program = folder / "nvidia-smi"
-        self.program.write_text(f"#!{sys.executable} -S\n{FAKE}")
-        self.program.chmod(0o755)
+        self.program = stand_in(folder / "nvidia-smi", "nvidia_smi_clocks.py", " -S")
         gpu: Json = {"max": {"graphics": 1410, "memory": 1215}, "idle": {"graphics": 210, "memory": 1215}}
         gpu |= {
             "default": {"graphics": 1095, "memory": 1215},

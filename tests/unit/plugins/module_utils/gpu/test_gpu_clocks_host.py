@@ -15,6 +15,7 @@ import jinja2
 import pytest
 import yaml
 from patience import patience
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import clocks_boot as host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks import ClocksRequest
@@ -25,29 +26,6 @@ ROLE = ROOT / "roles/gpu_clocks"
 BUS_IDS = ["00000001:00:00.0", "0000000A:00:00.0", "0000000B:00:00.0"]
 Json = t.Dict[str, t.Any]
 
-NVIDIA_SMI = """#!/bin/sh
-# Three GPUs that keep what they are told in a file each, by the last digits of their bus id.
-cd "$(dirname "$0")"
-[ ! -e hangs ] || exec sleep 600
-case "$1" in
-  -i)
-    case "$3" in
-      -lgc) echo "${4%,*}" >"graphics-$2" ;;
-      -rgc) rm -f "graphics-$2" ;;
-    esac
-    echo "All done."
-    ;;
-  *)
-    index=0
-    for bus in 00000001:00:00.0 0000000A:00:00.0 0000000B:00:00.0; do
-      clock=$(cat "graphics-$bus" 2>/dev/null || echo 210)
-      echo "$index, GPU-$index, $bus, A100, 550, Enabled, 1410, 1215, $clock, 1215, 1095, 1215, 1095, 1215, 0x1"
-      index=$((index + 1))
-    done
-    ;;
-esac
-"""
-
 
 class Host:
     """A host with the program that the role installs, in a directory of its own."""
@@ -55,8 +33,7 @@ class Host:
     def __init__(self, folder: Path) -> None:
         self.folder, self.library = folder, folder / "lib"
         self.smi, self.program, self.settings = folder / "nvidia-smi", folder / "gpu-clocks", folder / "settings.json"
-        self.smi.write_text(NVIDIA_SMI)
-        self.smi.chmod(0o755)
+        stand_in(self.smi, "nvidia_smi_three.sh")
         self.variables = {**yaml.safe_load((ROLE / "vars/main.yml").read_text()), "ansible_managed": "managed"}
         self.variables["__gpu_clocks_library"] = str(self.library)
         self.variables["__gpu_clocks_settings"] = str(self.settings)

@@ -20,45 +20,13 @@ from pathlib import Path
 
 import pytest
 from patience import patience
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import SourceError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import apex, apex_releases
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recipe import ApexError
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "apex" / "probe-torch-2.11.0-cu130.txt"
-PYTHON = """#!{python}
-import json, os, pathlib, subprocess, sys, time, zipfile
-if sys.argv[1] == "-I":
-    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-here = pathlib.Path(__file__).parent
-with (here / "calls").open("a") as calls:
-    calls.write(json.dumps([sys.argv[1:3], os.environ.get("FAKE_SRUN", "")]) + "\\n")
-if sys.argv[1] == "-" and "fused_adam" in sys.stdin.read():
-    request = json.loads(sys.argv[2])
-    found = {{"imported": ["apex", *request["modules"]], "failed": {{}}, "absent": [], "computed": {{}}, "gpu": None}}
-    print("HPCAI_APEX " + json.dumps({{**found, **json.loads((here / "proof").read_text())}}))
-elif sys.argv[1] == "-":
-    found = json.loads((here / "facts").read_text())
-    host = ("nvcc", "codes", "compiler", "compiler_version", "cuda_headers", "ninja")
-    if json.loads(sys.argv[2])["torch_only"]:
-        found = {{key: value for key, value in found.items() if key not in host}}
-    print("HPCAI_APEX " + json.dumps(found))
-else:
-    source, into = pathlib.Path(sys.argv[-1]), sys.argv[-2].split("=")[1]
-    text = (source / "setup.py").read_text()
-    if "BROKEN" in text:
-        print("csrc/a.cpp:3:10: fatal error: cublas_v2.h: No such file or directory", file=sys.stderr)
-        sys.exit(1)
-    if "SLOW" in text:
-        compiler = subprocess.Popen(["sleep", "31"])
-        (here / "building").write_text(str(compiler.pid))
-        compiler.wait()
-    time.sleep(0.2)
-    os.makedirs(into)
-    with zipfile.ZipFile(into + "/apex-0.1-cp311-cp311-linux_x86_64.whl", "w") as wheel:
-        wheel.writestr("apex/__init__.py", "")
-        wheel.writestr("environment.json", json.dumps({{**os.environ, "setup": text}}))
-"""
 SETUP = """
 ENV_TO_FLAG = {"APEX_CPP_EXT": "--cpp_ext", "APEX_CUDA_EXT": "--cuda_ext"}
 def get_cuda_bare_metal_version(cuda_dir):
@@ -115,7 +83,7 @@ class World(t.NamedTuple):
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/python").write_text(PYTHON.format(python=sys.executable))
+    stand_in(tmp_path / "bin/python", "python_with_torch.py")
     (tmp_path / "bin/python").chmod(0o755)
     (tmp_path / "bin/proof").write_text("{}")
     found = World(tmp_path, "", "").source(SETUP)
