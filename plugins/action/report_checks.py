@@ -41,7 +41,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         dummy, wanted = self.validate_argument_spec(SPEC)
-        broken = [one for one in wanted["checks"] if not one.get("check") or not one.get("verdict")]
+        broken = [check for check in wanted["checks"] if not check.get("check") or not check.get("verdict")]
         if broken:
             raise AnsibleActionFail(f"Not a check record, it has no check or no verdict: {broken[0]!r}")
         now = time.time()
@@ -60,11 +60,11 @@ class ActionModule(ActionBase):
 
 def _document(wanted: t.Mapping[str, t.Any], now: float) -> tuple[dict[str, t.Any], str]:
     """Return one stage with its checks, as the callback would have written it."""
-    begin = min([one["time"] for one in wanted["checks"] if one.get("time")], default=now)
+    begin = min([check["time"] for check in wanted["checks"] if check.get("time")], default=now)
     recorder = Recorder(wanted["run"] or run_name(begin))
     recorder.cluster(wanted["cluster"], wanted["sku"])
     recorder.enter(wanted["stage"], begin)
-    known = {one.get("node") for one in wanted["checks"]}
+    known = {check.get("node") for check in wanted["checks"]}
     lost = [
         record(wanted["stage"], host, time=now, verdict="error", reason=str(text))
         for host, text in wanted["failures"].items()

@@ -18,11 +18,11 @@ def cluster_user_uid(name: object, machines: object, wanted: object = 0) -> int:
     """Return the number of a user on all machines."""
     if not isinstance(machines, c.Iterable) or isinstance(machines, (str, bytes, c.Mapping)):
         raise AnsibleFilterError(f"cluster_user_uid takes a list of what node_info told, not {type(machines).__name__}")
-    told = {str(number): machine for number, machine in enumerate(machines) if isinstance(machine, c.Mapping)}
-    found = _cluster_user.problems(str(name), told, int(str(wanted or 0)))
-    if found:
-        raise AnsibleFilterError(f"cluster_user_uid: {'; '.join(why for dummy, why, dummy in found)}")
-    return _cluster_user.number(str(name), told, int(str(wanted or 0)))
+    by_number = {str(number): machine for number, machine in enumerate(machines) if isinstance(machine, c.Mapping)}
+    problems = _cluster_user.problems(str(name), by_number, int(str(wanted or 0)))
+    if problems:
+        raise AnsibleFilterError(f"cluster_user_uid: {'; '.join(why for dummy, why, dummy in problems)}")
+    return _cluster_user.number(str(name), by_number, int(str(wanted or 0)))
 
 
 def cluster_user_problems(
@@ -34,10 +34,10 @@ def cluster_user_problems(
     number = str(wanted or 0)
     if not number.isdecimal():
         return [say("cluster_user_uid", wanted, "not the number of a user", "a whole number, or none")]
-    told = {str(host): (hostvars.get(host) or {}).get("hpcai_node") or {} for host in hosts}
-    found = _cluster_user.problems(str(name), told, int(number))
+    facts = {str(host): (hostvars.get(host) or {}).get("hpcai_node") or {} for host in hosts}
+    problems = _cluster_user.problems(str(name), facts, int(number))
     return [
-        say("cluster_user" if value == name else "cluster_user_uid", value, why, rest) for value, why, rest in found
+        say("cluster_user" if value == name else "cluster_user_uid", value, why, rest) for value, why, rest in problems
     ]
 
 
@@ -48,10 +48,10 @@ def cluster_users_problems(
     for name, value in (("users", users), ("hosts", hosts), ("accounts", accounts)):
         if not isinstance(value, c.Sequence) or isinstance(value, (str, bytes)):
             raise AnsibleFilterError(f"cluster_users_problems takes a list of {name}, not {type(value).__name__}")
-    told = {str(host): (hostvars.get(host) or {}).get("hpcai_node") or {} for host in t.cast("t.Sequence[str]", hosts)}
+    facts = {str(host): (hostvars.get(host) or {}).get("hpcai_node") or {} for host in t.cast("t.Sequence[str]", hosts)}
     known = t.cast("t.Sequence[object]", accounts)
     names = [str(account.get("name")) for account in known if isinstance(account, c.Mapping)]
-    return _cluster_user.list_problems(t.cast("t.Sequence[object]", users), told, names)
+    return _cluster_user.list_problems(t.cast("t.Sequence[object]", users), facts, names)
 
 
 def cluster_users_accounting(users: object) -> list[dict[str, t.Any]]:

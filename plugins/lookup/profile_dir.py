@@ -71,26 +71,26 @@ class LookupModule(LookupBase):
 
 def sources(variables: t.Mapping[str, t.Any]) -> list[Path]:
     """Return the directories of the inventory sources; a list of hosts on the command line has none."""
-    found = []
+    directories = []
     for source in variables.get("ansible_inventory_sources") or []:
         if "," not in str(source):
             path = Path(str(source)).absolute()
-            found.append(path if path.is_dir() else path.parent)
-    return found
+            directories.append(path if path.is_dir() else path.parent)
+    return directories
 
 
 def directory(given: t.Any, places: t.Sequence[Path]) -> str:
     """Return the directory that is meant, or an empty text."""
     if given is None:
-        found = [place / _BESIDE for place in places if (place / _BESIDE).is_dir()]
-        return str(found[0]) if found else ""
+        present = [place / _BESIDE for place in places if (place / _BESIDE).is_dir()]
+        return str(present[0]) if present else ""
     if not isinstance(given, str):
         raise AnsibleLookupError(f"{VARIABLE} is {given!r}; accepted is the path of a directory")
     if not given:
         return ""
     tried = [place / Path(given).expanduser() for place in places] or [Path(given).expanduser().absolute()]
-    found = [place for place in tried if place.is_dir()]
-    if not found:
+    present = [place for place in tried if place.is_dir()]
+    if not present:
         shown = ", ".join(dict.fromkeys(map(str, tried)))
         raise AnsibleLookupError(f"{VARIABLE} is {given!r}: there is no directory {shown} on the control host")
-    return str(found[0])
+    return str(present[0])

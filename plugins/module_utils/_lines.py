@@ -22,20 +22,20 @@ def controls(value: t.Any, path: str = "") -> list[str]:
         return [path] if _CONTROL.search(value) else []
     if isinstance(value, t.Mapping):
         below = [
-            found for key, inner in value.items() for found in controls(inner, f"{path}.{_plain(key)}".lstrip("."))
+            place for key, inner in value.items() for place in controls(inner, f"{path}.{_plain(key)}".lstrip("."))
         ]
         return [*(f"{path}.{_plain(key)}".lstrip(".") for key in value if controls(str(key), "x")), *below]
     if isinstance(value, (list, tuple)):
-        return [found for number, inner in enumerate(value) for found in controls(inner, f"{path}[{number}]")]
+        return [place for number, inner in enumerate(value) for place in controls(inner, f"{path}[{number}]")]
     return []
 
 
 def one_line(value: t.Any, what: str) -> t.Any:
     """Return a value as it is; raises LineError where a text in it holds a control character."""
-    found = controls(value, what)
-    if found:
+    places = controls(value, what)
+    if places:
         raise LineError(
-            f"{', '.join(found)}: a value for a file that is made of lines cannot hold a newline or another control "
+            f"{', '.join(places)}: a value for a file that is made of lines cannot hold a newline or another control "
             "character. In YAML write it in one line, or with >- instead of > or |"
         )
     return value

@@ -187,14 +187,14 @@ class FileChange(t.NamedTuple):
 def load(path: str) -> Json:
     """Read what an earlier run noted; nothing is noted on a host that was never changed."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        noted = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as exc:
         raise RecordError(f"Cannot read {path}, which tells how this host was before: {exc}") from exc
-    if not isinstance(found, dict):
-        raise RecordError(f"{path}, which tells how this host was before, holds no mapping: {found!r}")
-    return found
+    if not isinstance(noted, dict):
+        raise RecordError(f"{path}, which tells how this host was before, holds no mapping: {noted!r}")
+    return noted
 
 
 def save(path: str, record: t.Mapping[str, t.Any]) -> None:
@@ -234,33 +234,35 @@ def differences(changes: t.Iterable[FileChange]) -> list[dict[str, str]]:
     """One diff per file, for Ansible."""
     return [
         {
-            "before_header": one.path,
-            "after_header": one.path,
-            "before": (one.before or b"").decode(errors="replace"),
-            "after": one.after or "",
+            "before_header": change.path,
+            "after_header": change.path,
+            "before": (change.before or b"").decode(errors="replace"),
+            "after": change.after or "",
         }
-        for one in changes
+        for change in changes
     ]
 
 
 def note_directories(changes: t.Iterable[FileChange], record: Json) -> None:
     """Note which directories are going to be made, from the top down."""
     made = record.setdefault("directories", [])
-    for one in changes:
-        above = [str(d) for d in reversed(Path(one.path).parents) if one.after is not None and not d.exists()]
+    for change in changes:
+        above = [str(d) for d in reversed(Path(change.path).parents) if change.after is not None and not d.exists()]
         made += [d for d in above if d not in made]
 
 
 def apply(module: FileModule, changes: t.Iterable[FileChange], record: Json, modes: t.Mapping[str, str]) -> None:
     """Write and remove; a directory of ours goes when nothing is left in it."""
-    for one in changes:
-        if one.after is None:
-            Path(one.path).unlink()
+    for change in changes:
+        if change.after is None:
+            Path(change.path).unlink()
             continue
         try:
-            keep(module, {"path": one.path, "content": one.after, "owner": "root", "mode": modes.get(one.path)})
+            keep(
+                module, {"path": change.path, "content": change.after, "owner": "root", "mode": modes.get(change.path)}
+            )
         except OSError as exc:
-            raise FileError(f"Cannot write {one.path}: {exc}") from exc
+            raise FileError(f"Cannot write {change.path}: {exc}") from exc
     for folder in reversed(record.get("directories", [])[:]):
         if not Path(folder).is_dir() or not any(Path(folder).iterdir()):
             record["directories"].remove(folder)

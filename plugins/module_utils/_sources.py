@@ -35,9 +35,9 @@ def identity(source: t.Mapping[str, t.Any]) -> str:
 def unpack(archive: str, pinned: str, into: Path) -> str:
     """Unpack an archive that is what it should be; return the directory of the source in it."""
     kind, dummy, wanted = pinned.partition(":")
-    found = sha256(archive) if kind == "sha256" else _commit(archive)
-    if found != wanted:
-        raise SourceError(f"{archive} is not the source that was asked for: {kind} {found or 'unknown'}, not {wanted}")
+    actual = sha256(archive) if kind == "sha256" else _commit(archive)
+    if actual != wanted:
+        raise SourceError(f"{archive} is not the source that was asked for: {kind} {actual or 'unknown'}, not {wanted}")
     into.mkdir(mode=0o755, parents=True)
     try:
         with tarfile.open(archive) as content:
@@ -87,9 +87,9 @@ def _extract(content: tarfile.TarFile, into: Path) -> None:
 
 def text_of(module: t.Any) -> str:
     """Return the text of a Python module, also from inside the zip file that Ansible makes of a module."""
-    found = module.__spec__.loader.get_source(module.__name__)
+    source = module.__spec__.loader.get_source(module.__name__)
     # ansible-core's own loader returns bytes.
-    return found.decode("utf-8") if isinstance(found, bytes) else str(found)
+    return source.decode("utf-8") if isinstance(source, bytes) else str(source)
 
 
 def joined(*modules: t.Any) -> str:

@@ -151,10 +151,12 @@ SPEC: dict[str, dict[str, t.Any]] = {
 
 def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Make the assignments that Azure lacks; one that is refused keeps all from being made."""
-    requests = [assignments.AssignmentRequest(**one) for one in params["assignments"]]
+    requests = [assignments.AssignmentRequest(**assignment) for assignment in params["assignments"]]
     refused = assignments.refusals(requests)
     if not check_mode:
-        refused += [f"nobody is named for {one.role} on {one.scope}" for one in requests if not one.principal]
+        refused += [
+            f"nobody is named for {request.role} on {request.scope}" for request in requests if not request.principal
+        ]
     if refused:
         raise client.AzureError(f"nothing was changed, {'; '.join(refused)}")
     deadline = time.monotonic() + params["wait"]
@@ -167,10 +169,12 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]
     there = [assignments.find(arm, request) for request in requests]
     after = list(there)
     if not check_mode:
-        after = [one or assignments.make(arm, request, wait) for one, request in zip(there, requests)]
-    lines = [f"{one.role} for {one.principal or 'a new principal'} on {one.scope}\n" for one in requests]
-    diff = {"before": "".join(line for line, one in zip(lines, there) if one), "after": "".join(lines)}
-    return {"changed": not all(there), "ids": [one for one in after if one], "diff": diff}
+        after = [present or assignments.make(arm, request, wait) for present, request in zip(there, requests)]
+    lines = [
+        f"{request.role} for {request.principal or 'a new principal'} on {request.scope}\n" for request in requests
+    ]
+    diff = {"before": "".join(line for line, present in zip(lines, there) if present), "after": "".join(lines)}
+    return {"changed": not all(there), "ids": [identifier for identifier in after if identifier], "diff": diff}
 
 
 def main() -> None:

@@ -147,16 +147,16 @@ SPEC: dict[str, t.Any] = {
 
 def perform(module: AnsibleModule) -> dict[str, t.Any]:
     params, record = module.params, owned.load(module.params["record"])
-    files = [PackageFile(**one) for one in params["files"]]
+    files = [PackageFile(**file) for file in params["files"]]
     debian.check(files, params["names"])
     todo = debian.lacking(files, record, debian.installed)
-    wanted = [*debian.absent(params["names"], debian.installed), *(one.label for one in todo)]
+    wanted = [*debian.absent(params["names"], debian.installed), *(file.label for file in todo)]
     result = {"missing": debian.without_path(todo), "installed": wanted, "changed": bool(wanted)}
     if wanted and not module.check_mode:
         record.update(install(module, todo, wanted))
     if not module.check_mode:
         owned.save(params["record"], debian.noted(record, debian.installed))
-    return {**result, "diff": {"before": "", "after": "".join(f"{one}\n" for one in wanted)}}
+    return {**result, "diff": {"before": "", "after": "".join(f"{label}\n" for label in wanted)}}
 
 
 def install(module: AnsibleModule, todo: list[PackageFile], wanted: list[str]) -> dict[str, dict[str, str]]:
@@ -164,14 +164,14 @@ def install(module: AnsibleModule, todo: list[PackageFile], wanted: list[str]) -
     missing = debian.without_path(todo)
     if missing:
         raise InstallError(f"no path of a file is given for {', '.join(missing)}")
-    for one in todo:
-        found = sha256(one.path)
-        if one.sha256 and found != one.sha256:
-            raise InstallError(f"{one.path} has the SHA-256 digest {found}, not {one.sha256}: nothing was installed")
+    for file in todo:
+        digest = sha256(file.path)
+        if file.sha256 and digest != file.sha256:
+            raise InstallError(f"{file.path} has the SHA-256 digest {digest}, not {file.sha256}: nothing was installed")
     is_what = {
-        one.path: (debian.field(Path(one.path), "Package"), debian.field(Path(one.path), "Version")) for one in todo
+        file.path: (debian.field(Path(file.path), "Package"), debian.field(Path(file.path), "Version")) for file in todo
     }
-    argv = debian.command([one.path for one in todo] or wanted)
+    argv = debian.command([file.path for file in todo] or wanted)
     environment = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     rc, out, err = module.run_command(argv, environ_update=environment)
     if rc != 0:
@@ -179,7 +179,7 @@ def install(module: AnsibleModule, todo: list[PackageFile], wanted: list[str]) -
     wrong = [f"{name} {version}" for name, version in is_what.values() if debian.installed(name) != version]
     if wrong:
         raise InstallError(f"apt ended well, but did not install {', '.join(wrong)}")
-    return {one.sha256: dict(zip(("name", "version"), is_what[one.path])) for one in todo if one.sha256}
+    return {file.sha256: dict(zip(("name", "version"), is_what[file.path])) for file in todo if file.sha256}
 
 
 def main() -> None:

@@ -119,12 +119,12 @@ SPEC = {"entries": {"type": "list", "elements": "dict", "required": True, "optio
 
 def perform(module: AnsibleModule) -> dict[str, t.Any]:
     """Compare all files before any of them changes."""
-    entries = [credentials.CredentialEntry(**one) for one in module.params["entries"]]
+    entries = [credentials.CredentialEntry(**entry) for entry in module.params["entries"]]
     todo = {}
-    for user in dict.fromkeys(one.user for one in entries):
+    for user in dict.fromkeys(entry.user for entry in entries):
         place = credentials.path(user)
         mode, before = credentials.read(user, place)
-        after = credentials.merge(before, [one for one in entries if one.user == user])
+        after = credentials.merge(before, [entry for entry in entries if entry.user == user])
         if after != before or (mode and mode != "600"):
             todo[user] = (place, after)
     if not module.check_mode:

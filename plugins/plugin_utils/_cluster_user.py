@@ -20,8 +20,8 @@ Json = t.Mapping[str, t.Any]
 
 def numbers(name: str, machines: t.Mapping[str, Json]) -> dict[str, int]:
     """Return the user's number on each machine that has the user; a machine is what module node_info told of it."""
-    found = {host: (told.get("users") or {}).get(name) for host, told in machines.items()}
-    return {host: int(user["uid"]) for host, user in found.items() if user}
+    known = {host: (machine.get("users") or {}).get(name) for host, machine in machines.items()}
+    return {host: int(user["uid"]) for host, user in known.items() if user}
 
 
 def number(name: str, machines: t.Mapping[str, Json], wanted: int = 0) -> int:
@@ -29,8 +29,8 @@ def number(name: str, machines: t.Mapping[str, Json], wanted: int = 0) -> int:
     here = sorted(set(numbers(name, machines).values()))
     if here:
         return here[0]
-    used = {int(one) for told in machines.values() for one in told.get("ids") or []}
-    return wanted or next(one for one in range(FIRST, LAST + 1) if one not in used)
+    used = {int(uid) for machine in machines.values() for uid in machine.get("ids") or []}
+    return wanted or next(uid for uid in range(FIRST, LAST + 1) if uid not in used)
 
 
 STATES = ("present", "locked")
@@ -43,12 +43,12 @@ def list_problems(
     users: t.Sequence[object], machines: t.Mapping[str, Json], accounts: t.Sequence[str] = ()
 ) -> list[str]:
     """Return what is wrong with a list of users, alone and on machines; where no account is given, any is theirs."""
-    found: list[str] = []
+    texts: list[str] = []
     sound = [user for user in users if isinstance(user, c.Mapping)]
-    found += [f"{user!r} is no dictionary" for user in users if not isinstance(user, c.Mapping)]
+    texts += [f"{user!r} is no dictionary" for user in users if not isinstance(user, c.Mapping)]
     for key in ("name", "uid"):
         counts = collections.Counter(str(user.get(key)) for user in sound)
-        found += [f"{key} {value} is there {count} times" for value, count in sorted(counts.items()) if count > 1]
+        texts += [f"{key} {value} is there {count} times" for value, count in sorted(counts.items()) if count > 1]
     for user in sound:
         wrong = _user_problems(user)
         unknown = [name for name in account_names(user) if accounts and name not in [*accounts, "root"]]
@@ -56,8 +56,8 @@ def list_problems(
         if not wrong:
             name, uid = str(user["name"]), int(user["uid"])
             wrong = [f"{why}; accepted: {accepted}" for dummy, why, accepted in problems(name, machines, uid)]
-        found += [f"{user.get('name', 'a user without a name')}: {text}" for text in wrong]
-    return found
+        texts += [f"{user.get('name', 'a user without a name')}: {text}" for text in wrong]
+    return texts
 
 
 def _user_problems(user: Json) -> list[str]:
@@ -110,7 +110,9 @@ def problems(name: str, machines: t.Mapping[str, Json], wanted: int = 0) -> list
         return [(wanted, f"{name} has uid {uid} on {', '.join(sorted(hosts[uid]))}", f"{uid}, or no number")]
     uid = number(name, machines, wanted)
     known = numbers(name, machines)
-    taken = sorted(host for host, told in machines.items() if host not in known and uid in (told.get("ids") or []))
+    taken = sorted(
+        host for host, machine in machines.items() if host not in known and uid in (machine.get("ids") or [])
+    )
     if taken:
         return [
             (name, f"it is to be made with uid {uid}, which is somebody else's on {', '.join(taken)}", "a free uid")

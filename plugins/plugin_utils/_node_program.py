@@ -36,13 +36,13 @@ class Imports:
 
     def __init__(self, package: str) -> None:
         self.package = package
-        self.found: list[tuple[str, list[str]]] = []
+        self.imports: list[tuple[str, list[str]]] = []
 
     def visit(self, node: ast.AST) -> None:
         if isinstance(node, ast.Import):
-            self.found += [(alias.name, []) for alias in node.names]
+            self.imports += [(alias.name, []) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            self.found.append((self._module(node), [alias.name for alias in node.names]))
+            self.imports.append((self._module(node), [alias.name for alias in node.names]))
         elif isinstance(node, ast.If) and _only_for_types(node.test):
             self._visit_all(node.orelse)
         else:
@@ -104,7 +104,7 @@ class Sources:
         visitor = Imports(package if self.is_package(module) else package.rpartition(".")[0])
         visitor.visit(tree)
         try:
-            return [name for found in visitor.found for name in self._own(*found)]
+            return [name for imported in visitor.imports for name in self._own(*imported)]
         except ProgramError as exc:
             raise ProgramError(f"{self.file(module)}: {exc}") from exc
 
@@ -116,11 +116,11 @@ class Sources:
             raise ProgramError(f"it imports {module}, which a node without Ansible does not have")
         below = module[len(HOME) + 1 :]
         inside = {name: f"{below}.{name}".lstrip(".") for name in names}
-        found = [inside[name] for name in names if self.exists(inside[name])]
-        absent = [inside[name] for name in names if inside[name] not in found] if self.is_package(below) else [below]
+        modules = [inside[name] for name in names if self.exists(inside[name])]
+        absent = [inside[name] for name in names if inside[name] not in modules] if self.is_package(below) else [below]
         if absent and not self.exists(below):
             raise ProgramError(f"it imports {', '.join(absent)}, and {self.root} has no such file")
-        return [below, *found]
+        return [below, *modules]
 
 
 def closure(entry: str, sources: Sources) -> list[str]:
@@ -160,11 +160,11 @@ def files(entry: str, options: t.Mapping[str, t.Any], sources: Sources | None = 
     sources, library = sources or Sources(own=own), str(options["library"]).rstrip("/")
     folders = HOME.split(".")
     # Without these a package ansible_collections of the node's own would be taken for the whole of it.
-    found = {"/".join([*folders[:depth], "__init__.py"]): "" for depth in range(1, len(folders))}
+    files = {"/".join([*folders[:depth], "__init__.py"]): "" for depth in range(1, len(folders))}
     for name in closure(entry, sources):
-        found["/".join([*folders, sources.place(name)])] = sources.text(name)
+        files["/".join([*folders, sources.place(name)])] = sources.text(name)
     listed: list[dict[str, t.Any]] = [
-        {"path": f"{library}/{path}", "content": found[path], "mode": "0644", "diff": False} for path in sorted(found)
+        {"path": f"{library}/{path}", "content": files[path], "mode": "0644", "diff": False} for path in sorted(files)
     ]
     if options["program"]:
         listed.append({"path": options["program"], "content": launcher(entry, library, options), "mode": "0755"})

@@ -74,7 +74,7 @@ def draft(
         raise DraftError(f"the margin is {margin:g} %; accepted is 0 or more, and less than 100")
     own = _of_sound_nodes(_last_run(records), hosts)
     measured = _measured(own)
-    expect = [_expectation(key, found, margin) for key, found in measured.items()]
+    expect = [_expectation(key, entry, margin) for key, entry in measured.items()]
     if not expect:
         raise DraftError(
             "the last run measured no value that a limit could come from; measure.yml says why it skipped each"
@@ -85,7 +85,7 @@ def draft(
         **_facts(measured, own),
     }
     # Records come from nodes: a name of two lines would be a setting of the file.
-    nodes = one_line(sorted({node for found in measured.values() for node in found.nodes}), "node")
+    nodes = one_line(sorted({node for entry in measured.values() for node in entry.nodes}), "node")
     head = (
         f"# Drafted from what was measured on {', '.join(nodes)}:\n"
         "# what these nodes did, not what such a machine should do.\n"
@@ -96,52 +96,57 @@ def draft(
 
 def _last_run(records: Records) -> list[t.Mapping[str, t.Any]]:
     """A run record keeps several runs: what was mended since counts no longer."""
-    newest = max(records, key=lambda one: float(one.get("time") or 0), default={})
-    return [one for one in records if one.get("run") == newest.get("run")]
+    newest = max(records, key=lambda record: float(record.get("time") or 0), default={})
+    return [record for record in records if record.get("run") == newest.get("run")]
 
 
 def _of_sound_nodes(records: Records, hosts: t.Sequence[str]) -> list[t.Mapping[str, t.Any]]:
-    present = sorted({node for one in records for node in _nodes(one)})
+    present = sorted({node for record in records for node in _nodes(record)})
     missing = sorted(set(hosts) - set(present))
     if missing:
         shown = ", ".join(present) or "no node at all"
         raise DraftError(f"there is no record of {', '.join(missing)}; there are records of {shown}")
-    own = [one for one in records if _nodes(one) and (not hosts or set(_nodes(one)) <= set(hosts))]
-    bad = [f"{', '.join(_nodes(one))} {one['check']}: {one['verdict']} ({one.get('reason') or '-'})" for one in own]
-    bad = [text for text, one in zip(bad, own) if one["verdict"] in _BAD]
+    own = [record for record in records if _nodes(record) and (not hosts or set(_nodes(record)) <= set(hosts))]
+    bad = [
+        f"{', '.join(_nodes(record))} {record['check']}: {record['verdict']} ({record.get('reason') or '-'})"
+        for record in own
+    ]
+    bad = [text for text, record in zip(bad, own) if record["verdict"] in _BAD]
     if bad:
         raise DraftError(f"no profile is drafted from nodes at fault: {'; '.join(bad)}")
     return own
 
 
-def _nodes(one: t.Mapping[str, t.Any]) -> list[str]:
-    group = (one.get("scope") or {}).get("group") or []
-    return [str(name) for name in group] or ([str(one["node"])] if one.get("node") else [])
+def _nodes(record: t.Mapping[str, t.Any]) -> list[str]:
+    group = (record.get("scope") or {}).get("group") or []
+    return [str(name) for name in group] or ([str(record["node"])] if record.get("node") else [])
 
 
 def _measured(records: Records) -> dict[Key, Measured]:
     """Gather the values; of a collective, those at the largest size."""
-    found: dict[Key, Measured] = {}
-    for one in records:
-        nodes = _nodes(one)
-        context = one.get("context") or {}
+    measured: dict[Key, Measured] = {}
+    for record in records:
+        nodes = _nodes(record)
+        context = record.get("context") or {}
         tool = " ".join(str(context[key]) for key in ("tool", "version") if context.get(key))
-        largest = max([item.get("size") or 0 for item in one.get("metrics") or []], default=0)
-        for item in one.get("metrics") or []:
-            check, metric, size = str(one["check"]), str(item["name"]), item.get("size") or 0
+        largest = max([item.get("size") or 0 for item in record.get("metrics") or []], default=0)
+        for item in record.get("metrics") or []:
+            check, metric, size = str(record["check"]), str(item["name"]), item.get("size") or 0
             known = (check, metric) in _EXACT | _LEAST | _SPEED
             if not known or item.get("value") is None or size != largest:
                 continue
             key = (check, metric, str(item.get("collective") or ""), int(size), len(nodes))
-            entry = found.setdefault(key, Measured(str(item["unit"]), [], [], [], []))
+            entry = measured.setdefault(key, Measured(str(item["unit"]), [], [], [], []))
             entry.values.append(item["value"])
             entry.nodes.extend(nodes)
-            entry.times.append(float(one.get("time") or 0))
+            entry.times.append(float(record.get("time") or 0))
             entry.tools.append(tool)
     order = list(CHECKS)
-    for key in [key for key, entry in found.items() if _odd(key, entry)]:
-        raise DraftError(f"{key[0]} {key[1]} is {_values(found[key])}; sound nodes of one machine type have one value")
-    return dict(sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0][1:])))
+    for key in [key for key, entry in measured.items() if _odd(key, entry)]:
+        raise DraftError(
+            f"{key[0]} {key[1]} is {_values(measured[key])}; sound nodes of one machine type have one value"
+        )
+    return dict(sorted(measured.items(), key=lambda item: (order.index(item[0][0]), item[0][1:])))
 
 
 def _odd(key: Key, entry: Measured) -> bool:
@@ -187,7 +192,7 @@ def _source(entry: Measured, lowest: float, margin: float) -> str:
 
 
 def _bases(records: Records) -> list[str]:
-    remaps = [item for one in records if one["check"] == "gpu_remap" for item in one.get("metrics") or []]
+    remaps = [item for record in records if record["check"] == "gpu_remap" for item in record.get("metrics") or []]
     remapping = any(item["name"] == "remap_pending" and item.get("value") is not None for item in remaps)
     return ["_nvidia", *(["_row_remapping"] if remapping else [])]
 
@@ -195,7 +200,9 @@ def _bases(records: Records) -> list[str]:
 def _facts(measured: t.Mapping[Key, Measured], records: Records) -> Json:
     """What the machine is, as far as the records say."""
     lowest = {key[:2]: min(entry.values) for key, entry in measured.items()}
-    models = {_model(sample) for one in records if one["check"] == "gpu_model" for sample in one.get("samples") or []}
+    models = {
+        _model(sample) for record in records if record["check"] == "gpu_model" for sample in record.get("samples") or []
+    }
     models -= {""}
     if len(models) > 1:
         raise DraftError(f"the nodes have GPUs of different models: {', '.join(sorted(models))}")

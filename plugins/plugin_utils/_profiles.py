@@ -52,10 +52,10 @@ def names(site: Path | None = None, directory: Path = DIRECTORY) -> list[str]:
 
 def alike(sku: str, site: Path | None = None) -> list[str]:
     """Return the names that were probably meant, whatever stands between their letters and digits."""
-    known, asked = names(site), plain(sku)[len(plain(_PREFIX)) if sku.lower().startswith(_PREFIX) else 0 :]
-    begun = [one for one in known if asked and plain(one).startswith(asked)]
-    inside = [one for one in known if asked and asked in plain(one)]
-    return list(dict.fromkeys([*begun, *inside, *near(asked, known, 0.5)]))[:5]
+    known, word = names(site), plain(sku)[len(plain(_PREFIX)) if sku.lower().startswith(_PREFIX) else 0 :]
+    begun = [name for name in known if word and plain(name).startswith(word)]
+    inside = [name for name in known if word and word in plain(name)]
+    return list(dict.fromkeys([*begun, *inside, *near(word, known, 0.5)]))[:5]
 
 
 def load(
@@ -108,7 +108,7 @@ def _read_site(path: Path, directory: Path, site: Path, over: tuple[str, ...] = 
         elif shipped.is_file():
             below = _read(shipped)
         else:
-            known = near(base, [*names(site, directory), *(one.stem for one in directory.glob("_*.yml"))], 0.5)
+            known = near(base, [*names(site, directory), *(path.stem for path in directory.glob("_*.yml"))], 0.5)
             raise ProfileError(f"{path}: base is {base!r}, which is no profile; {_meant(known)}")
         result = override(result, below)
     try:
@@ -151,8 +151,8 @@ def override(profile: Json, site: t.Mapping[str, t.Any]) -> Json:
     """Return the profile as a site changes it."""
     rest = {key: value for key, value in site.items() if key != "expect"}
     under = {key: value for key, value in profile.items() if key != "expect"}
-    for one in site.get("reference") or []:
-        _validate(one)
+    for expectation in site.get("reference") or []:
+        _validate(expectation)
     expect = _merge_expect(profile["expect"], site.get("expect") or [])
     # Of a machine type without a file a site may say itself what it expects.
     known = {"known": True} if site.get("expect") and expect and "known" in profile else {}
@@ -173,14 +173,14 @@ def _merge(under: t.Mapping[str, t.Any], over: t.Mapping[str, t.Any]) -> Json:
 
 
 def _merge_expect(under: t.Sequence[Json], over: t.Sequence[t.Mapping[str, t.Any]]) -> list[Json]:
-    result = {_identity(one): dict(one) for one in under}
-    for one in over:
-        if "value" in one and one["value"] is None:
-            if result.pop(_identity(one), None) is None:
-                raise ProfileError(f"there is no expectation to take away that is {dict(one)!r}")
+    result = {_identity(expectation): dict(expectation) for expectation in under}
+    for expectation in over:
+        if "value" in expectation and expectation["value"] is None:
+            if result.pop(_identity(expectation), None) is None:
+                raise ProfileError(f"there is no expectation to take away that is {dict(expectation)!r}")
         else:
-            _validate(one)
-            result[_identity(one)] = dict(one)
+            _validate(expectation)
+            result[_identity(expectation)] = dict(expectation)
     return list(result.values())
 
 

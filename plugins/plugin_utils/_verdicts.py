@@ -22,14 +22,14 @@ def verdict_of(record: Record) -> str:
 
 def count(records: t.Iterable[Record]) -> dict[str, int]:
     """Count records per verdict, the worst first, without zeros."""
-    found = [verdict_of(record) for record in records]
-    return {verdict: found.count(verdict) for verdict in VERDICTS if verdict in found}
+    verdicts = [verdict_of(record) for record in records]
+    return {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
 
 
 def worst(verdicts: t.Iterable[str]) -> str:
     """Return the worst verdict; nothing at all is unjudged."""
-    found = set(verdicts)
-    return next((verdict for verdict in VERDICTS if verdict in found), "unjudged")
+    present = set(verdicts)
+    return next((verdict for verdict in VERDICTS if verdict in present), "unjudged")
 
 
 def summary(records: t.Iterable[Record]) -> dict[str, t.Any]:
@@ -51,7 +51,7 @@ def summary(records: t.Iterable[Record]) -> dict[str, t.Any]:
     return {
         "counts": count(rows),
         "worst": worst(verdict_of(row) for row in rows),
-        "nodes": {node: worst(found) for node, found in nodes.items()},
+        "nodes": {node: worst(verdicts) for node, verdicts in nodes.items()},
         "planned": len(rows),
         "reached": len(rows) - len(untested),
         "untested": untested,

@@ -173,9 +173,11 @@ def nvme_disks(context: Context) -> list[Json]:
         sizes = [node_access.number(file) for file in node_access.listed(path, "nvme*n*/size")]
         if models:
             model = (node_access.text(path / "model") or "").lower()
-            chosen = any(str(one).lower() in model for one in models)
+            chosen = any(str(name).lower() in model for name in models)
         else:
-            chosen = not size or any(abs((one or 0) * _SECTOR - size * 1e9) <= _NEAR * size * 1e9 for one in sizes)
+            chosen = not size or any(
+                abs((sectors or 0) * _SECTOR - size * 1e9) <= _NEAR * size * 1e9 for sectors in sizes
+            )
         gone = (node_access.text(path / "state") or "live") != "live"
         disks += [path.name] if chosen and not gone else []
         # Who does not answer has no size any more.

@@ -94,28 +94,28 @@ def _wanted(address: str) -> str:
 def subnets_of(scale_set: Json) -> set[str]:
     """Return the identifiers, in lower case, of the subnets in which a scale set puts its machines."""
     profile = (scale_set.get("properties") or {}).get("virtualMachineProfile") or {}
-    found = set()
+    subnets = set()
     for interface in (profile.get("networkProfile") or {}).get("networkInterfaceConfigurations") or []:
         for configuration in (interface.get("properties") or {}).get("ipConfigurations") or []:
             place = configuration.get("properties") or {}
-            found.add(str((place.get("subnet") or {}).get("id", "")).lower())
-    return found
+            subnets.add(str((place.get("subnet") or {}).get("id", "")).lower())
+    return subnets
 
 
 def interfaces(arm: Arm, subnet: str, addresses: t.Collection[str]) -> list[Json]:
     """Return the network interfaces that may have the addresses; those of scale sets are listed by their sets alone."""
     providers = f"/subscriptions/{arm.subscription}/providers"
-    found = arm.items(f"{providers}/Microsoft.Network/networkInterfaces", _NETWORK)
-    if set(addresses) <= set(_addresses(found, subnet)):
-        return found
-    for one in arm.items(f"{providers}/Microsoft.Compute/virtualMachineScaleSets", _COMPUTE):
-        if subnet.lower() in subnets_of(one):
-            found += arm.items(f"{one['id']}/networkInterfaces", _SET_INTERFACES)
-    return found
+    interfaces = arm.items(f"{providers}/Microsoft.Network/networkInterfaces", _NETWORK)
+    if set(addresses) <= set(_addresses(interfaces, subnet)):
+        return interfaces
+    for scale_set in arm.items(f"{providers}/Microsoft.Compute/virtualMachineScaleSets", _COMPUTE):
+        if subnet.lower() in subnets_of(scale_set):
+            interfaces += arm.items(f"{scale_set['id']}/networkInterfaces", _SET_INTERFACES)
+    return interfaces
 
 
-def _addresses(found: t.Iterable[Json], subnet: str) -> t.Iterator[str]:
-    for interface in found:
+def _addresses(interfaces: t.Iterable[Json], subnet: str) -> t.Iterator[str]:
+    for interface in interfaces:
         for configuration in (interface.get("properties") or {}).get("ipConfigurations") or []:
             place = configuration.get("properties") or {}
             if str((place.get("subnet") or {}).get("id", "")).lower() == subnet.lower():
@@ -159,12 +159,12 @@ def keys_of(answer: Json, machine: str) -> list[str]:
     """Return the keys in the answer to a run command; raise AzureError where it brought none."""
     entries = [entry for entry in answer.get("value") or [] if isinstance(entry, dict)]
     printed = "\n".join(str(entry.get("message") or "") for entry in entries)
-    found = _OUTPUT.search(printed)
-    keys = _host_keys.read(found["out"]) if found else []
+    match = _OUTPUT.search(printed)
+    keys = _host_keys.read(match["out"]) if match else []
     if not keys:
-        said = " ".join((found["err"] if found else printed).split())[:300] or "nothing"
+        output = " ".join((match["err"] if match else printed).split())[:300] or "nothing"
         codes = ", ".join(str(entry.get("code")) for entry in entries) or "no status"
-        raise AzureError(f"Azure's agent read no SSH host key with {_SCRIPT!r} on {machine} ({codes}): {said}")
+        raise AzureError(f"Azure's agent read no SSH host key with {_SCRIPT!r} on {machine} ({codes}): {output}")
     return keys
 
 
@@ -178,7 +178,7 @@ def read_all(arm: Arm, machines: t.Sequence[Machine]) -> tuple[dict[str, list[st
     """Read the keys of several machines at a time, by address; and why those of the others cannot be read."""
     keys, problems = {}, {}
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-        for machine, reading in [(one, pool.submit(read, arm, one.id)) for one in machines]:
+        for machine, reading in [(vm, pool.submit(read, arm, vm.id)) for vm in machines]:
             try:
                 keys[machine.address] = reading.result()
             except AzureError as exc:

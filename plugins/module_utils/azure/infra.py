@@ -237,8 +237,8 @@ def _opening(group: str, name: str, properties: t.Mapping[str, t.Any]) -> str:
 
 def _both(properties: t.Mapping[str, t.Any], name: str) -> list[str]:
     """Return a property that Azure has in two forms, for one value and for several."""
-    one, several = properties.get(name), properties.get(f"{name}es" if name.endswith("Prefix") else f"{name}s")
-    return [str(value) for value in [*([one] if one else []), *(several or [])]]
+    single, several = properties.get(name), properties.get(f"{name}es" if name.endswith("Prefix") else f"{name}s")
+    return [str(value) for value in [*([single] if single else []), *(several or [])]]
 
 
 class Bastion(t.NamedTuple):
@@ -254,28 +254,32 @@ _TUNNELS = ("Standard", "Premium")  # the tiers that let a native client in
 
 def bastion(inputs: t.Mapping[str, t.Any], observed: t.Mapping[str, t.Any]) -> Bastion:
     """Judge the Bastion that is to be the way in; `observed` are the resources that were read, by name."""
-    found = observed.get("bastion") or {}
-    if not inputs.get("bastion_id") or not found:
+    bastion = observed.get("bastion") or {}
+    if not inputs.get("bastion_id") or not bastion:
         return Bastion({}, [], [])
-    name, properties = f"Azure Bastion {found.get('id')}", found.get("properties") or {}
-    tier, refused, warnings = str((found.get("sku") or {}).get("name") or "Basic"), [], []
+    name, properties = f"Azure Bastion {bastion.get('id')}", bastion.get("properties") or {}
+    tier, refused, warnings = str((bastion.get("sku") or {}).get("name") or "Basic"), [], []
     if tier not in _TUNNELS or properties.get("enableTunneling") is not True:
         refused.append(
             f"{name} lets no SSH client in: its tier is {tier}, and native client support is"
             f" {'on' if properties.get('enableTunneling') else 'off'}. It needs tier Standard or Premium, and that"
-            f" support: az network bastion update --ids {found.get('id')} --sku Standard --enable-tunneling true"
+            f" support: az network bastion update --ids {bastion.get('id')} --sku Standard --enable-tunneling true"
         )
-    places = [(one.get("properties") or {}).get("subnet") or {} for one in properties.get("ipConfigurations") or []]
-    identifier = next((str(one["id"]) for one in places if one.get("id")), "")
+    of_bastion = [
+        (configuration.get("properties") or {}).get("subnet") or {}
+        for configuration in properties.get("ipConfigurations") or []
+    ]
+    identifier = next((str(subnet["id"]) for subnet in of_bastion if subnet.get("id")), "")
     there = identifier.rpartition("/subnets/")[0].lower()
     network = observed.get("vnet") or {}
     if there and network and there != str(network.get("id")).lower():
         peered = [
-            one.get("properties") or {} for one in (network.get("properties") or {}).get("virtualNetworkPeerings") or []
+            peering.get("properties") or {}
+            for peering in (network.get("properties") or {}).get("virtualNetworkPeerings") or []
         ]
         states = {
-            str((one.get("remoteVirtualNetwork") or {}).get("id")).lower(): str(one.get("peeringState"))
-            for one in peered
+            str((peering.get("remoteVirtualNetwork") or {}).get("id")).lower(): str(peering.get("peeringState"))
+            for peering in peered
         }
         if states.get(there) != "Connected":
             warnings.append(

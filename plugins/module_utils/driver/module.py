@@ -88,8 +88,8 @@ def facts(state: DriverState) -> Json:
         "on_disk": {"version": state.on_disk, "flavour": state.on_disk_flavour, "owner": state.module_owner},
         "library": state.library,
         "fabric_manager": state.fabric_manager,
-        "packages": {one.name: one.version for one in state.packages},
-        "held": [one.name for one in state.packages if one.held],
+        "packages": {package.name: package.version for package in state.packages},
+        "held": [package.name for package in state.packages if package.held],
         "users": [{"pid": user.pid, "program": user.program} for user in state.users],
         "reboot_required": bool(reasons),
         "reboot_reasons": reasons,
@@ -104,8 +104,8 @@ def inform(params: t.Mapping[str, t.Any]) -> Json:
         kind = plan.flavour(state, wanted)
     except DriverError as exc:
         refusals.append(str(exc))
-    found = plan.faults(state, wanted, wanted.fabric_manager) if params["proof"] else []
-    return {"changed": False, "flavour": kind, "refusals": refusals, "faults": found, **facts(state)}
+    faults = plan.faults(state, wanted, wanted.fabric_manager) if params["proof"] else []
+    return {"changed": False, "flavour": kind, "refusals": refusals, "faults": faults, **facts(state)}
 
 
 def tool(params: t.Mapping[str, t.Any], kind: str) -> PackageTool:
@@ -186,8 +186,10 @@ def _bring(params: t.Mapping[str, t.Any], check_mode: bool, result: Json) -> Non
 
 def difference(moved: t.Sequence[t.Mapping[str, str]], removed: t.Sequence[str]) -> dict[str, str]:
     """Return a line per package, for Ansible."""
-    before = [f"{one['name']} {one['before']}\n" for one in moved if one["before"]] + [f"{name}\n" for name in removed]
-    after = [f"{one['name']} {one['after']}\n" for one in moved]
+    before = [f"{package['name']} {package['before']}\n" for package in moved if package["before"]] + [
+        f"{name}\n" for name in removed
+    ]
+    after = [f"{package['name']} {package['after']}\n" for package in moved]
     return {"before_header": "packages", "after_header": "packages", "before": "".join(before), "after": "".join(after)}
 
 
@@ -210,7 +212,7 @@ def _headers(catalog: t.Mapping[str, t.Any], state: DriverState) -> list[str]:
 
 def _note(path: str, kind: str, todo: plan.PackagePlan, state: DriverState) -> None:
     """Note it before the packages change: after a run that was killed they are ours all the same."""
-    before = {one.name: one.version for one in state.packages}
+    before = {package.name: package.version for package in state.packages}
     record = {"version": todo.version, "flavour": kind, "packages": todo.install, "before": before}
     _owned_files.save(path, {**_owned_files.load(path), **record})
 
@@ -222,8 +224,8 @@ def _lock(
 
     It is noted before: in the next run these locks are ours and no administrator's.
     """
-    held = [one.name for one in state.packages if one.held and again]
-    names = [one.name for one in state.packages if again or not one.held]
+    held = [package.name for package in state.packages if package.held and again]
+    names = [package.name for package in state.packages if again or not package.held]
     if params["state"] != "present" or not worker.locks or not names:
         return False
     if not check_mode:

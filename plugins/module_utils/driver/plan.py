@@ -59,11 +59,17 @@ def managers(state: DriverState, request: DriverRequest) -> list[Manager]:
 def _of_packages(state: DriverState, request: DriverRequest) -> list[Manager]:
     """Holds that are not ours, and packages of another version that we did not install."""
     our_holds = state.ours.get("held", [])
-    held = [f"{one.name} {one.version}" for one in state.packages if one.held and one.name not in our_holds]
+    held = [
+        f"{package.name} {package.version}"
+        for package in state.packages
+        if package.held and package.name not in our_holds
+    ]
     others = [
-        f"{one.name} {one.version}"
-        for one in state.packages
-        if _is_kernel_part(one.name) and not fits(request.version, one.version) and not _is_ours(one, state.ours)
+        f"{package.name} {package.version}"
+        for package in state.packages
+        if _is_kernel_part(package.name)
+        and not fits(request.version, package.version)
+        and not _is_ours(package, state.ours)
     ]
     owners = []
     if held:
@@ -172,7 +178,7 @@ def choose(request: str, table: Names, offers: Offers, have: t.Mapping[str, str]
     known = {name for alternatives in [*parts, *extra] for name in alternatives}
     everything = {name: [*([have[name]] if name in have else []), *offers.get(name, [])] for name in known}
     needed = {name for alternatives in parts for name in alternatives}
-    candidates = {upstream(one) for name in needed for one in everything[name] if fits(request, one)}
+    candidates = {upstream(version) for name in needed for version in everything[name] if fits(request, version)}
     installed = {upstream(have[name]) for name in needed if name in have and fits(request, have[name])}
     for candidate in [
         *sorted(installed, key=order, reverse=True),

@@ -135,12 +135,12 @@ class DriverReader:
 
     def users(self) -> tuple[GpuUser, ...]:
         """Return who has GPUs open, its daemons apart, and steps of jobs, which may open one at any moment."""
-        found = []
+        users = []
         for process in sorted((path for path in (self.root / "proc").glob("[0-9]*")), key=lambda path: int(path.name)):
             program = self._text(f"proc/{process.name}/comm").strip()
             if program == STEP or (program[:15] not in DAEMONS and self._opens_gpu(process)):
-                found.append(GpuUser(int(process.name), program))
-        return tuple(found)
+                users.append(GpuUser(int(process.name), program))
+        return tuple(users)
 
     @staticmethod
     def _opens_gpu(process: Path) -> bool:
@@ -181,9 +181,9 @@ class DriverReader:
             return ""
         # These are linked when they are installed, so that no package lists the file.
         linked = [
-            one.name
-            for one in packages
-            if one.name.startswith("linux-modules-nvidia-") and one.name.endswith(self.kernel)
+            package.name
+            for package in packages
+            if package.name.startswith("linux-modules-nvidia-") and package.name.endswith(self.kernel)
         ]
         if linked:
             return linked[0]
@@ -227,7 +227,7 @@ class DriverReader:
             return packages
         names = locked(self._ask(["dnf", "-q", "versionlock", "list"]))
         rpms = dpkg_packages(self._ask(RPM))
-        return tuple(Installed(one.name, one.version, one.name in names) for one in rpms)
+        return tuple(Installed(package.name, package.version, package.name in names) for package in rpms)
 
     def _secure_boot(self) -> bool:
         for path in (self.root / "sys/firmware/efi/efivars").glob("SecureBoot-*"):

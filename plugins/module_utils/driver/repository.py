@@ -35,17 +35,17 @@ def dearmour(content: bytes) -> bytes:
     blocks = _ARMOUR.findall(content)
     if not blocks:
         return content
-    found = b""
+    decoded = b""
     for block in blocks:
         lines = block.replace(b"\r", b"").split(b"\n")
         # Headers, such as "Version: GnuPG v2", end with an empty line; some files have none at all.
         start = lines.index(b"") + 1 if b"" in lines[:-1] else 0
         text = b"".join(line for line in lines[start:] if line and not line.startswith(b"="))
         try:
-            found += base64.b64decode(text, validate=True)
+            decoded += base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as exc:
             raise KeyFault(f"the armoured key cannot be decoded: {exc}") from exc
-    return found
+    return decoded
 
 
 def packets(content: bytes) -> t.Iterator[Packet]:
@@ -91,15 +91,15 @@ def proved_keys(content: bytes, expected: t.Collection[str]) -> bytes:
 
     A file that begins with another packet, such as a secret key, is refused.
     """
-    wanted = {re.sub(r"[\s:]", "", one).upper() for one in expected}
-    if not wanted or any(not re.fullmatch(r"[0-9A-F]{40}|[0-9A-F]{64}", one) for one in wanted):
+    wanted = {re.sub(r"[\s:]", "", text).upper() for text in expected}
+    if not wanted or any(not re.fullmatch(r"[0-9A-F]{40}|[0-9A-F]{64}", text) for text in wanted):
         raise KeyFault(
             "a fingerprint has 40 hexadecimal digits (or 64), such as EB693B3035CD5710E231E123A4B469963BF863CC"
         )
     raw = dearmour(content)
-    found = list(packets(raw))
-    keys = [fingerprint(packet.body) for packet in found if packet.tag == PUBLIC_KEY]
-    if not found or found[0].tag != PUBLIC_KEY:
+    parsed = list(packets(raw))
+    keys = [fingerprint(packet.body) for packet in parsed if packet.tag == PUBLIC_KEY]
+    if not parsed or parsed[0].tag != PUBLIC_KEY:
         raise KeyFault("it holds no public key")
     strange = sorted(set(keys) - wanted)
     if strange:
@@ -159,12 +159,12 @@ def source(params: t.Mapping[str, t.Any]) -> str:
 def others(files: t.Mapping[str, str], url: str, own: str) -> list[str]:
     """Return the files of others that name the repository: with two keys for one address apt reads neither."""
     plain = url.rstrip("/")
-    found = []
+    paths = []
     for path, text in sorted(files.items()):
         lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
         if path != own and any(re.search(rf"{re.escape(plain)}/?(\s|$)", line) for line in lines):
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def check(params: t.Mapping[str, t.Any]) -> None:

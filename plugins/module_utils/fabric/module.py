@@ -29,9 +29,9 @@ def perform(params: t.Mapping[str, t.Any], text: str, present: str) -> Record:
     nodes = list(dict.fromkeys(name for item in params["nodes"] for name in expand(str(item))))
     if not nodes:
         raise FabricError("nodes is empty: it has to name all nodes of the cluster")
-    found = _placement(params, nodes, text)
+    placement = _placement(params, nodes, text)
     joined = params["joined"] if params["joined"] is not None else params["source"] != "infiniband"
-    tree, findings, missing = settle(found, nodes, before(present), joined)
+    tree, findings, missing = settle(placement, nodes, before(present), joined)
     below = {child for switch in tree for child in switch.get("switches") or []}
     tops = [switch["name"] for switch in tree if switch["name"] not in below]
     if len(tops) > 1:
@@ -48,18 +48,18 @@ def _placement(params: t.Mapping[str, t.Any], nodes: t.Sequence[str], text: str)
     if source == "infiniband":
         return read.infiniband(text, nodes, names)
     if source == "hosts":
-        found = read.hosts(params["hosts"])
-        strange = sorted(set(found.places) - set(nodes))
+        placement = read.hosts(params["hosts"])
+        strange = sorted(set(placement.places) - set(nodes))
         if strange:
             raise FabricError(f"hosts names nodes that Slurm does not have: {', '.join(strange)}")
     else:
-        found = (read.google if source == "google" else read.aws)(text, names)
-    if not set(found.places) & set(nodes):
+        placement = (read.google if source == "google" else read.aws)(text, names)
+    if not set(placement.places) & set(nodes):
         raise FabricError(
             f"{source} tells of none of the nodes {', '.join(nodes[:8])}; it has"
-            f" {', '.join(sorted(found.places)[:8]) or 'no places at all'}. Say in names which is which"
+            f" {', '.join(sorted(placement.places)[:8]) or 'no places at all'}. Say in names which is which"
         )
-    return found
+    return placement
 
 
 # Lines of a topology.yaml as it is drawn here; one in another form, of a person, has no places.

@@ -54,20 +54,20 @@ def google(text: str, names: t.Mapping[str, str]) -> Placement:
             places[name] = place
         else:
             findings.append(name)
-    said = (
+    finding = (
         f"Google says of {', '.join(sorted(findings))} not where they are: physicalHostTopology is given for some"
         " machine types and for compact placement only"
     )
-    return Placement(without_common(places), [said] if findings else [])
+    return Placement(without_common(places), [finding] if findings else [])
 
 
 def aws(text: str, names: t.Mapping[str, str]) -> Placement:
     """Read ``aws ec2 describe-instance-topology``: network nodes from the top of the network down to the instance's."""
-    found = {
+    chains = {
         str(item.get("InstanceId")): tuple(str(node) for node in item.get("NetworkNodes") or [])
         for item in _records(text, "Instances", "aws ec2 describe-instance-topology")
     }
-    places = {names.get(instance, instance): place for instance, place in found.items() if place}
+    places = {names.get(instance, instance): place for instance, place in chains.items() if place}
     return Placement(without_common(places), [])
 
 
@@ -105,9 +105,9 @@ def infiniband(text: str, nodes: t.Sequence[str], names: t.Mapping[str, str]) ->
         raise FabricError(_unread(run))
     owner, findings = _owners(run, nodes, names)
     ups: dict[str, set[str]] = {}
-    for one, other in _links(run):
-        if one in owner and run.devices[other].kind == ibnetdiscover.SWITCH:
-            ups.setdefault(owner[one], set()).add(other)
+    for guid, other in _links(run):
+        if guid in owner and run.devices[other].kind == ibnetdiscover.SWITCH:
+            ups.setdefault(owner[guid], set()).add(other)
     if not ups:
         raise FabricError(_nobody(run, nodes))
     titles = _titles(run)
@@ -148,10 +148,10 @@ def _owners(
             continue
         word = (device.description.split() or [""])[0]
         short = word.partition(".")[0]
-        found = guids.get(device.guid.lstrip("0")) or names.get(device.description) or names.get(word)
-        found = found or next((name for name in (word, short) if name in known), None)
-        if found:
-            owner[device.guid] = found
+        node = guids.get(device.guid.lstrip("0")) or names.get(device.description) or names.get(word)
+        node = node or next((name for name in (word, short) if name in known), None)
+        if node:
+            owner[device.guid] = node
         elif "Aggregation Node" not in device.description:  # SHARP's, inside a switch
             others.append(f"{device.description} (0x{device.guid})")
     dropped = f"{len(others)} adapters belong to no node of Slurm, such as {', '.join(sorted(others)[:_SAID])}"
@@ -168,16 +168,16 @@ def _nobody(run: ibnetdiscover.FabricRun, nodes: t.Sequence[str]) -> str:
 
 def _titles(run: ibnetdiscover.FabricRun) -> dict[str, str]:
     """Name switches as people do where that tells them apart, else by GUID as ibnetdiscover does."""
-    found = {device.guid: device for device in run.devices.values() if device.kind == ibnetdiscover.SWITCH}
+    switches = {device.guid: device for device in run.devices.values() if device.kind == ibnetdiscover.SWITCH}
     systems, asics = {}, {}
-    for guid, device in found.items():
+    for guid, device in switches.items():
         match = _MANAGED.fullmatch(device.description)
         systems[guid] = match.group(1) if match else device.description
         asics[guid] = "-".join([match.group(1), *match.group(2).split("/")[1:]]) if match else device.description
     once, each = Counter(systems.values()), Counter(asics.values())
     return {
         guid: systems[guid] if once[systems[guid]] == 1 else asics[guid] if each[asics[guid]] == 1 else f"S-{guid}"
-        for guid in found
+        for guid in switches
     }
 
 
@@ -187,9 +187,9 @@ def _groups(ups: t.Mapping[str, set[str]], titles: t.Mapping[str, str]) -> tuple
     groups, findings = {}, []
     for node in sorted(ups, key=natural):
         own = frozenset(ups[node])
-        wider = sorted((one for one in sets if own < one and sets[one] >= sets[own]), key=len)
+        wider = sorted((other for other in sets if own < other and sets[other] >= sets[own]), key=len)
         # Of the widest, if all others are parts of it: else nobody can say whose neighbour it is.
-        whole = wider[-1] if wider and all(one <= wider[-1] for one in wider) else own
+        whole = wider[-1] if wider and all(other <= wider[-1] for other in wider) else own
         groups[node] = whole
         if whole != own:
             away = ", ".join(sorted((titles[guid] for guid in whole - own), key=natural))
@@ -203,9 +203,9 @@ def _places(
     run: ibnetdiscover.FabricRun, groups: t.Mapping[str, frozenset[str]], titles: t.Mapping[str, str]
 ) -> dict[str, Place]:
     near: dict[str, list[str]] = {guid: [] for guid in titles}
-    for one, other in sorted(_links(run)):
-        if one in near and other in near:
-            near[one].append(other)
+    for guid, other in sorted(_links(run)):
+        if guid in near and other in near:
+            near[guid].append(other)
     ranks = _ranks({guid for group in groups.values() for guid in group}, near)
     kinds = sorted(set(groups.values()), key=lambda group: _first(group, titles))
     chains: dict[frozenset[str], list[str]] = {}

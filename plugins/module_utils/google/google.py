@@ -53,7 +53,7 @@ class Gcloud:
         """Run a command and return what it prints; nothing is None."""
         done = self._run(self.argv(words, flags), TIMEOUT)
         if done.problem:
-            raise GcloudError(f"gcloud {' '.join(words)}: {said(done.err) or done.problem}")
+            raise GcloudError(f"gcloud {' '.join(words)}: {complaint(done.err) or done.problem}")
         try:
             return json.loads(done.out) if done.out.strip() else None
         except ValueError as exc:
@@ -87,10 +87,10 @@ class Gcloud:
 
 def spelt(flags: t.Mapping[str, t.Any]) -> list[str]:
     """Write flags: lists with commas, dictionaries as key=value."""
-    found = []
+    words = []
     for name, value in flags.items():
         if isinstance(value, Repeated):
-            found += [f"--{name}={item}" for item in value.values]
+            words += [f"--{name}={item}" for item in value.values]
             continue
         if value is None or value is False or value in ("", [], {}):
             continue
@@ -98,11 +98,11 @@ def spelt(flags: t.Mapping[str, t.Any]) -> list[str]:
             value = ",".join(f"{key}={item}" for key, item in value.items())
         elif isinstance(value, (list, tuple)):
             value = ",".join(map(str, value))
-        found.append(f"--{name}" if value is True else f"--{name}={value}")
-    return found
+        words.append(f"--{name}" if value is True else f"--{name}={value}")
+    return words
 
 
-def said(text: str) -> str:
+def complaint(text: str) -> str:
     """Return what gcloud complains of, without its own way of saying that it does."""
     lines = [line.strip() for line in text.splitlines()]
     start = next((index for index, line in enumerate(lines) if line.startswith("ERROR:")), None)
@@ -163,18 +163,18 @@ _AT_ONCE = 500  # names have to fit on a command line
 
 def instance_faults(machine: Record) -> list[str]:
     """Say all that is wrong with a machine."""
-    found = [f"{name} is missing" for name, needed in MACHINE.items() if needed and not machine.get(name)]
-    found += [f"{name} is unknown" for name in sorted(set(machine) - set(MACHINE))]
+    problems = [f"{name} is missing" for name, needed in MACHINE.items() if needed and not machine.get(name)]
+    problems += [f"{name} is unknown" for name in sorted(set(machine) - set(MACHINE))]
     if bool(machine.get("image")) == bool(machine.get("image_family")):
-        found.append("either image or image_family is needed")
+        problems.append("either image or image_family is needed")
     accelerator = machine.get("accelerator")
     if accelerator and (not isinstance(accelerator, dict) or set(accelerator) != {"type", "count"}):
-        found.append("accelerator is no dictionary of type and count")
+        problems.append("accelerator is no dictionary of type and count")
     if machine.get("nic_type") and machine["nic_type"] not in _NIC_TYPES:
-        found.append(f"nic_type is none of {', '.join(_NIC_TYPES)}")
+        problems.append(f"nic_type is none of {', '.join(_NIC_TYPES)}")
     if machine.get("reservation") and machine.get("spot"):
-        found.append("a Spot VM takes nothing from a reservation")
-    return found
+        problems.append("a Spot VM takes nothing from a reservation")
+    return problems
 
 
 def has_gpus(machine: Record) -> bool:
@@ -236,8 +236,8 @@ class Instances:
     def listed(self) -> dict[str, Record]:
         """Every instance that carries the cluster's label, and the kind's, as Google describes it."""
         wanted = {"filter": f"labels.{LABEL}={self.cluster}", "zones": self.zone}
-        found = self.gcloud.ask([*_WORDS, "list"], wanted) or []
-        return {item["name"]: item for item in found if not self.kind or _kind(item) == self.kind}
+        listed = self.gcloud.ask([*_WORDS, "list"], wanted) or []
+        return {item["name"]: item for item in listed if not self.kind or _kind(item) == self.kind}
 
     def create(self, names: t.Sequence[str], machine: Record, script: str = "") -> dict[str, str]:
         """Create instances in bulk; what Google has no room for does not keep the others from coming."""
@@ -302,8 +302,8 @@ def address(item: Record, public: bool) -> str:
 
 def described(name: str, item: Record) -> dict[str, str]:
     """What the module returns of an instance."""
-    found = {"address": address(item, public=False), "public_address": address(item, public=True)}
-    return {"name": name, "state": state(item), **found}
+    addresses = {"address": address(item, public=False), "public_address": address(item, public=True)}
+    return {"name": name, "state": state(item), **addresses}
 
 
 # What a cluster needs of Google besides instances: which command makes it, and whether it is as wanted.
@@ -346,9 +346,9 @@ KINDS: dict[str, ResourceKind] = {
 def resource_faults(kind: str, properties: Record) -> list[str]:
     """Say all that is wrong with a resource."""
     known = KINDS[kind]
-    found = [f"{name} is no property of a {kind}" for name in sorted(set(properties) - set(known.flags))]
+    problems = [f"{name} is no property of a {kind}" for name in sorted(set(properties) - set(known.flags))]
     needed = known.place if kind != "role_binding" else ("role",)
-    return found + [f"a {kind} needs {name}" for name in needed if not properties.get(name)]
+    return problems + [f"a {kind} needs {name}" for name in needed if not properties.get(name)]
 
 
 def perform(
@@ -389,7 +389,7 @@ def _resource(gcloud: Gcloud, kind: ResourceKind, name: str, properties: Record,
 def _binding(gcloud: Gcloud, member: str, role: str, state: str) -> Step:
     policy = gcloud.ask(["projects", "get-iam-policy", gcloud.project], {}) or {}
     bindings = policy.get("bindings") or []
-    held = any(one.get("role") == role and member in one.get("members", []) for one in bindings)
+    held = any(binding.get("role") == role and member in binding.get("members", []) for binding in bindings)
     if held == (state == "present"):
         return [], {}
     verb = "add-iam-policy-binding" if state == "present" else "remove-iam-policy-binding"

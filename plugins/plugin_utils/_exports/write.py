@@ -40,22 +40,22 @@ def find(record: Row, folder: Path | None) -> Sources:
     Those of another cluster than the record's count for nothing.
     """
     places = [folder, *sorted(folder.iterdir())] if folder is not None and folder.is_dir() else []
-    found, broken = [], []
+    certificates, broken = [], []
     for path in (place / "certificate.json" for place in places):
         try:
-            found += [(read.certificate(path), path)] if path.is_file() else []
+            certificates += [(read.certificate(path), path)] if path.is_file() else []
         except read.ReadError as exc:
             broken.append(str(exc))
     cluster = record.get("cluster")
-    found = [pair for pair in found if not cluster or pair[0].get("cluster") in (None, "", cluster)]
-    if not found:
+    certificates = [pair for pair in certificates if not cluster or pair[0].get("cluster") in (None, "", cluster)]
+    if not certificates:
         if broken:
             raise read.ReadError("; ".join(broken))
         return Sources(record)
     # Of two copies of one certificate the one with records counts.
-    found.sort(key=lambda pair: (number(pair[0].get("time")) or 0.0, _beside(pair[1]) is not None))
-    latest, path = found[-1]
-    by_run = {str(row.get("run")): row for row, dummy in found if row.get("run") != latest.get("run")}
+    certificates.sort(key=lambda pair: (number(pair[0].get("time")) or 0.0, _beside(pair[1]) is not None))
+    latest, path = certificates[-1]
+    by_run = {str(row.get("run")): row for row, dummy in certificates if row.get("run") != latest.get("run")}
     return Sources(record, latest, _beside(path), list(by_run.values()), broken)
 
 
