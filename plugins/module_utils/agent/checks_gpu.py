@@ -45,6 +45,7 @@ def unstuck(context: Context) -> None:
 
 
 def _read(context: Context) -> Gpus:
+    """Read all GPUs once, with less patience in an epilog, which the next job waits for."""
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import info
     from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import read as read_nvidia_smi
 

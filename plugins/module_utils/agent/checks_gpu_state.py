@@ -265,6 +265,7 @@ def errors(context: Context) -> list[Json]:
 
 
 def _errors(context: Context) -> LimitFinding:
+    """Judge the error counters of NVLink; GPUs that have none skip the check unless the profile expects links."""
     profile, bus = context.config.profile, pci_gpus(context.config.sysfs)
     expected = any(expectation.get("check") == "gpu_nvlink" for expectation in context.config.expect)
     if not bus and (profile.get("gpu") or {}).get("count") == 0:

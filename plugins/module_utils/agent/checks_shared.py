@@ -53,6 +53,7 @@ def munge(context: Context) -> list[Json]:
 
 
 def _munge(context: Context) -> LimitFinding:
+    """Decode a credential of the node's own, and the controller's, which proves that both have one key."""
     ask = node_access.node_commands(context).ask
     made = ask(["munge", "-n"])
     if made.problem:

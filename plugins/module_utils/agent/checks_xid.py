@@ -268,6 +268,7 @@ def faults(events: t.Sequence[parser.Event]) -> list[XidFault]:
 
 
 def _record(context: Context, fault: XidFault, indexes: t.Mapping[t.Any, int], present: t.Container[str]) -> Json:
+    """Return the record of a fault that the kernel reported; it is latched unless the rule is only to monitor it."""
     event, rule = fault.last, fault.rule
     if event.bus_id and _slot(event.bus_id) not in present:
         # Whoever wrote this, no part of this machine is to blame.

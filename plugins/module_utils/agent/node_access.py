@@ -279,6 +279,7 @@ def processes(proc: str | Path) -> list[JobProcess]:
 
 
 def _process(path: Path) -> JobProcess | None:
+    """Return what /proc says of a process, None if it has ended; only root's command lines are read."""
     status = text(path / "status")
     if not status:
         return None

@@ -351,6 +351,7 @@ class Coordinator:
             self._batch(campaign, batch)
 
     def _batch(self, campaign: Campaign, batch: Json) -> None:
+        """Have the tests of a batch done, attempt after attempt, until each has results or was given up."""
         if self.journal.read("batches", batch["id"]) is None:
             self.journal.write("batches", batch["id"], batch)
             self.journal.say(f"{batch['id']}: {batch['stage']}, {len(batch['tests'])} tests")
@@ -409,6 +410,7 @@ class Coordinator:
         self.journal.write("journal", batch["id"], {key: value for key, value in state.items() if key != "taken"})
 
     def _attempt(self, campaign: Campaign, batch: Json, state: Json, left: list[Json]) -> None:
+        """Run the jobs of one attempt to their end; one that was cut short goes on with the jobs that it had."""
         ids = {test["id"] for test in left}
         jobs = [RoundJob(*job) for job in state["jobs"]] if state.get("open") else []
         if not ids & {test["id"] for job in jobs for test in job.tests}:
@@ -457,6 +459,7 @@ class Coordinator:
                 self.clock.sleep(5.0)
 
     def _send(self, batch: Json, job: RoundJob, after: int | None) -> int:
+        """Write a job's file, gate and script, submit it and keep its number; it may have to wait for another."""
         agent = self.how["agent_path"]
         file = self.journal.write(
             "jobs", job.name, certify_slurm.job_content(job, batch, self.request, str(self.journal.folder))

@@ -173,6 +173,7 @@ def read_request(params: t.Mapping[str, t.Any]) -> CertificationRequest:
 
 
 def _validate(params: t.Mapping[str, t.Any]) -> None:
+    """Refuse options that make no sense by themselves."""
     if params["run"] and not _RUN.fullmatch(params["run"]):
         raise CampaignRequestError(
             f"run {params['run']!r}: letters, digits, dots, dashes and underscores are accepted, up to 64"

@@ -229,6 +229,7 @@ class PyxisBuilder:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _make(self, source: str, scratch: Path) -> Json:
+        """Build pyxis, prove that the plugin loads in a Slurm of these headers, and keep the package."""
         if self.headers is None:  # _refuse has seen to it
             raise PyxisError("there are no headers of Slurm")
         try:

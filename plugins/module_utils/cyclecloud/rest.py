@@ -184,6 +184,7 @@ class CycleClient:
         return {}
 
     def _ask(self, method: str, path: str, query: dict[str, str], body: Json | None) -> t.Any:
+        """Send a request and return the answer; UnknownOutcome where the server may have acted on it or not."""
         what = f"{method} {self.url}{path}"
         address = f"{self.url}{path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
         data = json.dumps(body).encode() if body is not None else (b"" if method == "POST" else None)

@@ -136,6 +136,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> Json:
 
 
 def _bring(params: t.Mapping[str, t.Any], check_mode: bool, result: Json) -> None:
+    """Have the driver in the chosen version, and fill the result; a refusal raises before a package moves."""
     wanted, (reader, state) = request(params), read(params)
     result.update(facts(state))
     refused = plan.refusals(state, wanted)

@@ -266,6 +266,7 @@ def _with(finding: GpuFinding, broken: GpuFinding) -> GpuFinding:
 
 
 def _links(observed: ObservedGpus, options: GpuCheckOptions) -> GpuFinding:
+    """Count the active NVLinks of each GPU; GPUs in MIG mode show none, and are left out or skip the check."""
     if not observed.gpus:
         return GpuFinding(verdict="error", reason=observed.problem("query"))
     shown = observed.reading.nvlink

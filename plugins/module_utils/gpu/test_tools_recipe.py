@@ -331,6 +331,7 @@ def names(build: str) -> str:
 def _make(
     archs: t.Sequence[str], host: t.Mapping[str, Need], mpi: Need | None, source: str, build: str, jobs: int
 ) -> BuildStep:
+    """Return the step that builds nccl-tests for these architectures, with MPI where there is one."""
     nccl = host["nccl"]
     folders = [need.library for need in (nccl, mpi) if need]
     # nvlink cannot open -l:libnccl.so.2, so the library gets its short name beside the build.

@@ -46,6 +46,7 @@ def parse_json(source: Source) -> Log[NcclTestsRun]:
 
 
 def _run(data: dict[str, t.Any], whole: bool) -> NcclTestsRun:
+    """Return the run of a document; it is complete if that is whole and every result was understood."""
     results = [_dict(entry) for entry in _list(data.get("results"))]
     rows = [row for row in (_row(entry) for entry in results) if row]
     config, bounds, average = (_dict(data.get(key)) for key in ("config", "out_of_bounds", "average_bus_bandwidth"))

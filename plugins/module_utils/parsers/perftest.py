@@ -469,6 +469,7 @@ def parse(source: Source, unit: str | None = None) -> Log[PerftestRun]:
 
 
 def _run(block: PerftestBlock, unit: str | None) -> PerftestRun:
+    """Return the run of a block; numbers count only with one unit, and a run without iterations has failed."""
     shown = block.units[0] if block.units else unit if block.unitless else None
     factor = GBPS.get(shown or "")
     rows = [_row(cells, factor) for cells in block.rows.values()]

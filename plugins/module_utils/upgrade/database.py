@@ -204,6 +204,7 @@ class Dumper:
                 raise
 
     def _copy(self, options: str) -> Record:
+        """Dump the database, with slurmdbd.conf beside it; the record, which is last, says that it is whole."""
         begin = time.time()
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(begin))
         base = self.directory / name(self.database, self.params["have"], self.params["target"], stamp)

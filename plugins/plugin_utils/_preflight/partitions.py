@@ -121,6 +121,7 @@ def _computes(inputs: Inputs) -> list[str]:
 
 
 def topology_source(inputs: Inputs) -> list[str]:
+    """Return what is wrong with the place from which the topology is to be read."""
     source, given = inputs.get("slurm_topology_source", "inventory"), inputs.get("slurm_topology")
     if source == "inventory":
         return []

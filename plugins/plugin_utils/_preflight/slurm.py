@@ -45,6 +45,7 @@ def pair(label: str, key: object, value: object, owned: t.Mapping[str, str]) -> 
 
 
 def settings(inputs: Inputs) -> list[str]:
+    """Return what is wrong with the site's own lines of slurm.conf."""
     label = "slurm_extra_settings"
     extra = inputs.get(label) or {}
     problems = [text for key, value in extra.items() for text in pair(label, key, value, _OWNED)]
