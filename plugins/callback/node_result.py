@@ -69,13 +69,15 @@ class CallbackModule(CallbackBase):
         self.seen["hosts"] = len(stats.processed)
         self._write()
 
-    def _why(self, found: dict[str, t.Any]) -> str:
-        if found.get("_ansible_no_log"):
+    def _why(self, result: dict[str, t.Any]) -> str:
+        if result.get("_ansible_no_log"):
             return "its result is hidden (no_log)"
         inner = [
-            str(one.get("msg")) for one in found.get("results") or [] if isinstance(one, dict) and one.get("failed")
+            str(item.get("msg"))
+            for item in result.get("results") or []
+            if isinstance(item, dict) and item.get("failed")
         ]
-        return "; ".join(inner) or str(found.get("msg") or found.get("stderr") or "no message")
+        return "; ".join(inner) or str(result.get("msg") or result.get("stderr") or "no message")
 
     def _write(self) -> None:
         path = self.get_option("path")

@@ -44,7 +44,7 @@ def old_images(hosts: object, hostvars: t.Mapping[str, t.Any], cluster: t.Mappin
     """Return a sentence for each image that is older than the cluster, with the hosts that were started from it."""
     if not isinstance(hosts, c.Sequence) or isinstance(hosts, str) or not isinstance(cluster, c.Mapping):
         raise AnsibleFilterError("old_images takes a list of hosts, their variables and a dictionary of versions")
-    found: dict[str, list[str]] = {}
+    hosts_of: dict[str, list[str]] = {}
     known = {host: hostvars[host] for host in map(str, hosts) if host in hostvars}
     for host, variables in known.items():
         facts = variables.get("ansible_facts", {})
@@ -54,10 +54,10 @@ def old_images(hosts: object, hostvars: t.Mapping[str, t.Any], cluster: t.Mappin
             continue
         texts = older(plain(record), plain(cluster))
         if texts:
-            found.setdefault(
+            hosts_of.setdefault(
                 f"of {str(record.get('date') or 'an unknown date')[:40]} has {'; '.join(texts)}", []
             ).append(host)
-    return [f"{', '.join(names)}: the image {text}" for text, names in found.items()]
+    return [f"{', '.join(names)}: the image {text}" for text, names in hosts_of.items()]
 
 
 def plain(value: t.Any) -> t.Any:

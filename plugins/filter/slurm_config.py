@@ -141,13 +141,13 @@ def slurm_topology_hosts(nodes: object, hostvars: t.Mapping[str, t.Any], source:
 
 def slurm_installations(hosts: object, hostvars: t.Mapping[str, t.Any]) -> dict[str, str]:
     """Return which installation of a machine each node is, of those whose facts tell."""
-    found = {}
+    installations = {}
     for host in _list(hosts, "slurm_installations"):
         variables = hostvars[host] if host in hostvars else {}  # noqa: SIM401
         mark = installation.digest(str((variables.get("ansible_facts") or {}).get("machine_id") or ""))
         if mark:
-            found[str((variables.get("slurm_node") or {}).get("name") or host)] = mark
-    return found
+            installations[str((variables.get("slurm_node") or {}).get("name") or host)] = mark
+    return installations
 
 
 def slurm_setting_lines(base: object, extra: object = None) -> list[str]:

@@ -268,11 +268,11 @@ class InventoryModule(ConstructedInventory, Cacheable):
     def _kept(self, key: str) -> dict[str, t.Any] | None:
         """What the cache has of this server and cluster; the file may have been edited since."""
         try:
-            found = self._cache[key]
+            cached = self._cache[key]
         except KeyError:
             return None
-        right = isinstance(found, dict) and found.get("of") == self._identity()
-        return found if right else None
+        right = isinstance(cached, dict) and cached.get("of") == self._identity()
+        return cached if right else None
 
     def _identity(self) -> list[str]:
         return [self.get_option("url"), self.get_option("cluster")]

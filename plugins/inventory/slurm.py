@@ -131,7 +131,7 @@ class InventoryModule(ConstructedInventory, Cacheable):
         return f"after {' '.join(prefix)!r}" if prefix else "on this machine"
 
     def _run(self, argv: list[str]) -> tuple[int, str, str]:
-        found = _process.run([*self.get_option("command"), *argv], self.get_option("timeout"))
-        if found.rc is None:
-            raise SlurmError(f"{' '.join(argv)}: {found.problem}")
-        return found.rc, found.out, found.err
+        outcome = _process.run([*self.get_option("command"), *argv], self.get_option("timeout"))
+        if outcome.rc is None:
+            raise SlurmError(f"{' '.join(argv)}: {outcome.problem}")
+        return outcome.rc, outcome.out, outcome.err

@@ -20,5 +20,5 @@ def is_key(text: str) -> bool:
 
 def read(text: str) -> list[str]:
     """Return the keys of a text, each once and without its comment, which the machine chose; other lines are none."""
-    keys: t.Iterator[str] = (found["key"] for found in map(_LINE.fullmatch, text.split("\n")) if found)
+    keys: t.Iterator[str] = (match["key"] for match in map(_LINE.fullmatch, text.split("\n")) if match)
     return list(dict.fromkeys(keys))

@@ -51,7 +51,11 @@ def matching(names: t.Iterable[str], patterns: t.Sequence[str]) -> list[str]:
     return sorted(
         name
         for name in names
-        if any(fnmatch.fnmatchcase(one, pattern) for pattern in patterns for one in (name, name.partition(":")[0]))
+        if any(
+            fnmatch.fnmatchcase(spelling, pattern)
+            for pattern in patterns
+            for spelling in (name, name.partition(":")[0])
+        )
     )
 
 

@@ -168,11 +168,16 @@ def perform(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         machine = params["machine"] or host_keys.find(arm, params["subnet"], params["address"])
         return {"machine": machine, "host_keys": host_keys.read(arm, machine)}
     machines, problems = host_keys.find_all(arm, params["subnet"], params["addresses"])
-    keys, unread = host_keys.read_all(arm, [one for one in machines if one.vm_id not in params["known"]])
+    keys, unread = host_keys.read_all(arm, [machine for machine in machines if machine.vm_id not in params["known"]])
     hosts = [
-        {"address": one.address, "machine": one.id, "vm_id": one.vm_id, "host_keys": keys.get(one.address, [])}
-        for one in machines
-        if one.address not in unread
+        {
+            "address": machine.address,
+            "machine": machine.id,
+            "vm_id": machine.vm_id,
+            "host_keys": keys.get(machine.address, []),
+        }
+        for machine in machines
+        if machine.address not in unread
     ]
     return {"hosts": hosts, "problems": {**problems, **unread}}
 

@@ -173,7 +173,10 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]
         raise TeardownError("; ".join(plan.refusals))
     going = teardown.targets(plan, params["parts"])
     done = DeletedResource(going, [], "", []) if check_mode else teardown.run(arm, going)
-    diff = {"before": "".join(f"{one}\n" for one in going), "after": "".join(f"{one}\n" for one in done.left)}
+    diff = {
+        "before": "".join(f"{identifier}\n" for identifier in going),
+        "after": "".join(f"{identifier}\n" for identifier in done.left),
+    }
     failure = f"only partly deleted ({len(done.deleted)} of {len(going)}). {done.failed}" if done.failed else ""
     result = {"changed": bool(done.deleted), "deleted": done.deleted, "gone": done.gone, "left": done.left}
     return {**result, "diff": diff, "failure": failure}

@@ -166,13 +166,17 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]
         server = CycleServer(Cli(params), params["state_dir"])
         if not server.cli.installed() and not check_mode:
             raise CliError(f"{server.cli.server_program} is not there: install the package first")
-        found = server.look(params["settings"], tls)
-        changed = found["restart"] or found["certificate"] or found["loose"] or not found["running"]
+        observed = server.look(params["settings"], tls)
+        changed = observed["restart"] or observed["certificate"] or observed["loose"] or not observed["running"]
         if changed and not check_mode:
-            server.bring(found, tls, params["startup"])
+            server.bring(observed, tls, params["startup"])
         name = str(server.file.path)
-        diff = {"before_header": name, "after_header": name, **{key: shown(found[key]) for key in ("before", "after")}}
-        if found["loose"]:
+        diff = {
+            "before_header": name,
+            "after_header": name,
+            **{key: shown(observed[key]) for key in ("before", "after")},
+        }
+        if observed["loose"]:
             diff["before_header"] = f"{name}, readable by more than root and the server"
             diff["after_header"] = f"{name}, not so"
         return {"changed": changed, "ca": server.authority(), "diff": diff}

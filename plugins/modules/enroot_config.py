@@ -187,7 +187,7 @@ def perform(module: AnsibleModule) -> dict[str, t.Any]:
         enroot_config.apply(hooks)
         host.allow(closed)
         host.give(lost)
-    profile = wanted and (host.profile_missing() or any(one.path == host.PROFILE for one in changes))
+    profile = wanted and (host.profile_missing() or any(change.path == host.PROFILE for change in changes))
     if not module.check_mode and wanted:
         if profile:
             host.load_profile()

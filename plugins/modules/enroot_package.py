@@ -186,15 +186,15 @@ def perform(module: AnsibleModule) -> dict[str, t.Any]:
     """Build unless the package is there; a host that has it installed needs no file of it."""
     params = module.params
     task = enroot_package.read(params["source"], params["cache_dir"])
-    found = {**enroot_package.look(task), "seconds": 0.0}
-    absent = not found["path"]
+    observed = {**enroot_package.look(task), "seconds": 0.0}
+    absent = not observed["path"]
     if absent and not module.check_mode:
-        path, found["seconds"] = enroot_package.build(
+        path, observed["seconds"] = enroot_package.build(
             task, params["archive"] or "", params["build_dir"], params["timeout"]
         )
-        found = {**enroot_package.look(task), "path": str(path), "seconds": round(found["seconds"], 1)}
-    digest = sha256(found["path"]) if found["path"] else ""
-    return {**found, "sha256": digest, "changed": absent}
+        observed = {**enroot_package.look(task), "path": str(path), "seconds": round(observed["seconds"], 1)}
+    digest = sha256(observed["path"]) if observed["path"] else ""
+    return {**observed, "sha256": digest, "changed": absent}
 
 
 def main() -> None:

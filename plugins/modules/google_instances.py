@@ -231,9 +231,9 @@ def perform(params: t.Mapping[str, t.Any], program: str, check_mode: bool) -> di
         if failed:
             raise GcloudError("; ".join(failed))
     after = compute.listed() if todo and not check_mode else before
-    found = [google.described(name, item) for name, item in after.items() if name in wanted]
+    described = [google.described(name, item) for name, item in after.items() if name in wanted]
     key, other = ("created", "deleted") if present else ("deleted", "created")
-    return {"changed": bool(todo), key: todo, other: [], "instances": found, "warnings": warnings}
+    return {"changed": bool(todo), key: todo, other: [], "instances": described, "warnings": warnings}
 
 
 def main() -> None:

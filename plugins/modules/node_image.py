@@ -245,25 +245,25 @@ def installed(module: AnsibleModule, root: Path) -> dict[str, str]:
 
 def refusals(root: Path, gone: t.Collection[str], keep: list[str]) -> list[str]:
     """Say why this machine is the source of no image."""
-    found = [
+    texts = [
         f"it is a part of a cluster: {text}; bake a machine that was never one" for text in image.of_a_cluster(root)
     ]
     stay = [f"/{secret.path} {secret.reason}" for secret in image.secrets(root, gone, keep)]
-    return found + [f"{text}; remove it there, or name it in remove or keep" for text in stay]
+    return texts + [f"{text}; remove it there, or name it in remove or keep" for text in stay]
 
 
 def plan(module: AnsibleModule, root: Path) -> tuple[dict[str, t.Any] | None, dict[str, t.Any], list[image.Trace]]:
     """Return the description that is there, the one that should be, and what has to go; a refusal ends the module."""
     params = module.params
-    found = image.traces(root, params["remove"], params["keep"])
-    refused = refusals(root, [trace.path for trace in found if trace.action == "remove"], params["keep"])
+    traces = image.traces(root, params["remove"], params["keep"])
+    refused = refusals(root, [trace.path for trace in traces if trace.action == "remove"], params["keep"])
     if refused:
         module.fail_json(msg=f"Nothing was changed. No image can be made of this machine: {'. '.join(refused)}.")
     request = image.BakeRequest(
         params["collection"], params["date"], params["driver"], params["bundle"], params["packages"]
     )
     before = image.read_record(str(root / image.PATH.lstrip("/")))
-    return before, image.settled(before, image.describe(root, installed(module, root), request)), found
+    return before, image.settled(before, image.describe(root, installed(module, root), request)), traces
 
 
 def perform(module: AnsibleModule, root: Path) -> dict[str, t.Any]:

@@ -167,24 +167,24 @@ def slurm(module: AnsibleModule) -> str:
 
 def files(paths: list[str]) -> dict[str, str]:
     """What changes with anything that a task could have to put right."""
-    found = {}
+    contents = {}
     for path in map(Path, paths):
         with contextlib.suppress(OSError, KeyError):
             seen = path.lstat()
             content = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(seen.st_mode) else ""
             owner = f"{pwd.getpwuid(seen.st_uid).pw_name}:{grp.getgrgid(seen.st_gid).gr_name}"
-            found[str(path)] = f"{owner} {stat.S_IMODE(seen.st_mode):04o} {content}".strip()
-    return found
+            contents[str(path)] = f"{owner} {stat.S_IMODE(seen.st_mode):04o} {content}".strip()
+    return contents
 
 
 def users(names: list[str]) -> dict[str, dict[str, int]]:
     """As the machine resolves them, from a file or a directory service."""
-    found = {}
+    known = {}
     for name in names:
         with contextlib.suppress(KeyError):
             entry = pwd.getpwnam(name)
-            found[name] = {"uid": entry.pw_uid, "gid": entry.pw_gid}
-    return found
+            known[name] = {"uid": entry.pw_uid, "gid": entry.pw_gid}
+    return known
 
 
 def ids() -> list[int]:

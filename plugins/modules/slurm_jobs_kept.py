@@ -146,7 +146,7 @@ def compare(before: list[dict[str, t.Any]], timeout: float) -> dict[str, t.Any]:
 def record(path: Path, write: bool) -> dict[str, t.Any]:
     """Write the jobs down; a slurmctld that an earlier run has stopped was asked by that run."""
     try:
-        found = SlurmReader(ask).jobs()
+        jobs = SlurmReader(ask).jobs()
     except SlurmError:
         if not path.exists():
             raise
@@ -154,8 +154,8 @@ def record(path: Path, write: bool) -> dict[str, t.Any]:
         return {"changed": False, "before": plan.counts(kept), "now": {}, "ended": 0}
     if write:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_owned(path, (json.dumps(found, indent=1) + "\n").encode(), "root", 0o600)
-    return {"changed": True, "before": plan.counts(found), "now": plan.counts(found), "ended": 0}
+        replace_owned(path, (json.dumps(jobs, indent=1) + "\n").encode(), "root", 0o600)
+    return {"changed": True, "before": plan.counts(jobs), "now": plan.counts(jobs), "ended": 0}
 
 
 def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:

@@ -312,9 +312,9 @@ def step(entry: Entry, more: t.Sequence[int]) -> Step:
 def settle(entries: t.Sequence[Entry], more: t.Sequence[int], check_mode: bool) -> t.Iterator[list[str]]:
     """Look at all of them, and then make one after the other; yield what was changed of each."""
     steps = [step(entry, more) for entry in entries]
-    planned = [by_root_or_owner(one.look, one.uid) for one in steps]
-    for one, changes in zip(steps, planned):
-        yield changes if check_mode or not changes else by_root_or_owner(one.have, one.uid)
+    planned = [by_root_or_owner(part.look, part.uid) for part in steps]
+    for part, changes in zip(steps, planned):
+        yield changes if check_mode or not changes else by_root_or_owner(part.have, part.uid)
 
 
 def reserve(entry: Entry, more: t.Sequence[int], check_mode: bool) -> tuple[list[str], str]:

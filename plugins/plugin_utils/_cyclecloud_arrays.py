@@ -16,7 +16,7 @@ class ArrayError(ValueError):
 
 def node_arrays(nodes: t.Sequence[Json], preflight: Json) -> list[Json]:
     """Return one node array for each entry, its image pinned and its GPUs counted as the preflight found them."""
-    known = {one["name"]: one for one in preflight.get("nodes") or []}
+    known = {node["name"]: node for node in preflight.get("nodes") or []}
     pins = preflight.get("images") or {}
     return [_array(node, known.get(node["name"], {}), pins) for node in nodes]
 

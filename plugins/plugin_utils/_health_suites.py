@@ -33,10 +33,10 @@ def suites(given: t.Mapping[str, t.Any], program: str) -> dict[str, t.Any]:
         budget = plan(config, name).budget
         if budget > MOST.get(name, budget):
             raise ConfigError(f"suite {name} has {budget:g} s, and Slurm waits {MOST[name]:g} s at most")
-    found = {name: dict(one) for name, one in given.items()}
+    merged = {name: dict(suite) for name, suite in given.items()}
     if program != "agent":
-        found["periodic"] = {**found.get("periodic", {}), "checks": _beside(config, program)}
-    return found
+        merged["periodic"] = {**merged.get("periodic", {}), "checks": _beside(config, program)}
+    return merged
 
 
 def _beside(config: AgentConfig, program: str) -> list[str]:

@@ -160,11 +160,11 @@ def files(entry: str, options: t.Mapping[str, t.Any], sources: Sources | None = 
     sources, library = sources or Sources(own=own), str(options["library"]).rstrip("/")
     folders = HOME.split(".")
     # Without these a package ansible_collections of the node's own would be taken for the whole of it.
-    files = {"/".join([*folders[:depth], "__init__.py"]): "" for depth in range(1, len(folders))}
+    texts = {"/".join([*folders[:depth], "__init__.py"]): "" for depth in range(1, len(folders))}
     for name in closure(entry, sources):
-        files["/".join([*folders, sources.place(name)])] = sources.text(name)
+        texts["/".join([*folders, sources.place(name)])] = sources.text(name)
     listed: list[dict[str, t.Any]] = [
-        {"path": f"{library}/{path}", "content": files[path], "mode": "0644", "diff": False} for path in sorted(files)
+        {"path": f"{library}/{path}", "content": texts[path], "mode": "0644", "diff": False} for path in sorted(texts)
     ]
     if options["program"]:
         listed.append({"path": options["program"], "content": launcher(entry, library, options), "mode": "0755"})

@@ -80,8 +80,8 @@ _SCHEMA: dict[str, t.Any] = {
 
 def near(name: str, known: t.Iterable[str], cutoff: float = 0.6) -> list[str]:
     """Return up to three names that were probably meant, the nearest first; ``-``, ``_``, ``.`` and blanks are one."""
-    squeezed: dict[str, str] = {plain(one): one for one in sorted(known)}
-    return [squeezed[one] for one in difflib.get_close_matches(plain(name), squeezed, 3, cutoff)]
+    squeezed: dict[str, str] = {plain(word): word for word in sorted(known)}
+    return [squeezed[word] for word in difflib.get_close_matches(plain(name), squeezed, 3, cutoff)]
 
 
 def plain(name: str) -> str:
@@ -91,12 +91,12 @@ def plain(name: str) -> str:
 
 def problems(profile: t.Mapping[str, t.Any]) -> list[str]:
     """Return a sentence for each value that cannot be used: its path, what it is, and what is accepted."""
-    found = list(_mapping("", profile, _SCHEMA))
+    texts = list(_mapping("", profile, _SCHEMA))
     for name in ("expect", "reference"):
         entries = profile.get(name)
         for number, entry in enumerate(entries if isinstance(entries, list) else []):
-            found += [f"{name}[{number}]: {text}" for text in _expectation(entry)]
-    return found
+            texts += [f"{name}[{number}]: {text}" for text in _expectation(entry)]
+    return texts
 
 
 def _mapping(path: str, value: t.Mapping[t.Any, t.Any], schema: t.Mapping[str, t.Any]) -> t.Iterator[str]:

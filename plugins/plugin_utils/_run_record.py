@@ -93,19 +93,19 @@ class Recorder:
 
     def result(self, host: str, result: t.Mapping[str, t.Any], gathered: bool = False) -> None:
         """Take in a task result of a host."""
-        found = pick(result, gathered)
-        if found.facts:
-            self.document["nodes"][host] = found.facts
+        parts = pick(result, gathered)
+        if parts.facts:
+            self.document["nodes"][host] = parts.facts
         if self.stage is None:
             return
         if host not in self.stage["hosts"]:
             self.stage["hosts"].append(host)
         if result.get("changed"):
             self.stage["changes"][host] = self.stage["changes"].get(host, 0) + 1
-        self._seen += [{"node": host, **check, "run": self.run} for check in found.checks]
+        self._seen += [{"node": host, **check, "run": self.run} for check in parts.checks]
         self.stage["verdicts"] = count(self._seen)
-        self.document["checks"] += [{"node": host, **check, "run": self.run} for check in found.checks]
-        self.document["training"] += [{**item, "run": self.run} for item in found.training]
+        self.document["checks"] += [{"node": host, **check, "run": self.run} for check in parts.checks]
+        self.document["training"] += [{**item, "run": self.run} for item in parts.training]
 
     def failure(self, host: str, result: t.Mapping[str, t.Any], task: str) -> None:
         """Take in a failed or unreachable host."""

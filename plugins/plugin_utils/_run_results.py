@@ -127,5 +127,5 @@ def _known(value: t.Mapping[str, t.Any], keys: t.Iterable[str]) -> JsonDict:
 def _node_facts(facts: t.Any) -> JsonDict:
     if not isinstance(facts, t.Mapping):
         return {}
-    found = {name: facts.get(f"ansible_{fact}", facts.get(fact)) for fact, name in FACTS.items()}
-    return {name: plain(value) for name, value in found.items() if value is not None}
+    values = {name: facts.get(f"ansible_{fact}", facts.get(fact)) for fact, name in FACTS.items()}
+    return {name: plain(value) for name, value in values.items() if value is not None}

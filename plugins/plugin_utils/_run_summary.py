@@ -88,21 +88,21 @@ def _found(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
     failed: dict[str, list[str]] = {}
     for name, text in sorted(stage.get("failures", {}).items()):
         failed.setdefault(_start(text), []).append(name)
-    found = [f"{', '.join(names)}: {text}" for text, names in failed.items()]
+    lines = [f"{', '.join(names)}: {text}" for text, names in failed.items()]
     if stage.get("skipped"):
-        found.append(str(stage["skipped"]))
+        lines.append(str(stage["skipped"]))
     counts = stage.get("verdicts", {})
     if counts:
-        found.append("checks: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
+        lines.append("checks: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
     for training in trainings:
         loss = training.get("loss") or [None]
         hosts = {rank.get("host") for rank in training.get("ranks") or []}
-        found.append(
+        lines.append(
             f"job {training.get('job_id')}: loss {short(loss[0])} to {short(loss[-1])}, "
             f"{short(training.get('samples_per_second'))} samples/s, "
             f"{plural(len(training.get('ranks') or []), 'rank')} on {plural(len(hosts), 'node')}"
         )
-    return found
+    return lines
 
 
 def _start(text: str) -> str:

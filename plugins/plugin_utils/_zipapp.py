@@ -66,12 +66,12 @@ def modules(sources: Sources) -> list[str]:
     sources = _Remembering(sources.root)
     if not sources.exists(ENTRY):
         raise ProgramError(f"{sources.root} has no {sources.place(ENTRY)}")
-    found: set[str] = set()
+    names: set[str] = set()
     for package in PACKAGES:
         for path in sorted((sources.root / package).rglob("*.py")):
             parts = path.relative_to(sources.root).with_suffix("").parts
-            found.update(closure(".".join(parts[:-1] if parts[-1] == "__init__" else parts), sources))
-    return sorted(found)
+            names.update(closure(".".join(parts[:-1] if parts[-1] == "__init__" else parts), sources))
+    return sorted(names)
 
 
 def build(sources: Sources | None = None) -> bytes:
@@ -124,11 +124,11 @@ def clean(folder: Path, now: float | None = None) -> None:
 
 def fingerprint(sources: Sources) -> str:
     """Return a digest of all that the file could be made of, this program included."""
-    found = hashlib.sha256(Path(__file__).read_bytes())
+    digest = hashlib.sha256(Path(__file__).read_bytes())
     for path in sorted(sources.root.rglob("*.py")):
         text = path.read_bytes()
-        found.update(f"{path.relative_to(sources.root)} {len(text)} ".encode() + text)
-    return found.hexdigest()
+        digest.update(f"{path.relative_to(sources.root)} {len(text)} ".encode() + text)
+    return digest.hexdigest()
 
 
 def store(data: bytes, cache: str | Path = CACHE) -> Path:

@@ -153,12 +153,12 @@ def image(context: Context) -> list[Json]:
     if record is None:
         reason = "the node was not started from an image of image.yml"
         return [report(context, "image", LimitFinding(verdict="skipped", reason=reason))]
-    found = node_image.older(record, options)
+    differences = node_image.older(record, options)
     samples = [{name: record.get(name) for name in ("date", "system", "kernel", *node_image.PARTS)}]
-    if not found:
+    if not differences:
         return [report(context, "image", LimitFinding(verdict="pass", samples=samples))]
     date = str(record.get("date") or "an unknown date")[:40]
-    reason = f"the image of {date} is older than the cluster: {'; '.join(found)}"
+    reason = f"the image of {date} is older than the cluster: {'; '.join(differences)}"
     finding = LimitFinding(verdict="warn", reason=reason, blame="config", action="monitor", samples=samples)
     return [report(context, "image", finding)]
 

@@ -140,8 +140,8 @@ class Expiry:
         """Delete the cluster's groups when all of them are due, and then what would be left elsewhere."""
         observed, self.request = teardown.read_subscription(self.arm, self.request, narrow=True)
         own = teardown.going_groups(observed.groups, self.request)
-        found = teardown.plan(observed, self.request)
-        for note in found.notes:
+        plan = teardown.plan(observed, self.request)
+        for note in plan.notes:
             self.tell(note)
         if not own:
             self.tell(f"Nothing of {self.request.cluster} is there.")
@@ -153,14 +153,14 @@ class Expiry:
                     f"{self.request.cluster} stays: {group.name} {f'is due on {text}' if text else 'has no day'}."
                 )
                 return
-        if found.refusals:
-            raise TeardownError(f"Nothing was deleted. {'; '.join(found.refusals)}")
-        if found.locks:
-            raise TeardownError(f"Nothing was deleted. Locked by {', '.join(found.locks)}: run destroy.yml")
-        self.delete_groups([group for group in found.groups if group.lower() != self.home])
-        self.clean(found)
+        if plan.refusals:
+            raise TeardownError(f"Nothing was deleted. {'; '.join(plan.refusals)}")
+        if plan.locks:
+            raise TeardownError(f"Nothing was deleted. Locked by {', '.join(plan.locks)}: run destroy.yml")
+        self.delete_groups([group for group in plan.groups if group.lower() != self.home])
+        self.clean(plan)
         # The group that this runs in goes last: nobody is there to see it end.
-        for identifier in found.groups:
+        for identifier in plan.groups:
             if identifier.lower() == self.home:
                 self.tell(f"Deleting {identifier}, with this job")
                 self.arm.delete(identifier, teardown.RESOURCES)
@@ -193,7 +193,7 @@ class Expiry:
         if failed:
             raise TeardownError("Not everything was deleted. " + "; ".join(failed))
 
-    def clean(self, found: teardown.TeardownPlan) -> None:
+    def clean(self, plan: teardown.TeardownPlan) -> None:
         """Delete what lies outside of the groups, as far as the identity may; destroy.yml finds the rest."""
         assignments: list[str] = []
         path = f"/subscriptions/{self.arm.subscription}/providers/Microsoft.Authorization/roleAssignments"
@@ -203,7 +203,7 @@ class Expiry:
                 assignments += [str(entry["id"]) for entry in listed]
             except AzureError as exc:
                 self.tell(f"Role assignments of {principal} are not looked for, destroy.yml deletes them: {exc}")
-        for message in self.best_effort("role assignment", assignments) + self.best_effort("resource", found.resources):
+        for message in self.best_effort("role assignment", assignments) + self.best_effort("resource", plan.resources):
             self.tell(f"Left for destroy.yml: {message}")
 
     def best_effort(self, what: str, identifiers: t.Iterable[str]) -> list[str]:

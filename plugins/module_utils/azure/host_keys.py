@@ -105,17 +105,17 @@ def subnets_of(scale_set: Json) -> set[str]:
 def interfaces(arm: Arm, subnet: str, addresses: t.Collection[str]) -> list[Json]:
     """Return the network interfaces that may have the addresses; those of scale sets are listed by their sets alone."""
     providers = f"/subscriptions/{arm.subscription}/providers"
-    interfaces = arm.items(f"{providers}/Microsoft.Network/networkInterfaces", _NETWORK)
-    if set(addresses) <= set(_addresses(interfaces, subnet)):
-        return interfaces
+    nics = arm.items(f"{providers}/Microsoft.Network/networkInterfaces", _NETWORK)
+    if set(addresses) <= set(_addresses(nics, subnet)):
+        return nics
     for scale_set in arm.items(f"{providers}/Microsoft.Compute/virtualMachineScaleSets", _COMPUTE):
         if subnet.lower() in subnets_of(scale_set):
-            interfaces += arm.items(f"{scale_set['id']}/networkInterfaces", _SET_INTERFACES)
-    return interfaces
+            nics += arm.items(f"{scale_set['id']}/networkInterfaces", _SET_INTERFACES)
+    return nics
 
 
-def _addresses(interfaces: t.Iterable[Json], subnet: str) -> t.Iterator[str]:
-    for interface in interfaces:
+def _addresses(nics: t.Iterable[Json], subnet: str) -> t.Iterator[str]:
+    for interface in nics:
         for configuration in (interface.get("properties") or {}).get("ipConfigurations") or []:
             place = configuration.get("properties") or {}
             if str((place.get("subnet") or {}).get("id", "")).lower() == subnet.lower():

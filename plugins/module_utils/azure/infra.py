@@ -254,22 +254,22 @@ _TUNNELS = ("Standard", "Premium")  # the tiers that let a native client in
 
 def bastion(inputs: t.Mapping[str, t.Any], observed: t.Mapping[str, t.Any]) -> Bastion:
     """Judge the Bastion that is to be the way in; `observed` are the resources that were read, by name."""
-    bastion = observed.get("bastion") or {}
-    if not inputs.get("bastion_id") or not bastion:
+    resource = observed.get("bastion") or {}
+    if not inputs.get("bastion_id") or not resource:
         return Bastion({}, [], [])
-    name, properties = f"Azure Bastion {bastion.get('id')}", bastion.get("properties") or {}
-    tier, refused, warnings = str((bastion.get("sku") or {}).get("name") or "Basic"), [], []
+    name, properties = f"Azure Bastion {resource.get('id')}", resource.get("properties") or {}
+    tier, refused, warnings = str((resource.get("sku") or {}).get("name") or "Basic"), [], []
     if tier not in _TUNNELS or properties.get("enableTunneling") is not True:
         refused.append(
             f"{name} lets no SSH client in: its tier is {tier}, and native client support is"
             f" {'on' if properties.get('enableTunneling') else 'off'}. It needs tier Standard or Premium, and that"
-            f" support: az network bastion update --ids {bastion.get('id')} --sku Standard --enable-tunneling true"
+            f" support: az network bastion update --ids {resource.get('id')} --sku Standard --enable-tunneling true"
         )
     of_bastion = [
         (configuration.get("properties") or {}).get("subnet") or {}
         for configuration in properties.get("ipConfigurations") or []
     ]
-    identifier = next((str(subnet["id"]) for subnet in of_bastion if subnet.get("id")), "")
+    identifier = next((str(entry["id"]) for entry in of_bastion if entry.get("id")), "")
     there = identifier.rpartition("/subnets/")[0].lower()
     network = observed.get("vnet") or {}
     if there and network and there != str(network.get("id")).lower():

@@ -210,12 +210,14 @@ def restore_accounting(
             room(Path(accounting.data), manifest["raw_bytes"], "the restored database")
         accounting.ask(options, f"DROP DATABASE IF EXISTS `{beside}`; CREATE DATABASE `{beside}`")  # a killed run's
         load(accounting, options, directory / manifest["name"] / "dump.sql.gz", beside, timeout)
-        found = accounting.tables(options, beside)
-        if found != sorted(manifest["tables"]):
-            raise BackupError(f"{manifest['name']} gave {len(found)} tables, not the {len(manifest['tables'])} it says")
+        tables = accounting.tables(options, beside)
+        if tables != sorted(manifest["tables"]):
+            raise BackupError(
+                f"{manifest['name']} gave {len(tables)} tables, not the {len(manifest['tables'])} it says"
+            )
         present = accounting.tables(options)
         moves = [f"`{accounting.name}`.`{table}` TO `{kept}`.`{table}`" for table in present]
-        moves += [f"`{beside}`.`{table}` TO `{accounting.name}`.`{table}`" for table in found]
+        moves += [f"`{beside}`.`{table}` TO `{accounting.name}`.`{table}`" for table in tables]
         keep = f"CREATE DATABASE `{kept}`; " if present else ""
         make = f"CREATE DATABASE IF NOT EXISTS `{accounting.name}`; "
         accounting.ask(options, f"{keep}{make}RENAME TABLE {', '.join(moves)}; DROP DATABASE `{beside}`", timeout)

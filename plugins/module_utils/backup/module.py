@@ -74,8 +74,8 @@ class Backup:
 
     def restored(self) -> dict[str, t.Any]:
         """Refuse first, then stop the daemon if it may be, then exchange; the daemon stays stopped."""
-        found = read.manifests(self.directory, self.part)
-        manifest = choose(found, self.params["name"], self.part, str(self.directory))
+        manifests = read.manifests(self.directory, self.part)
+        manifest = choose(manifests, self.params["name"], self.part, str(self.directory))
         version = read.installed(self.part)
         problems = [unreadable(manifest, self.part, self.params["cluster"].lower(), version)]
         problems += read.damaged(self.directory, manifest)

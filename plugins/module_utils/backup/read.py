@@ -42,14 +42,14 @@ def manifests(directory: Path, part: str) -> list[Manifest]:
     if not directory.is_dir():
         return []
     trust(directory)
-    found = []
+    listed = []
     for name in names(directory, part):
         path = directory / name / "manifest.json"
         try:
-            found.append({**json.loads(path.read_text(encoding="utf-8")), "name": name})
+            listed.append({**json.loads(path.read_text(encoding="utf-8")), "name": name})
         except (OSError, ValueError) as exc:
             raise BackupError(f"{path} cannot be read: {exc}") from exc
-    return found
+    return listed
 
 
 def trust(directory: Path) -> None:

@@ -189,10 +189,10 @@ def trust_bundle(state_dir: str, system: t.Sequence[str] = _SYSTEM) -> str:
     own = ca_file(state_dir)
     if not own:
         return ""
-    found = next((Path(path) for path in system if Path(path).is_file()), None)
-    if found is None:
+    bundle = next((Path(path) for path in system if Path(path).is_file()), None)
+    if bundle is None:
         raise CliError(f"none of {', '.join(system)} is there: install the package ca-certificates")
-    text = found.read_text(encoding="utf-8", errors="replace").rstrip()
+    text = bundle.read_text(encoding="utf-8", errors="replace").rstrip()
     return f"{text}\n{Path(own).read_text(encoding='utf-8').strip()}\n"
 
 

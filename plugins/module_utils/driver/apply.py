@@ -192,12 +192,12 @@ class DnfTool:
 
 def evrs(text: str) -> dict[str, list[str]]:
     """Read rows of ``name|epoch:version-release``, the highest last in dnf's order and first here."""
-    found: dict[str, list[str]] = {}
+    versions: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, dummy, version = line.strip().partition("|")
-        if version and version not in found.setdefault(name, []):
-            found[name].insert(0, version.replace("(none):", ""))
-    return found
+        if version and version not in versions.setdefault(name, []):
+            versions[name].insert(0, version.replace("(none):", ""))
+    return versions
 
 
 def refusal(text: str) -> str:

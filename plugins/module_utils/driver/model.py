@@ -71,7 +71,7 @@ GENERATIONS = (
 def generation(device: str) -> Generation | None:
     """Return the generation of a PCI device id such as ``2330``; None for one that is in no range."""
     number = int(device, 16)
-    return next((one for one in GENERATIONS if one.first <= number <= one.last), None)
+    return next((known for known in GENERATIONS if known.first <= number <= known.last), None)
 
 
 def upstream(version: str) -> str:

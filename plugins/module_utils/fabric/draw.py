@@ -71,25 +71,25 @@ def yaml_lines(
 def topology_problems(topologies: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
     """Say what is wrong with the entries by themselves."""
     names = [str(entry.get("name")) for entry in topologies]
-    found = []
+    problems = []
     for name in sorted({name for name in names if names.count(name) > 1 or not _TOPOLOGY.fullmatch(name)}):
-        found.append(
+        problems.append(
             f"slurm_topologies ({name}): the name is not usable; accepted: letters, digits, _ . -, each one's own"
         )
     for entry in topologies:
         label, plugin = f"slurm_topologies ({entry.get('name')})", entry.get("plugin", "tree")
         if plugin not in (*PLUGINS, "flat"):
-            found.append(f"{label}: plugin is {plugin!r}; accepted: tree, block or flat")
+            problems.append(f"{label}: plugin is {plugin!r}; accepted: tree, block or flat")
         if entry.get("block_sizes") and plugin != "block":
-            found.append(f"{label}: has block_sizes with plugin {plugin}; accepted: with plugin block")
+            problems.append(f"{label}: has block_sizes with plugin {plugin}; accepted: with plugin block")
         if entry.get("switches") and plugin == "flat":
-            found.append(f"{label}: has switches with plugin flat; accepted: with plugin tree or block")
+            problems.append(f"{label}: has switches with plugin flat; accepted: with plugin tree or block")
         strange = sorted(set(entry) - set(_KEYS))
         if strange:
-            found.append(f"{label}: has {', '.join(strange)}; accepted: {', '.join(_KEYS)}")
+            problems.append(f"{label}: has {', '.join(strange)}; accepted: {', '.join(_KEYS)}")
     if sum(bool(entry.get("default")) for entry in topologies) > 1:
-        found.append("slurm_topologies: several are the default; accepted: one or none")
-    return found
+        problems.append("slurm_topologies: several are the default; accepted: one or none")
+    return problems
 
 
 def _yaml_body(entry: t.Mapping[str, t.Any], switches: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
@@ -131,7 +131,7 @@ def _in_order(switches: t.Sequence[t.Mapping[str, t.Any]]) -> list[t.Mapping[str
     """Return the leaves as they lie beside each other: Slurm makes larger blocks of neighbours in the file."""
     known = {switch["name"]: switch for switch in switches}
     below = {child for switch in switches for child in switch.get("switches") or []}
-    found: list[t.Mapping[str, t.Any]] = []
+    tree: list[t.Mapping[str, t.Any]] = []
     tops = [str(switch["name"]) for switch in switches if switch["name"] not in below]
     waiting = sorted(tops, key=lambda name: name == UNPLACED)[::-1]
     while waiting:
@@ -139,8 +139,8 @@ def _in_order(switches: t.Sequence[t.Mapping[str, t.Any]]) -> list[t.Mapping[str
         if "switches" in switch:
             waiting.extend(reversed([str(name) for name in switch["switches"]]))
         else:
-            found.append(switch)
-    return found
+            tree.append(switch)
+    return tree
 
 
 def _sizes(given: t.Sequence[t.Any], blocks: t.Sequence[t.Mapping[str, t.Any]], small_too: bool) -> list[int]:
@@ -149,11 +149,11 @@ def _sizes(given: t.Sequence[t.Any], blocks: t.Sequence[t.Mapping[str, t.Any]], 
         sizes = [int(size) for size in given]
     except (TypeError, ValueError) as exc:
         raise FabricError(f"slurm_topology_block_sizes is {list(given)!r}: numbers of nodes are needed") from exc
-    for one, other in zip(sizes, sizes[1:]):
-        times = other // one if one > 0 else 0
-        if other <= one or other % one or times & (times - 1):
+    for size, other in zip(sizes, sizes[1:]):
+        times = other // size if size > 0 else 0
+        if other <= size or other % size or times & (times - 1):
             raise FabricError(
-                f"slurm_topology_block_sizes has {other} after {one}: 2, 4, 8 .. times as many are needed"
+                f"slurm_topology_block_sizes has {other} after {size}: 2, 4, 8 .. times as many are needed"
             )
     if sizes and sizes[0] < 1:
         raise FabricError(f"slurm_topology_block_sizes begins with {sizes[0]}: 1 or more are needed")

@@ -113,16 +113,16 @@ def leaves(tree: t.Sequence[Switch]) -> dict[str, dict[str, str]]:
 
 
 def settle(
-    found: Placement, nodes: t.Sequence[str], before: t.Mapping[str, str], joined: bool
+    placement: Placement, nodes: t.Sequence[str], before: t.Mapping[str, str], joined: bool
 ) -> tuple[list[Switch], list[str], list[str]]:
     """Return the switches with every node on one, what a person has to know, and the nodes that were not found.
 
     slurmctld starts with a node that is on no switch, and never gives it to a job together with others. So a node that
     was not found, for it may just be off, stays on the leaf that it was on (``before``), else it is named as unplaced.
     """
-    places = {name: found.places[name] for name in nodes if name in found.places}
+    places = {name: placement.places[name] for name in nodes if name in placement.places}
     missing = [name for name in nodes if name not in places]
-    findings = list(found.findings)
+    findings = list(placement.findings)
     tree = switches(places, joined)
     leaf = {switch["name"]: places[switch["nodes"][0]] for switch in tree if "nodes" in switch}
     kept = {name: leaf[before[name]] for name in missing if before.get(name) in leaf}

@@ -395,7 +395,7 @@ def _measure(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu]) -> tuple[
     words = [program.path, *arguments(program.tool, request)]
     refused: list[str] = []
 
-    def one(gpu: MeasuredGpu) -> MeasuredBandwidth:
+    def measure_gpu(gpu: MeasuredGpu) -> MeasuredBandwidth:
         if gpu.problem or refused:
             return MeasuredBandwidth(gpu, BandwidthReading({}, gpu.problem or refused[0]))
         bound = command(request.launch, words, gpu, method)
@@ -405,10 +405,10 @@ def _measure(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu]) -> tuple[
         return MeasuredBandwidth(gpu, reading, outcome, *bound)
 
     if request.mode == "sequential":
-        measured = list(map(one, gpus))
+        measured = list(map(measure_gpu, gpus))
     else:
         with ThreadPoolExecutor(len(gpus)) as pool, ending():
-            measured = list(pool.map(one, gpus))
+            measured = list(pool.map(measure_gpu, gpus))
     if refused and not any(bandwidth.reading.values for bandwidth in measured):
         raise NotMeasured("skipped", refused[0])
     return program, measured

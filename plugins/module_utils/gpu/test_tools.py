@@ -376,12 +376,14 @@ def _from_source(params: t.Mapping[str, t.Any], tool: Tool, host: BuildHost) -> 
         return ToolsPlan(tool, "source", directory, inputs=inputs, why=reason), []
     coming = {name.split("=")[0]: name for name in params["packages"]}
     absent = [requirement for name, requirement in host.needs.items() if name in tool.needs and not requirement.home]
-    found = {need: next((coming[name] for name in need.packages if name in coming), "") for need in absent}
-    problems = [_missing(need) for need, package in found.items() if not package] + _unsuitable(host)
+    packages = {need: next((coming[name] for name in need.packages if name in coming), "") for need in absent}
+    problems = [_missing(need) for need, package in packages.items() if not package] + _unsuitable(host)
     if problems:
         return None, problems
     reason = "not built for this source, toolkit and these architectures before"
-    return ToolsPlan(tool, "source", folder(params["prefix"], inputs), True, inputs, list(found.values()), reason), []
+    return ToolsPlan(
+        tool, "source", folder(params["prefix"], inputs), True, inputs, list(packages.values()), reason
+    ), []
 
 
 def _missing(need: test_tools_recipe.Need) -> str:

@@ -258,18 +258,18 @@ def lost_plugins(before: t.Mapping[str, str], after: t.Mapping[str, str]) -> str
 
 def foreign_topology(before: t.Mapping[str, str], after: t.Mapping[str, str], yaml: bool) -> list[str]:
     """Say why a topology must not be written: it is somebody else's, or a topology.yaml that stays would hide it."""
-    found = []
+    texts = []
     for name, variable in (("topology.conf", "slurm_topology"), ("topology.yaml", "slurm_topologies")):
         old, new = before.get(name, ""), after.get(name, "")
         if new and old and lines(old) != lines(new) and _heading(old) != _heading(new):
-            found.append(
+            texts.append(
                 f"{name} was written by somebody else and would be replaced. Have {variable} say what it says, or move "
                 "it away"
             )
     hidden = yaml and after.get("topology.conf") and not after.get("topology.yaml")
     if hidden and not is_ours(before.get("topology.yaml", ""), after.get("slurm.conf", "")):
-        found.append("beside a topology.yaml Slurm 25.05 and later ignore topology.conf. Move topology.yaml away")
-    return found
+        texts.append("beside a topology.yaml Slurm 25.05 and later ignore topology.conf. Move topology.yaml away")
+    return texts
 
 
 def is_ours(text: str, conf: str) -> bool:

@@ -89,23 +89,23 @@ def _of_machine(machine: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) ->
     gres = [dict(entry) for entry in machine.get("gres_conf") or []]
     if not fits:
         gres = [{key: setting for key, setting in entry.items() if key != "cores"} for entry in gres]
-    found: dict[str, t.Any] = {"gres": machine["gres"]} if machine.get("gres") else {}
-    found.update(processors if fits else {})
-    found["machine"] = {
+    line: dict[str, t.Any] = {"gres": machine["gres"]} if machine.get("gres") else {}
+    line.update(processors if fits else {})
+    line["machine"] = {
         "gres_conf": gres,
         "slurmd_parameters": (machine.get("slurmd_parameters") or []) if fits else [],
     }
-    return found
+    return line
 
 
 def machine_gres(nodes: t.Sequence[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
     """Entries of gres.conf that the nodes have from their machine types, each with its nodes."""
-    found: dict[str, dict[str, t.Any]] = {}
+    groups: dict[str, dict[str, t.Any]] = {}
     for node in nodes:
         for entry in (node.get("machine") or {}).get("gres_conf") or [] if node.get("gres") else []:
             key = json.dumps(entry, sort_keys=True)
-            found.setdefault(key, {"nodes": [], **entry})["nodes"].append(node["name"])
-    return list(found.values())
+            groups.setdefault(key, {"nodes": [], **entry})["nodes"].append(node["name"])
+    return list(groups.values())
 
 
 def machine_parameters(nodes: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:

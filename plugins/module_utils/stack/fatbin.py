@@ -29,10 +29,10 @@ class FatbinError(ValueError):
 
 def architectures(path: Path) -> list[str]:
     """Return what a shared object has device code for, such as ``sm_90`` and ``compute_90`` (PTX); none without any."""
-    found: set[tuple[int, str]] = set()
+    images: set[tuple[int, str]] = set()
     for content in _sections(path, SECTION):
-        found.update(_images(path, content))
-    return [f"{kind}_{number}" for number, kind in sorted(found)]
+        images.update(_images(path, content))
+    return [f"{kind}_{number}" for number, kind in sorted(images)]
 
 
 def _sections(path: Path, wanted: bytes) -> t.Iterator[bytes]:

@@ -91,6 +91,6 @@ def _nearest(wanted: str, torch: str, builds: t.Mapping[str, str], cuda: bool) -
     )
     if not good:
         return f"none of the known builds has such a PyTorch ({', '.join(f'{k}: {v}' for k, v in builds.items())})"
-    below = [one for one in good if one[0] <= numbers(torch.partition("+")[0])]
+    below = [row for row in good if row[0] <= numbers(torch.partition("+")[0])]
     dummy, name, version = below[-1] if below else good[0]
     return f"The nearest build that has is {name}, with {version} (pytorch_build)"

@@ -160,12 +160,12 @@ def merge(topology: Topology, matrix: TopologyRun | None) -> Topology:
 
 def _numa_of(rows: t.Iterable[TopologyDevice]) -> list[NumaNode]:
     """Return the nodes that the matrix names, for a kernel that shows none."""
-    found: dict[int, str] = {}
+    cpus_of_node: dict[int, str] = {}
     for row in rows:
         nodes, cpus = _numbers(row.numa), machine.write(_numbers(row.cpus))
         if nodes and cpus:
-            found.setdefault(nodes[0], cpus)
-    return [NumaNode(node, cpus) for node, cpus in sorted(found.items())]
+            cpus_of_node.setdefault(nodes[0], cpus)
+    return [NumaNode(node, cpus) for node, cpus in sorted(cpus_of_node.items())]
 
 
 def _numbers(text: str | None) -> list[int]:

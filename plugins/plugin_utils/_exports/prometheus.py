@@ -91,9 +91,9 @@ def _certificate(certificate: Row) -> t.Iterator[str]:
         return
     known = {str(name): about for name, about in nodes.items() if isinstance(about, dict)}
     run = {"run": str(certificate.get("run") or ""), "cluster": str(certificate.get("cluster") or "")}
-    found = [str(about.get("status")) for about in known.values()]
+    statuses = [str(about.get("status")) for about in known.values()]
     name = "hpcai_certificate_nodes"
-    yield from _family(name, [_sample(name, {**run, "status": status}, found.count(status)) for status in STATUSES])
+    yield from _family(name, [_sample(name, {**run, "status": status}, statuses.count(status)) for status in STATUSES])
     out = {name: about for name, about in known.items() if about.get("status") != "cleared"}
     name = "hpcai_certificate_node"
     yield from _family(name, [_sample(name, _about(node, about), 1) for node, about in out.items()])
@@ -132,8 +132,8 @@ def _escape(text: str) -> str:
 
 
 def _label(name: object) -> str:
-    found = re.sub("[^a-zA-Z0-9_]", "_", str(name))
-    return found if found[:1].isalpha() else f"label_{found}"
+    label = re.sub("[^a-zA-Z0-9_]", "_", str(name))
+    return label if label[:1].isalpha() else f"label_{label}"
 
 
 def _number(value: t.Any) -> float | None:

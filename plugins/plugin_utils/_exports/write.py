@@ -113,8 +113,8 @@ def json_line(record: Row) -> str:
 
 def _records(sources: Sources, lines: read.Lines | None) -> t.Iterator[tuple[Row, str]]:
     """Yield every record of the latest run once, with the line that held it if there was one."""
-    found = runs(sources.record)
-    own = {_key(check): check for check in (found[0].checks if found else [])}
+    recorded = runs(sources.record)
+    own = {_key(check): check for check in (recorded[0].checks if recorded else [])}
     times = {check.get("time") for check in own.values() if isinstance(check.get("time"), (int, float))}
     for index, line in enumerate(lines or (), 1):
         if not line.strip():

@@ -85,7 +85,9 @@ def misspelt(inputs: Inputs) -> list[str]:
     problems = []
     for name in sorted(name for name in inputs if name.startswith(_PREFIX)):
         rest = name[len(_PREFIX) :]
-        begun = [one for one in sorted(VARIABLES) if len(rest) >= _BEGUN and one.startswith(rest.lower())]
+        begun = [
+            variable for variable in sorted(VARIABLES) if len(rest) >= _BEGUN and variable.startswith(rest.lower())
+        ]
         close = begun or difflib.get_close_matches(rest.lower(), VARIABLES, 1, _ALIKE)
         if rest not in VARIABLES and close and f"{_PREFIX}{close[0]}" not in inputs:
             problems.append(f"{name} is set, and nothing reads it; accepted: {_PREFIX}{close[0]}")
