@@ -142,7 +142,7 @@ lint: venv ## ruff, ansible-lint, shellcheck
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/python tests/tools/lint.py --offline -q
-	shellcheck .ci/run tests/tools/ansible_test benchmarks/*.sh roles/*/files/*.sh lab/roles/*/files/*.sh extensions/molecule/*/*.sh
+	shellcheck .ci/run tests/tools/ansible_test benchmarks/*.sh roles/*/files/*.sh lab/roles/*/files/*.sh extensions/molecule/*/*.sh tests/stand_ins/*.sh
 
 types: venv ## mypy
 	cd $(BUILD)/collections && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p ansible_collections.hpcai.gpu_cluster.plugins \

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Three GPUs that keep what they are told in a file each, by the last digits of their bus id.
-cd "$(dirname "$0")"
+cd "$(dirname "$0")" || exit
 [ ! -e hangs ] || exec sleep 600
 case "$1" in
   -i)
