@@ -111,7 +111,8 @@ def _mpi_homes() -> list[str]:
 
 def driver_stubs(cuda_home: str, system: t.Sequence[str] = SYSTEM) -> Need:
     """Find the libraries to link in place of the driver: the toolkit's stubs, or the driver itself."""
-    need = Need("nvml.h and libraries libcuda and libnvidia-ml to link with", ("cuda-nvml-dev, cuda-driver-dev",))
+    packages = ("cuda-toolkit", "cuda-nvml-dev with cuda-driver-dev")
+    need = Need("nvml.h and libraries libcuda and libnvidia-ml to link with", packages)
     homes = [path for path in (cuda_home, *system) if path]
     header = next((path for path in homes if Path(f"{path}/include/nvml.h").is_file()), "")
     places = [library for library in map(_stubs, homes) if library]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import sys
 import typing as t
 from pathlib import Path
 
@@ -200,3 +201,51 @@ def test_a_host_that_does_not_answer_stops_the_run(dead: str, inventory: Invento
 def test_a_run_for_one_node_does_not_ask_for_the_others(inventory: Inventory, tmp_path: Path) -> None:
     del inventory.facts["c2"], inventory.facts["ctl"]
     assert "The inventory can become a working cluster" in configure(inventory, tmp_path, "--limit", "c1").text
+
+
+def gpu_node(inventory: Inventory, place: Path) -> None:
+    """c1 is a node of eight H100: this machine, where CUDA and NCCL are looked for in places that have neither."""
+    inventory.groups["gpu"] = ["c1"]
+    inventory.hosts["c1"] = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    inventory.variables |= {
+        "cluster_sku": "dgx_h100",
+        "gpu_test_tools_cuda_home": f"{place}/cuda",
+        "gpu_test_tools_nccl_home": f"{place}/nccl",
+        "gpu_test_tools_origins": ["source"],
+        "gpu_test_tools_prefix": f"{place}/tools",
+    }
+
+
+@pytest.mark.parametrize("driver", ["existing", "ours"])
+def test_a_node_on_which_no_test_tool_can_be_built_is_refused(
+    driver: str, inventory: Inventory, tmp_path: Path
+) -> None:
+    gpu_node(inventory, tmp_path)
+    inventory.variables |= {"cluster_driver": driver, "nvidia_driver_cuda_toolkits": ["13.0"]}
+    ended = configure(inventory, tmp_path)
+    text = plain(ended.text)
+    assert ended.rc != 0
+    assert "nothing was changed." in text and "gpu_test_tools_cuda_home: the CUDA toolkit, if" in text
+    assert f"NCCL's header and library is missing, looked in {tmp_path}/nccl" in text
+    # The toolkit is what role nvidia_driver is about to bring, where the driver is ours.
+    assert (f"nvcc is missing, looked in {tmp_path}/cuda/bin/nvcc" in text) is (driver == "existing")
+    assert "PLAY [Share the munge key" not in text
+    assert "changed=1" not in text
+
+
+def test_a_driver_of_ours_without_a_toolkit_is_refused_as_well(inventory: Inventory, tmp_path: Path) -> None:
+    gpu_node(inventory, tmp_path)
+    inventory.variables |= {"cluster_driver": "ours"}
+    assert f"nvcc is missing, looked in {tmp_path}/cuda/bin/nvcc" in plain(configure(inventory, tmp_path).text)
+
+
+def test_a_node_that_gets_what_a_build_lacks_is_let_through(inventory: Inventory, tmp_path: Path) -> None:
+    gpu_node(inventory, tmp_path)
+    packages = ["make", "g++", "cmake", "libboost-program-options-dev", "libnccl-dev", "libopenmpi-dev"]
+    inventory.variables |= {"gpu_test_tools_packages": packages, "gpu_test_tools_coming": ["cuda-toolkit"]}
+    inventory.write(tmp_path)
+    role = {"name": "hpcai.gpu_cluster.gpu_test_tools", "tasks_from": "check"}
+    play = {"hosts": "gpu", "gather_facts": False, "tasks": [{"ansible.builtin.include_role": role}]}
+    (tmp_path / "play.json").write_text(json.dumps([play]))
+    done = ansible_playbook("-i", tmp_path / "hosts.json", tmp_path / "play.json", cwd=ROOT, env=dict(os.environ))
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import typing as t
 from pathlib import Path
@@ -94,3 +95,34 @@ def test_a_topology_yaml_of_ours_goes_when_topology_conf_comes_and_a_persons_doe
     assert "Move topology.yaml away" in written(tmp_path, topology_yaml="", topology_conf=TREE_CONF + "# more\n")
     assert "written by somebody else" in written(tmp_path, topology_yaml=YAML)
     assert written(tmp_path, topology_yaml="") == "" and "theirs" in yaml.read_text()
+
+
+def test_a_topology_conf_of_ours_goes_with_the_last_switch_and_a_persons_does_not(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("the files belong to root")
+    conf = tmp_path / "etc/topology.conf"
+    assert written(tmp_path, topology_conf=TREE_CONF) == "" and conf.read_text() == TREE_CONF
+    assert written(tmp_path, topology_conf="") == "" and not conf.exists()
+    conf.write_text("SwitchName=theirs Nodes=c[1-2]\n")
+    assert written(tmp_path, topology_conf="") == "" and "theirs" in conf.read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "files"),
+    [("inventory", {"topology.yaml": "", "topology.conf": ""}), ("infiniband", {"topology.yaml": ""})],
+)
+def test_only_an_inventory_without_switches_takes_the_topology_away(
+    source: str, files: dict[str, str], tmp_path: Path
+) -> None:
+    """Where the fabric was not read, as in check mode, nothing is known of switches."""
+    tasks = [
+        {"ansible.builtin.include_vars": str(ROOT / "roles/slurm/vars/main.yml")},
+        {
+            "ansible.builtin.copy": {
+                "content": "{{ __slurm_topology_files | to_json }}",
+                "dest": str(tmp_path / "files"),
+            }
+        },
+    ]
+    play_here(tmp_path, tasks, {"slurm_topology": [], "slurm_topologies": [], "slurm_topology_source": source})
+    assert json.loads((tmp_path / "files").read_text()) == files

@@ -13,6 +13,7 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.filter import one_line, preflight, slurm_config
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import node_lines
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
 
 ROOT = Path(__file__).resolve().parents[4]
 FACTS = {"hostname": "c1", "memtotal_mb": 1000, "processor_count": 1, "processor_cores": 2}
@@ -224,6 +225,87 @@ def test_a_node_has_what_its_machine_type_says_of_slurm() -> None:
     assert node_lines.machine_parameters(nodes) == ["numa_node_as_socket"]
     plain = slurm_config.slurm_nodes(["d"], hosts, 0.05, [ndv4], [])
     assert (slurm_config.slurm_machine_gres(plain), node_lines.machine_parameters(plain)) == ([], [])
+
+
+# Facts as Ansible gathers them: sockets, cores of each, threads of each core, processors in all, memory in MB.
+MACHINES = {
+    "dgx_h100": (2, 56, 2, 224, 2063937),  # 2 Xeon 8480C, a NUMA node each
+    "nd96asr_v4": (2, 48, 1, 96, 885000),  # 2 EPYC 7V12, of two NUMA nodes each
+    "nc96ads_a100_v4": (2, 48, 1, 96, 885000),  # 2 EPYC 7V13, the same
+    "dgx_a100_640gb": (2, 64, 2, 256, 2063937),  # 2 EPYC 7742, of four NUMA nodes each
+}
+
+
+def of_machine(sku: str, **facts: t.Any) -> dict[str, t.Any]:
+    names = ("processor_count", "processor_cores", "processor_threads_per_core", "processor_vcpus", "memtotal_mb")
+    return {"cluster_sku": sku, "ansible_facts": {"hostname": "n1", **dict(zip(names, MACHINES[sku])), **facts}}
+
+
+@pytest.mark.parametrize(
+    ("sku", "parameters", "node", "gres"),
+    [
+        pytest.param(
+            "dgx_h100",
+            [],
+            "Sockets=2 CoresPerSocket=56 ThreadsPerCore=2 RealMemory=1960700 Gres=gpu:h100:8",
+            ["File=/dev/nvidia[0-7]"],
+            id="a socket is a NUMA node",
+        ),
+        pytest.param(
+            "nd96asr_v4",
+            ["SlurmdParameters=numa_node_as_socket"],
+            "Sockets=4 CoresPerSocket=24 ThreadsPerCore=1 RealMemory=840700 Gres=gpu:a100:8",
+            [
+                "File=/dev/nvidia[0-1] Cores=24-47",
+                "File=/dev/nvidia[2-3] Cores=0-23",
+                "File=/dev/nvidia[4-5] Cores=72-95",
+                "File=/dev/nvidia[6-7] Cores=48-71",
+            ],
+            id="two NUMA nodes of a socket, GPUs in pairs",
+        ),
+        pytest.param(
+            "nc96ads_a100_v4",
+            ["SlurmdParameters=numa_node_as_socket"],
+            "Sockets=4 CoresPerSocket=24 ThreadsPerCore=1 RealMemory=840700 Gres=gpu:a100:4",
+            [f"File=/dev/nvidia{gpu} Cores={24 * gpu}-{24 * gpu + 23}" for gpu in range(4)],
+            id="two NUMA nodes of a socket, a GPU each",
+        ),
+        pytest.param(
+            "dgx_a100_640gb",
+            [],
+            "Sockets=2 CoresPerSocket=64 ThreadsPerCore=2 RealMemory=1960700 Gres=gpu:a100:8",
+            ["File=/dev/nvidia[0-7]"],
+            id="no profile says which cores a GPU has, so sockets stay sockets",
+        ),
+    ],
+)
+def test_numa_nodes_are_sockets_where_gpus_have_cores_of_one(
+    sku: str, parameters: list[str], node: str, gres: list[str]
+) -> None:
+    nodes = slurm_config.slurm_nodes(["h"], {"h": of_machine(sku)}, 0.05, [load(sku)], ["h"])
+    lines = conf(nodes=nodes)
+    assert [line for line in lines if line.startswith("SlurmdParameters")] == parameters
+    assert [line for line in lines if line.startswith("NodeName")] == [f"NodeName=n1 {node} State=UNKNOWN"]
+    kind = node.split("Gres=gpu:")[1].split(":")[0]
+    written = slurm_config.slurm_gres_lines(slurm_config.slurm_machine_gres(nodes))
+    assert written == [f"NodeName=n1 Name=gpu Type={kind} {line}" for line in gres]
+
+
+def test_a_machine_with_other_processors_than_its_type_keeps_its_sockets() -> None:
+    """Half of the three that belong together would drain the node: the parameter, the sockets, the cores of GPUs."""
+    hosts = {"h": of_machine("nd96asr_v4", processor_cores=24, processor_vcpus=48)}
+    nodes = slurm_config.slurm_nodes(["h"], hosts, 0.05, [load("nd96asr_v4")], ["h"])
+    text = "\n".join(conf(nodes=nodes))
+    assert "SlurmdParameters" not in text and "Sockets=2 CoresPerSocket=24 ThreadsPerCore=1" in text
+    assert not any("Cores=" in line for line in slurm_config.slurm_gres_lines(slurm_config.slurm_machine_gres(nodes)))
+
+
+def test_gpus_that_slurmd_finds_by_nvml_are_named_by_the_node_line_alone() -> None:
+    """slurm_gres takes the place of the lines of the machine type, and the node line still says how many there are."""
+    nodes = slurm_config.slurm_nodes(["h"], {"h": of_machine("dgx_h100")}, 0.05, [load("dgx_h100")], ["h"])
+    gres: list[dict[str, t.Any]] = [{"autodetect": "nvml", "nodes": ["n1"]}]
+    assert slurm_config.slurm_gres_lines(gres) == ["NodeName=n1 AutoDetect=nvml"]
+    assert "Gres=gpu:h100:8" in "\n".join(conf(nodes=nodes))
 
 
 def test_the_place_of_a_node_is_its_hosts_variable() -> None:

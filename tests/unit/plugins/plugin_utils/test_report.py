@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report import curves, model, nodes, plot, stages, text
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.markup import VOID, Html, el, esc, json_block
@@ -232,6 +233,20 @@ def test_each_stage_is_repeated_by_a_playbook_that_there_is() -> None:
         commands = re.findall(r"hpcai\.gpu_cluster\.(\w+)", str(stages.again(run)))
         assert all((playbooks / f"{command}.yml").is_file() for command in commands), commands
         assert ("site" in commands) is (name in stages._SITE)
+
+
+def test_steps_that_playbooks_share_count_as_the_stage_that_was_called() -> None:
+    playbooks = Path(__file__).parents[4] / "playbooks"
+    borrowed = 0
+    for path in playbooks.glob("*.yml"):
+        for play in yaml.safe_load(path.read_text()):
+            steps = str(play.get("ansible.builtin.import_playbook", "")).split("_steps/")
+            # The steps of a playbook's own have its stage; those of results_steps and site.yml are of no one stage.
+            if len(steps) == 2 and steps[0] not in (path.stem, "results") and path.stem != "site":
+                borrowed += 1
+                stages_of = {str(play.get("vars", {}).get("run_stage"))}
+                assert stages_of <= {path.stem} or steps[0] == path.stem.split("_")[0], f"{path.name}: {steps}"
+    assert borrowed > 3
 
 
 def test_measurements_show_value_expectation_and_source() -> None:
