@@ -19,12 +19,13 @@ COLLECTIONS = next(iter(ansible_collections.__path__))
 LOG = ROOT / "tests/unit/fixtures/nccl_tests/authored-2.16.7-broadcast.txt"
 
 
-@pytest.mark.parametrize("page", ["docs/overview.md", "docs/parsers.md"])
+@pytest.mark.parametrize("page", ["docs/overview.md", "docs/parsers.md", "plugins/module_utils/parsers/__init__.py"])
 def test_the_example_of_the_library_runs_without_ansible(page: str, tmp_path: Path) -> None:
     shown = (ROOT / page).read_text(encoding="utf-8")
-    code = re.search(r"```python\n(.*?)```", shown, re.DOTALL)
+    pattern = r"```python\n(.*?)```" if page.endswith(".md") else r"::\n\n(.*?)\n\n[A-Z]"
+    code = re.search(pattern, shown, re.DOTALL)
     assert code, page
-    lines = code[1].splitlines()
+    lines = [line[4:] if page.endswith(".py") else line for line in code[1].splitlines()]
     blocked = "import sys; sys.modules['ansible'] = None\n"
     (tmp_path / "slurm-1234.out").write_bytes(LOG.read_bytes())
     (tmp_path / "nccl.log").write_bytes(LOG.read_bytes())
