@@ -18,8 +18,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google import go
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.google.google import (
     Gcloud,
     GcloudError,
+    complaint,
     perform,
-    said,
     spelt,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.power.provider import CloudNode, PowerError
@@ -110,8 +110,8 @@ def test_flags_are_spelt_as_gcloud_wants_them() -> None:
 def test_an_error_is_said_without_gcloud_s_frame() -> None:
     text = "WARNING: x\nERROR: (gcloud.compute.instances.bulk.create) Could not fetch resource:\n"
     text += " - Quota 'CPUS' exceeded.\n"
-    assert said(text) == "(gcloud.compute.instances.bulk.create) Could not fetch resource: Quota 'CPUS' exceeded."
-    assert said("no such thing") == ""
+    assert complaint(text) == "(gcloud.compute.instances.bulk.create) Could not fetch resource: Quota 'CPUS' exceeded."
+    assert complaint("no such thing") == ""
 
 
 @pytest.mark.parametrize(
