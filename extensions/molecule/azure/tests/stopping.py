@@ -81,7 +81,7 @@ STOPPING = {
     ),
     "the scheduled teardown asks for what its identity may not read": Stopping(
         [
-            Edit(EXPIRE, "        self.delete_groups([", "        self.clean(found)\n        self.delete_groups(["),
+            Edit(EXPIRE, "        self.delete_groups([", "        self.clean(plan)\n        self.delete_groups(["),
             Edit(
                 EXPIRE,
                 'self.tell(f"Role assignments of {principal} are not looked for, destroy.yml deletes them: {exc}")\n',
