@@ -88,13 +88,11 @@ def test_a_password_for_a_registry_is_its_users_alone(healthy: Lab) -> None:
 
 def test_no_process_outlives_the_job(healthy: Lab) -> None:
     node = healthy.compute[0]
-    started = "enroot start app sh -c 'setsid nohup sleep 4242 >/dev/null 2>&1 &'"
-    assert (
-        healthy.srun(
-            f"enroot create -n app {SQUASHED} >/dev/null 2>&1; {started}; pgrep -f 'sleep 4242'", f"-w {node}"
-        ).rc
-        == 0
-    )
+    # No command line but that of the sleep itself has its number.
+    started = "enroot start app sh -c 'n=42; setsid sleep $n$n >/dev/null 2>&1 &'"
+    until = "until pgrep -f '[s]leep 4242'; do sleep 0.2; done"
+    command = f"enroot create -n app {SQUASHED} >/dev/null 2>&1; {started}; {until}"
+    assert healthy.srun(command, f"-w {node}").rc == 0
     eventually(lambda: healthy.host(node).run("pgrep -f 'sleep 424[2]'").rc == 1, 30, "no process of the job is left")
     clean(healthy, node)
 
