@@ -87,7 +87,9 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory, collections: Path) -> Site:
     """A workflow: a stage that succeeds, two that fail, and the report that is drawn of them in the end."""
     site = Site(tmp_path_factory.mktemp("site"), collections)
-    store(invented(5), site.shared / "certification/20261121T210000Z")
+    fleet = invented(5)
+    fleet.certificate["cluster"] = "train"
+    store(fleet, site.shared / "certification/20261121T210000Z")
     return site
 
 
