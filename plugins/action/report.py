@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
         folder = Path(wanted["dir"])
         certification = Path(wanted["certification"]) if wanted["certification"] else None
         try:
-            sources = find(load(folder / "run.json", wanted["cluster"]), certification)
+            sources = find(load(folder / "run.json", wanted["cluster"]), certification, wanted["cluster"])
             if not sources.record and sources.certificate is None:
                 raise ReadError(f"there is neither {folder / 'run.json'} nor a certificate in {certification}")
             files = paths(folder, wanted["name"], wanted["formats"])

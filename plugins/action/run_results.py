@@ -100,7 +100,7 @@ def _in_container(folder: Path, wanted: Result, record: Result | None, names: t.
 
 def _taken(folder: Path, wanted: Result, there: Result) -> Result:
     """Merge a record that was fetched into the one here, which is newer: it is this process's own."""
-    store(folder / RECORD, merge(there, load(folder / RECORD), wanted["runs"]), wanted["runs"])
+    store(folder / RECORD, merge(there, load(folder / RECORD, there.get("cluster")), wanted["runs"]), wanted["runs"])
     return {"files": [RECORD]}
 
 

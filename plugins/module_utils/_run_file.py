@@ -31,8 +31,7 @@ def merge(document: JsonDict, own: JsonDict, keep: int) -> JsonDict:
     merged: JsonDict = {"schema": SCHEMA, "cluster": own.get("cluster") or document.get("cluster")}
     merged["sku"] = own.get("sku") or document.get("sku")
     for name, key in ROWS.items():
-        rows = [row for row in [*_list(document.get(name)), *_list(own.get(name))] if isinstance(row, dict)]
-        merged[name] = list({key(row): row for row in rows}.values())
+        merged[name] = list({key(row): row for row in [*_rows(document, name), *_rows(own, name)]}.values())
     # Another machine's entries may come later than they were made.
     merged["stages"].sort(key=lambda stage: str(stage.get("start") or ""))
     runs = list(dict.fromkeys(stage.get("run") for stage in merged["stages"]))[-keep:]
@@ -53,8 +52,8 @@ def _is_of_another(document: JsonDict, cluster: t.Any) -> bool:
     return bool(cluster and document.get("cluster") and document["cluster"] != cluster)
 
 
-def _aside(path: Path, cluster: str) -> Path:
-    return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9_.-]', '_', cluster)}{path.suffix}")
+def _aside(path: Path, cluster: t.Any) -> Path:
+    return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9_.-]', '_', str(cluster))}{path.suffix}")
 
 
 def _read(path: Path) -> JsonDict:
@@ -94,11 +93,11 @@ def store(path: Path, own: JsonDict, keep: int) -> JsonDict:
 
 def _without(document: JsonDict, own: JsonDict) -> JsonDict:
     """Return another cluster's record without what this run wrote into it before it knew its own cluster."""
-    mine = {stage.get("run") for stage in _list(own.get("stages"))}
-    lists = {
-        name: [row for row in rows if row.get("run") not in mine] for name, rows in document.items() if name in ROWS
-    }
-    return {**document, **lists}
+    theirs = {}
+    for name, key in ROWS.items():
+        mine = {key(row) for row in _rows(own, name)}
+        theirs[name] = [row for row in _rows(document, name) if key(row) not in mine]
+    return {**document, **theirs}
 
 
 def _write(path: Path, document: JsonDict) -> None:
@@ -118,8 +117,10 @@ def _identity(check: JsonDict) -> tuple[t.Any, ...]:
     return check.get("run"), check.get("node"), check.get("check"), json.dumps(scope, sort_keys=True), collective
 
 
-def _list(value: t.Any) -> list[t.Any]:
-    return list(value) if isinstance(value, (list, tuple)) else []
+def _rows(document: JsonDict, name: str) -> list[JsonDict]:
+    """Return the rows of a list of the record; what is no row, in a file that somebody changed, is left out."""
+    value = document.get(name)
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, (list, tuple)) else []
 
 
 # The lists of a record, and what makes two of their rows the same one.

@@ -34,10 +34,10 @@ class Sources:
     broken: t.Sequence[str] = ()
 
 
-def find(record: Row, folder: Path | None) -> Sources:
+def find(record: Row, folder: Path | None, cluster: str | None = None) -> Sources:
     """Look for certificates in a folder and one below it; the latest one counts, the others are its history.
 
-    Those of another cluster than the record's count for nothing.
+    Those of another cluster than this, by default the record's, count for nothing.
     """
     places = [folder, *sorted(folder.iterdir())] if folder is not None and folder.is_dir() else []
     certificates, broken = [], []
@@ -46,7 +46,7 @@ def find(record: Row, folder: Path | None) -> Sources:
             certificates += [(read.certificate(path), path)] if path.is_file() else []
         except read.ReadError as exc:
             broken.append(str(exc))
-    cluster = record.get("cluster")
+    cluster = cluster or record.get("cluster")
     certificates = [pair for pair in certificates if not cluster or pair[0].get("cluster") in (None, "", cluster)]
     if not certificates:
         if broken:

@@ -205,6 +205,7 @@ def test_latest_certificate_counts_and_all_formats_say_the_same(folder: Path) ->
 def test_a_certificate_of_another_cluster_is_not_this_one_s(folder: Path) -> None:
     (cluster,) = {row["cluster"] for row in (invented(70, run="new").certificate, invented(70).certificate)}
     assert write.find({"cluster": "another"}, folder / "certification").certificate is None
+    assert write.find({}, folder / "certification", "another").certificate is None  # it has no record yet
     assert write.find({"cluster": cluster}, folder / "certification").certificate
 
 

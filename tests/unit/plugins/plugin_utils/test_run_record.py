@@ -234,6 +234,16 @@ def test_another_cluster_begins_a_record_of_its_own_and_the_first_goes_on_later(
     ]
 
 
+def test_a_run_of_another_cluster_with_the_same_name_is_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    store(path, {"cluster": "a", "stages": [stage("41", start="t0")]}, keep=3)
+    document = load(path)
+    path.write_text(json.dumps({**document, "stages": [*document["stages"], "no row"], "checks": "no rows"}))
+    store(path, {"cluster": "b", "stages": [stage("41", start="t1")]}, keep=3)
+    assert [row["start"] for row in load(path, "a")["stages"]] == ["t0"]
+    assert [row["start"] for row in load(path, "b")["stages"]] == ["t1"]
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}'])
 def test_a_strange_file_is_never_overwritten(tmp_path: Path, text: str) -> None:
     path = tmp_path / "run.json"
