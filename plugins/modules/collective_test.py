@@ -134,8 +134,8 @@ EXAMPLES = r"""
   hpcai.gpu_cluster.collective_test:
     nodes: 2
     python: /shared/pytorch/current/bin/python
-    expect: "{{ lookup('hpcai.gpu_cluster.sku_profile', 'lab').expect }}"
-    profile: lab
+    expect: "{{ lookup('hpcai.gpu_cluster.sku_profile', cluster_sku).expect }}"
+    profile: "{{ cluster_sku }}"
   register: network
 
 - name: Show the highest busbw of each collective in GB/s
@@ -245,7 +245,7 @@ checks:
     context:
       description: Program that measured, its version and command line, O(profile), and what else explains the values.
       type: dict
-      sample: {tool: torch.distributed, version: 2.5.1, backend: gloo, collective: all_reduce, busy: [], profile: lab}
+      sample: {tool: torch.distributed, version: 2.5.1, backend: gloo, collective: all_reduce, busy: [], profile: nd96asr_v4}
 rows:
   description:
     - One entry per collective and size. C(size) is the nominal size and C(bytes) the measured one, which is a multiple

@@ -72,7 +72,6 @@ class Site:
             "cluster_sku": "",
             "cluster_shared_dir": str(self.shared),
             "cluster_user": "nobody",
-            "certification_profile": "lab",
             "certification_user": "root",
             "run_results_dir": str(self.results),
             **self.artifacts,

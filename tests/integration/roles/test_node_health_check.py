@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tasks += [{"copy": {"content": drains, "dest": str(folder / "reconcile.json")}}]
     given = {
         "__node_health_check_healthagent": {"rc": 4},
-        "cluster_sku": "lab",
+        "cluster_sku": "nc80adis_h100_v5",
         "cluster_shared_dir": "/shared",
         "node_health_check_suites": {"prolog": {"budget": 2}},
         "slurm_health_check_interval": 600,
@@ -176,7 +176,7 @@ def test_the_configuration_is_one_that_the_agent_takes(made: Path) -> None:
     found = config.check(json.loads(written["content"]))
     assert (found.node, found.mailbox, found.mailbox_user) == ("localhost", "/shared/.hpcai/health", "slurm")
     assert found.suites["prolog"].budget == 2 and "healthagent" in (found.suites["periodic"].checks or ())
-    assert found.profile["profile"] == "lab"
+    assert found.profile["profile"] == "nc80adis_h100_v5"
 
 
 def test_the_controller_waits_for_reports_as_long_as_slurm_has_nodes_wait(made: Path) -> None:

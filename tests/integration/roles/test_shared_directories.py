@@ -107,7 +107,7 @@ class Share:
         given = {
             "cluster_shared_dir": str(self.path),
             "cluster_name": "lab",
-            "cluster_sku": "lab",
+            "cluster_sku": "generic",
         }
         done = play_here(self.home, tasks, given, *options, ANSIBLE_STDOUT_CALLBACK="ansible.builtin.json")
         result = json.loads(done.stdout[done.stdout.index("{") :])

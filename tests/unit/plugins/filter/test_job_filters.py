@@ -30,7 +30,7 @@ def test_an_ndv4_has_the_masks_that_its_guide_means() -> None:
     }
 
 
-@pytest.mark.parametrize("sku", ["generic", "lab", "ND128isr_NDR_GB200_v6"])
+@pytest.mark.parametrize("sku", ["generic", "ND128isr_NDR_GB200_v6"])
 def test_what_is_not_known_binds_nothing(sku: str) -> None:
     assert topology(load(sku)) == {"numa": [], "gpus": [], "nics": []}
 

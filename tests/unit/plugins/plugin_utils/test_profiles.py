@@ -22,10 +22,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_schema 
 
 ROOT = Path(__file__).resolve().parents[4]
 NAMES = sorted(path.stem for path in profiles.DIRECTORY.glob("[!_]*.yml"))
-MACHINES = [name for name in NAMES if name not in ("generic", "lab")]
+MACHINES = [name for name in NAMES if name != "generic"]
 KEYS = set(
     "description vm_size vcpus numa_nodes threads_per_core gpu topology infiniband nvme node nccl slurm expect"
-    " sku known profile reference".split()
+    " sku known profile reference origin".split()
 )
 SWITCHED = {"nd96asr_v4", "nd96amsr_a100_v4", "nd96isr_h100_v5", "nd96isr_h200_v5"} | set(
     "a2-highgpu-8g a2-megagpu-16g a2-ultragpu-8g a3-highgpu-8g a3-megagpu-8g a3-ultragpu-8g dgx_2 dgx_a100_320gb"
@@ -37,9 +37,12 @@ GIB = 1 << 30
 Profile = t.Dict[str, t.Any]
 
 
-@pytest.fixture(params=NAMES)
+LAB = ROOT / "lab/inventory/profiles"  # as a site has its own: in no tarball
+
+
+@pytest.fixture(params=[*NAMES, "lab"])
 def profile(request: pytest.FixtureRequest) -> Profile:
-    return profiles.load(request.param)
+    return profiles.load(request.param, site=LAB)
 
 
 @pytest.fixture(params=MACHINES)
@@ -58,7 +61,7 @@ def test_the_machines_that_people_own() -> None:
     assert set(MACHINES) >= SWITCHED | {"dgx_1_v100_32gb", "g6e.48xlarge", "l40s_x8", "p3dn.24xlarge"}
 
 
-@pytest.mark.parametrize("path", sorted(profiles.DIRECTORY.glob("*.yml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*sorted(profiles.DIRECTORY.glob("*.yml")), LAB / "lab.yml"], ids=lambda path: path.stem)
 def test_what_a_site_may_write_is_what_the_shipped_profiles_say(path: Path) -> None:
     assert problems(yaml.safe_load(path.read_text(encoding="utf-8"))) == []
 
@@ -85,7 +88,9 @@ def test_every_profile_is_complete(profile: Profile) -> None:
     assert profile["known"]
     assert set(profile) <= KEYS
     assert profile["description"]
-    assert (profiles.DIRECTORY / profiles.file_name(profile["profile"])).is_file(), "file names are lower case"
+    assert (profile.get("origin") == "site") == (profile["profile"] == "lab")
+    directory = LAB if profile["profile"] == "lab" else profiles.DIRECTORY
+    assert (directory / profiles.file_name(profile["profile"])).is_file(), "file names are lower case"
 
 
 def test_every_machine_says_what_it_is(machine: Profile) -> None:

@@ -336,7 +336,8 @@ def test_a_real_user_writes_a_message_into_the_log_of_this_kernel_and_drains_nob
 
 
 def test_a_machine_without_gpus_has_nothing_to_look_for(tmp_path: Path) -> None:
-    world = World(tmp_path, "lab")
+    world = World(tmp_path, "generic")
+    world.profile["gpu"] = {"model": None, "count": 0}
     assert world.one("gpu_xid")["verdict"] == "skipped"
 
 

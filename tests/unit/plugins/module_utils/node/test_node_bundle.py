@@ -20,7 +20,7 @@ import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import bundle as node_bundle
 
 ROOT = Path(__file__).resolve().parents[5]
-GIVEN: dict[str, t.Any] = {"cluster_name": "lab", "cluster_sku": "lab", "slurm_controller_hosts": ["ctl"]}
+GIVEN: dict[str, t.Any] = {"cluster_name": "lab", "cluster_sku": "generic", "slurm_controller_hosts": ["ctl"]}
 
 
 def wheel(folder: Path, name: str, files: dict[str, str]) -> Path:
@@ -61,7 +61,7 @@ def test_what_the_playbook_calls_is_there_and_nothing_of_the_clouds() -> None:
     assert {"plugins/modules/nvme_scratch.py", "plugins/lookup/sku_profile.py", "plugins/filter/health_suites.py"} <= {
         *found
     }
-    assert "plugins/plugin_utils/profiles/lab.yml" in found
+    assert "plugins/plugin_utils/profiles/generic.yml" in found
     # Which version it is, for the check of the node's image.
     assert {"galaxy.yml", "plugins/lookup/collection_version.py"} <= {*found}
     clouds = (
@@ -196,7 +196,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path, wheels: list[str]) ->
 
 
 def test_cyclecloud_s_slurm_needs_no_controller(tmp_path: Path, wheels: list[str]) -> None:
-    node_bundle.keep(request(tmp_path, wheels, variables={"cluster_slurm": "cyclecloud", "cluster_sku": "lab"}), False)
+    node_bundle.keep(request(tmp_path, wheels, variables={"cluster_slurm": "cyclecloud", "cluster_sku": "generic"}), False)
 
 
 ATTACKS: dict[str, t.Any] = {
