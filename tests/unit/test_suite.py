@@ -150,6 +150,36 @@ def test_what_fails_twice_has_failed_and_what_many_share_is_no_chance(place: Pat
     assert run_again(hung, 1, 1) == hung
 
 
+def test_a_second_run_that_was_put_off_ends_the_next_call(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = {
+        "chance": part("chance", command=ONCE.format("seen")),
+        "next": part("next", command="test -e seen && touch ran"),
+        "bad": part("bad", command="exit 3"),
+    }
+    monkeypatch.setattr(suite, "PARTS", parts)
+    monkeypatch.setattr(suite, "AGAIN", 1)
+    monkeypatch.setattr(suite.signal, "signal", lambda *dummy: None)  # pytest has its own
+    monkeypatch.setenv("HPCAI_TEST_LATER", "1")
+    assert suite.main(["chance"]) == 0
+    assert "a second time: chance" in capsys.readouterr().out
+    monkeypatch.delenv("HPCAI_TEST_LATER")
+    assert suite.main(["next"]) == 0
+    said = capsys.readouterr().out
+    assert said.index("next: passed") < said.index("A second time: chance")
+    assert "in chance: FAILED by chance" in said and "2 passed, 0 failed, 0 skipped" in said
+    assert suite.main(["next"]) == 0 and "chance" not in capsys.readouterr().out
+    # What fails again has failed, and more than chance does is told at once.
+    monkeypatch.setenv("HPCAI_TEST_LATER", "1")
+    assert suite.main(["bad"]) == 0
+    monkeypatch.delenv("HPCAI_TEST_LATER")
+    assert suite.main(["next"]) == 1
+    monkeypatch.setenv("HPCAI_TEST_LATER", "1")
+    monkeypatch.setattr(suite, "AGAIN", 0)
+    assert suite.main(["bad"]) == 1 and not (place / "logs/later.json").exists()
+
+
 def test_what_hangs_is_cut_off_with_its_children_and_cleaned_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite.Running, "limit", 0.5)
     command = "sleep 600 & echo $! > child; wait"
