@@ -120,11 +120,11 @@ def _mpirun(launch: Launch) -> list[str]:
     hosts = launch.hosts or ([] if launch.hostfile or launch.in_job else ["localhost"])
     if hosts:
         where["host"] = ",".join(f"{host}:{launch.ranks_per_node}" for host in hosts)
-    place: dict[str, t.Any] = {"map_by": f"ppr:{launch.ranks_per_node}:node", "bind_to": "none"}
+    mapping: dict[str, t.Any] = {"map_by": f"ppr:{launch.ranks_per_node}:node", "bind_to": "none"}
     if launch.cpu_masks and "map_by" not in launch.options:
-        place = {"map_by": f"ppr:{per_numa(launch.cpu_masks)}:numa", "bind_to": "numa"}
+        mapping = {"map_by": f"ppr:{per_numa(launch.cpu_masks)}:numa", "bind_to": "numa"}
     root = {"allow_run_as_root": launch.root}
-    options = flags({**root, **place, **launch.options, **where, "np": launch.ranks}, joined=False)
+    options = flags({**root, **mapping, **launch.options, **where, "np": launch.ranks}, joined=False)
     names = [name for name in launch.environment if not name.startswith(_FORWARDED)]
     return [launch.path, *options, *(word for name in names for word in ("-x", name))]
 
@@ -340,7 +340,7 @@ def find(
         on_path = which(name)
         if on_path:
             return on_path
-        folders = (folder for place in places for folder in sorted(expand(place), key=_version, reverse=True))
+        folders = (folder for pattern in places for folder in sorted(expand(pattern), key=_version, reverse=True))
         held = next((folder for folder in folders if exists(f"{folder}/{name}")), None)
         if held is not None:
             return f"{held}/{name}"

@@ -216,10 +216,10 @@ def plan(wanted: t.Mapping[str, str | None]) -> tuple[list[FileChange], list[For
     """Compare; a file of another's in the place of one of ours stays as it is."""
     changes, findings = [], []
     for path, after in sorted(wanted.items()):
-        place = Path(path)
-        before = place.read_bytes() if place.is_file() else None
-        there = place.is_symlink() or place.exists()
-        if there and (before is None or place.is_symlink() or MARK.encode() not in before):
+        file = Path(path)
+        before = file.read_bytes() if file.is_file() else None
+        there = file.is_symlink() or file.exists()
+        if there and (before is None or file.is_symlink() or MARK.encode() not in before):
             if after is not None:
                 text = "is there and was not written by this role: left as it is. Move it away to have ours"
                 findings.append(ForeignFile("warn", path, text))

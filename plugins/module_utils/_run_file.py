@@ -66,14 +66,14 @@ def _read(path: Path) -> JsonDict:
     return parse(text, str(path))
 
 
-def parse(text: str, place: str) -> JsonDict:
+def parse(text: str, source: str) -> JsonDict:
     """Read the text of a record, which comes from this place."""
     try:
         document = json.loads(text)
     except ValueError as exc:
-        raise RecordError(f"{place} is not JSON: {exc}") from exc
+        raise RecordError(f"{source} is not JSON: {exc}") from exc
     if not isinstance(document, dict) or document.get("schema", SCHEMA) != SCHEMA:
-        raise RecordError(f"{place} is not a run record of schema {SCHEMA}")
+        raise RecordError(f"{source} is not a run record of schema {SCHEMA}")
     return document
 
 

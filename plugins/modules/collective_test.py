@@ -245,7 +245,7 @@ checks:
     context:
       description: Program that measured, its version and command line, O(profile), and what else explains the values.
       type: dict
-      sample: {tool: torch.distributed, version: 2.5.1, backend: gloo, collective: all_reduce, busy: [], profile: nd96asr_v4}
+      sample: {tool: torch.distributed, version: 2.5.1, backend: gloo, collective: all_reduce, busy: [], profile: ours}
 rows:
   description:
     - One entry per collective and size. C(size) is the nominal size and C(bytes) the measured one, which is a multiple

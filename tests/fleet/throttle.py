@@ -26,7 +26,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 Json = t.Dict[str, t.Any]
-# Pairs are judged by floors that find what is broken, so the throttle has to break them: see lab/inventory/profiles/lab.yml.
+# Floors that find what is broken judge pairs, so the throttle has to break them: see lab/inventory/profiles/lab.yml.
 RATE = "80mbit"
 # Bytes that may go at once: a short burst, or small messages would hide the throttle.
 TBF = ("burst", "256kb", "latency", "50ms")

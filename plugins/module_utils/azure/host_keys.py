@@ -67,9 +67,9 @@ def machine_at(interfaces: t.Iterable[Json], subnet: str, address: str) -> str:
     for interface in interfaces:
         properties = interface.get("properties") or {}
         for configuration in properties.get("ipConfigurations") or []:
-            place = configuration.get("properties") or {}
-            same = str((place.get("subnet") or {}).get("id", "")).lower() == subnet.lower()
-            if not same or place.get("privateIPAddress") != address:
+            address_properties = configuration.get("properties") or {}
+            same = str((address_properties.get("subnet") or {}).get("id", "")).lower() == subnet.lower()
+            if not same or address_properties.get("privateIPAddress") != address:
                 continue
             machine = str((properties.get("virtualMachine") or {}).get("id", ""))
             if not _MACHINE.fullmatch(machine):
@@ -97,8 +97,8 @@ def subnets_of(scale_set: Json) -> set[str]:
     subnets = set()
     for interface in (profile.get("networkProfile") or {}).get("networkInterfaceConfigurations") or []:
         for configuration in (interface.get("properties") or {}).get("ipConfigurations") or []:
-            place = configuration.get("properties") or {}
-            subnets.add(str((place.get("subnet") or {}).get("id", "")).lower())
+            address_properties = configuration.get("properties") or {}
+            subnets.add(str((address_properties.get("subnet") or {}).get("id", "")).lower())
     return subnets
 
 
@@ -117,15 +117,15 @@ def interfaces(arm: Arm, subnet: str, addresses: t.Collection[str]) -> list[Json
 def _addresses(nics: t.Iterable[Json], subnet: str) -> t.Iterator[str]:
     for interface in nics:
         for configuration in (interface.get("properties") or {}).get("ipConfigurations") or []:
-            place = configuration.get("properties") or {}
-            if str((place.get("subnet") or {}).get("id", "")).lower() == subnet.lower():
-                yield str(place.get("privateIPAddress"))
+            address_properties = configuration.get("properties") or {}
+            if str((address_properties.get("subnet") or {}).get("id", "")).lower() == subnet.lower():
+                yield str(address_properties.get("privateIPAddress"))
 
 
 def find(arm: Arm, subnet: str, address: str) -> str:
     """Return the resource ID of the machine with a private address in a subnet."""
-    wanted, place = _wanted(address), subnet_id(subnet, arm.subscription)
-    return machine_at(interfaces(arm, place, [wanted]), place, wanted)
+    wanted, resource = _wanted(address), subnet_id(subnet, arm.subscription)
+    return machine_at(interfaces(arm, resource, [wanted]), resource, wanted)
 
 
 def _number(arm: Arm, machine: str) -> str:
@@ -138,17 +138,17 @@ def _number(arm: Arm, machine: str) -> str:
 
 def find_all(arm: Arm, subnet: str, addresses: t.Sequence[str]) -> tuple[list[Machine], dict[str, str]]:
     """Return the machines with these addresses, and why there is none for the others."""
-    place, problems, machines = subnet_id(subnet, arm.subscription), {}, []
+    resource, problems, machines = subnet_id(subnet, arm.subscription), {}, []
     wanted = []
     for address in dict.fromkeys(addresses):
         try:
             wanted.append(_wanted(address))
         except AzureError as exc:
             problems[address] = str(exc)
-    listed = interfaces(arm, place, wanted)
+    listed = interfaces(arm, resource, wanted)
     for address in wanted:
         try:
-            machine = machine_at(listed, place, address)
+            machine = machine_at(listed, resource, address)
             machines.append(Machine(address, machine, _number(arm, machine)))
         except AzureError as exc:
             problems[address] = str(exc)

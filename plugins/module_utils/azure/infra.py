@@ -202,7 +202,7 @@ def rule_review(inputs: t.Mapping[str, t.Any], observed: t.Mapping[str, t.Any]) 
     for side, requested in rules(inputs).items():
         document = observed.get(f"{side}_nsg") or {}
         names = {rule["name"].lower() for rule in requested}
-        places = {rule["priority"]: rule["name"] for rule in requested}
+        priorities = {rule["priority"]: rule["name"] for rule in requested}
         for rule in (document.get("properties") or {}).get("securityRules") or []:
             name, properties = str(rule["name"]), rule.get("properties") or {}
             inbound = properties.get("direction") == "Inbound"
@@ -211,10 +211,10 @@ def rule_review(inputs: t.Mapping[str, t.Any], observed: t.Mapping[str, t.Any]) 
             if properties.get("description") == rule_mark(str(inputs["cluster"]), name):
                 review["stale"].append(str(rule["id"]))
                 continue
-            if inbound and properties.get("priority") in places:
-                place = places[properties["priority"]]
+            if inbound and properties.get("priority") in priorities:
+                rival = priorities[properties["priority"]]
                 review["conflicts"].append(
-                    f"rule {name} of {document.get('name')} has priority {properties['priority']}, which rule {place}"
+                    f"rule {name} of {document.get('name')} has priority {properties['priority']}, which rule {rival}"
                     " of role azure_infra needs: give it another one"
                 )
             elif inbound and properties.get("access") == "Allow":

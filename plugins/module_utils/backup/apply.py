@@ -76,12 +76,12 @@ def new_set(directory: Path, part: str) -> t.Iterator[Path]:
         raise
 
 
-def note(place: Path, manifest: Manifest) -> Manifest:
+def note(backup: Path, manifest: Manifest) -> Manifest:
     """Write the manifest of the files in a backup; it is the last file of each."""
-    files = {path.name: sha256(path) for path in sorted(place.iterdir())}
-    size = sum(path.stat().st_size for path in place.iterdir())
-    full = {"schema": SCHEMA, "name": place.stem, **manifest, "time": int(time.time()), "bytes": size, "files": files}
-    with private(place / "manifest.json") as file:
+    files = {path.name: sha256(path) for path in sorted(backup.iterdir())}
+    size = sum(path.stat().st_size for path in backup.iterdir())
+    full = {"schema": SCHEMA, "name": backup.stem, **manifest, "time": int(time.time()), "bytes": size, "files": files}
+    with private(backup / "manifest.json") as file:
         file.write((json.dumps(full, indent=1, sort_keys=True) + "\n").encode())
     return full
 
@@ -102,17 +102,17 @@ def remove_surplus(directory: Path, part: str, keep: int) -> list[str]:
     return gone
 
 
-def copy_configuration(config: Path, place: Path, secrets: bool) -> list[str]:
+def copy_configuration(config: Path, backup: Path, secrets: bool) -> list[str]:
     """Copy Slurm's own files; slurmdbd.conf holds a password, and the munge key makes its holder any user."""
     copied = []
     wanted = [path for path in sorted(config.glob("*.conf")) if path.is_file() and not path.is_symlink()]
     for path in [path for path in wanted if secrets or path.name != "slurmdbd.conf"]:
-        with private(place / path.name) as file:
+        with private(backup / path.name) as file:
             file.write(path.read_bytes())
         copied.append(path.name)
     key = Path("/etc/munge/munge.key")
     if secrets and key.is_file():
-        with private(place / "munge.key") as file:
+        with private(backup / "munge.key") as file:
             file.write(_trusted.read(str(key), _trusted.trusted_users(pwd.getpwnam("munge").pw_uid)))
         copied.append("munge.key")
     return copied
@@ -178,12 +178,12 @@ def back_up_accounting(
     with database.options_file(accounting.client()) as options, in_directory(directory):
         needed = accounting.bytes(options)
         room(directory, needed, f"a dump of {accounting.name}")
-        with new_set(directory, "accounting") as place:
+        with new_set(directory, "accounting") as backup:
             # Jobs that come while it is dumped have higher numbers; the lower bound is what a restore needs.
             following, tables = accounting.next_job(options), accounting.tables(options)
-            raw = dump(accounting, options, place / "dump.sql.gz", timeout)
+            raw = dump(accounting, options, backup / "dump.sql.gz", timeout)
             if secrets:
-                with private(place / "slurmdbd.conf") as file:
+                with private(backup / "slurmdbd.conf") as file:
                     file.write(accounting.config.read_bytes())
             about = {"part": "accounting", "cluster": accounting.cluster, "version": version}
             if accounting.tables(options) != tables:
@@ -191,7 +191,8 @@ def back_up_accounting(
                     f"tables of {accounting.name} came or went meanwhile; is slurmdbd converting it? Try again"
                 )
             return note(
-                place, {**about, "database": accounting.name, "tables": tables, "next_job": following, "raw_bytes": raw}
+                backup,
+                {**about, "database": accounting.name, "tables": tables, "next_job": following, "raw_bytes": raw},
             )
 
 
@@ -232,10 +233,10 @@ def back_up_state(state: Path, config: Path, directory: Path, about: Manifest, s
     """Pack the state as slurmctld has written it: whole files, the list of jobs before their scripts."""
     with in_directory(directory):
         room(directory, int(read.size(state) * 1.1), f"a copy of {state}")
-        with new_set(directory, about["part"]) as place:
-            pack(state, place / "state.tar.gz")
-            copy_configuration(config, place, secrets)
-            return note(place, {**about, "state": str(state), "next_job": read.next_job(state)})
+        with new_set(directory, about["part"]) as backup:
+            pack(state, backup / "state.tar.gz")
+            copy_configuration(config, backup, secrets)
+            return note(backup, {**about, "state": str(state), "next_job": read.next_job(state)})
 
 
 def pack(state: Path, target: Path) -> None:
@@ -254,7 +255,7 @@ def pack(state: Path, target: Path) -> None:
 
 
 def _add(archive: tarfile.TarFile, state: Path, path: Path) -> None:
-    """Add what is in a file from one opening on, whatever takes its place meanwhile."""
+    """Add what is in a file from one opening on, whatever takes its backup meanwhile."""
     relative = str(path.relative_to(state))
     if path.is_dir():
         entry = tarfile.TarInfo(relative)
@@ -289,15 +290,15 @@ def unpack(archive: Path, into: Path, owner: tuple[int, int], at_least: int) -> 
     Its owner does it, since whoever owns a directory can exchange what is in it, or what is above it, for a link.
     """
     into.mkdir(mode=0o700)
-    place = os.open(into, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    handle = os.open(into, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         with archive.open("rb") as packed:
-            if os.fstat(place).st_uid != os.geteuid():
+            if os.fstat(handle).st_uid != os.geteuid():
                 raise BackupError(f"{into} was exchanged by somebody while it was made")
-            os.fchown(place, *owner)
+            os.fchown(handle, *owner)
 
             def act() -> list[str]:
-                os.fchdir(place)
+                os.fchdir(handle)
                 try:
                     _extract(packed, archive)
                     return [str(_renumber(Path("job_state"), at_least))]
@@ -309,7 +310,7 @@ def unpack(archive: Path, into: Path, owner: tuple[int, int], at_least: int) -> 
             except (_trusted.TrustError, OSError) as exc:
                 raise BackupError(f"{archive} cannot be unpacked into {into}: {exc}") from exc
     finally:
-        os.close(place)
+        os.close(handle)
 
 
 def _as_owner(act: t.Callable[[], list[str]], uid: int) -> list[str]:
@@ -373,7 +374,7 @@ def restore_state(state: Path, directory: Path, manifest: Manifest, at_least: in
 
 
 def exchange(state: Path, aside: Path, kept: Path) -> None:
-    """Put one directory in the place of another, which stays under another name."""
+    """Put one directory in the handle of another, which stays under another name."""
     try:
         state.rename(kept)
     except OSError as exc:

@@ -13,15 +13,20 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, judge, overall, record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
     evidence,
-    fleet,
     ledger,
     schedule,
     standing,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import verdicts as certify_verdicts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import RATES, believable
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import ROUND_ROBIN, CampaignOptions, away
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS, Batch, Ledger
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import (
+    PAIRS,
+    ROUND_ROBIN,
+    Batch,
+    CampaignOptions,
+    Ledger,
+    away,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing import Standing, stand
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.verdicts import verdicts
 
@@ -238,10 +243,10 @@ _ARRANGE = (ledger.inside, ledger.across, ledger.anyhow)
 class CampaignPlan:
     """One certification: run the batch of ``next()``, give each result to ``take()``, until ``next()`` returns None."""
 
-    def __init__(self, fleet_: Json, options: Json) -> None:
-        self._fleet = fleet_
-        self.options = fleet.read_options(options)
-        self.ledger = Ledger(fleet.read_nodes(fleet_), self.options, fleet.profile(fleet_))
+    def __init__(self, fleet: Json, options: Json) -> None:
+        self._fleet = fleet
+        self.options = ledger.read_options(options)
+        self.ledger = Ledger(ledger.read_nodes(fleet), self.options, ledger.profile(fleet))
         self._dice = random.Random(self.options.seed)  # noqa: S311 - reproducible, not secret
         self._rounds = self._railed = self._early = 0
         self._course = self._batches()
@@ -337,7 +342,7 @@ class CampaignPlan:
         if len(nodes) < 2:
             return
         self._railed = standing.rounds(len(nodes))
-        few = len(nodes) <= fleet.ROUND_ROBIN
+        few = len(nodes) <= ROUND_ROBIN
         robin = ledger.round_robin([node.name for node in nodes]) if few else []
         arrange = [*_ARRANGE, *[ledger.anyhow] * self.options.k][: self.options.k]
         for number in range(len(robin) if few else len(arrange)):

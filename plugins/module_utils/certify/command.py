@@ -18,8 +18,8 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan, replay
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.journal import load
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import CampaignError
 
 _MISTAKE = 2
 

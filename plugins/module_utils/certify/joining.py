@@ -162,15 +162,15 @@ def choose(
     ]
     least = max(count, LEAST, _COMPARED - len(ready))
     wanted = max(least, math.ceil(len(ready) / _PER_PARTNER)) if ready else 0
-    place = {key: Counter(where.get(name, {}).get(key, "") for name in ready) for key in ("leaf", "pod")}
+    members = {key: Counter(where.get(name, {}).get(key, "") for name in ready) for key in ("leaf", "pod")}
     chosen: list[str] = []
     taken: Counter[str] = Counter()
     while free and len(chosen) < wanted:
 
         def near(name: str) -> tuple[bool, float, bool, str]:
             leaf, pod = (where.get(name, {}).get(key, "") for key in ("leaf", "pod"))
-            beside = place["leaf"][leaf] if leaf else 0
-            return (not beside, taken[leaf] / beside if beside else 0.0, not (pod and place["pod"][pod]), name)
+            beside = members["leaf"][leaf] if leaf else 0
+            return (not beside, taken[leaf] / beside if beside else 0.0, not (pod and members["pod"][pod]), name)
 
         best = min(free, key=near)
         free.remove(best)

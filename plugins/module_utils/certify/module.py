@@ -26,15 +26,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import e
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import coordinator
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import journal as certify_journal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignOptions
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import CampaignOptions
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import (
     ALLOCATION,
     ARRAY,
     OWN_OPTIONS,
     CampaignSlurm,
+    Fleet,
     fleet,
     history,
-    present_nodes,
     read_places,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import leaves
@@ -303,19 +303,19 @@ def _run(request: CertificationRequest, slurm: CampaignSlurm, array_size: int, p
         return begun
     name = request.run or certify_journal.new_name(request.base, time.time())
     certificates = certify_journal.earlier(request.base)
-    present, others = present_nodes(slurm.nodes(), request.hosts, partition)
-    nodes = fleet(present, read_places(slurm, request.leaves), history(certificates), bool(request.reservation))
-    return new_run(saved, name, request.base, nodes, others)
+    where, suspicion = read_places(slurm, request.leaves), history(certificates)
+    found = fleet(slurm.nodes(), request.hosts, partition, where, suspicion, bool(request.reservation))
+    return new_run(saved, name, request.base, found)
 
 
-def new_run(saved: Json, name: str, base: Path, nodes: t.Sequence[Json], others: t.Sequence[str]) -> Json:
-    """Return the saved request of a run that begins with these nodes; Slurm has ``others`` as well."""
+def new_run(saved: Json, name: str, base: Path, found: Fleet) -> Json:
+    """Return the saved request of a run that begins with the fleet that was found."""
     return {
         **saved,
         "run": name,
-        "fleet": {**saved["fleet"], "nodes": list(nodes)},
+        "fleet": {**saved["fleet"], "nodes": found.nodes},
         "options": {**saved["options"], "run": name},
-        "others": list(others),
+        "others": found.others,
         "how": {**saved["how"], "agent_path": str(base / name / "agent.pyz")},
     }
 

@@ -11,8 +11,13 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import evidence, standing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import ledger as certify_ledger
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import FleetNode
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS, Batch, Ledger, RoundTest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import (
+    PAIRS,
+    Batch,
+    FleetNode,
+    Ledger,
+    RoundTest,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing import (
     SUSPECT,
     Standing,

@@ -293,25 +293,6 @@ def switched_off(node: Json) -> bool:
     return state(node) == "powered_down"
 
 
-def present_nodes(
-    nodes: t.Sequence[Json], hosts: t.Sequence[str], partition: Json | None
-) -> tuple[list[Json], list[str]]:
-    """Return the nodes to certify, and the names of all others, which Slurm might give instead.
-
-    What power saving has switched off is not among them unless it is named.
-    """
-    chosen = selected(nodes, hosts, partition)
-    present = chosen if hosts else [node for node in chosen if not switched_off(node)]
-    if not present:
-        off = compress([node["name"] for node in chosen], sort=True)
-        raise SlurmError(
-            f"there is no node to certify: power saving has switched off all of {off}. Say in cluster_nodes how many"
-            " Slurm is to resume for this, or have a job resume them, then run this again"
-        )
-    names = {node["name"] for node in present}
-    return present, [node["name"] for node in nodes if node["name"] not in names]
-
-
 def selected(nodes: t.Sequence[Json], hosts: t.Sequence[str], partition: Json | None) -> list[Json]:
     """Return the named nodes, or those of the partition; each once."""
     known = {node["name"]: node for node in nodes}
@@ -359,25 +340,43 @@ def read_places(
     return places(slurm.topology()) or leaves
 
 
+class Fleet(t.NamedTuple):
+    """The nodes to certify as a campaign reads them, and the names of all others, which Slurm might give instead."""
+
+    nodes: list[Json]
+    others: list[str]
+
+
 def fleet(
     nodes: t.Sequence[Json],
+    hosts: t.Sequence[str],
+    partition: Json | None,
     where: t.Mapping[str, t.Mapping[str, str]],
     suspicion: t.Mapping[str, float],
     reservation: bool = False,
-) -> list[Json]:
-    """Return the nodes as the campaign reads them."""
+) -> Fleet:
+    """Return the named hosts, or what of the partition power saving has not switched off."""
+    chosen = selected(nodes, hosts, partition)
+    present = {node["name"]: node for node in chosen if hosts or not switched_off(node)}
+    if not present:
+        off = compress([node["name"] for node in chosen], sort=True)
+        raise SlurmError(
+            f"there is no node to certify: power saving has switched off all of {off}. Say in cluster_nodes how many"
+            " Slurm is to resume for this, or have a job resume them, then run this again"
+        )
     blank = {"leaf": "", "pod": "", "physical_host": ""}
-    return [
+    described = [
         {
             **blank,
-            **where.get(node["name"], {}),
-            "name": node["name"],
+            **where.get(name, {}),
+            "name": name,
             "state": state(node, reservation),
             "reason": node.get("reason") or _silence(node),
-            "suspicion": suspicion.get(node["name"], 0.0),
+            "suspicion": suspicion.get(name, 0.0),
         }
-        for node in nodes
+        for name, node in present.items()
     ]
+    return Fleet(described, [node["name"] for node in nodes if node["name"] not in present])
 
 
 def _silence(node: Json) -> str:

@@ -17,12 +17,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.blame im
     solve,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import TestOutcome, key
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import (
+    PAIRS,
     ROUND_ROBIN,
     CampaignOptions,
     FleetNode,
+    Ledger,
+    RoundTest,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS, Ledger, RoundTest
 
 # Weak rails of fleets that are too small to compare a rail with the same one of other pairs. Pure.
 

@@ -10,8 +10,13 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import schedule, standing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import TestOutcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignError, away
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS, Ledger, RoundTest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import (
+    PAIRS,
+    CampaignError,
+    Ledger,
+    RoundTest,
+    away,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.standing import (
     SUSPECT,
     Standing,

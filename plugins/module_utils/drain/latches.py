@@ -146,7 +146,7 @@ class Memory(t.NamedTuple):
     holds: t.Mapping[str, str] = types.MappingProxyType({})
 
 
-def place(node: str, host: str) -> str:
+def host_key(node: str, host: str) -> str:
     """Return the key of a physical host; a node that does not know its host has its own."""
     return f"host:{host}" if host else f"node:{node}"
 
@@ -192,14 +192,14 @@ def hits(known: Index, report: Report, others: t.Mapping[str, Report]) -> list[D
     A neighbour on the same host is not to blame while the machine that had the fault still reports from there, nor
     when it is gone: it had another part of the host.
     """
-    here = [place(report.node, ""), place(report.node, report.host) if report.host else f"last:{report.node}"]
+    here = [host_key(report.node, ""), host_key(report.node, report.host) if report.host else f"last:{report.node}"]
     items = {id(latch): latch for key in here for latch in known.get(key, [])}
     faults = []
     for latch in items.values():
         mine = latch["node"] == report.node
         if not mine and report.node in latch.get("neighbours", []):
             continue
-        if mine or latch["node"] not in others or place("", others[latch["node"]].host) != latch["place"]:
+        if mine or latch["node"] not in others or host_key("", others[latch["node"]].host) != latch["place"]:
             text = latch["cause"] if mine else f"{latch['cause']}, found on {latch['node']}"
             blame = latch["class"] if latch.get("class") in _PHYSICAL else "hardware"
             faults.append(DrainFault(report.node, latch["check"], blame, f"{text}, latched", report.host))
@@ -214,11 +214,11 @@ def latched(memory: Memory, faults: t.Iterable[DrainFault], now: float, reports:
     latches, counts = dict(memory.latches), count(memory)
     hosts: dict[str, set[str]] = {}
     for report in reports.values():
-        hosts.setdefault(place(report.node, report.host), set()).add(report.node)
+        hosts.setdefault(host_key(report.node, report.host), set()).add(report.node)
     for fault in faults:
         if fault.blame not in _PHYSICAL or fault.record is None:
             continue
-        where = place(fault.node, fault.host)
+        where = host_key(fault.node, fault.host)
         key = f"{where}|{fault.check}"
         before = latches.get(key, {})
         if before.get("node") != fault.node and counts[fault.node] >= MOST:
@@ -275,7 +275,7 @@ def released(memory: Memory, nodes: t.Iterable[str], reports: t.Mapping[str, Rep
     """Remove the latches of proved nodes where they are now; those of a host that one has left stay."""
     names = set(nodes)
     hosts = {name: reports[name].host if name in reports else "" for name in names}
-    here = {place(name, host) for name, host in hosts.items()} | {place(name, "") for name in names}
+    here = {host_key(name, host) for name, host in hosts.items()} | {host_key(name, "") for name in names}
     lost = {name for name, host in hosts.items() if not host}
     kept = {k: latch for k, latch in memory.latches.items() if latch["place"] not in here and latch["node"] not in lost}
     holds = {name: reason for name, reason in memory.holds.items() if name not in names}

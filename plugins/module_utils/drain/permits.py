@@ -90,8 +90,8 @@ def _read_offer(folder: str) -> tuple[Offer, float]:
 def _take(folder: str, node: str, current: Offer) -> tuple[Path, float]:
     """Return the permit that is the node's, and when it was taken by the file server's clock."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    for place in range(current.left):
-        path = Path(folder, f"{_PREFIX}{current.number}-{place}")
+    for slot in range(current.left):
+        path = Path(folder, f"{_PREFIX}{current.number}-{slot}")
         try:
             file = os.open(path, flags, 0o600)
         except FileExistsError:

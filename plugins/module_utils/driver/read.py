@@ -206,14 +206,14 @@ class DriverReader:
 
     def _library(self) -> str:
         """Return the version in the name that libnvidia-ml.so.1 stands for."""
-        for place in (
+        for directory in (
             "usr/lib/x86_64-linux-gnu",
             "usr/lib/aarch64-linux-gnu",
             "usr/lib64",
             "usr/lib/x86_64-linux-gnu/nvidia/current",
         ):
             try:
-                name = (self.root / place / "libnvidia-ml.so.1").resolve(strict=True).name
+                name = (self.root / directory / "libnvidia-ml.so.1").resolve(strict=True).name
             except OSError:
                 continue
             match = _VERSION.search(name)

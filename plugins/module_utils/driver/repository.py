@@ -245,9 +245,9 @@ def _sources(root: Path, manager: str) -> dict[str, str]:
 
 def _absent(module: _owned_files.FileModule, root: Path, where: Places, result: Json) -> Json:
     """Remove what we wrote: the source by its mark, the key with it."""
-    place, key = root / where.source[1:], root / where.key[1:]
-    ours = place.is_file() and _owned_files.MARK in place.read_text(encoding="utf-8", errors="replace")
-    there = [path for path in (place, key) if ours and path.exists()]
+    source, key = root / where.source[1:], root / where.key[1:]
+    ours = source.is_file() and _owned_files.MARK in source.read_text(encoding="utf-8", errors="replace")
+    there = [path for path in (source, key) if ours and path.exists()]
     for path in [] if module.check_mode else there:
         path.unlink()
     return {**result, "changed": bool(there)}

@@ -315,7 +315,7 @@ class ResourceKind(t.NamedTuple):
 
     words: tuple[str, ...]
     flags: tuple[str, ...]
-    place: tuple[str, ...] = ()
+    scope: tuple[str, ...] = ()
     update: t.Mapping[str, str] = {}
 
 
@@ -347,7 +347,7 @@ def resource_faults(kind: str, properties: Record) -> list[str]:
     """Say all that is wrong with a resource."""
     known = KINDS[kind]
     problems = [f"{name} is no property of a {kind}" for name in sorted(set(properties) - set(known.flags))]
-    needed = known.place if kind != "role_binding" else ("role",)
+    needed = known.scope if kind != "role_binding" else ("role",)
     return problems + [f"a {kind} needs {name}" for name in needed if not properties.get(name)]
 
 
@@ -372,10 +372,10 @@ Step = t.Tuple[t.List[str], t.Dict[str, t.Any]]
 
 def _resource(gcloud: Gcloud, kind: ResourceKind, name: str, properties: Record, state: str) -> Step:
     address = f"{name}@{gcloud.project}.iam.gserviceaccount.com" if kind.words[0] == "iam" else name
-    place = {key: properties[key] for key in kind.place}
-    now = gcloud.find([*kind.words, "describe", address], place)
+    scope = {key: properties[key] for key in kind.scope}
+    now = gcloud.find([*kind.words, "describe", address], scope)
     if state == "absent":
-        return ([*kind.words, "delete", address], place) if now is not None else ([], {})
+        return ([*kind.words, "delete", address], scope) if now is not None else ([], {})
     if now is None:
         return [*kind.words, "create", name], dict(properties)
     changes = {
@@ -383,7 +383,7 @@ def _resource(gcloud: Gcloud, kind: ResourceKind, name: str, properties: Record,
         for flag, field in kind.update.items()
         if flag in properties and sorted(properties[flag]) != sorted(now.get(field) or [])
     }
-    return ([*kind.words, "update", address], {**place, **changes}) if changes else ([], {})
+    return ([*kind.words, "update", address], {**scope, **changes}) if changes else ([], {})
 
 
 def _binding(gcloud: Gcloud, member: str, role: str, state: str) -> Step:

@@ -365,7 +365,7 @@ def _here(request: BandwidthRequest) -> tuple[Topology, list[Listed] | None]:
         outcome = run([smi, f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader"], limit)
         # One GPU that is lost gives nvidia-smi another status than 0, and leaves the rows of all others.
         runs = parse_csv(outcome.out, _FIELDS).runs if outcome.rc is not None else []
-        listed = [_seen(row, place) for csv in runs for place, row in enumerate(csv.rows)] or None
+        listed = [_seen(row, position) for csv in runs for position, row in enumerate(csv.rows)] or None
     if request.topology:
         return request.topology, listed
     placed = [gpu for gpu in listed if gpu.bus_id] if listed else None
@@ -380,11 +380,11 @@ def _here(request: BandwidthRequest) -> tuple[Topology, list[Listed] | None]:
     return topology_sysfs.merge(topology, matrices[0] if matrices else None), listed
 
 
-def _seen(row: CsvRow, place: int) -> Listed:
+def _seen(row: CsvRow, position: int) -> Listed:
     """A GPU that does not answer stays in the list; nvidia-smi lists them by their indexes."""
     index, uuid, bus_id = (row.values.get(name) or "" for name in _FIELDS)
     fault = row.fault(_FIELDS)
-    number = int(index) if re.fullmatch(r"[0-9]{1,9}", index) else place
+    number = int(index) if re.fullmatch(r"[0-9]{1,9}", index) else position
     return Listed(number, uuid, normal(bus_id), fault and f"nvidia-smi shows no such GPU that answers: its {fault}")
 
 

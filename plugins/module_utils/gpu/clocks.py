@@ -265,7 +265,9 @@ class Smi:
         rows = [(row, row.fault(_NEEDED, _VITAL)) for run in log.runs for row in run.rows]
         gpus = [_gpu(row) for row, fault in rows if not fault]
         silent = [
-            f"GPU {_label(row, place)} does not answer: {fault}" for place, (row, fault) in enumerate(rows) if fault
+            f"GPU {_label(row, position)} does not answer: {fault}"
+            for position, (row, fault) in enumerate(rows)
+            if fault
         ]
         cause = log.cause or nvidia_smi_values.message(outcome.err) or nvidia_smi_values.status(outcome.rc)
         self.problem = "; ".join(silent) or (cause.text if cause else outcome.problem)
@@ -310,10 +312,10 @@ def _said(text: str, pattern: t.Pattern[str]) -> str:
     return next((line.strip() for line in text.splitlines() if pattern.search(line)), "")
 
 
-def _label(row: CsvRow, place: int) -> str:
+def _label(row: CsvRow, position: int) -> str:
     """Return what a GPU is called: its index and its place on the bus, as far as they are shown."""
     shown = [row.values.get(name) for name in ("index", "pci.bus_id")]
-    return " at ".join(filter(None, shown)) or f"in row {place + 1}"
+    return " at ".join(filter(None, shown)) or f"in row {position + 1}"
 
 
 def _gpu(row: CsvRow) -> ClockedGpu:

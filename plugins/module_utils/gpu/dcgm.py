@@ -148,11 +148,11 @@ def _finding(test: str, result: dcgm.DcgmResult, error: dcgm.DcgmError) -> DcgmF
     """An error beside a test that passed is worth a warning: DCGM 4.5 passes memory that it could not allocate."""
     blame = error.kind(test)
     verdict = "warn" if result.status != "fail" else "error" if blame == "infra" else "fail"
-    place = f" on {result.entity} {result.id}" if result.entity and result.id is not None else ""
+    where = f" on {result.entity} {result.id}" if result.entity and result.id is not None else ""
     action = {"fail": _ACTIONS.get(error.severity or "", ""), "warn": "monitor"}.get(verdict, "")
     gpu = result.id if result.entity == "GPU" else None
     blame = "software" if verdict == "warn" and blame == "infra" else blame
-    return DcgmFinding(verdict, blame, f"{test}{place}: {error.text}"[:_WIDEST], action, error.code, gpu)
+    return DcgmFinding(verdict, blame, f"{test}{where}: {error.text}"[:_WIDEST], action, error.code, gpu)
 
 
 def health_findings(incidents: t.Sequence[dcgm.DcgmIncident]) -> list[DcgmFinding]:

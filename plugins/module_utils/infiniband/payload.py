@@ -45,7 +45,7 @@ def listed(path: str) -> list[str]:
         return []
 
 
-def place(sysfs: str, nic: str) -> Json:
+def port_state(sysfs: str, nic: str) -> Json:
     """Return link layer, state, NUMA node and CPUs of a port (``device`` or ``device:port``)."""
     device, dummy, number = nic.partition(":")
     base = f"{sysfs}/class/infiniband/{device}"
@@ -62,8 +62,8 @@ def plan(task: Json) -> list[str]:
     base = f"{task['sysfs']}/class/infiniband"
     devices = {device: listed(f"{base}/{device}/ports") for device in listed(base)}
     names = [d if len(ports) == 1 else f"{d}:{port}" for d, ports in devices.items() for port in ports]
-    places = [(name, place(task["sysfs"], name)) for name in names]
-    return [n for n, at in places if at["state"] == "Active" and at["link_layer"] == task["link_layer"]]
+    states = [(name, port_state(task["sysfs"], name)) for name in names]
+    return [n for n, at in states if at["state"] == "Active" and at["link_layer"] == task["link_layer"]]
 
 
 def numbers(cpus: str) -> set[int]:
@@ -190,23 +190,23 @@ def loopback(task: Json, nics: t.Sequence[str]) -> None:
     """Measure each port against itself, or against the next one of this node."""
     for index, nic in enumerate(nics):
         partner = nics[(index + 1) % len(nics)] if task["partner"] == "next" else nic
-        places = {name: place(task["sysfs"], name) for name in (nic, partner)}
-        refused = next(filter(None, (refusal(task, name, at) for name, at in places.items())), {})
+        states = {name: port_state(task["sysfs"], name) for name in (nic, partner)}
+        refused = next(filter(None, (refusal(task, name, at) for name, at in states.items())), {})
         if refused:
-            report(nic=nic, partner=partner, role="client", **refused, **places[nic])
+            report(nic=nic, partner=partner, role="client", **refused, **states[nic])
             continue
         with socket.create_server(("", 0)) as probe:
             port = probe.getsockname()[1]  # free now, and perftest takes it at once
-        server = PayloadProcess(arguments(task, partner, port), places[partner]["cpus"])
-        result = client(task, nic, places[nic]["cpus"], port, "localhost", server)
-        report(nic=nic, partner=partner, role="client", **result, **places[nic])
-        report(nic=nic, partner=partner, role="server", **server.wait(3), **places[partner])
+        server = PayloadProcess(arguments(task, partner, port), states[partner]["cpus"])
+        result = client(task, nic, states[nic]["cpus"], port, "localhost", server)
+        report(nic=nic, partner=partner, role="client", **result, **states[nic])
+        report(nic=nic, partner=partner, role="server", **server.wait(3), **states[partner])
 
 
 def between(task: Json, nics: t.Sequence[str], rank: int, host: str) -> None:
     """Be the server or the client of two nodes; a port has the same index on both."""
     for index, nic in enumerate(nics):
-        port, at, role = task["port"] + index, place(task["sysfs"], nic), "client" if rank else "server"
+        port, at, role = task["port"] + index, port_state(task["sysfs"], nic), "client" if rank else "server"
         refused = refusal(task, nic, at)
         if refused:
             report(nic=nic, role=role, **refused, **at)

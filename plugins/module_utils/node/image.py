@@ -260,8 +260,8 @@ def _text(path: Path) -> str:
 
 
 def _private_keys(root: Path, gone: t.Collection[str]) -> t.Iterator[str]:
-    for place in _SEARCHED:
-        for folder, folders, files in os.walk(root / place):
+    for tree in _SEARCHED:
+        for folder, folders, files in os.walk(root / tree):
             here = Path(folder).relative_to(root)
             folders[:] = [name for name in folders if not _skipped((here / name).as_posix(), gone)]
             for name in files:
@@ -380,7 +380,7 @@ def write(root: Path, record: t.Mapping[str, t.Any]) -> None:
 
 def enabled(root: Path, services: t.Iterable[str]) -> list[str]:
     """Return those services that would start at boot."""
-    there = [name for name in services if any((root / place / f"{name}.service").exists() for place in _UNITS)]
+    there = [name for name in services if any((root / tree / f"{name}.service").exists() for tree in _UNITS)]
     return [name for name in there if _matches(root, f"etc/systemd/system/*.wants/{name}.service")]
 
 

@@ -148,7 +148,7 @@ def mask(text: str | None) -> int | None:
 def throttle_names(bits: int) -> list[str]:
     """Name the reasons in a mask; bits of newer drivers keep their number."""
     known = [name for bit, name in THROTTLE_BITS.items() if bits & bit]
-    return known + [f"{1 << place:#x}" for place in range(9, 64) if bits >> place & 1]
+    return known + [f"{1 << number:#x}" for number in range(9, 64) if bits >> number & 1]
 
 
 def throttle_mask(active: t.Iterable[str]) -> int:

@@ -233,9 +233,9 @@ AccountingStoragePort={port}
 
 
 @contextlib.contextmanager
-def client(cluster: str, port: int | str, place: str | None = None) -> t.Iterator[dict[str, str]]:
+def client(cluster: str, port: int | str, directory: str | None = None) -> t.Iterator[dict[str, str]]:
     """Yield the variables with which Slurm's commands ask the slurmdbd of this host, which need have no slurm.conf."""
-    with tempfile.TemporaryDirectory(dir=place) as folder:
+    with tempfile.TemporaryDirectory(dir=directory) as folder:
         conf = Path(folder) / "slurm.conf"
         conf.write_text(_CONF.format(cluster=cluster, port=port), encoding="utf-8")
         yield {"SLURM_CONF": str(conf)}

@@ -199,9 +199,9 @@ def _with_nics(topology: Topology, rows: t.Mapping[int | None, TopologyDevice]) 
     for gpu in topology.gpus:
         groups.setdefault(tuple(_nearest(gpu, rows.get(gpu.index), fabric)), []).append(gpu.index)
     shares = {
-        index: _share(names, place, len(members))
+        index: _share(names, position, len(members))
         for names, members in groups.items()
-        for place, index in enumerate(members)
+        for position, index in enumerate(members)
     }
     return replace(topology, gpus=[replace(gpu, nics=shares[gpu.index]) for gpu in topology.gpus])
 
@@ -221,6 +221,6 @@ def _distance(gpu: GpuPlace, row: TopologyDevice | None, nic: NicPlace) -> tuple
     return DISTANCE.index(code), not same
 
 
-def _share(names: t.Sequence[str], place: int, members: int) -> list[str]:
-    first = place * len(names) // members
-    return list(names[first : max(first + 1, (place + 1) * len(names) // members)])
+def _share(names: t.Sequence[str], position: int, members: int) -> list[str]:
+    first = position * len(names) // members
+    return list(names[first : max(first + 1, (position + 1) * len(names) // members)])

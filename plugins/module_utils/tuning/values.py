@@ -45,7 +45,7 @@ class TuningPlan(t.NamedTuple):
     findings: list[ForeignFile]
 
 
-def place(name: str) -> str:
+def sysctl_file(name: str) -> str:
     """Return the file of a sysctl; as sysctl(8), a name whose first separator is a slash is a path already."""
     first = re.search(r"[./]", name)
     swap = str.maketrans("./", "/.")
@@ -60,7 +60,7 @@ def normal(text: str) -> str:
 
 def values(settings: TuningSettings, nfs: t.Sequence[str]) -> list[Value]:
     """Return the values that belong to the settings; ``nfs`` are the files of the present NFS mounts."""
-    values = [Value(name, [place(name)], normal(str(value))) for name, value in sorted(settings.sysctl.items())]
+    values = [Value(name, [sysctl_file(name)], normal(str(value))) for name, value in sorted(settings.sysctl.items())]
     if settings.transparent_hugepages:
         values.append(Value("transparent huge pages", [HUGEPAGES], settings.transparent_hugepages))
     if settings.sunrpc_slots:
@@ -77,10 +77,10 @@ def outranked(later: t.Mapping[str, str], sysctl: t.Mapping[str, str]) -> tuple[
         for line in text.splitlines():
             match = re.match(r"\s*-?([^#;=\s]+)\s*=\s*(.*?)\s*$", line)
             if match:
-                settings_after[place(match.group(1))] = (path, normal(match.group(2)))
+                settings_after[sysctl_file(match.group(1))] = (path, normal(match.group(2)))
     lost, findings = set(), []
     for name, value in sorted(sysctl.items()):
-        path, value_after = settings_after.get(place(name), ("", normal(str(value))))
+        path, value_after = settings_after.get(sysctl_file(name), ("", normal(str(value))))
         if value_after != normal(str(value)):
             lost.add(name)
             text = f"{path} says {value_after}, is read after {SYSCTL} and wins; the role's {value} is not set"

@@ -10,7 +10,7 @@ import math
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import RATES, limit
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignOptions
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import CampaignOptions
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.fleet.model import Fleet, Series
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.markup import Html, el
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.parts import SIGNS, section

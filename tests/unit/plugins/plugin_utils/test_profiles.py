@@ -61,7 +61,9 @@ def test_the_machines_that_people_own() -> None:
     assert set(MACHINES) >= SWITCHED | {"dgx_1_v100_32gb", "g6e.48xlarge", "l40s_x8", "p3dn.24xlarge"}
 
 
-@pytest.mark.parametrize("path", [*sorted(profiles.DIRECTORY.glob("*.yml")), LAB / "lab.yml"], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [*sorted(profiles.DIRECTORY.glob("*.yml")), LAB / "lab.yml"], ids=lambda path: path.stem
+)
 def test_what_a_site_may_write_is_what_the_shipped_profiles_say(path: Path) -> None:
     assert problems(yaml.safe_load(path.read_text(encoding="utf-8"))) == []
 

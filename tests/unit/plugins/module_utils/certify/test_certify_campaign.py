@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from simulated import EXPECT, Fault, Fleet, certify, strewn
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.campaign import CampaignPlan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import CampaignError
 
 LADDERLESS = {"stages": ["reach", "local", "pair", "confirm"]}
 

@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import evidence, standing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.evidence import TestOutcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import CampaignOptions, FleetNode
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import CampaignOptions, FleetNode
 
 KEY = "nccl_tests busbw [GB/s]"
 PROFILE = {

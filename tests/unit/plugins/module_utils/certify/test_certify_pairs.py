@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import ledger
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.fleet import FleetNode
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import FleetNode
 
 ROUNDS = (ledger.inside, ledger.across, ledger.anyhow, ledger.anyhow)
 

@@ -87,7 +87,9 @@ def test_nodes_that_say_nothing_have_a_reason() -> None:
         {"name": "b", "state": "IDLE", "flags": ["NOT_RESPONDING"], "reason": ""},
         {"name": "c", "state": "DOWN", "flags": ["NOT_RESPONDING"], "reason": "ops: cable swap"},
     ]
-    found = [(one["state"], one["reason"]) for one in slurm.fleet(nodes, {}, {"c": 0.3})]
+    fleet = slurm.fleet(nodes, [], None, {}, {"c": 0.3})
+    found = [(node["state"], node["reason"]) for node in fleet.nodes]
+    assert [node["suspicion"] for node in fleet.nodes] == [0.0, 0.0, 0.3] and not fleet.others
     assert found[0] == ("unknown", "its slurmd never registered")
     assert found[1][0] == "down"
     assert "munge key" in found[1][1]

@@ -196,7 +196,9 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path, wheels: list[str]) ->
 
 
 def test_cyclecloud_s_slurm_needs_no_controller(tmp_path: Path, wheels: list[str]) -> None:
-    node_bundle.keep(request(tmp_path, wheels, variables={"cluster_slurm": "cyclecloud", "cluster_sku": "generic"}), False)
+    node_bundle.keep(
+        request(tmp_path, wheels, variables={"cluster_slurm": "cyclecloud", "cluster_sku": "generic"}), False
+    )
 
 
 ATTACKS: dict[str, t.Any] = {

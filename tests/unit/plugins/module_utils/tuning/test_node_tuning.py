@@ -101,7 +101,7 @@ def test_an_unknown_limit_is_refused(limits: dict[str, str]) -> None:
     ],
 )
 def test_places_of_sysctl(name: str, path: str) -> None:
-    assert values.place(name) == path
+    assert values.sysctl_file(name) == path
 
 
 @pytest.mark.parametrize(
