@@ -14,9 +14,9 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 import typing as t
 from pathlib import Path
+from urllib.parse import quote
 
 SCHEMA = 1
 JsonDict = t.Dict[str, t.Any]
@@ -53,7 +53,7 @@ def _is_of_another(document: JsonDict, cluster: t.Any) -> bool:
 
 
 def _aside(path: Path, cluster: t.Any) -> Path:
-    return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9_.-]', '_', str(cluster))}{path.suffix}")
+    return path.with_name(f"{path.stem}-{quote(str(cluster), safe='')}{path.suffix}")
 
 
 def _read(path: Path) -> JsonDict:
@@ -67,7 +67,7 @@ def _read(path: Path) -> JsonDict:
 
 
 def parse(text: str, source: str) -> JsonDict:
-    """Read the text of a record, which comes from this place."""
+    """Read the text of a record, which comes from this source."""
     try:
         document = json.loads(text)
     except ValueError as exc:

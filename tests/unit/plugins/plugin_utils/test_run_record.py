@@ -220,7 +220,7 @@ def test_another_cluster_begins_a_record_of_its_own_and_the_first_goes_on_later(
     store(path, {"cluster": "lab", "stages": [stage("2"), stage("2", "stack")], "nodes": {"n1": {}}}, keep=3)
     here = load(path)
     assert (here["cluster"], [row["run"] for row in here["stages"]], [*here["nodes"]]) == ("lab", ["2", "2"], ["n1"])
-    assert load(path, "lab") == here and load(path, "unknown") == {}
+    assert load(path, "lab") == here and load(path, "unknown") == load(path, "a_b") == {}
     there = load(path, "a/b")
     assert (there["cluster"], [row["run"] for row in there["stages"]], [*there["nodes"]]) == ("a/b", ["1"], ["c1"])
     store(path, {"cluster": "a/b", "stages": [stage("3")]}, keep=3)
@@ -228,7 +228,7 @@ def test_another_cluster_begins_a_record_of_its_own_and_the_first_goes_on_later(
     assert load(path, "lab") == here
     assert sorted(each.name for each in tmp_path.iterdir()) == [
         ".run.json.lock",
-        "run-a_b.json",
+        "run-a%2Fb.json",
         "run-lab.json",
         "run.json",
     ]
