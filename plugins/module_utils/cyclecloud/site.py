@@ -126,12 +126,14 @@ class WatchedFolder:
                 leftover.unlink()
 
     def _await(self, path: Path, end: float, timeout: float) -> None:
-        taken = path.with_name(f"{path.name}.imported")
-        while not taken.exists():
-            leftovers = [result.name for result in self.folder.glob(f"{path.name}.*")]
-            if leftovers:
+        while True:
+            # One look: the server may rename the file between two.
+            results = sorted(result.name for result in self.folder.glob(f"{path.name}.*"))
+            if f"{path.name}.imported" in results:
+                return
+            if results:
                 raise CliError(
-                    f"the server did not take the records in: it made {', '.join(leftovers)} of them; see its log"
+                    f"the server did not take the records in: it made {', '.join(results)} of them; see its log"
                 )
             if time.monotonic() > end:
                 raise CliError(

@@ -121,4 +121,6 @@ def test_the_inventories_here_have_no_slip(path: Path) -> None:
     whole = yaml.load(path.read_text(encoding="utf-8"), Loader) if "sku" in path.read_text(encoding="utf-8") else {}
     allowed = isinstance(whole, dict) and whole.get("preflight_allow_unknown_sku", False)
     if "{{" not in str(given.get("cluster_sku", "")):
-        assert machine.machine_types({**given, "preflight_allow_unknown_sku": allowed}) == []
+        own = next((str(folder / "profiles") for folder in path.parents if (folder / "profiles").is_dir()), "")
+        inputs = {**given, "preflight_allow_unknown_sku": allowed, "preflight_profile_dir": own}
+        assert machine.machine_types(inputs) == []

@@ -305,7 +305,7 @@ def test_the_program_travels_as_text() -> None:
     assert "ansible_collections" not in text
     names: dict[str, t.Any] = {"__name__": "travelled"}
     exec(compile(text, "payload", "exec"), names)
-    assert names["place"] and names["main"]
+    assert names["port_state"] and names["main"]
 
 
 @pytest.mark.parametrize(
