@@ -30,15 +30,30 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program im
 PACKAGES = ("agent", "certify", "drain")
 ENTRY = "agent.main"
 CACHE = "~/.cache/hpcai.gpu_cluster/agent"
+# Where a node has a copy that is root's, it goes on from files in memory: Python keeps what it compiles of them
+# (agent.unpacked).
+INSTALLED, UNPACKED = "/usr/local/lib/hpcai", "/run/hpcai/program"
 # In a job on a Slurm that is there, nothing has looked at the node's Python before, and an old one has to be able to
 # read this. The status is no verdict: a prolog passes it over.
 MAIN = f"""\
+import os
 import sys
 
 if sys.version_info < (3, 8):
     found = (sys.executable, sys.version.split()[0])
     sys.stderr.write("hpcai-agent needs Python 3.8 or newer, and %s is %s\\n" % found)
     sys.exit(2)
+
+program = sys.path[0]
+if os.path.dirname(program) == {INSTALLED!r}:
+    made = os.stat(program)
+    place = "%s/%d-%d" % ({UNPACKED!r}, made.st_mtime_ns, made.st_size)
+    if os.geteuid() == 0 and not os.path.isdir(place):
+        from {HOME}.agent.unpacked import unpack
+
+        unpack(program, place)
+    elif os.path.isdir(place) and os.stat(place).st_uid == 0:
+        sys.path.insert(0, place)
 
 from {HOME}.{ENTRY} import main
 

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
+import stat
 import subprocess
 import sys
 import zipfile
@@ -19,8 +21,15 @@ from patience import patience
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import main as agent
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _zipapp
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program import ProgramError, Sources
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._zipapp import (
+    INSTALLED,
+    UNPACKED,
+    build,
+    main,
+    modules,
+    store,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._zipapp import agent as agent_at
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._zipapp import build, main, modules, store
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +112,73 @@ def test_it_runs_alone(agent_file: Path, tmp_path: Path) -> None:
     done = run(agent_file, "suite", "prolog", "--json", "--config", str(config))
     assert done.returncode == 0, done.stderr
     assert {json.loads(line)["node"] for line in done.stdout.splitlines()} == {"n1"}
+
+
+@pytest.fixture
+def installed(data: bytes, tmp_path: Path) -> Path:
+    """Return the agent as a node has it, in directories of the test's own."""
+    if os.geteuid():
+        pytest.skip("only root unpacks it")
+    path = tmp_path / "lib/hpcai-agent.pyz"
+    path.parent.mkdir()
+    with zipfile.ZipFile(io.BytesIO(data)) as given, zipfile.ZipFile(path, "w") as made:
+        for name in given.namelist():
+            text = given.read(name).decode()
+            if name == "__main__.py":
+                assert repr(INSTALLED) in text
+                assert repr(UNPACKED) in text
+                text = text.replace(repr(INSTALLED), repr(str(path.parent)))
+                text = text.replace(repr(UNPACKED), repr(str(tmp_path / "run/program")))
+            made.writestr(name, text)
+    return path
+
+
+def unpacked(installed: Path) -> Path:
+    (place,) = (installed.parents[1] / "run/program").iterdir()
+    return place
+
+
+def marked(installed: Path) -> Path:
+    """Have the agent unpack itself, and change what it says where it was unpacked; return that directory."""
+    assert run(installed, "--help").stdout.startswith("usage: hpcai-agent")
+    place = unpacked(installed)
+    (file,) = place.rglob("agent/main.py")
+    file.write_text(file.read_text().replace("usage: hpcai-agent", "usage: unpacked"))
+    return place
+
+
+def test_on_a_node_it_goes_on_from_files_of_which_python_keeps_bytecode(installed: Path) -> None:
+    place = marked(installed)
+    assert run(installed, "--help").stdout.startswith("usage: unpacked")
+    assert [path.parent.name for path in place.rglob("main.*.pyc")] == ["__pycache__"]
+    assert stat.S_IMODE(place.stat().st_mode) == 0o755
+    assert [path.name for path in place.parent.iterdir()] == [place.name]
+
+
+def test_another_agent_in_its_place_is_unpacked_anew(installed: Path) -> None:
+    old = marked(installed)
+    os.utime(installed, ns=(1, 1))
+    os.utime(old, (1, 1))
+    assert run(installed, "--help").stdout.startswith("usage: hpcai-agent")
+    assert unpacked(installed) != old, "nobody needs the old one, which is there no more"
+
+
+def test_files_of_somebody_else_are_not_read(installed: Path) -> None:
+    os.chown(marked(installed), 65534, 65534)
+    assert run(installed, "--help").stdout.startswith("usage: hpcai-agent")
+
+
+def test_where_it_cannot_be_unpacked_it_runs_as_it_is(installed: Path) -> None:
+    (installed.parents[1] / "run").write_text("no directory")
+    done = run(installed, "--help")
+    assert (done.stderr, done.stdout[:18]) == ("", "usage: hpcai-agent")
+
+
+def test_a_copy_that_is_not_a_node_s_own_unpacks_nothing(agent_file: Path) -> None:
+    before = {path.name for path in agent_file.parent.iterdir()}
+    there = Path(UNPACKED).exists()
+    assert run(agent_file, "--help").returncode == 0
+    assert ({path.name for path in agent_file.parent.iterdir()}, Path(UNPACKED).exists()) == (before, there)
 
 
 @pytest.mark.parametrize(("arguments", "status"), [([], 2), (["suit"], 2), (["--help"], 0), (["suite", "x"], 2)])
