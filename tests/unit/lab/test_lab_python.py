@@ -1,10 +1,11 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The Python of the lab's virtual machines: a fork that a module cannot tell from a Python of its own."""
+"""The Python of the lab's nodes: a fork that a module cannot tell from a Python of its own."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -113,6 +114,33 @@ def test_a_module_finds_what_it_would_find_in_a_python_of_its_own(
 )
 def test_it_ends_as_it_would(python: Python, source: str) -> None:
     assert ran(python.program, source) == ran(sys.executable, source, "-")
+
+
+@pytest.fixture
+def cgroups() -> t.Iterator[list[Path]]:
+    """Cgroups of the test's own: one, or with version 1 one of each tree that needs no settings first."""
+    tree = Path("/sys/fs/cgroup")
+    trees = [tree] if (tree / "cgroup.procs").exists() else [path.parent for path in tree.glob("*/cgroup.procs")]
+    made = [place / f"hpcai-{os.getpid()}" for place in trees if place.name != "cpuset" and not place.is_symlink()]
+    try:
+        for place in made:
+            place.mkdir()
+    except OSError as exc:
+        pytest.skip(f"no cgroups can be made here: {exc}")
+    else:
+        yield made
+    finally:
+        for place in made:
+            with contextlib.suppress(OSError):
+                place.rmdir()
+
+
+def test_a_module_is_in_the_cgroups_of_its_caller(python: Python, cgroups: list[Path]) -> None:
+    source = "print(open('/proc/self/cgroup').read())"
+    join = "".join(f"echo $$ > {place}/cgroup.procs; " for place in cgroups)
+    forked, own = (ran("sh", source, "-ec", f"{join} exec {program}") for program in (python.program, sys.executable))
+    assert forked == own
+    assert f"hpcai-{os.getpid()}" in own[1]
 
 
 def test_what_breaks_it_is_told_and_nothing_of_it_stays(python: Python) -> None:

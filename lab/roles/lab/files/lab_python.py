@@ -35,6 +35,7 @@ encodings.idna fcntl fractions functools getpass gettext glob grp gzip hashlib h
 ntpath numbers pathlib pkgutil platform pwd queue random re runpy secrets select selectors shlex shutil statistics
 stringprep subprocess syslog tempfile textwrap typing unicodedata urllib.parse uuid zipfile""".split()
 PYTHON = "/usr/bin/python3"
+UNIFIED = Path("/sys/fs/cgroup/unified")  # version 2 beside version 1
 _PIDFD_GETFD = 438  # of all processors
 _LIMITS = 16  # RLIM_NLIMITS of all processors
 _CHILD = {signal.SIGCHLD}
@@ -43,6 +44,13 @@ _CHILD = {signal.SIGCHLD}
 def installed() -> list[int]:
     """When something was last put where Python finds modules, each directory."""
     return [Path(place).stat().st_mtime_ns for place in sys.path[1:] if Path(place).is_dir()]
+
+
+def cgroup(line: str) -> Path:
+    """Return where a line of /proc/<pid>/cgroup is; a machine with cgroup v1 has a tree for each controller."""
+    dummy, controllers, path = line.split(":", 2)
+    tree = controllers.rpartition("=")[2] or ("unified" if UNIFIED.is_dir() else "")
+    return Path("/sys/fs/cgroup", tree, path.lstrip("/"))
 
 
 def become(caller: int) -> list[str]:
@@ -63,9 +71,10 @@ def become(caller: int) -> list[str]:
         os.setgroups(groups)
     for limit in range(_LIMITS):
         resource.setrlimit(limit, resource.prlimit(caller, limit))
-    cgroup = (proc / "cgroup").read_text()
-    if cgroup != Path("/proc/self/cgroup").read_text():
-        Path("/sys/fs/cgroup" + cgroup.partition("::")[2].rstrip("\n"), "cgroup.procs").write_text("0")
+    own = Path("/proc/self/cgroup").read_text().splitlines()
+    for place in (proc / "cgroup").read_text().splitlines():
+        if place not in own:
+            (cgroup(place) / "cgroup.procs").write_text("0")
     os.chdir(proc / "cwd")
     os.environb.clear()
     for setting in (proc / "environ").read_bytes().split(b"\0")[:-1]:

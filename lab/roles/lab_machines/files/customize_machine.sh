@@ -9,11 +9,6 @@ for unit in nfs-server.service nfs-blkmap.service rpcbind.service rpcbind.socket
   nvmefc-boot-connections.service nvmf-autoconnect.service e2scrub_reap.service uuidd.socket systemd-pstore.service; do
   [ ! -e "$root/lib/systemd/system/$unit" ] || chroot "$root" systemctl --quiet disable "$unit"
 done
-# Each is a program that systemd runs at every boot and at every daemon-reload to look for what is not here.
-mkdir -p "$root/etc/systemd/system-generators"
-for name in cryptsetup debug getty gpt-auto hibernate-resume integritysetup rc-local run system-update sysv veritysetup; do
-  ln -sfn /dev/null "$root/etc/systemd/system-generators/systemd-$name-generator"
-done
 # Masked: what has nothing to do here, and kernel modules and mounts that come by themselves when somebody needs them.
 chroot "$root" systemctl --quiet mask \
   serial-getty@ttyS0.service systemd-binfmt.service proc-sys-fs-binfmt_misc.automount systemd-timesyncd.service \
@@ -37,15 +32,6 @@ printf '[Journal]\nStorage=persistent\nSystemMaxUse=64M\n' > "$root/etc/systemd/
 
 # A new connection runs programs that tell a person what is new: half of what it costs.
 sed -i /pam_motd/d "$root/etc/pam.d/sshd"
-# Ansible's modules are forked from one process, which has imported what they all need; the first of them starts it.
-files=$(dirname "$0")/../../lab/files
-cp "$files/lab_python.py" "$root/usr/lib/python3/dist-packages/"
-install -m 755 "$files/lab_python" "$root/usr/local/sbin/"
-printf '[Socket]\nListenStream=/run/lab_python\nSocketMode=0600\n[Install]\nWantedBy=sockets.target\n' \
-  > "$root/etc/systemd/system/lab_python.socket"
-printf '[Service]\nEnvironment=LANG=C.UTF-8\nExecStart=/usr/bin/python3 -m lab_python\nKillMode=process\n' \
-  > "$root/etc/systemd/system/lab_python.service"
-chroot "$root" systemctl --quiet enable lab_python.socket
 
 # The initial RAM disk mounts the system disk, sets the addresses and fills /etc/lab (make_boot_files.sh).
 ln -sfn lab/hostname "$root/etc/hostname"

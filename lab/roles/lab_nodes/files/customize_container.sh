@@ -18,13 +18,13 @@ mkdir -p "$root/scratch"
 chmod 1777 "$root/scratch"
 cat > "$root/etc/systemd/system/lab-ssh-keys.service" <<'END_OF_FILE'
 [Unit]
-Description=Make this node's own SSH host keys
+Description=Make this node's own SSH host key
 ConditionPathExists=!/etc/ssh/ssh_host_ed25519_key
 Before=ssh.service
 
 [Service]
 Type=oneshot
-ExecStart=/usr/bin/ssh-keygen -A
+ExecStart=/usr/bin/ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
 
 [Install]
 WantedBy=multi-user.target
