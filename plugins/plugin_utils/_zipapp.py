@@ -37,7 +37,14 @@ INSTALLED, UNPACKED = "/usr/local/lib/hpcai", "/run/hpcai/program"
 # read this. The status is no verdict: a prolog passes it over.
 MAIN = f"""\
 import os
+import stat
 import sys
+
+
+def is_roots(path):
+    made = os.lstat(path)
+    return stat.S_ISDIR(made.st_mode) and made.st_uid == 0 and not made.st_mode & 0o022
+
 
 if sys.version_info < (3, 8):
     found = (sys.executable, sys.version.split()[0])
@@ -48,12 +55,14 @@ program = sys.path[0]
 if os.path.dirname(program) == {INSTALLED!r}:
     made = os.stat(program)
     place = "%s/%d-%d" % ({UNPACKED!r}, made.st_mtime_ns, made.st_size)
-    if os.geteuid() == 0 and not os.path.isdir(place):
+    if os.path.lexists(place):
+        above = os.path.dirname(place)
+        if is_roots(place) and is_roots(above) and is_roots(os.path.dirname(above)):
+            sys.path.insert(0, place)
+    elif os.geteuid() == 0:
         from {HOME}.agent.unpacked import unpack
 
         unpack(program, place)
-    elif os.path.isdir(place) and os.stat(place).st_uid == 0:
-        sys.path.insert(0, place)
 
 from {HOME}.{ENTRY} import main
 

@@ -163,8 +163,19 @@ def test_another_agent_in_its_place_is_unpacked_anew(installed: Path) -> None:
     assert unpacked(installed) != old, "nobody needs the old one, which is there no more"
 
 
-def test_files_of_somebody_else_are_not_read(installed: Path) -> None:
-    os.chown(marked(installed), 65534, 65534)
+@pytest.mark.parametrize("above", [0, 1, 2])
+def test_files_that_somebody_else_could_have_made_are_not_read(installed: Path, above: int) -> None:
+    place = marked(installed)
+    directory = [place, *place.parents][above]
+    os.chown(directory, 65534, 65534)
+    assert run(installed, "--help").stdout.startswith("usage: hpcai-agent")
+    os.chown(directory, 0, 0)
+    directory.chmod(0o1777)
+    assert run(installed, "--help").stdout.startswith("usage: hpcai-agent")
+    directory.chmod(0o755)
+    assert run(installed, "--help").stdout.startswith("usage: unpacked")
+    place.rename(place.with_name("theirs"))
+    place.symlink_to("theirs")
     assert run(installed, "--help").stdout.startswith("usage: hpcai-agent")
 
 
