@@ -30,6 +30,8 @@ MARKUP = re.compile(r"\b(C|V|O|RV|E|M|P|I|B|U|L|R)\(((?:[^\\)]|\\.)*)\)")
 LONGEST_DEFAULT = 160
 # An input as a task hands it to an option: as it is, or left to the module.
 HANDED = re.compile(r"{{ (\w+)( \| (int|bool|float|default\((__\w+ or )?omit\)))? }}")
+# All of a module's arguments, where several tasks of a role are handed the same.
+WHOLE = re.compile(r"{{ (__\w+) }}")
 # A template that says what it is: one variable, with text around it.
 SIMPLE = re.compile(r"[^{}]*\{\{ *\w+ *\}\}[^{}]*")
 Option = t.Mapping[str, t.Any]
@@ -125,24 +127,27 @@ class Handed(t.NamedTuple):
     is_left: bool  # the module's default holds where the input is not given
 
 
-def _handed(tasks: t.Any) -> t.Iterator[Handed]:
+def _handed(tasks: t.Any, variables: t.Mapping[str, t.Any]) -> t.Iterator[Handed]:
     if isinstance(tasks, list):
         for task in tasks:
-            yield from _handed(task)
+            yield from _handed(task, variables)
     elif isinstance(tasks, dict):
         for key, value in tasks.items():
             known = module_options(key.rpartition(".")[2]) if key.startswith("hpcai.gpu_cluster.") else {}
+            if known and (whole := WHOLE.fullmatch(str(value))):
+                value = variables[whole[1]]
             for option in sorted(set(known) & set(value if isinstance(value, dict) else ())):
                 match = HANDED.fullmatch(str(value[option]))
                 if match:
                     yield Handed(match[1], known[option], "omit" in str(match[2]))
             if not known:
-                yield from _handed(value)
+                yield from _handed(value, variables)
 
 
 def handed(role: Path) -> list[Handed]:
     """Each input of a role that one of its tasks hands to an option, with that option."""
-    return [entry for path in sorted(role.glob("tasks/*.yml")) for entry in _handed(yaml.safe_load(path.read_text()))]
+    variables = load(role / "vars/main.yml")
+    return [entry for path in sorted(role.glob("tasks/*.yml")) for entry in _handed(load(path), variables)]
 
 
 def left_to_modules(role: Path) -> dict[str, Option]:

@@ -18,6 +18,7 @@ from role_readmes import ROLES, ROOT, handed, left_to_modules
 # Inputs that are meant to have another default than the option that they are for: a role knows the whole node.
 OTHERWISE = {
     "boot_order_verify",
+    "certification_keep",
     "cyclecloud_cluster_wait",
     "elastic_nodes_minutes",
     "enroot_hooks",
@@ -26,6 +27,7 @@ OTHERWISE = {
     "gpu_test_tools_packages",
     "munge_key_file",
     "node_bundle_timeout",
+    "node_image_packages",
     "node_tuning_limits",
     "node_tuning_nfs_readahead_kb",
     "node_tuning_sunrpc_slots",
@@ -138,7 +140,7 @@ def is_read(name: str) -> bool:
             bare = line.strip().removeprefix("- ")
             # Whether the inventory has it is no value.
             bare = bare.replace(f"{name} is defined", "")
-            is_handed = path.parent.name == "tasks" and handed_on.fullmatch(bare)
+            is_handed = (path.parent.name == "tasks" or "omit" in bare) and handed_on.fullmatch(bare)
             if word.search(bare) and not (bare.startswith(("#", f"{name}:")) or is_handed):
                 return True
     return name in READ_BY_OTHERS
