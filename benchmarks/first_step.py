@@ -78,9 +78,9 @@ class Start(t.NamedTuple):
 class Hosts:
     """Two hosts, each with a scratch of its own and the shared directory, which is mounted when it is asked for."""
 
-    def __init__(self, place: Path) -> None:
-        self.place, self.plain = place, PlainHosts(place / "hosts")
-        self.export = place / "export"
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.plain = directory, PlainHosts(directory / "hosts")
+        self.export = directory / "export"
         self.export.mkdir()
         enter = ["nsenter", f"--target={self.plain.inside[NAMES[0]]}", "--net"]
         self.server = subprocess.Popen([*enter, sys.executable, "-c", SERVER])
@@ -92,7 +92,7 @@ class Hosts:
 
     def path(self, name: str, part: str) -> Path:
         """Return where a host has its scratch, its shared directory, or a mounted image."""
-        found = self.place / name / part
+        found = self.directory / name / part
         found.mkdir(parents=True, exist_ok=True)
         return found
 
@@ -131,7 +131,7 @@ class Hosts:
 
     def start(self, way: Way) -> Start:
         """Train on both hosts; what serves the shared directory is not in the processor time."""
-        script = self.place / "training.py"
+        script = self.directory / "training.py"
         script.write_text(TRAINING)
         first = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=static"]
         first += [f"--master-addr={self.plain.address(NAMES[0])}", "--master-port=29500"]
@@ -182,11 +182,18 @@ def ways(hosts: Hosts, forms: t.Sequence[str]) -> dict[str, Way]:
         return ["env", f"HPCAI_STAGE={json.dumps(request)}", python, STAGING, python]
 
     def unpacked(name: str) -> t.Sequence[object]:
-        place = hosts.path(name, "scratch") / "unpacked"
+        directory = hosts.path(name, "scratch") / "unpacked"
         hosts.on(
-            name, "unsquashfs", "-force", "-no-progress", "-quiet", "-dest", place, hosts.path(name, "shared") / IMAGE
+            name,
+            "unsquashfs",
+            "-force",
+            "-no-progress",
+            "-quiet",
+            "-dest",
+            directory,
+            hosts.path(name, "shared") / IMAGE,
         )
-        return [place / "bin/python"]
+        return [directory / "bin/python"]
 
     found = {f"{form}, {part}": plain(part, form) for form in forms for part in ("scratch", "shared")}
     return {
@@ -200,7 +207,7 @@ def ways(hosts: Hosts, forms: t.Sequence[str]) -> dict[str, Way]:
 
 def fill(hosts: Hosts, conda: str) -> list[str]:
     """Put the environments and the image on the shared directory and the scratches; return the environments' forms."""
-    with tempfile.TemporaryDirectory(prefix="environments-", dir=hosts.place) as folder:
+    with tempfile.TemporaryDirectory(prefix="environments-", dir=hosts.directory) as folder:
         bench = Bench(Path(folder), "cpu", "/usr/bin/python3", None)
         built = Path(folder) / "built"
         made = module("python_environment", path=str(built), folders=bench.folders, archive=True, **bench.given)
@@ -214,8 +221,8 @@ def fill(hosts: Hosts, conda: str) -> list[str]:
     hosts.on(NAMES[0], "mksquashfs", hosts.export / "venv", hosts.export / IMAGE, *SQUASH, "-e", ARCHIVE)
     for name in NAMES:
         for form in forms:
-            place, left_out = hosts.path(name, "scratch") / form, shutil.ignore_patterns(ARCHIVE)
-            shutil.copytree(hosts.export / form, place, symlinks=True, ignore=left_out)
+            directory, left_out = hosts.path(name, "scratch") / form, shutil.ignore_patterns(ARCHIVE)
+            shutil.copytree(hosts.export / form, directory, symlinks=True, ignore=left_out)
     hosts.everywhere(hosts.forget)
 
     def stage(name: str) -> None:

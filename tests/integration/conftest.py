@@ -18,6 +18,7 @@ from azurite import Azurite, MissingError
 from emulated_machine import SETUP, install, set_up
 from forked import run_module
 from patience import patience
+from stand_in import instead
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
 
@@ -46,9 +47,7 @@ class Cluster:
         install(directory, self.profile, *NODES)
         (directory / "launchers").mkdir()
         for name in ("mpirun", "srun"):
-            launcher = directory / "launchers" / name
-            launcher.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parent}/launcher.py {name} "$@"\n')
-            launcher.chmod(0o755)
+            instead(directory / "launchers" / name, sys.executable, Path(__file__).with_name("launcher.py"), name)
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith(("CUDA_", "NCCL_", "SLURM_"))},
             "PATH": f"{directory}/bin:{directory}/launchers:{os.environ['PATH']}",

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from conftest import COLLECTIONS, Json
 from patience import patience
+from stand_in import answer, stand_in
 
 TORCH = """
 import sys, time, types
@@ -35,22 +36,6 @@ if {slow}: time.sleep(600)
 for name in ("torch.utils", "torch.utils.data"):
     sys.modules[name] = types.ModuleType(name)
 sys.modules["torch.utils.data"].DataLoader = object
-"""
-# As strict as the real one about what it is called with, and it checks digests; what it installs is not conda's.
-MICROMAMBA = """#!{python}
-import hashlib, sys, venv
-from pathlib import Path
-program, verb, yes, prefix, file, offline, norc = sys.argv
-assert [verb, yes, offline, norc] == ["create", "--yes", "--offline", "--no-rc"], sys.argv
-prefix, file = prefix[len("--prefix="):], file[len("--file="):]
-first, *urls = Path(file).read_text().split()
-assert first == "@EXPLICIT" and not Path(prefix).exists(), (first, prefix)
-for url in urls:
-    path, digest = url[len("file://"):].split("#")
-    assert hashlib.md5(Path(path).read_bytes()).hexdigest() == digest, url
-venv.create(prefix)
-goal = next(Path(prefix, "lib").glob("python*/site-packages")) / "torch.py"
-goal.write_bytes(Path(path).read_bytes())
 """
 
 
@@ -105,17 +90,12 @@ class Site:
         more = f"helper==1.0 --hash=sha256:{self.helper['sha256']}\n" if extra else ""
         return f"torch==1.0 --hash=sha256:{self.digest}\n{more}"
 
-    def program(self, name: str, text: str) -> str:
-        path = self.bin / name
-        path.write_text(text)
-        path.chmod(0o755)
-        return str(path)
-
     def micromamba(self) -> str:
-        return self.program("micromamba", MICROMAMBA.format(python=sys.executable))
+        return str(stand_in(self.bin / "micromamba", "micromamba.py"))
 
-    def squeue(self, said: str) -> None:
-        self.program("squeue", f"#!/bin/sh\n{said if said.startswith('exit') else f'echo {said}'}\n")
+    def squeue(self, jobs: str | None) -> None:
+        """Have Slurm know of these jobs, or not answer."""
+        answer(self.bin / "squeue", f"{jobs}\n" if jobs is not None else "", status=int(jobs is None))
 
     def start(
         self, module: str = "python_environment", check_mode: bool = False, **given: t.Any

@@ -24,6 +24,8 @@ import time
 import typing as t
 from pathlib import Path
 
+from stand_in import instead, stand_in
+
 if t.TYPE_CHECKING:
     from ansible_playbook import Ended
 
@@ -43,8 +45,8 @@ class Unable(RuntimeError):
 class PlainHosts:
     """The two hosts; ``close`` ends all that runs on them."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.holders: dict[str, subprocess.Popen[str]] = {}
         self.inside: dict[str, int] = {}  # the first process of each host, by its number here
         missing = [name for name in _PROGRAMS if not shutil.which(name)]
@@ -74,20 +76,13 @@ class PlainHosts:
         if holder.stdout.readline() != "ready\n":
             raise Unable(f"no host of one's own here: {holder.stderr.read().strip()}")
         (self.inside[name],) = children(holder.pid)
-        folder = self.place / name
+        folder = self.directory / name
         (folder / "bin").mkdir(parents=True)
         (folder / "units").mkdir()
         for program in ("systemctl", "systemd-run"):
-            text = f'#!/bin/sh\nexec {sys.executable} {__file__} {folder}/units {program} "$@"\n'
-            self._program(folder / "bin" / program, text)
-        enter = f"{shlex.join(self.enter(name))} env PATH={folder}/bin:{_PATH}"
-        # The last word is the command, as for ssh, which gives it to the user's shell.
-        self._program(folder / "ssh", f'#!/bin/sh\nfor command; do :; done\nexec {enter} sh -c "$command"\n')
-
-    @staticmethod
-    def _program(path: Path, text: str) -> None:
-        path.write_text(text)
-        path.chmod(0o755)
+            instead(folder / "bin" / program, sys.executable, __file__, folder / "units", program)
+        enter = [*self.enter(name), "env", f"PATH={folder}/bin:{_PATH}"]
+        stand_in(folder / "ssh", "ssh_here.sh", command=shlex.join(enter))
 
     def _cable(self) -> None:
         first, second = (self.inside[name] for name in NAMES)
@@ -110,7 +105,7 @@ class PlainHosts:
             name: {
                 "ansible_host": self.address(name),
                 "ansible_connection": "ansible.builtin.ssh",
-                "ansible_ssh_executable": f"{self.place}/{name}/ssh",
+                "ansible_ssh_executable": f"{self.directory}/{name}/ssh",
                 "ansible_ssh_transfer_method": "piped",
                 "ansible_become_method": "ansible.builtin.su",
                 "ansible_python_interpreter": sys.executable,
@@ -126,17 +121,17 @@ class PlainHosts:
         """Run a playbook as a newcomer calls it; its record is in ``report``."""
         from ansible_playbook import ansible_playbook, few_settings  # not for the program that this file is, too
 
-        inventory = self.place / "hosts.json"
+        inventory = self.directory / "hosts.json"
         inventory.write_text(json.dumps(self.inventory(slurm_compute=NAMES)))
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "HPCAI_"))}
         kept = {key: value for key, value in os.environ.items() if key == "HPCAI_CACHE_DIR"}
         environment.update(kept, ANSIBLE_CONFIG=str(few_settings()), ANSIBLE_NOCOLOR="1")
         environment.update(
-            ANSIBLE_CALLBACKS_ENABLED="hpcai.gpu_cluster.run_record", HPCAI_REPORT_DIR=str(self.place / "report")
+            ANSIBLE_CALLBACKS_ENABLED="hpcai.gpu_cluster.run_record", HPCAI_REPORT_DIR=str(self.directory / "report")
         )
         inputs = {"cluster_shared_dir": str(SHARED), "cluster_user": "root", **inputs}
         words = ("-i", inventory, "-e", json.dumps(inputs), f"hpcai.gpu_cluster.{playbook}")
-        return ansible_playbook(*words, cwd=self.place, env=environment, seconds=seconds)
+        return ansible_playbook(*words, cwd=self.directory, env=environment, seconds=seconds)
 
     def stack(self, **inputs: t.Any) -> Ended:
         """Put PyTorch into the shared directory, which takes seconds where an earlier run did."""
@@ -147,7 +142,7 @@ class PlainHosts:
 
     def trainings(self) -> dict[str, Json]:
         """Return the records of trainings by name."""
-        checks = json.loads((self.place / "report/run.json").read_text())["checks"]
+        checks = json.loads((self.directory / "report/run.json").read_text())["checks"]
         return {one["context"]["name"]: one for one in checks if one["check"] == "training"}
 
     def enter(self, name: str) -> list[str]:

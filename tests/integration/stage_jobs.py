@@ -47,21 +47,26 @@ def clean(home: Path) -> dict[str, str]:
     }
 
 
-def install(place: Path) -> Path:
+def install(directory: Path) -> Path:
     """Build the tarball and install it there."""
     galaxy = [sys.executable, "-m", "ansible.cli.galaxy", "collection"]
-    for words in (["build", str(ROOT), "--output-path", str(place)], ["install", "--no-deps", "-p", str(place)]):
-        tarball = [str(path) for path in place.glob("*.tar.gz")] if words[0] == "install" else []
-        subprocess.run([*galaxy, *words, *tarball], cwd=place, env=clean(place), check=True, capture_output=True)
-    return place
+    for words in (
+        ["build", str(ROOT), "--output-path", str(directory)],
+        ["install", "--no-deps", "-p", str(directory)],
+    ):
+        tarball = [str(path) for path in directory.glob("*.tar.gz")] if words[0] == "install" else []
+        subprocess.run(
+            [*galaxy, *words, *tarball], cwd=directory, env=clean(directory), check=True, capture_output=True
+        )
+    return directory
 
 
-def private_directory(place: Path, collections: Path) -> None:
+def private_directory(directory: Path, collections: Path) -> None:
     """Make what a job finds: the project with its collections, and an empty inventory and environment."""
-    shutil.copytree(ROOT / "site_template", place / "project")
-    (place / "project/collections/ansible_collections").symlink_to(collections / "ansible_collections")
+    shutil.copytree(ROOT / "site_template", directory / "project")
+    (directory / "project/collections/ansible_collections").symlink_to(collections / "ansible_collections")
     for name in ("inventory", "env", "home"):
-        (place / name).mkdir()
+        (directory / name).mkdir()
 
 
 def in_image(*options: str) -> list[str]:
@@ -71,13 +76,13 @@ def in_image(*options: str) -> list[str]:
     return [*isolated, *(f"--container-option={option}" for option in given)] if IMAGE else []
 
 
-def run_job(place: Path, playbook: str, variables: Json, more: t.Sequence[str] = ()) -> Job:
+def run_job(directory: Path, playbook: str, variables: Json, more: t.Sequence[str] = ()) -> Job:
     """Run a playbook of the project in that directory, and remove the directory."""
-    (place / "env/extravars").write_text(json.dumps(variables))
-    words = ["run", str(place), "-p", f"playbooks/{playbook}.yml", "-i", "job", *more]
+    (directory / "env/extravars").write_text(json.dumps(variables))
+    words = ["run", str(directory), "-p", f"playbooks/{playbook}.yml", "-i", "job", *more]
     command = [sys.executable, "-m", "ansible_runner", *words]
-    done = subprocess.run(command, env=clean(place / "home"), capture_output=True, text=True, check=False)
-    assert {path.name for path in (place / "home").iterdir()} <= {".ansible"}, "a job keeps things in its home"
-    events = [json.loads(path.read_text()) for path in sorted((place / "artifacts/job/job_events").glob("*.json"))]
-    shutil.rmtree(place)
+    done = subprocess.run(command, env=clean(directory / "home"), capture_output=True, text=True, check=False)
+    assert {path.name for path in (directory / "home").iterdir()} <= {".ansible"}, "a job keeps things in its home"
+    events = [json.loads(path.read_text()) for path in sorted((directory / "artifacts/job/job_events").glob("*.json"))]
+    shutil.rmtree(directory)
     return Job(done.returncode, done.stdout + done.stderr, events)

@@ -20,11 +20,11 @@ PAGE = ROOT / "docs/howto/reuse_roles.md"
 FILES = re.compile(r"`([\w./]+\.yml)`(?: names[^`]*)?[^`\n]*:\n\n```yaml\n(.*?)```", re.DOTALL)
 
 
-def write_repository(place: Path) -> None:
+def write_repository(directory: Path) -> None:
     """Write the files of the page."""
     for name, text in FILES.findall(PAGE.read_text()):
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(f"---\n{text}")
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(f"---\n{text}")
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -37,8 +37,8 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 class Stranger:
     """Somebody with a repository and a home of their own, who installs the tarball as the page says."""
 
-    def __init__(self, place: Path) -> None:
-        self.home, self.repository, self.tarballs = (place / name for name in ("home", "repository", "tarballs"))
+    def __init__(self, directory: Path) -> None:
+        self.home, self.repository, self.tarballs = (directory / name for name in ("home", "repository", "tarballs"))
         self.home.mkdir()
         self.tarballs.mkdir()
         write_repository(self.repository)

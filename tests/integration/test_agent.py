@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import NODES, Cluster, Json
 from patience import patience
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._zipapp import build, put
 
@@ -154,9 +155,7 @@ def test_a_tool_that_is_not_there_is_an_error(agent: Agent, name: str) -> None:
 
 
 def test_hpl_is_told_where_its_ranks_belong(agent: Agent) -> None:
-    script = agent.cluster.directory / "hpl.sh"
-    script.write_text('#!/bin/sh\ncd "$(dirname "$2")" && exec xhpl\n')
-    script.chmod(0o755)
+    script = stand_in(agent.cluster.directory / "hpl.sh", "hpl_sh.sh")
     agent.write(tools={"hpl": str(script)})
     record = agent.suite("full", "hpl")[1]["hpl"]
     assert record["verdict"] == "pass", record["reason"]

@@ -19,6 +19,7 @@ from ansible_playbook import ansible_playbook
 from conftest import COLLECTIONS, ROOT
 from forked import run_module
 from patience import patience
+from stand_in import instead
 from test_cyclecloud_azure import Azure, account, azure, locker, server
 from test_cyclecloud_emulator import EMULATOR, Emulator
 
@@ -53,14 +54,11 @@ class Journey:
         self.server, self.azure, self.home = server, azure, server.folder / "home"
         port = server.about["url"].rpartition(":")[2]
         (self.home / "config/cycle_server.properties").write_text(f"webServerClusterPort={port}\n")
-        environment = f"PYTHONPATH={EMULATOR} CS_HOME={self.home} HOME={server.folder}"
+        variables = {"PYTHONPATH": str(EMULATOR), "CS_HOME": str(self.home), "HOME": str(server.folder)}
         for name, module in {"cyclecloud": "cli", "emulator-ssh": "ssh", "cycle_server": "control"}.items():
             program = server.folder / "bin" / name if name != "cycle_server" else self.home / name
             program.parent.mkdir(exist_ok=True)
-            program.write_text(
-                f'#!/bin/sh\nexec env {environment} {sys.executable} -B -m cyclecloud_emulator.{module} "$@"\n'
-            )
-            program.chmod(0o755)
+            instead(program, sys.executable, "-B", "-m", f"cyclecloud_emulator.{module}", **variables)
         state = server.folder / "state"
         state.mkdir()
         (state / "ca.pem").write_bytes(Path(server.about["ca"]).read_bytes())

@@ -24,6 +24,7 @@ from azurite import HOST, Azurite
 from conftest import COLLECTIONS
 from forked import run_module
 from patience import patience
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import files as checkpoint_files
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_program import files
@@ -213,26 +214,10 @@ def test_account_that_does_not_answer(site: Site) -> None:
         site.account.proxy.down = False
 
 
-SRUN = """#!/bin/sh
-# Two tasks side by side, as srun starts them on two nodes; options are for Slurm alone.
-for option; do case $option in --ntasks=*) tasks=${option#*=} ;; -*) ;; *) break ;; esac; shift; done
-index=0
-while [ $index -lt $tasks ]; do
-  test $index = 1 -a -e {trap} && break
-  SLURM_PROCID=$index SLURM_NTASKS=$tasks "$@" || failed=1 &
-  index=$((index + 1))
-done
-wait
-test ! -e {trap}
-"""
-
-
 def test_through_slurm(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.write(a=3000, b=2000, c=1000)
-    srun = site.directory / "path/srun"
-    srun.parent.mkdir()
-    srun.write_text(SRUN.replace("{trap}", str(site.directory / "trap")))
-    srun.chmod(0o755)
+    (site.directory / "path").mkdir()
+    srun = stand_in(site.directory / "path/srun", "srun_two_tasks.sh", trap=site.directory / "trap")
     monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
     first = site.module(nodes=2)
     assert first["changed"] and first["upload"]["sent"] == ["a.pt", "b.pt", "c.pt"], first

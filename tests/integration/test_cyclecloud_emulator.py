@@ -24,6 +24,7 @@ import pytest
 from conftest import COLLECTIONS, ROOT
 from forked import run_module
 from patience import patience
+from stand_in import answer
 
 EMULATOR = ROOT / "tests/emulators/cyclecloud"
 
@@ -381,10 +382,8 @@ def test_the_server_command(tmp_path: Path) -> None:
     ports = "webServerPort=18080\nwebServerEnableHttp=false\nwebServerClusterPort=1\nwebServerClusterPort=19443\n"
     (home / "config/cycle_server.properties").write_text(ports)
     (home / "logs").mkdir()
-    java = tmp_path / "bin/java"
-    java.parent.mkdir()
-    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
-    java.chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    java = answer(tmp_path / "bin/java", err='openjdk version "11.0.2"\n')
     path = f"{java.parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PYTHONPATH": str(EMULATOR), "CS_HOME": str(home), "PATH": path}
 
@@ -397,7 +396,7 @@ def test_the_server_command(tmp_path: Path) -> None:
         return done.stdout + done.stderr
 
     assert "Java 8 is required" in run("start", rc=1)
-    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_432\"' >&2\n")
+    answer(java, err='openjdk version "1.8.0_432"\n')
     run("start", "--wait")
     try:
         assert "is running" in run("status")

@@ -16,23 +16,13 @@ from pathlib import Path
 
 import pytest
 from azurite import HOST, Azurite
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import server_cli
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.project import ProjectUpload, collect
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError
 
 SCRIPT = "specs/default/cluster-init/scripts/10_node.sh"
-# With a server that it cannot verify AzCopy goes on trying for a quarter of an hour; its log says at once why.
-PROGRAM = """\
-#!/bin/bash
-[[ "$*" == "project upload azure-storage" && -f project.ini ]] || exit 2
-{azcopy} copy specs https://{host}/{container}/projects/hpcai-node --recursive --skip-version-check &
-while kill -0 $! 2>/dev/null; do
-  grep -hom1 'x509: .*' "$HOME"/.azcopy/*.log 2>/dev/null && {{ kill $!; exit 1; }}
-  sleep 0.1
-done
-wait $!
-"""
 Upload = t.Callable[[str], ProjectUpload]
 
 
@@ -53,9 +43,8 @@ def upload(account: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "project/project.ini").write_text("[project]\nname = hpcai-node\n")
 
     def made(container: str) -> ProjectUpload:
-        program = tmp_path / "cyclecloud"
-        program.write_text(PROGRAM.format(azcopy=account.azcopy, host=HOST, container=container))
-        program.chmod(0o755)
+        target = f"https://{HOST}/{container}"
+        program = stand_in(tmp_path / "cyclecloud", "cyclecloud_upload.sh", azcopy=account.azcopy, container=target)
         params = {"home": str(tmp_path), "state_dir": str(own.parent), "program": str(program)}
         cli = Cli({**params, "config": str(tmp_path / "config.ini")})
         return ProjectUpload(cli, params["state_dir"], collect(str(tmp_path / "project")), "azure-storage")

@@ -37,14 +37,14 @@ if __name__ == "__main__":
 class Program:
     """A module of the test's own."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        (place / "known_program.py").write_text(PROGRAM)
-        (place / "known_state.py").write_text("calls = 0\n")
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "known_program.py").write_text(PROGRAM)
+        (directory / "known_state.py").write_text("calls = 0\n")
 
     def __call__(self, given: str = "", **more: t.Any) -> subprocess.CompletedProcess[str]:
-        environment = {"PYTHONPATH": str(self.place), "MINE": given}
-        where = {"cwd": self.place, "timeout": patience(30), **more}
+        environment = {"PYTHONPATH": str(self.directory), "MINE": given}
+        where = {"cwd": self.directory, "timeout": patience(30), **more}
         return run_module("known_program", "--word", "b c", input=given, env=environment, **where)
 
 

@@ -18,6 +18,7 @@ import pytest
 from ansible_playbook import Ended, ansible_playbook, of_clone
 from azure_collection import PYTHON, collection, emulated, warm_sdks
 from emulated_azure import GROUP, VM, Azure, C, fresh, machine, network
+from stand_in import answer
 from warm import Warm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,10 +36,8 @@ class Site:
 
     def __init__(self, directory: Path, environment: t.Mapping[str, str], *options: str) -> None:
         self.directory, self.environment, self.options = directory, environment, options
-        agent = directory / "bin/waagent"
-        agent.parent.mkdir()
-        agent.write_text(f'#!/bin/sh\necho "$*" >>{directory}/agent\n')
-        agent.chmod(0o755)
+        (directory / "bin").mkdir()
+        answer(directory / "bin/waagent", calls=directory / "agent")
 
     def run(self, *options: str, prepared: bool = True, **variables: t.Any) -> Ended:
         steps = ROOT / "playbooks/image_steps"

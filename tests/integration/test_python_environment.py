@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from conftest import Cluster, Json
 from environments import PATH, Site, conda_lock, wheel
+from stand_in import answer, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import cuda_driver as driving
 
@@ -262,11 +263,11 @@ def _named(site: Site, build: str) -> Json:
     ("squeue", "why"),
     [
         ("2020-01-01T00:00:00", "a job runs that started before it was left"),
-        ("exit 1", "nobody can tell whether a job uses it: squeue says"),
+        (None, "nobody can tell whether a job uses it: squeue says"),
         ("N/A", "nobody can tell whether a job uses it: squeue gives the start of a job as N/A"),
     ],
 )
-def test_old_environments_stay_while_a_job_may_use_them(site: Site, squeue: str, why: str) -> None:
+def test_old_environments_stay_while_a_job_may_use_them(site: Site, squeue: str | None, why: str) -> None:
     site.squeue(squeue)
     found = _four(site, keep=1)
     assert (found["removed"], len(site.complete())) == ([], 4)
@@ -287,7 +288,7 @@ def test_the_link_waits_for_a_proof_on_a_compute_node(site: Site) -> None:
     built = site.run(proof="slurm", state="built")
     assert built["needs"] == {"packages": False, "proof": True}
     assert "was not proved on a compute node, so current stays" in site.run(proof="slurm", fails=True)["msg"]
-    srun = site.program("srun", '#!/bin/sh\n[ "$1" = --nodes=1 ] && shift && exec "$@"\n')
+    srun = str(stand_in(site.bin / "srun", "step.sh", asks="--nodes=1"))
     environment = built["environment"]
     proved = site.run(
         "python_environment_proof", path=environment["path"], launch=[srun, "--nodes=1"], want=environment["want"]
@@ -299,9 +300,8 @@ def test_the_link_waits_for_a_proof_on_a_compute_node(site: Site) -> None:
 
 def test_a_proof_that_fails_says_what_the_launcher_said(site: Site) -> None:
     environment = site.run()["environment"]
-    srun = site.program(
-        "srun", "#!/bin/sh\necho 'srun: error: Invalid generic resource (gres) specification' >&2; exit 1\n"
-    )
+    refusal = "srun: error: Invalid generic resource (gres) specification\n"
+    srun = str(answer(site.bin / "srun", err=refusal, status=1))
     given = {"path": environment["path"], "launch": [srun, "--gres=gpu:1"], "want": environment["want"]}
     assert (
         "--gres=gpu:1: srun: error: Invalid generic" in site.run("python_environment_proof", **given, fails=True)["msg"]

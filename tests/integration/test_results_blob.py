@@ -21,12 +21,12 @@ pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="there is no .build/
 class Job:
     """A job in a directory of its own, with a role call of run_results on a host of the cluster."""
 
-    def __init__(self, account: Azurite, place: Path, *stages: str) -> None:
-        self.account, self.place = account, place
-        (place / "report").mkdir(parents=True)
+    def __init__(self, account: Azurite, directory: Path, *stages: str) -> None:
+        self.account, self.directory = account, directory
+        (directory / "report").mkdir(parents=True)
         if stages:
             told = [{**STAGE, "stage": stage, "start": f"2026-11-2{n}T10:00:00Z"} for n, stage in enumerate(stages)]
-            (place / "report/run.json").write_text(json.dumps({"schema": 1, "cluster": "train", "stages": told}))
+            (directory / "report/run.json").write_text(json.dumps({"schema": 1, "cluster": "train", "stages": told}))
 
     def run(self, tasks_from: str, blob: str, fails: bool = False, **more: t.Any) -> Ended:
         role = {"name": "hpcai.gpu_cluster.run_results", "tasks_from": tasks_from}
@@ -35,43 +35,43 @@ class Job:
             "ansible_python_interpreter": interpreter(),
             "run_results_dir": "",
             "run_results_blob": blob,
-            "run_results_report_dir": str(self.place / "report"),
+            "run_results_report_dir": str(self.directory / "report"),
             "run_results_files": ["report.html"],
             "run_results_required": True,
             **more,
         }
-        (self.place / "play.json").write_text(json.dumps([{**play, "vars": variables}]))
+        (self.directory / "play.json").write_text(json.dumps([{**play, "vars": variables}]))
         proxy = self.account.environment
         environment = of_clone(
-            self.place,
+            self.directory,
             AZURE_SUBSCRIPTION_ID="00000000-0000-0000-0000-000000000001",
             ANSIBLE_AZURE_AUTH_SOURCE="msi",
             REQUESTS_CA_BUNDLE=str(self.account.certificate),
             **{name: proxy[name] for name in ("HTTPS_PROXY", "IDENTITY_ENDPOINT", "IDENTITY_HEADER")},
         )
         words = ("--connection=local", "-i", "localhost,", "play.json", "-v")
-        done = ansible_playbook(*words, cwd=self.place, env=environment, python=PYTHON)
+        done = ansible_playbook(*words, cwd=self.directory, env=environment, python=PYTHON)
         assert bool(done.returncode) is fails, done.stdout + done.stderr
         return done
 
     def stages(self) -> list[str]:
-        return [stage["stage"] for stage in json.loads((self.place / "report/run.json").read_text())["stages"]]
+        return [stage["stage"] for stage in json.loads((self.directory / "report/run.json").read_text())["stages"]]
 
 
 def test_jobs_that_share_nothing_find_each_other_s_record(account: Azurite, tmp_path: Path) -> None:
     assert account.request("PUT", "/results?restype=container")[0] == 201
-    place = f"https://{HOST}/results/train"
+    directory = f"https://{HOST}/results/train"
     first = Job(account, tmp_path / "first", "configure")
-    (first.place / "report/report.html").write_text("<html>")
-    first.run("main", place)
-    Job(account, tmp_path / "second", "certify").run("main", place)
+    (first.directory / "report/report.html").write_text("<html>")
+    first.run("main", directory)
+    Job(account, tmp_path / "second", "certify").run("main", directory)
     assert account.request("GET", "/results/train/report.html") == (200, b"<html>")
 
     last = Job(account, tmp_path / "last", "report")
-    last.run("fetch", place)
+    last.run("fetch", directory)
     assert set(last.stages()) == {"configure", "certify", "report"}
     # Where the container and a host are asked for, the host has its part too.
-    last.run("main", place, run_results_dir=str(tmp_path / "host"))
+    last.run("main", directory, run_results_dir=str(tmp_path / "host"))
     assert json.loads((tmp_path / "host/run.json").read_text())["cluster"] == "train"
 
 

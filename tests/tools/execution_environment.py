@@ -92,14 +92,14 @@ def metadata(collection: str) -> Json:
     return manifest
 
 
-def pack(collection: str, place: Path) -> Path:
+def pack(collection: str, directory: Path) -> Path:
     """Make a tarball of an installed collection again; the package ansible leaves out some of its files."""
     home, manifest = OTHERS / collection.replace(".", "/"), metadata(collection)
     listed: Json = json.loads((home / "FILES.json").read_text())
     listed["files"] = [entry for entry in listed["files"] if (home / entry["name"]).exists()]
     files = json.dumps(listed).encode()
     manifest["file_manifest_file"]["chksum_sha256"] = hashlib.sha256(files).hexdigest()
-    path = place / f"{collection.replace('.', '-')}-{manifest['collection_info']['version']}.tar.gz"
+    path = directory / f"{collection.replace('.', '-')}-{manifest['collection_info']['version']}.tar.gz"
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for name, content in (("MANIFEST.json", json.dumps(manifest).encode()), ("FILES.json", files)):
             entry = tarfile.TarInfo(name)
@@ -148,28 +148,28 @@ def exists(image: str) -> bool:
 
 
 def make_base(image: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="hpcai-base-", dir=ROOT / ".build") as place:
-        archive = Path(place) / "base.tar"
+    with tempfile.TemporaryDirectory(prefix="hpcai-base-", dir=ROOT / ".build") as directory:
+        archive = Path(directory) / "base.tar"
         run(*DEBOOTSTRAP[:-1], archive)
         run("podman", "import", "--quiet", archive, image)
 
 
 def make(base: str, image: str) -> None:
     with tempfile.TemporaryDirectory(prefix="hpcai-image-", dir=ROOT / ".build") as name:
-        place = Path(name)
-        (place / "collections").mkdir()
+        directory = Path(name)
+        (directory / "collections").mkdir()
         galaxy = [sys.executable, "-m", "ansible.cli.galaxy", "collection"]
-        run(*galaxy, "build", ROOT, "--output-path", place / "collections")
+        run(*galaxy, "build", ROOT, "--output-path", directory / "collections")
         for collection in wanted():
-            pack(collection, place / "collections")
+            pack(collection, directory / "collections")
         # The context has a directory _build, which the definition's files go to, and the build's stages work in.
-        tarballs = sorted(f"collections/{path.name}" for path in (place / "collections").iterdir())
+        tarballs = sorted(f"collections/{path.name}" for path in (directory / "collections").iterdir())
         given = definition(tarballs)
         given["images"]["base_image"]["name"] = base
-        (place / "execution-environment.yml").write_text(yaml.safe_dump(given, sort_keys=False))
-        run(BUILDER, "create", "--file", "execution-environment.yml", "--context", "context", cwd=place)
+        (directory / "execution-environment.yml").write_text(yaml.safe_dump(given, sort_keys=False))
+        run(BUILDER, "create", "--file", "execution-environment.yml", "--context", "context", cwd=directory)
         volume = trusted()[:1]
-        run("podman", "build", "--network=host", "--pull=never", *volume, "--tag", image, place / "context")
+        run("podman", "build", "--network=host", "--pull=never", *volume, "--tag", image, directory / "context")
 
 
 def build() -> str:
@@ -211,9 +211,9 @@ def testing(image: str) -> str:
     ]
     name = f"{NAME}-units:{digest(steps)}"
     if not exists(name):
-        with tempfile.TemporaryDirectory(prefix="hpcai-units-", dir=ROOT / ".build") as place:
-            (Path(place) / "Containerfile").write_text("\n".join(steps))
-            run("podman", "build", "--network=host", "--pull=never", *trusted()[:1], "--tag", name, place)
+        with tempfile.TemporaryDirectory(prefix="hpcai-units-", dir=ROOT / ".build") as directory:
+            (Path(directory) / "Containerfile").write_text("\n".join(steps))
+            run("podman", "build", "--network=host", "--pull=never", *trusted()[:1], "--tag", name, directory)
     return name
 
 

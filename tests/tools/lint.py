@@ -53,17 +53,17 @@ def is_playbook(text: str) -> bool:
     return bool(lines) and lines[0].startswith("- ") and any(keys.match(line) for line in lines)
 
 
-def syntax(place: Path) -> list[str]:
+def syntax(directory: Path) -> list[str]:
     """Return the words that have ansible-playbook check the syntax of everything in one run."""
     playbooks, roles = subjects()
-    together = place / "roles.yml"
+    together = directory / "roles.yml"
     together.write_text("---" + "".join(PLAY.format(role) for role in roles), encoding="utf-8")
     return [*CHECK, *playbooks, str(together)]
 
 
-def check_all(place: Path, program: str) -> list[str]:
+def check_all(directory: Path, program: str) -> list[str]:
     """Check the syntax of everything in one run; return what passed, which is all of it or nothing."""
-    done = subprocess.run([program, *syntax(place)], cwd=ROOT, capture_output=True, check=False)
+    done = subprocess.run([program, *syntax(directory)], cwd=ROOT, capture_output=True, check=False)
     playbooks, roles = subjects()
     return playbooks + roles if done.returncode == 0 else []
 
@@ -75,19 +75,19 @@ def subject(path: str) -> str:
     return role[1] if role else os.path.relpath(os.path.realpath(path), ROOT)
 
 
-def stand_in(place: Path, argv: list[str]) -> None:
+def stand_in(directory: Path, argv: list[str]) -> None:
     """Be ansible-playbook."""
-    path = os.environ["PATH"].replace(f"{place}:", "")
+    path = os.environ["PATH"].replace(f"{directory}:", "")
     program = shutil.which("ansible-playbook", path=path) or "ansible-playbook"
     if argv[:-1] in (CHECK, CHECK[:1]):  # of what is to be checked, and of what that imports
-        with (place / "lock").open("w") as lock:
+        with (directory / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            passed = place / "passed.json"
+            passed = directory / "passed.json"
             if not passed.exists():
-                passed.write_text(json.dumps(check_all(place, program)))
+                passed.write_text(json.dumps(check_all(directory, program)))
         if subject(argv[-1]) in json.loads(passed.read_text()):
             return
-    with (place / "alone").open("a") as alone:
+    with (directory / "alone").open("a") as alone:
         alone.write(f"{argv}\n")
     os.environ["PATH"] = path
     os.execv(program, [program, *argv])
@@ -95,11 +95,11 @@ def stand_in(place: Path, argv: list[str]) -> None:
 
 def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="hpcai-lint-") as name:
-        place = Path(name)
-        program = place / "ansible-playbook"
+        directory = Path(name)
+        program = directory / "ansible-playbook"
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {Path(__file__).resolve()} "$@"\n')
         program.chmod(0o755)
-        found = {"PATH": f"{place}:{Path(sys.executable).parent}:{os.environ['PATH']}", PLACE: str(place)}
+        found = {"PATH": f"{directory}:{Path(sys.executable).parent}:{os.environ['PATH']}", PLACE: str(directory)}
         lint = str(Path(sys.executable).with_name("ansible-lint"))
         done = subprocess.run(
             [lint, *words], cwd=ROOT, env={**os.environ, **found}, stderr=subprocess.PIPE, text=True, check=False
@@ -110,7 +110,7 @@ def main(words: list[str]) -> int:
         if not status and (warned := re.findall(r"^\[(?:DEPRECATION )?WARNING\]: .*", done.stderr, re.MULTILINE)):
             print("Templates that ansible-core warns of:", *warned, sep="\n  ")
             status = 1
-        alone = place / "alone"
+        alone = directory / "alone"
         checked = (
             [line for line in alone.read_text().splitlines() if "--syntax-check" in line] if alone.exists() else []
         )

@@ -5,16 +5,44 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+import typing as t
 from pathlib import Path
 
 STAND_INS = Path(__file__).resolve().parents[1] / "stand_ins"
 
 
-def stand_in(path: Path, source: str, options: str = "") -> Path:
-    """Put a program at a path, in place of one that is there; it finds what it is to say in files near itself."""
+def program(source: str, options: str = "", **values: t.Any) -> str:
+    """Return the text of a stand-in.
+
+    What it is to say it finds in files near itself; one of a shell also in values, which it has as variables.
+    """
     text = (STAND_INS / source).read_text(encoding="utf-8")
+    if source.endswith(".py"):
+        if values:
+            raise ValueError(f"{source} is no shell's, so it can be given no values")
+        return f"#!{sys.executable}{options}\n{text}"
+    first, rest = text.split("\n", 1)
+    given = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in values.items())
+    return f"{first}\n{given}{rest}"
+
+
+def stand_in(path: Path, source: str, options: str = "", **values: t.Any) -> Path:
+    """Put a stand-in at a path, in place of a program that is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    path.write_text(f"#!{sys.executable}{options}\n{text}" if source.endswith(".py") else text, encoding="utf-8")
+    path.write_text(program(source, options, **values), encoding="utf-8")
     path.chmod(0o755)
     return path
+
+
+def answer(path: Path, out: str = "", **values: t.Any) -> Path:
+    """Put a program at a path that prints a text, and beyond it does what the values of answer.sh say."""
+    return stand_in(path, "answer.sh", out=out, **values)
+
+
+def instead(path: Path, *command: str | Path, **variables: str) -> Path:
+    """Put a program at a path that runs a command in its place, with variables of the environment."""
+    words = ["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []
+    return stand_in(path, "instead.sh", command=shlex.join([*words, *map(str, command)]))

@@ -15,7 +15,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import typing as t
 from pathlib import Path
@@ -24,6 +23,7 @@ import pytest
 from patience import patience
 from plain_hosts import NAMES, SHARED, PlainHosts
 from roles.test_training_scripts import job, play
+from stand_in import stand_in
 from trained import ROLES
 
 PYTHON = SHARED / "pytorch/current/bin/python"
@@ -63,45 +63,18 @@ def train(device):
 
 together(train)
 """
-SRUN = """
-import json, os, signal, subprocess, sys
-hosts = json.loads(os.environ["STAND_IN_HOSTS"])
-words, options = sys.argv[1:], {}
-while words[0].startswith("-"):
-    name, dummy, value = words.pop(0).partition("=")
-    options[name] = value
-per_node = int(options.get("--ntasks-per-node", 1))
-asked = options.get("--nodelist", ",".join(address for address, enter in hosts.values())).split(",")
-hosts = {name: enter for name, (address, enter) in hosts.items() if address in asked}
-tasks = []
-for node, (name, enter) in enumerate(hosts.items()):
-    for local in range(per_node):
-        task = {"SLURM_PROCID": node * per_node + local, "SLURM_LOCALID": local, "SLURM_NODEID": node,
-                "SLURM_NTASKS": per_node * len(hosts), "SLURMD_NODENAME": name}
-        variables = {**os.environ, **{key: str(value) for key, value in task.items()}}
-        tasks.append(subprocess.Popen([*enter, *words], env=variables))
-for number in (signal.SIGUSR1, signal.SIGTERM):
-    # nsenter is what was started; the task is its child.
-    signal.signal(number, lambda number, dummy: [
-        os.kill(int(child), number)
-        for task in tasks
-        for child in open(f"/proc/{task.pid}/task/{task.pid}/children").read().split()
-    ])
-codes = [task.wait() for task in tasks]
-sys.exit(max(abs(code) for code in codes))
-"""
 
 
 class Job:
     """One job of the stand-in, over all its starts."""
 
-    def __init__(self, hosts: PlainHosts, place: Path, **variables: t.Any) -> None:
-        self.place = place
-        (place / "bin").mkdir(parents=True)
-        own = place / "own.py"
+    def __init__(self, hosts: PlainHosts, directory: Path, **variables: t.Any) -> None:
+        self.directory = directory
+        (directory / "bin").mkdir(parents=True)
+        own = directory / "own.py"
         own.write_text(OWN.replace("SLOW", str(variables.pop("slow", False))))
         inputs = job(
-            training_job_dir=str(place),
+            training_job_dir=str(directory),
             training_job_gpus_per_node=0,
             training_job_script=str(own),
             training_job_rank_output=True,
@@ -110,20 +83,15 @@ class Job:
             **variables,
         )
         content = "{{ lookup('ansible.builtin.template', '" + str(ROLES / "training_job/templates/job.sh.j2") + "') }}"
-        (place / "files").symlink_to(ROLES / "training_job/files")
-        play(place, ([{"ansible.builtin.copy": {"content": content, "dest": str(place / "job.sh")}}], inputs))
+        (directory / "files").symlink_to(ROLES / "training_job/files")
+        play(directory, ([{"ansible.builtin.copy": {"content": content, "dest": str(directory / "job.sh")}}], inputs))
         addresses = [hosts.address(name) for name in NAMES]
-        names = f"[[ $2 != hostnames ]] || printf '%s\\n' {' '.join(addresses)}"
-        programs = {
-            "srun": f"#!{sys.executable}\n{SRUN}",
-            "scontrol": f'#!/bin/bash\n{names}\necho "$@" >>{place}/scontrol.txt\n',
-        }
-        for name, text in programs.items():
-            (place / "bin" / name).write_text(text)
-            (place / "bin" / name).chmod(0o755)
+        stand_in(directory / "bin/srun", "srun_two_hosts.py")
+        scontrol = {"hosts": " ".join(addresses), "calls": directory / "scontrol.txt"}
+        stand_in(directory / "bin/scontrol", "scontrol_hostnames.sh", **scontrol)
         self.environment = {
             **os.environ,
-            "PATH": f"{place}/bin:{os.environ['PATH']}",
+            "PATH": f"{directory}/bin:{os.environ['PATH']}",
             "STAND_IN_HOSTS": json.dumps({name: (hosts.address(name), hosts.enter(name)) for name in NAMES}),
             "SLURM_JOB_ID": "7",
             "SLURM_JOB_NODELIST": "node[1-2]",
@@ -141,8 +109,8 @@ class Job:
 
     def start(self, restarts: int = 0) -> subprocess.Popen[bytes]:
         environment = {**self.environment, "SLURM_RESTART_COUNT": str(restarts)}
-        with (self.place / "output.txt").open("ab") as output:
-            argv = [*self.enter, "bash", str(self.place / "job.sh")]
+        with (self.directory / "output.txt").open("ab") as output:
+            argv = [*self.enter, "bash", str(self.directory / "job.sh")]
             return subprocess.Popen(argv, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
     def end(self, running: subprocess.Popen[bytes]) -> int:
@@ -152,10 +120,10 @@ class Job:
             running.kill()
 
     def output(self) -> str:
-        return (self.place / "output.txt").read_text(errors="replace")
+        return (self.directory / "output.txt").read_text(errors="replace")
 
     def result(self) -> t.Any:
-        return json.loads((self.place / "result-7.json").read_text())
+        return json.loads((self.directory / "result-7.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +159,7 @@ def test_a_training_goes_on_after_preemption(stack: PlainHosts, tmp_path: Path) 
         time.sleep(0.2)
     running.send_signal(signal.SIGUSR1)
     # Slurm would end the script, which waits a minute for it.
-    while "requeue 7" not in (made.place / "scontrol.txt").read_text() and time.monotonic() - begin < patience(240):
+    while "requeue 7" not in (made.directory / "scontrol.txt").read_text() and time.monotonic() - begin < patience(240):
         time.sleep(0.2)
     assert "the training was told to make room: back into the queue" in made.output()
     running.kill()
@@ -210,7 +178,7 @@ def test_a_loss_that_is_none_ends_it_with_the_rank_that_was_first(stack: PlainHo
     result = made.result()
     assert (result["rank"], result["host"], result["step"]) == (1, "node2", 12)
     assert result["problem"] == "the loss of rank 1 on node2 is nan at step 12"
-    lines = (made.place / "ranks/7/rank-1.txt").read_text().splitlines()
+    lines = (made.directory / "ranks/7/rank-1.txt").read_text().splitlines()
     assert "my step 12" in lines
 
 
@@ -224,7 +192,7 @@ def test_a_training_that_stands_still_is_ended_with_the_rank_that_the_others_wai
     result = made.result()
     assert (result["rank"], result["host"], result["step"]) == (1, "node2", 12)
     assert result["problem"].startswith(f"no step for {seconds} s: rank 1 on node2 is at line ")
-    lines = (made.place / "ranks/7/rank-1.txt").read_text().splitlines()
+    lines = (made.directory / "ranks/7/rank-1.txt").read_text().splitlines()
     assert "my step 11" in lines
     assert "    signal.pause()  # for a batch that never comes" in lines
 
@@ -244,10 +212,10 @@ def test_ranks_have_data_and_environment_on_scratch_or_where_a_node_has_no_room_
     inputs = {"training_job_data": [str(tmp_path / "words")], "training_job_scratch_dir": str(scratch)}
     made = Job(stack, tmp_path / "job", training_job_launcher=launcher, **inputs)
     assert made.end(made.start()) == 0, made.output()
-    texts = [(made.place / f"ranks/7/rank-{rank}.txt").read_text() for rank in (0, 1)]
+    texts = [(made.directory / f"ranks/7/rank-{rank}.txt").read_text() for rank in (0, 1)]
     ((data, prefix),), shared = (re.findall(r"data abc in (\S+) by (\S+)", text) for text in texts)
     assert data.startswith(f"{scratch}/hpcai-staged-")
     assert prefix.startswith(f"{scratch}/hpcai-staged-")
-    assert shared == [(str(made.place / "programs/7/data"), str(PYTHON.parents[1]))]
+    assert shared == [(str(made.directory / "programs/7/data"), str(PYTHON.parents[1]))]
     assert re.search(r"node2 starts \S+ itself: \d+ MiB are needed in ", made.output())
     assert re.search(r"node2 reads \S+ itself: 0 MiB are needed in ", made.output())

@@ -55,11 +55,11 @@ def record(name: str, link: Path, modules: t.Sequence[str], built: str, commit: 
 
 def train(hosts: PlainHosts, link: Path, name: str, words: t.Sequence[str], **inputs: t.Any) -> Json:
     """Train on both hosts; return what the record of the run says of it."""
-    scripts = hosts.place / "scripts"
+    scripts = hosts.directory / "scripts"
     scripts.mkdir(exist_ok=True)
     for path in PROGRAMS:
         shutil.copy(ROLES / path, scripts)
-    folder = hosts.place / "shared" / name
+    folder = hosts.directory / "shared" / name
     done = hosts.play(
         "launch_ddp",
         ddp_launch_name=name,

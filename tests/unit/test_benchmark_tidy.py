@@ -14,18 +14,11 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from stand_in import answer, stand_in
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60 * float(os.environ.get("HPCAI_TEST_PATIENCE", "1"))
 
-# Stands for ansible-playbook: its lab is a file, and starting it takes longer than anybody waits.
-PLAYBOOK = """#!/bin/bash
-echo "$(basename "${@: -1}") $$" >> "$FAKE/log"
-case "$*" in
-  *lab/up.yml*) touch "$FAKE/lab"; sleep 3600 ;;
-  *lab/down.yml*) [ ! -e "$FAKE/fails" ] || exit 3; rm -f "$FAKE/lab" ;;
-esac
-"""
 DRIVER = """
 import sys
 from pathlib import Path
@@ -40,15 +33,14 @@ configure.main()
 class Benchmark:
     """The benchmark with a playbook and a limit of its own."""
 
-    def __init__(self, place: Path) -> None:
-        self.place, self.limit, self.lab = place, place / "limit", place / "lab"
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.limit, self.lab = directory, directory / "limit", directory / "lab"
         self.limit.write_text("128\n")
-        for name, text in (("playbook", PLAYBOOK), ("podman", "#!/bin/sh\nexit 0\n")):
-            (place / name).write_text(text)
-            (place / name).chmod(0o755)
-        path = f"{place}:{os.environ['PATH']}"
-        self.env = {**os.environ, "FAKE": str(place), "PYTHONPATH": str(ROOT / "benchmarks"), "PATH": path}
-        self.argv = [sys.executable, "-c", DRIVER, str(place), "--hosts=3,30"]
+        stand_in(directory / "playbook", "playbook_of_lab.sh")
+        answer(directory / "podman")
+        path = f"{directory}:{os.environ['PATH']}"
+        self.env = {**os.environ, "FAKE": str(directory), "PYTHONPATH": str(ROOT / "benchmarks"), "PATH": path}
+        self.argv = [sys.executable, "-c", DRIVER, str(directory), "--hosts=3,30"]
 
     def start(self) -> subprocess.Popen[str]:
         """Start it and wait until its lab is there."""
@@ -58,7 +50,7 @@ class Benchmark:
         return process
 
     def log(self) -> list[list[str]]:
-        path = self.place / "log"
+        path = self.directory / "log"
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     def calls(self) -> list[str]:
@@ -99,13 +91,19 @@ def test_a_signal_ends_the_playbook_and_takes_the_lab_down(benchmark_of: Benchma
 
 def test_it_ends_with_its_parent(benchmark_of: Benchmark) -> None:
     parent = subprocess.Popen(
-        ["bash", "-c", f'"$@" >/dev/null 2>&1 & echo $! > {benchmark_of.place}/pid; wait', "sh", *benchmark_of.argv],
+        [
+            "bash",
+            "-c",
+            f'"$@" >/dev/null 2>&1 & echo $! > {benchmark_of.directory}/pid; wait',
+            "sh",
+            *benchmark_of.argv,
+        ],
         env=benchmark_of.env,
     )
     wait(benchmark_of.lab.exists, "no lab was made")
     parent.kill()
     parent.wait()
-    pid = int((benchmark_of.place / "pid").read_text())
+    pid = int((benchmark_of.directory / "pid").read_text())
     wait(lambda: not runs(pid), "it outlives its parent")
     assert not benchmark_of.lab.exists()
     assert benchmark_of.limit.read_text() == "128\n"
@@ -119,13 +117,13 @@ def test_what_a_killed_one_left_the_next_one_removes(benchmark_of: Benchmark) ->
     wait(lambda: not runs(playbook), "the playbook outlives the benchmark")
     assert benchmark_of.lab.exists()
     assert benchmark_of.limit.read_text() == "196\n"
-    (benchmark_of.place / "fails").touch()
+    (benchmark_of.directory / "fails").touch()
     second = subprocess.run(
         benchmark_of.argv, env=benchmark_of.env, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert second.returncode != 0
     assert "lab/down.yml ended with 3" in second.stderr
-    (benchmark_of.place / "fails").unlink()
+    (benchmark_of.directory / "fails").unlink()
     third = benchmark_of.start()
     third.terminate()
     third.communicate(timeout=PATIENCE)
@@ -160,4 +158,4 @@ def test_the_limit(benchmark_of: Benchmark, given: int, meanwhile: int | None, a
     process.terminate()
     process.communicate(timeout=PATIENCE)
     assert int(benchmark_of.limit.read_text()) == after
-    assert not list(benchmark_of.place.glob("*.inotify"))
+    assert not list(benchmark_of.directory.glob("*.inotify"))

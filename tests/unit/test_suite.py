@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import suite
 from patience import patience
+from stand_in import stand_in
 from suite import Part, choose, read_log, ready, run, run_again, summary
 
 MOLECULE = """\
@@ -28,7 +29,7 @@ QUIET = "....\n8906 passed, 3 skipped, 1 warning in 240.01s (0:04:00)\n"
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(suite, "LOGS", tmp_path / "logs")
     monkeypatch.setattr(suite, "ROOT", tmp_path)
     return tmp_path
@@ -74,28 +75,28 @@ def test_what_takes_more_cores_goes_first_and_waits_until_they_are_free() -> Non
     assert ready([wide], [], set(), 1) is None
 
 
-def test_no_more_at_once_than_allowed(place: Path) -> None:
+def test_no_more_at_once_than_allowed(directory: Path) -> None:
     command = "for mine in one two three; do mkdir $mine 2>/dev/null && sleep 0.3 && rmdir $mine && exit; done; exit 1"
     results = run([part(str(number), command=command) for number in range(7)], jobs=2)
     assert [result.verdict for result in results] == ["passed"] * 7
 
 
-def test_more_parts_than_cores_begin_at_once_and_one_where_one_core_is_given(place: Path) -> None:
+def test_more_parts_than_cores_begin_at_once_and_one_where_one_core_is_given(directory: Path) -> None:
     for jobs, most in ((1, 1), (2, 3)):
         run([part(str(number), command="echo 1 >> log; sleep 1; echo -1 >> log") for number in range(4)], jobs)
-        running = list(itertools.accumulate(int(line) for line in (place / "log").read_text().split()))
+        running = list(itertools.accumulate(int(line) for line in (directory / "log").read_text().split()))
         assert (max(running), running[-1]) == (most, 0)
-        (place / "log").unlink()
+        (directory / "log").unlink()
 
 
 @pytest.mark.parametrize(("room", "cores", "most"), [(True, 1, 3), (False, 1, 1), (True, 2, 1)])
 def test_one_part_more_begins_where_there_is_room_and_nobody_asked_for_fewer_jobs_than_cores(
-    room: bool, cores: int, most: int, place: Path, monkeypatch: pytest.MonkeyPatch
+    room: bool, cores: int, most: int, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suite.Machine, "has_room", lambda machine, began: room)
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     run([part(str(number), command="echo 1 >> log; sleep 1; echo -1 >> log") for number in range(5)], jobs=1)
-    running = list(itertools.accumulate(int(line) for line in (place / "log").read_text().split()))
+    running = list(itertools.accumulate(int(line) for line in (directory / "log").read_text().split()))
     assert (max(running), running[-1]) == (most, 0)
 
 
@@ -114,7 +115,7 @@ def test_there_is_room_when_cores_were_idle_for_long_enough_and_memory_is_free(m
     assert not machine.has_room(now - suite.WINDOW - 1)
 
 
-def test_all_run_and_each_failure_is_shown_with_its_end(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_run_and_each_failure_is_shown_with_its_end(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = run(
         [part("bad", command="echo why it failed; exit 3"), part("good", command="echo 2 passed in 1.00s")], 1
     )
@@ -130,17 +131,17 @@ def test_all_run_and_each_failure_is_shown_with_its_end(place: Path, capsys: pyt
 ONCE = "if mkdir {0}; then echo FAILED by chance; exit 1; fi"
 
 
-def test_what_fails_by_chance_runs_again_and_is_called_flaky(place: Path) -> None:
+def test_what_fails_by_chance_runs_again_and_is_called_flaky(directory: Path) -> None:
     first = run([part("chance", command=ONCE.format("seen")), part("good")], 1)
     results = run_again(first, 1, 1)
     assert {result.part.name: result.verdict for result in results} == {"chance": "flaky", "good": "passed"}
     table = summary(results, 75)
     assert "failed once and passed then, so to be mended, in chance: FAILED by chance" in table
     assert table.endswith("\n2 passed, 0 failed, 0 skipped")
-    assert "by chance" in (place / "logs/chance.first.log").read_text()
+    assert "by chance" in (directory / "logs/chance.first.log").read_text()
 
 
-def test_what_fails_twice_has_failed_and_what_many_share_is_no_chance(place: Path) -> None:
+def test_what_fails_twice_has_failed_and_what_many_share_is_no_chance(directory: Path) -> None:
     results = run_again(run([part("bad", command="exit 3")], 1), 1, 1)
     assert [result.verdict for result in results] == ["failed"]
     first = run([part(name, command=ONCE.format(name)) for name in ("one", "two")], 1)
@@ -151,7 +152,7 @@ def test_what_fails_twice_has_failed_and_what_many_share_is_no_chance(place: Pat
 
 
 def test_a_second_run_that_was_put_off_ends_the_next_call(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parts = {
         "chance": part("chance", command=ONCE.format("seen")),
@@ -177,45 +178,47 @@ def test_a_second_run_that_was_put_off_ends_the_next_call(
     assert suite.main(["next"]) == 1
     monkeypatch.setenv("HPCAI_TEST_LATER", "1")
     monkeypatch.setattr(suite, "AGAIN", 0)
-    assert suite.main(["bad"]) == 1 and not (place / "logs/later.json").exists()
+    assert suite.main(["bad"]) == 1 and not (directory / "logs/later.json").exists()
 
 
-def test_what_hangs_is_cut_off_with_its_children_and_cleaned_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_hangs_is_cut_off_with_its_children_and_cleaned_up(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(suite.Running, "limit", 0.5)
     command = "sleep 600 & echo $! > child; wait"
     (result,) = run([part("hangs", command=command, clean="touch cleaned")], 1)
     assert result.verdict.startswith("failed: cut off")
-    assert (place / "cleaned").exists()
-    child = Path("/proc", (place / "child").read_text().strip(), "cmdline")
+    assert (directory / "cleaned").exists()
+    child = Path("/proc", (directory / "child").read_text().strip(), "cmdline")
     end = time.monotonic() + patience(10)
     while child.exists() and b"sleep" in child.read_bytes():
         assert time.monotonic() < end, "its child is still there"
         time.sleep(0.05)
 
 
-def test_parts_keep_the_bytecode_of_what_they_import(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_keep_the_bytecode_of_what_they_import(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    (place / "one.py").touch()
-    run([part("imports", command=f"cd {place} && {sys.executable} -c 'import one'")], 1)
-    assert list(place.glob("__pycache__/one.*.pyc"))
+    (directory / "one.py").touch()
+    run([part("imports", command=f"cd {directory} && {sys.executable} -c 'import one'")], 1)
+    assert list(directory.glob("__pycache__/one.*.pyc"))
 
 
-def test_what_cannot_run_here_says_why_and_is_no_failure(place: Path) -> None:
+def test_what_cannot_run_here_says_why_and_is_no_failure(directory: Path) -> None:
     (result,) = run([part("away")._replace(needs=("sh", "-c", "echo no sources; exit 1"))], 1)
     assert (result.verdict, result.said) == ("skipped", "no sources")
     assert "skipped in away: no sources" in summary([result], 1)
 
 
-def test_what_is_left_out_is_said_to_be(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_left_out_is_said_to_be(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCAI_TEST_WITHOUT", "slow other")
     results = run([part("slow", command="touch ran"), part("good")], 1)
     assert {result.part.name: result.verdict for result in results} == {"slow": "skipped", "good": "passed"}
-    assert not (place / "ran").exists()
+    assert not (directory / "ran").exists()
     assert "skipped in slow: HPCAI_TEST_WITHOUT leaves it out" in summary(results, 1)
 
 
 def test_what_would_not_be_over_in_time_is_left_out_as_slow_as_the_machine_is(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HPCAI_TEST_UNTIL", str(time.time() + 3600))
     parts = [part("long", 3500, "touch ran"), part("longer", 3700, "touch ran too")]
@@ -223,16 +226,16 @@ def test_what_would_not_be_over_in_time_is_left_out_as_slow_as_the_machine_is(
     assert {result.part.name: result.verdict for result in results} == {"long": "passed", "longer": "skipped"}
     assert "skipped in longer: HPCAI_TEST_UNTIL leaves it 60 min, and here it takes 62" in summary(results, 1)
     # What ended before says how slow the machine is, and so does the last run to the next.
-    (place / "logs/pace").write_text("4\n")
+    (directory / "logs/pace").write_text("4\n")
     assert [result.verdict for result in run([part("next", 1000)], 1)] == ["skipped"]
     passed = suite.Result(part("before", 10), "passed", 50, 1, "", [], [])
     assert suite.too_late(part("next", 700), [passed]) == ""
     assert suite.too_late(part("next", 800), [passed])
-    assert (place / "logs/pace").read_text() == "5.00\n"
+    assert (directory / "logs/pace").read_text() == "5.00\n"
 
 
 def test_a_failure_for_whose_second_run_there_is_no_time_stays_one(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = run([part("bad", 60, command="exit 3")], 1)
     monkeypatch.setenv("HPCAI_TEST_UNTIL", str(time.time() + 30))
@@ -258,24 +261,22 @@ def test_no_scenario_trusts_what_molecule_remembers_of_a_clone_that_is_gone(monk
 
 @pytest.mark.parametrize(("ends", "converge"), [(0, "kept.yml"), (1, "")])
 def test_faults_goes_on_without_a_converge_once_and_only_where_all_of_default_was_so(
-    ends: int, converge: str, place: Path, monkeypatch: pytest.MonkeyPatch
+    ends: int, converge: str, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = place / "molecule"
-    program.write_text('#!/bin/sh\necho "$1 ${HPCAI_FAULTS_CONVERGE:-}" >> log\n[ $1 != test ] || exit ${ENDS:-0}\n')
-    program.chmod(0o755)
-    monkeypatch.setattr(suite, "KEPT", place / "kept")
-    monkeypatch.setattr(suite, "BIN", place)
-    (place / "kept").touch()  # of a run before
+    stand_in(directory / "molecule", "molecule.sh")
+    monkeypatch.setattr(suite, "KEPT", directory / "kept")
+    monkeypatch.setattr(suite, "BIN", directory)
+    (directory / "kept").touch()  # of a run before
     default = suite.kept_cluster(suite.scenario("default", 1, ""))
     faults = suite.broken_cluster(suite.scenario("faults", 1, ""))
     monkeypatch.setenv("ENDS", str(ends))
     run([default], 1)
-    assert (place / "kept").exists() == (not ends)
+    assert (directory / "kept").exists() == (not ends)
     monkeypatch.delenv("ENDS")
     for again in (converge, ""):
-        (place / "log").unlink()
+        (directory / "log").unlink()
         run([faults], 1)
-        assert (place / "log").read_text().splitlines() == ["reset ", f"test {again}"]
+        assert (directory / "log").read_text().splitlines() == ["reset ", f"test {again}"]
 
 
 def test_every_scenario_is_a_part_and_every_part_belongs_to_test_all() -> None:

@@ -62,10 +62,10 @@ def needed(arguments: argparse.Namespace, root: Path) -> list[str]:
     return found
 
 
-def index(place: Path) -> str:
+def index(directory: Path) -> str:
     """The Packages file."""
     entries = []
-    for path in sorted(place.glob("*.deb")):
+    for path in sorted(directory.glob("*.deb")):
         fields = subprocess.check_output(["dpkg-deb", "--field", str(path)], text=True).rstrip()
         content = path.read_bytes()
         digest = hashlib.sha256(content).hexdigest()

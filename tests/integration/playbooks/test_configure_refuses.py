@@ -54,7 +54,7 @@ class Inventory:
         self.hosts: dict[str, dict[str, t.Any]] = {host: {} for host in ("ctl", "c1", "c2")}
         self.facts: dict[str, dict[str, t.Any]] = {host: {} for host in self.hosts}
 
-    def write(self, place: Path) -> None:
+    def write(self, directory: Path) -> None:
         # Port 1 of this machine refuses at once, should anything be sent there.
         hosts = {
             host: {"ansible_host": f"127.0.0.{number}", "ansible_port": 1, **variables}
@@ -63,25 +63,25 @@ class Inventory:
         groups = {group: {"hosts": dict.fromkeys(names)} for group, names in self.groups.items()}
         tree = {"all": {"hosts": hosts, "vars": self.variables, "children": groups}}
         facts = {host: {**FACTS, "hostname": host, **own} for host, own in self.facts.items()}
-        (place / "hosts.json").write_text(json.dumps(tree))
-        (place / "facts.json").write_text(json.dumps(facts))
+        (directory / "hosts.json").write_text(json.dumps(tree))
+        (directory / "facts.json").write_text(json.dumps(facts))
 
 
-def configure(inventory: Inventory, place: Path, *arguments: str) -> Ended:
-    inventory.write(place)
+def configure(inventory: Inventory, directory: Path, *arguments: str) -> Ended:
+    inventory.write(directory)
     environment = {
         **os.environ,
         "ANSIBLE_CACHE_PLUGIN": "known",
         "ANSIBLE_CACHE_PLUGINS": str(Path(__file__).parent / "cache_plugins"),
-        "HPCAI_REPORT_DIR": str(place / "report"),
+        "HPCAI_REPORT_DIR": str(directory / "report"),
         "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
         "ANSIBLE_GATHERING": "smart",
         "ANSIBLE_HOST_PATTERN_MISMATCH": "warning",  # the default, which ansible-test changes
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_SSH_RETRIES": "0",
-        "KNOWN_FACTS": str(place / "facts.json"),
+        "KNOWN_FACTS": str(directory / "facts.json"),
     }
-    words = ("-i", place / "hosts.json", *arguments, ROOT / "playbooks/configure.yml")
+    words = ("-i", directory / "hosts.json", *arguments, ROOT / "playbooks/configure.yml")
     done = ansible_playbook(*words, cwd=ROOT, env=environment)
     return Ended(done.returncode, done.stdout + done.stderr)
 
@@ -203,16 +203,16 @@ def test_a_run_for_one_node_does_not_ask_for_the_others(inventory: Inventory, tm
     assert "The inventory can become a working cluster" in configure(inventory, tmp_path, "--limit", "c1").text
 
 
-def gpu_node(inventory: Inventory, place: Path) -> None:
+def gpu_node(inventory: Inventory, directory: Path) -> None:
     """c1 is a node of eight H100: this machine, where CUDA and NCCL are looked for in places that have neither."""
     inventory.groups["gpu"] = ["c1"]
     inventory.hosts["c1"] = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     inventory.variables |= {
         "cluster_sku": "dgx_h100",
-        "gpu_test_tools_cuda_home": f"{place}/cuda",
-        "gpu_test_tools_nccl_home": f"{place}/nccl",
+        "gpu_test_tools_cuda_home": f"{directory}/cuda",
+        "gpu_test_tools_nccl_home": f"{directory}/nccl",
         "gpu_test_tools_origins": ["source"],
-        "gpu_test_tools_prefix": f"{place}/tools",
+        "gpu_test_tools_prefix": f"{directory}/tools",
     }
 
 

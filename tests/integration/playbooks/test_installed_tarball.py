@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import tarball
 import yaml
+from stand_in import answer
 from stranger import environment, write_repository
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -112,9 +113,7 @@ def test_the_stranger_s_playbook_goes_as_far_as_its_hosts(
 ) -> None:
     folder = tmp_path / scenario
     shutil.copytree(stranger / "molecule" / scenario, folder)
-    nowhere = tmp_path / "ssh"
-    nowhere.write_text("#!/bin/sh\nexit 255\n")
-    nowhere.chmod(0o755)
+    nowhere = answer(tmp_path / "ssh", status=255)
     words = ["-m", "ansible.cli.playbook", "-i", "inventory.yml", "--check", "converge.yml"]
     words += ["-e", f"ansible_connection=ssh ansible_ssh_executable={nowhere}"]
     command = [sys.executable, *words]

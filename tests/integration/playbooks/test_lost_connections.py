@@ -7,27 +7,15 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 from ansible_playbook import ansible_playbook, few_settings
+from stand_in import stand_in
 
 ROOT = Path(__file__).resolve().parents[3]
 # Where an answer is lost, the node has done what it was told, and is told again.
-SSH = """\
-#!/bin/sh
-for last; do :; done
-printf '%s\\n' "$*" >>{place}/calls
-case " $* " in *" -V "*) exec ssh -V ;; esac
-if mkdir {place}/lost 2>/dev/null; then
-  [ {lost} = connection ] || sh -c "$last" >/dev/null 2>&1
-  echo 'kex_exchange_identification: read: Connection reset by peer' >&2
-  exit 255
-fi
-exec sh -c "$last"
-"""
 AZURE = yaml.safe_load((ROOT / "inventories/azure_ndv4/group_vars/all.yml").read_text())["ansible_ssh_retries"]
 SETTINGS = {
     "a clone": (ROOT / "ansible.cfg", {}),
@@ -41,9 +29,7 @@ SETTINGS = {
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_a_connection_that_is_lost_once_is_made_again(settings: str, lost: str, tmp_path: Path) -> None:
     config, variables = SETTINGS[settings]
-    program = tmp_path / "ssh"
-    program.write_text(SSH.format(place=shlex.quote(str(tmp_path)), lost=lost))
-    program.chmod(0o755)
+    program = stand_in(tmp_path / "ssh", "ssh_lost_once.sh", directory=tmp_path, lost=lost)
     tasks = [{"ansible.builtin.raw": f"echo did >>{tmp_path}/done"}, {"ansible.builtin.raw": "echo after"}]
     (tmp_path / "play.json").write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
     given = {"ansible_host": "192.0.2.1", "ansible_ssh_executable": str(program), **variables}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import sys
 import typing as t
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from ansible_playbook import ansible_playbook, few_settings, interpreter
+from stand_in import instead
 
 ROOT = Path(__file__).resolve().parents[3]
 BUSBW = "nccl_tests all_reduce"  # the collective that has a limit
@@ -26,7 +26,7 @@ class Ended(t.NamedTuple):
     rc: int
     text: str
     record: dict[str, t.Any]
-    place: Path
+    directory: Path
 
     def run(self) -> str:
         """The name of the last run."""
@@ -47,11 +47,11 @@ class Ended(t.NamedTuple):
 class Machines:
     """Hosts of an inventory that are all this machine, each with an interpreter that sees its own emulated tools."""
 
-    def __init__(self, cluster: t.Any, place: Path) -> None:
-        self.cluster, self.place, self.hosts = cluster, place, {}
-        place.mkdir()
-        (place / "empty").mkdir()
-        (place / "scratch").mkdir()
+    def __init__(self, cluster: t.Any, directory: Path) -> None:
+        self.cluster, self.directory, self.hosts = cluster, directory, {}
+        directory.mkdir()
+        (directory / "empty").mkdir()
+        (directory / "scratch").mkdir()
 
     def emulated(self, host: str, node: str, **variables: t.Any) -> None:
         """Add a host that is one of the emulated nodes."""
@@ -61,11 +61,11 @@ class Machines:
 
     def bare(self, host: str, **variables: t.Any) -> None:
         """Add a host without GPUs and without test programs."""
-        self._add(host, {"PATH": self.few()}, {"measure_sysfs": f"{self.place}/empty", **variables})
+        self._add(host, {"PATH": self.few()}, {"measure_sysfs": f"{self.directory}/empty", **variables})
 
     def few(self) -> str:
         """Return a directory for PATH without any of the programs that the machine of the test may have."""
-        path = self.place / "few"
+        path = self.directory / "few"
         if not path.exists():
             path.mkdir()
             for name in ("sh", "env", "basename", "dirname", "readlink"):
@@ -74,23 +74,20 @@ class Machines:
         return str(path)
 
     def _add(self, host: str, names: dict[str, str], variables: dict[str, t.Any]) -> None:
-        python = self.place / f"python-{host}"
-        exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in names.items())
-        python.write_text(f'#!/bin/sh\nexport {exports}\nexec {interpreter()} "$@"\n')
-        python.chmod(0o755)
+        python = instead(self.directory / f"python-{host}", interpreter(), **names)
         local = {"ansible_connection": "local", "ansible_python_interpreter": str(python)}
         self.hosts[host] = {**local, **variables}
 
     def measure(self, *arguments: str, playbook: str = "measure", **inputs: t.Any) -> Ended:
-        inventory = self.place / "hosts.json"
+        inventory = self.directory / "hosts.json"
         inventory.write_text(json.dumps({"all": {"hosts": self.hosts}}))
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "HPCAI_"))}
         environment.update(ANSIBLE_CONFIG=str(few_settings()), ANSIBLE_NOCOLOR="1")
         words = ["-i", str(inventory), "-e", json.dumps(inputs), *arguments, f"hpcai.gpu_cluster.{playbook}"]
-        done = ansible_playbook(*words, cwd=self.place, env=environment)
-        path = self.place / "reports/run.json"
+        done = ansible_playbook(*words, cwd=self.directory, env=environment)
+        path = self.directory / "reports/run.json"
         record = json.loads(path.read_text()) if path.exists() else {}
-        return Ended(done.returncode, done.stdout + done.stderr, record, self.place)
+        return Ended(done.returncode, done.stdout + done.stderr, record, self.directory)
 
 
 @pytest.fixture
@@ -100,7 +97,7 @@ def machines(cluster: t.Any, tmp_path: Path) -> Machines:
 
 def test_a_sound_a_faulty_and_a_bare_machine(machines: Machines) -> None:
     machines.cluster.damage("c2", slow_gpu={"5": 0.6})
-    machines.emulated("gpu-01", "c1", measure_paths=[str(machines.place / "scratch")])
+    machines.emulated("gpu-01", "c1", measure_paths=[str(machines.directory / "scratch")])
     machines.emulated("gpu-02", "c2")
     machines.bare("login-01")
     ended = machines.measure()
@@ -109,7 +106,7 @@ def test_a_sound_a_faulty_and_a_bare_machine(machines: Machines) -> None:
     sound = ended.verdicts("gpu-01")
     assert {sound[name] for name in ("gpu_count", "gpu_ecc", "gpu_bandwidth", BUSBW, "infiniband_ports")} == {"pass"}
     assert {sound[name] for name in ("infiniband_bandwidth", "hpl")} == {"pass"}, ended.text
-    disk = shutil.disk_usage(machines.place)
+    disk = shutil.disk_usage(machines.directory)
     if disk.free > min(disk.total // 10 + (17 << 30), 170 << 30):
         assert sound["storage_bandwidth"] not in ("skipped", "error")
     else:  # it says so, and writes nothing
@@ -124,10 +121,10 @@ def test_a_sound_a_faulty_and_a_bare_machine(machines: Machines) -> None:
 
     stage = ended.record["stages"][0]
     assert (stage["stage"], stage["state"], stage["hosts"]) == ("measure", "done", ["gpu-01", "gpu-02", "login-01"])
-    page = (ended.place / "reports/measure.html").read_text()
+    page = (ended.directory / "reports/measure.html").read_text()
     assert "gpu-02" in page and "GPU 5" in page
     assert "gpu-02 gpu_bandwidth: fail; h2d" in ended.text
-    assert list((machines.place / "scratch").iterdir()) == []
+    assert list((machines.directory / "scratch").iterdir()) == []
 
     again = machines.measure("-e", "measure_tests=gpu_info,infiniband measure_hosts=gpu-01")
     assert again.rc == 0, again.text
@@ -142,12 +139,12 @@ def only_a_driver(machines: Machines, **variables: t.Any) -> None:
     for program in (machines.cluster.directory / "bin").iterdir():
         if program.name != "nvidia-smi":
             program.unlink()
-    python = machines.place / "python-gpu-01"
+    python = machines.directory / "python-gpu-01"
     python.write_text(python.read_text().replace(os.environ["PATH"], machines.few()))
 
 
 def test_programs_that_are_missing_are_skipped_with_the_way_to_get_them(machines: Machines) -> None:
-    only_a_driver(machines, measure_paths=[str(machines.place / "scratch")])
+    only_a_driver(machines, measure_paths=[str(machines.directory / "scratch")])
     ended = machines.measure(measure_tests=["gpu_info", "gpu_bandwidth", "nccl_tests", "storage_bandwidth", "hpl"])
     assert ended.rc == 0, ended.text
     assert ended.verdicts("gpu-01")["gpu_count"] == "pass"
@@ -165,7 +162,7 @@ def test_tools_that_cannot_be_built_fail_the_play_and_stop_no_other_measurement(
     assert ended.verdicts("gpu-01")["gpu_count"] == "pass"
     assert ended.verdicts("gpu-01")["gpu_bandwidth"] == "skipped"
     assert "GPU test tools" in ended.record["stages"][0]["failures"]["gpu-01"]
-    assert (ended.place / "reports/measure.html").exists()
+    assert (ended.directory / "reports/measure.html").exists()
 
 
 def test_a_measured_host_that_is_called_localhost_and_has_no_python_is_in_the_report(machines: Machines) -> None:
@@ -175,7 +172,7 @@ def test_a_measured_host_that_is_called_localhost_and_has_no_python_is_in_the_re
     assert ended.rc == 2, ended.text
     assert "not reached" in ended.record["stages"][0]["failures"]["localhost"], ended.text
     assert "ansible_python_interpreter names" in ended.text
-    assert (ended.place / "reports/measure.html").exists()
+    assert (ended.directory / "reports/measure.html").exists()
 
 
 def test_gpus_in_use_are_left_alone(machines: Machines) -> None:
@@ -210,7 +207,7 @@ def test_a_named_directory_without_the_programs_is_an_error_and_can_fail_the_pla
     ended = machines.measure(measure_tests=["gpu_bandwidth"], measure_path="/nonexistent", measure_fail_on=["error"])
     assert ended.rc == 2
     assert ended.verdicts("gpu-01") == {"gpu_bandwidth": "error"}
-    assert (ended.place / "reports/measure.html").exists()
+    assert (ended.directory / "reports/measure.html").exists()
 
 
 def test_a_machine_of_an_unknown_type_is_measured_and_not_judged(machines: Machines) -> None:
@@ -237,7 +234,7 @@ def test_a_host_that_does_not_answer_is_in_the_report(machines: Machines) -> Non
     assert (record["verdict"], record["class"]) == ("error", "infra")
     assert "not reached" in record["reason"]
     assert ended.record["stages"][0]["state"] == "failed"
-    assert (ended.place / "reports/measure.html").exists()
+    assert (ended.directory / "reports/measure.html").exists()
 
 
 def test_nccl_over_all_hosts_by_mpirun(machines: Machines) -> None:
@@ -253,9 +250,9 @@ def test_nccl_over_all_hosts_by_mpirun(machines: Machines) -> None:
 def test_through_slurm(machines: Machines) -> None:
     machines.cluster.damage("c2", slow_gpu={"1": 0.5})
     machines.emulated("login-01", "c1")
-    (machines.place / "shared").mkdir()
+    (machines.directory / "shared").mkdir()
     inputs = {"measure_launcher": "srun", "measure_nodes": "c[1-2]", "measure_sku": "ND96asr_v4"}
-    ended = machines.measure(**inputs, measure_shared_dir=str(machines.place / "shared"))
+    ended = machines.measure(**inputs, measure_shared_dir=str(machines.directory / "shared"))
     assert ended.rc == 0, ended.text
     assert ended.verdicts("c1")["gpu_bandwidth"] == "pass", ended.one("c1", "gpu_bandwidth")["reason"]
     assert ended.verdicts("c2")["gpu_bandwidth"] == "fail"
@@ -272,7 +269,7 @@ def test_check_mode_measures_nothing_and_says_so(machines: Machines) -> None:
     ended = machines.measure("--check")
     assert ended.rc == 0, ended.text
     assert "Check mode measures nothing" in ended.text
-    assert not (machines.place / "reports").exists()
+    assert not (machines.directory / "reports").exists()
 
 
 @pytest.mark.parametrize(
@@ -297,7 +294,7 @@ def test_wrong_inputs_are_refused_before_anything_runs(
     assert ended.rc != 0
     assert words in " ".join(ended.text.split()), ended.text
     assert "Reach the hosts" not in ended.text
-    assert not (machines.place / "reports").exists()
+    assert not (machines.directory / "reports").exists()
 
 
 def test_a_profile_is_drafted_from_a_sound_machine_and_judges_the_next_one(machines: Machines) -> None:
@@ -312,7 +309,7 @@ def test_a_profile_is_drafted_from_a_sound_machine_and_judges_the_next_one(machi
     assert first.rc == 0, first.text
     assert first.verdicts("gpu-01")["gpu_bandwidth"] == "unjudged"
 
-    profiles = machines.place / "profiles"
+    profiles = machines.directory / "profiles"
     profiles.mkdir()
     drafted = machines.measure(playbook="draft_profile", draft_profile_name="Ours", draft_profile_margin=10)
     assert drafted.rc == 0, drafted.text

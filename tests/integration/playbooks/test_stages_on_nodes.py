@@ -65,21 +65,21 @@ class Workflow:
         self.artifacts: Json = {}
         self.said: dict[str, str] = {}
 
-    def inventory(self, place: Path) -> None:
+    def inventory(self, directory: Path) -> None:
         """Write what a site would: the lab's groups and variables, addresses of hosts, and nothing of this machine."""
         tree = yaml.safe_load((STATE / "hosts.yml").read_text())
         tree["all"]["children"]["lab_nodes"]["vars"] = {
             "ansible_user": "root",
             "ansible_python_interpreter": "/usr/bin/python3",
         }
-        (place / "hosts.json").write_text(json.dumps(tree))
-        shutil.copytree(ROOT / "lab/inventory/group_vars", place / "group_vars")
+        (directory / "hosts.json").write_text(json.dumps(tree))
+        shutil.copytree(ROOT / "lab/inventory/group_vars", directory / "group_vars")
 
     def isolation(self) -> list[str]:
         CACHE.mkdir(parents=True, exist_ok=True)
         # Of pip, what this machine needs to reach an index, and its directories of wheels.
-        wheels = [place for place in os.environ.get("PIP_FIND_LINKS", "").split() if Path(place).is_dir()]
-        mounts = [f"{place}:{place}:ro" for place in (self.collections, *wheels)] + [f"{CACHE}:/cache:rw"]
+        wheels = [directory for directory in os.environ.get("PIP_FIND_LINKS", "").split() if Path(directory).is_dir()]
+        mounts = [f"{directory}:{directory}:ro" for directory in (self.collections, *wheels)] + [f"{CACHE}:/cache:rw"]
         pip = [
             f"--env={name}={value}"
             for name, value in os.environ.items()
@@ -88,15 +88,15 @@ class Workflow:
         return in_image("--network=host", *(f"--volume={mount}" for mount in mounts), *trusted(), *pip)
 
     def job(self, number: int, stage: str) -> tuple[int, str]:
-        place = self.folder / stage
-        private_directory(place, self.collections)
-        self.inventory(place / "inventory")
+        directory = self.folder / stage
+        private_directory(directory, self.collections)
+        self.inventory(directory / "inventory")
         # As AWX gives a Machine credential, and what it sets in every job.
-        (place / "env/ssh_key").write_text((STATE / "ssh_key").read_text())
+        (directory / "env/ssh_key").write_text((STATE / "ssh_key").read_text())
         settings = {"ANSIBLE_HOST_KEY_CHECKING": "False", "HPCAI_CACHE_DIR": "/cache"}
-        (place / "env/envvars").write_text(json.dumps(settings))
+        (directory / "env/envvars").write_text(json.dumps(settings))
         meta = {"awx_workflow_job_id": 41, "awx_job_id": 41 + number}
-        job = run_job(place, stage, {**meta, **self.artifacts}, self.isolation())
+        job = run_job(directory, stage, {**meta, **self.artifacts}, self.isolation())
         self.artifacts |= job.artifacts()
         self.said[stage] = job.text
         return job.rc, job.text

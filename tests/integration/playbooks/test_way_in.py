@@ -46,8 +46,8 @@ INFRA = {
 class Site:
     """A copy of inventories/azure_ndv4, where Azure and CycleCloud have done their part."""
 
-    def __init__(self, place: Path) -> None:
-        self.place, self.inventory = place, place / "train"
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.inventory = directory, directory / "train"
         shutil.copytree(ROOT / "inventories/azure_ndv4", self.inventory)
         # The first step of provision.yml has written this; the scenario azure runs that one.
         self.config = self.inventory / ".cyclecloud/ssh_config"
@@ -57,15 +57,15 @@ class Site:
             "azure_control": {"hosts": {"localhost": {"azure_infra_result": INFRA}}},
             "cyclecloud_server": {"hosts": {"train-cyclecloud": DONE}},
         }
-        (place / "done.yml").write_text(yaml.safe_dump({"all": {"children": hosts}}))
+        (directory / "done.yml").write_text(yaml.safe_dump({"all": {"children": hosts}}))
 
     def run(self, *words: str) -> str:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "CYCLECLOUD_"))}
         more = {
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".build/collections"),
-            "HPCAI_REPORT_DIR": str(self.place / "report"),
-            "HOME": str(self.place),
+            "HPCAI_REPORT_DIR": str(self.directory / "report"),
+            "HOME": str(self.directory),
         }
         program = str(Path(sys.executable).with_name(words[0]))
         done = subprocess.run(
@@ -77,7 +77,7 @@ class Site:
     def provision(self, *options: str) -> int:
         """Run what writes the way in; returns the number of changes."""
         playbook = str(ROOT / "playbooks/provision_steps/inventory.yml")
-        told = self.run("ansible-playbook", f"-i{self.inventory}", f"-i{self.place}/done.yml", *options, playbook)
+        told = self.run("ansible-playbook", f"-i{self.inventory}", f"-i{self.directory}/done.yml", *options, playbook)
         found = re.search(r"changed=(\d+)", told)
         assert found
         return int(found[1])
@@ -159,11 +159,11 @@ class Service:
             client.close()
 
 
-def az(place: Path, service: Service) -> dict[str, str]:
+def az(directory: Path, service: Service) -> dict[str, str]:
     """Put an emulated az into a directory; return the environment that finds it."""
-    program = place / "bin/az"
+    program = directory / "bin/az"
     program.parent.mkdir()
-    (place / "az.target").write_text(str(service.port))
+    (directory / "az.target").write_text(str(service.port))
     stand_in(program, "az_bastion.py")
     return {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
 

@@ -22,6 +22,7 @@ import yaml
 from ansible_playbook import ansible_playbook, interpreter
 from forked import run_module
 from patience import patience
+from stand_in import program, stand_in
 
 ROOT = Path(__file__).resolve().parents[3]
 KERNEL = "6.1.0-40-amd64"
@@ -29,16 +30,6 @@ OLD, NEW, NEWEST = "580.95.05", "580.105.08", "620.10.01"
 ARCHITECTURE = subprocess.run(
     ["dpkg", "--print-architecture"], capture_output=True, text=True, check=False
 ).stdout.strip()
-_BUILD = """\
-#!/bin/sh
-set -e
-[ "$1" = configure ] || exit 0
-if [ -e "$DPKG_ROOT/no-compiler" ]; then echo "Error! Bad return status for module build" >&2; exit 0; fi
-mkdir -p "$DPKG_ROOT/lib/modules/{kernel}/updates/dkms" "$DPKG_ROOT/var/lib/dkms"
-printf 'version=%s\\nlicense=%s\\n' {version} '{licence}' >"$DPKG_ROOT/lib/modules/{kernel}/updates/dkms/nvidia.ko"
-echo "nvidia/{version}, {kernel}, x86_64: installed" >"$DPKG_ROOT/var/lib/dkms/status"
-"""
-_CLEAN = '#!/bin/sh\nrm -f "$DPKG_ROOT/lib/modules/{kernel}/updates/dkms/nvidia.ko" "$DPKG_ROOT/var/lib/dkms/status"\n'
 _CONFIG = """\
 Dir "{root}";
 Dir::State::status "{root}/var/lib/dpkg/status";
@@ -51,44 +42,7 @@ Acquire::Languages "none";
 Debug::NoLocking "true";
 DPkg::Options {{ "--root={root}"; "--force-script-chrootless"; "--force-not-root"; "--force-bad-path"; }};
 """
-_TOOLS = {
-    "modinfo": """\
-file="$NODE_ROOT/lib/modules/$2/updates/dkms/nvidia.ko"
-[ -f "$file" ] || { echo "modinfo: ERROR: Module nvidia not found." >&2; exit 1; }
-case "$3" in
---filename) echo "/lib/modules/$2/updates/dkms/nvidia.ko" ;;
---field) sed -n "s/^$4=//p" "$file" ;;
-esac
-""",
-    "dkms": 'cat "$NODE_ROOT/var/lib/dkms/status" 2>/dev/null || true\n',
-    "modprobe": """\
-version=$(modinfo -k {kernel} --field version "$1")
-mkdir -p "$NODE_ROOT/proc/driver/nvidia"
-kind="x86_64 Kernel Module "
-case "$(modinfo -k {kernel} --field license nvidia)" in *MIT*) kind="Open Kernel Module for x86_64" ;; esac
-echo "NVRM version: NVIDIA UNIX $kind  $version  Release Build  (x@y)" >"$NODE_ROOT/proc/driver/nvidia/version"
-""".replace("{kernel}", KERNEL),
-    "nv-fabricmanager": """\
-program="$NODE_ROOT/usr/bin/nv-fabricmanager"
-[ -x "$program" ] && exec "$program" "$@"
-exit 127
-""",
-    "systemctl": """\
-units="$NODE_ROOT/units"; mkdir -p "$units"; verb=$1; shift
-for word; do case "$word" in -*) ;; *) unit=${word%.service}; break ;; esac; done
-case "$verb" in
-show)
-  if [ -e "$units/$unit.active" ]; then active=active; else active=inactive; fi
-  printf 'Id=%s.service\\nLoadState=loaded\\nActiveState=%s\\nSubState=running\\n' "$unit" "$active" ;;
-is-enabled) if [ -e "$units/$unit.enabled" ]; then echo enabled; else echo disabled; exit 1; fi ;;
-enable) : >"$units/$unit.enabled" ;;
-start) : >"$units/$unit.active" ;;
-is-active) [ -e "$units/$unit.active" ] && echo active ;;
-daemon-reload | list-unit-files) ;;
-*) exit 1 ;;
-esac
-""",
-}
+_TOOLS = ("modinfo", "dkms", "modprobe", "nv-fabricmanager", "systemctl")
 
 
 class Repository:
@@ -105,8 +59,8 @@ class Repository:
         for version in (OLD, NEW, NEWEST):
             self._driver(version)
         for version in (OLD, NEW):
-            program = f"#!/bin/sh\nprintf '\\n\\n\\tFabric Manager version is : %s\\n\\n' {version}\n"
-            self.package("nvidia-fabricmanager", f"{version}-1", files={"usr/bin/nv-fabricmanager": program})
+            manager = program("answer.sh", out=f"\n\n\tFabric Manager version is : {version}\n\n")
+            self.package("nvidia-fabricmanager", f"{version}-1", files={"usr/bin/nv-fabricmanager": manager})
         self.package("datacenter-gpu-manager-4-cuda13", "1:4.4.2-1")
         self.package("site-tool", "1.0", depends=f"nvidia-driver-cuda (= {OLD}-1)")
         try:
@@ -124,9 +78,9 @@ class Repository:
             ("nvidia-kernel-open-dkms", "nvidia-kernel-dkms", "Dual MIT/GPL"),
             ("nvidia-kernel-dkms", "nvidia-kernel-open-dkms", "NVIDIA"),
         ):
-            script = _BUILD.format(kernel=KERNEL, version=version, licence=licence)
+            built = program("driver_postinst.sh", kernel=KERNEL, version=version, licence=licence)
             files = {f"usr/src/nvidia-{version}/dkms.conf": f'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="{version}"\n'}
-            scripts = {"postinst": script, "prerm": _CLEAN.format(kernel=KERNEL)}
+            scripts = {"postinst": built, "prerm": program("driver_prerm.sh", kernel=KERNEL)}
             relations = {"depends": f"nvidia-driver-cuda (= {version}-1)", "conflicts": other}
             self.package(name, f"{version}-1", files=files, scripts=scripts, **relations)
 
@@ -195,7 +149,7 @@ class Node:
     """Eight H100 on four NVSwitches and nothing installed; ``play`` runs roles on it."""
 
     def __init__(self, folder: Path, repository: Repository, *roles: str) -> None:
-        self.folder, self.repository, self.root = folder, repository, folder / "root"
+        self.folder, self.repository, self.root, self.bin = folder, repository, folder / "root", folder / "bin"
         for name in (
             *("etc/apt/sources.list.d", "etc/apt/preferences.d", "etc/apt/apt.conf.d", "etc/apt/trusted.gpg.d"),
             *(
@@ -213,8 +167,10 @@ class Node:
             self.device(f"0000:{0x18 + number:02x}:00.0", "0x2330", "0x030200")
         for number in range(4):
             self.device(f"0000:{0x05 + number:02x}:00.0", "0x22a3", "0x068000")
-        for name, text in _TOOLS.items():
-            self.tool(name, f"#!/bin/sh\n{text}")
+        self.bin.mkdir()
+        for name in _TOOLS:
+            values = {"kernel": KERNEL} if name == "modprobe" else {}
+            stand_in(self.bin / name, f"driver_{name.replace('-', '_')}.sh", **values)
         (folder / "apt.conf").write_text(_CONFIG.format(root=self.root, architecture=ARCHITECTURE))
         for role in roles:
             shutil.copytree(ROOT / "roles" / role, folder / "roles" / role)
@@ -242,11 +198,6 @@ class Node:
     def device(self, address: str, device: str, kind: str) -> None:
         for name, text in (("vendor", "0x10de"), ("device", device), ("class", kind)):
             self.write(f"sys/bus/pci/devices/{address}/{name}", f"{text}\n")
-
-    def tool(self, name: str, text: str) -> None:
-        (self.folder / "bin").mkdir(exist_ok=True)
-        (self.folder / "bin" / name).write_text(text)
-        (self.folder / "bin" / name).chmod(0o755)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -30,8 +30,8 @@ def test_pyxis_of_the_image_needs_no_filter_of_another_collection_and_installs_n
     assert "changed=0" in done.stdout, done.stdout
 
 
-def only_ours(place: Path) -> Path:
+def only_ours(directory: Path) -> Path:
     ours = Path(__file__).resolve().parents[3] / ".build/collections/ansible_collections/hpcai"
-    (place / "collections/ansible_collections").mkdir(parents=True)
-    (place / "collections/ansible_collections/hpcai").symlink_to(ours)
-    return place / "collections"
+    (directory / "collections/ansible_collections").mkdir(parents=True)
+    (directory / "collections/ansible_collections/hpcai").symlink_to(ours)
+    return directory / "collections"

@@ -9,36 +9,17 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
 from driver_machine import ARCHITECTURE, NEW, OLD, Node, Repository
+from stand_in import answer, stand_in
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("apt-get") and shutil.which("gpg")) or ARCHITECTURE != "amd64",
     reason="needs apt and gpg on amd64",
 )
-SCONTROL = """\
-#!{python}
-import json, pathlib, sys
-path = pathlib.Path({path!r})
-slurm = json.loads(path.read_text())
-words = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
-if sys.argv[1] == "--version":
-    print("slurm 22.05.8")
-elif sys.argv[1:3] == ["show", "node"]:
-    for name, node in slurm["nodes"].items():
-        state = node["state"] + "+DRAIN" * node["drain"]
-        told = f" Reason={{node['reason']}} [root@2026-11-21T20:00:00]" if node["reason"] else ""
-        print(f"NodeName={{name}} CPUTot=4 NodeAddr={{name}} State={{state}} Partitions=main{{told}}")
-elif sys.argv[1] == "update":
-    slurm["did"].append(f"{{words['nodename']}} {{words['state']}} {{words.get('reason', '')}}".strip())
-    node = slurm["nodes"][words["nodename"]]
-    node.update(drain=words["state"] == "drain", reason=node.pop("then", words.get("reason", "")))
-    path.write_text(json.dumps(slurm))
-"""
 
 
 @pytest.fixture(name="repository", scope="module")
@@ -51,10 +32,9 @@ class Site:
 
     def __init__(self, folder: Path, repository: Repository) -> None:
         self.node, self.path = Node(folder, repository, "nvidia_driver", "driver_upgrade"), folder / "slurm.json"
-        self.node.tool("scontrol", SCONTROL.format(python=sys.executable, path=str(self.path)))
-        self.node.tool("sinfo", "#!/bin/sh\nexit 1\n")
-        starts = 'for unit in "$NODE_ROOT"/units/*.enabled; do : >"${unit%.enabled}.active"; done\n'
-        self.node.tool("node-reboot", f'#!/bin/sh\necho reboot >>"$NODE_ROOT/reboots"\nmodprobe nvidia\n{starts}')
+        stand_in(self.node.bin / "scontrol", "scontrol_upgrade.py")
+        answer(self.node.bin / "sinfo", status=1)
+        stand_in(self.node.bin / "node-reboot", "node_reboot.sh", loads="yes")
         self.node.add_repository()
         assert self.node.module("nvidia_driver", version=OLD)["changed"]
         self.node.reboot()
@@ -88,9 +68,7 @@ def failed(done: subprocess.CompletedProcess[str]) -> bool:
 
 def test_a_node_is_drained_exchanged_and_rebooted_and_resumed_once_it_is_proved(site: Site) -> None:
     site.slurm(c1={})
-    reboot = site.node.folder / "bin/node-reboot"
-    good = reboot.read_text()
-    site.node.tool("node-reboot", '#!/bin/sh\necho reboot >>"$NODE_ROOT/reboots"\n')  # the old driver comes back
+    reboot = stand_in(site.node.bin / "node-reboot", "node_reboot.sh")  # the old driver comes back
     proof = site.node.folder / "roles/nvidia_driver/tasks/proof.yml"
     proof.write_text(proof.read_text().replace("retries: 30", "retries: 1"))
     done = site.upgrade("c1")
@@ -100,7 +78,7 @@ def test_a_node_is_drained_exchanged_and_rebooted_and_resumed_once_it_is_proved(
     assert site.node.packages()["nvidia-kernel-open-dkms"] == f"{NEW}-1 hold"
     why = "hpcai:driver:refuse parts of the driver that disagree failed"
     assert site.did == [f"c1 drain hpcai:driver:upgrade to {NEW}", f"c1 drain {why}"]
-    site.node.tool("node-reboot", good)
+    stand_in(reboot, "node_reboot.sh", loads="yes")
     again = site.upgrade("c1")  # takes up what the first run left
     assert not failed(again), again.stdout + again.stderr
     assert site.did[-1] == "c1 undrain"

@@ -21,16 +21,16 @@ ROOT = Path(__file__).resolve().parents[3]
 class Cluster:
     """An inventory, and Slurm's commands beside it."""
 
-    def __init__(self, place: Path, boots: t.Mapping[str, int]) -> None:
-        self.place, self.state = place, place / "slurm.json"
+    def __init__(self, directory: Path, boots: t.Mapping[str, int]) -> None:
+        self.directory, self.state = directory, directory / "slurm.json"
         nodes = {
             name: {"boots": looks, "looks": 0, "address": number, "state": "IDLE+CLOUD+POWERED_DOWN"}
             for number, (name, looks) in enumerate(boots.items(), 1)
         }
         self.state.write_text(json.dumps({"nodes": nodes, "jobs": {}, "did": []}))
-        (place / "bin").mkdir()
+        (directory / "bin").mkdir()
         for name in ("squeue", "sbatch", "scancel", "scontrol", "sinfo"):
-            stand_in(place / "bin" / name, "slurm_elastic.py")
+            stand_in(directory / "bin" / name, "slurm_elastic.py")
         login = {"ansible_connection": "local", "ansible_ssh_common_args": "-o ProxyJump=hpcadmin@198.51.100.7"}
         groups = {"slurm_login": {"hosts": {"scheduler": login}}, "slurm_compute": {"children": {"gpu": {}}}}
         variables = {
@@ -41,7 +41,7 @@ class Cluster:
             "cluster_nodes": 2,
             "cluster_node_price": 27.2,
         }
-        (place / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": groups, "vars": variables}}))
+        (directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": groups, "vars": variables}}))
         hosts = "groups['gpu'] | map('extract', hostvars)"
         told = f"gpu: {{{{ {hosts} | map(attribute='ansible_host') | join(' ') }}}}"
         jump = f" by {{{{ {hosts} | map(attribute='ansible_ssh_common_args') | unique | join }}}}"
@@ -54,11 +54,11 @@ class Cluster:
             {"ansible.builtin.import_playbook": str(ROOT / f"playbooks/elastic_steps/{name}.yml")}
             for name in ("resume", "suspend")
         ]
-        (place / "play.yml").write_text(yaml.safe_dump([steps[0], show, steps[1]]))
+        (directory / "play.yml").write_text(yaml.safe_dump([steps[0], show, steps[1]]))
 
     def play(self, *options: str) -> tuple[int, str]:
-        env = of_clone(self.place, PATH=f"{self.place}/bin:{os.environ['PATH']}")
-        done = ansible_playbook("-i", "hosts.yml", "play.yml", *options, cwd=self.place, env=env)
+        env = of_clone(self.directory, PATH=f"{self.directory}/bin:{os.environ['PATH']}")
+        done = ansible_playbook("-i", "hosts.yml", "play.yml", *options, cwd=self.directory, env=env)
         return done.returncode, re.sub(r"\s+", " ", done.stdout + done.stderr)
 
     @property
@@ -107,11 +107,11 @@ def test_nodes_that_no_slurm_would_keep_are_refused_before_they_cost(tmp_path: P
 
 def without_first_plays(cluster: Cluster, playbook: str) -> t.Callable[..., tuple[int, str]]:
     """Return what runs a playbook of which only its own play is left: nobody has nodes created."""
-    shared = cluster.place / "shared"
+    shared = cluster.directory / "shared"
     shared.mkdir()
     steps = yaml.safe_load((ROOT / "playbooks" / playbook).read_text())
     own = [step for step in steps if "ansible.builtin.import_playbook" not in step]
-    (cluster.place / "play.yml").write_text(yaml.safe_dump(own))
+    (cluster.directory / "play.yml").write_text(yaml.safe_dump(own))
     given = {"cluster_name": "train", "cluster_shared_dir": str(shared), "cluster_user": "root"}
 
     def play(**more: t.Any) -> tuple[int, str]:

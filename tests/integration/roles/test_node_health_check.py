@@ -16,6 +16,7 @@ import pytest
 import yaml
 from ansible_playbook import play_here
 from patience import patience
+from stand_in import answer, stand_in
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/node_health_check"
@@ -62,8 +63,8 @@ class Node:
         self.bin.mkdir()
         for name in TOOLS:
             (self.bin / name).symlink_to(shutil.which(name) or name)
-        self.program("logger", f'echo "$@" >>{folder}/log')
-        self.program("systemctl", f'echo "$@" >>{folder}/systemctl')
+        answer(self.bin / "logger", calls=folder / "log")
+        answer(self.bin / "systemctl", calls=folder / "systemctl")
         changes = {
             "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin": str(self.bin),
             "/usr/local/sbin/hpcai-agent": str(self.bin / "hpcai-agent"),
@@ -73,13 +74,9 @@ class Node:
         }
         for old, new in changes.items():
             text = text.replace(old, new)
-        self.wrapper = self.program("hpcai-node-health", text.partition("\n")[2])
-
-    def program(self, name: str, body: str) -> Path:
-        path = self.bin / name
-        path.write_text(f"#!/bin/sh\n{body}\n")
-        path.chmod(0o755)
-        return path
+        self.wrapper, self.agent = self.bin / "hpcai-node-health", self.bin / "hpcai-agent"
+        self.wrapper.write_text(text)
+        self.wrapper.chmod(0o755)
 
     def call(self, event: str = "") -> subprocess.CompletedProcess[str]:
         argv = [str(self.wrapper), *([event] if event else [])]
@@ -97,7 +94,7 @@ def node(made: Path, tmp_path: Path) -> Node:
 
 @pytest.mark.parametrize("event", ["prolog", "epilog", "boot"])
 def test_a_fault_that_the_agent_names_takes_the_node_from_its_jobs(node: Node, event: str) -> None:
-    node.program("hpcai-agent", f'echo "{FAULT}"; exit 1')
+    answer(node.agent, f"{FAULT}\n", status=1)
     done = node.call(event)
     assert done.returncode == 1 and "Xid 79" in done.stdout + done.stderr and "Xid 79" in node.said("log")
 
@@ -106,7 +103,7 @@ def test_a_fault_that_the_agent_names_takes_the_node_from_its_jobs(node: Node, e
 def test_a_node_that_must_not_drain_itself_takes_its_job_and_says_so_aloud(node: Node, event: str) -> None:
     """Slurm's log, syslog and the controller hear of it; the exit status would have Slurm drain the node."""
     held = "error self_drain (infra): this node has a fault and does not drain itself"
-    node.program("hpcai-agent", f'echo "{FAULT}"; echo "{held}"; exit 3')
+    answer(node.agent, f"{FAULT}\n{held}\n", status=3)
     done = node.call(event)
     assert done.returncode == 0
     assert all("Xid 79" in text and "does not drain itself" in text for text in (done.stderr, node.said("log")))
@@ -114,18 +111,20 @@ def test_a_node_that_must_not_drain_itself_takes_its_job_and_says_so_aloud(node:
 
 
 @pytest.mark.parametrize(
-    ("body", "strict"),
+    ("values", "strict"),
     [
-        ("exit 0", 0),
-        (f'echo "{FAULT}"; exit 0', 0),
-        ("echo Traceback >&2; exit 1", 2),
-        ("exit 2", 2),
-        ("exit 127", 127),
-        ("kill -9 $$", 137),
+        ({}, 0),
+        ({"out": f"{FAULT}\n"}, 0),
+        ({"err": "Traceback\n", "status": 1}, 2),
+        ({"status": 2}, 2),
+        ({"status": 127}, 127),
+        ({"signal": "KILL"}, 137),
     ],
 )
-def test_an_agent_that_is_broken_drains_nobody_and_admits_nobody(node: Node, body: str, strict: int) -> None:
-    node.program("hpcai-agent", body)
+def test_an_agent_that_is_broken_drains_nobody_and_admits_nobody(
+    node: Node, values: dict[str, t.Any], strict: int
+) -> None:
+    answer(node.agent, **values)
     assert node.call("prolog").returncode == node.call("epilog").returncode == 0
     assert node.call("boot").returncode == node.call().returncode == strict
 
@@ -137,14 +136,14 @@ def test_an_agent_that_is_gone_drains_nobody(node: Node) -> None:
 
 def test_nothing_hangs_with_an_agent_that_hangs(node: Node) -> None:
     """What it left behind holds a file, and no pipe that slurmd would wait for."""
-    node.program("hpcai-agent", "sleep 600 & trap '' TERM; sleep 600; sleep 600")
+    stand_in(node.agent, "stubborn.sh")
     begin = time.monotonic()
     assert node.call("prolog").returncode == 0
     assert time.monotonic() - begin < patience(60) and "137" in node.said("log")
 
 
 def test_the_periodic_suite_tells_the_controller_by_another_unit(node: Node) -> None:
-    node.program("hpcai-agent", "exit 0")
+    answer(node.agent)
     assert node.call().returncode == 0
     assert node.said("systemctl") == "start --no-block hpcai-health-publish.service\n"
     for event in ("prolog", "epilog", "boot"):
@@ -156,10 +155,8 @@ def test_the_periodic_suite_tells_the_controller_by_another_unit(node: Node) -> 
 
 def test_nhc_is_asked_and_the_agent_runs_whatever_becomes_of_it(made: Path, tmp_path: Path) -> None:
     node = Node(tmp_path, (made / "hpcai-node-health.j2nhc").read_text())
-    node.program("hpcai-agent", f"echo agent >>{tmp_path}/ran; : >{tmp_path}/state.json")
-    node.program(
-        "hpcai-nhc", f'sleep 0.1; {node.bin}/hpcai-agent; echo "ERROR:  nhc:  Health check failed:  x"; exit 1'
-    )
+    stand_in(node.agent, "agent_that_ran.sh", directory=tmp_path)
+    stand_in(node.bin / "hpcai-nhc", "nhc_that_fails.sh", agent=node.agent)
     assert node.call().returncode == 1
     assert node.said("ran") == "agent\n"
     assert (node.run / "nhc").read_text().splitlines()[0].split()[1] == "1"

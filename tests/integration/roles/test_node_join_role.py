@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from ansible_playbook import ansible_playbook, of_clone
-from stand_in import stand_in
+from stand_in import answer, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.installation import digest
 
@@ -50,9 +50,7 @@ class Site:
         main.write_text(main.read_text().replace("hpcai.gpu_cluster.node_repair", "node_repair"))
         (folder / "roles/node_repair/tasks/main.yml").write_text(json.dumps(STUB))
         stand_in(folder / "bin/scontrol", "scontrol_join.py")
-        (folder / "bin/sinfo").write_text("#!/bin/sh\nexit 1\n")
-        for path in (folder / "bin").iterdir():
-            path.chmod(0o755)
+        answer(folder / "bin/sinfo", status=1)
         about = {"status": "cleared", "tests": 7, "posterior": 0.001, "installation": digest("0" * 32)}
         cleared = {f"c{n}": about for n in range(1, 8)}
         (folder / "runs/first/certificate.json").write_text(json.dumps({"schema": 1, "nodes": cleared}))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from ansible_playbook import ansible_playbook, interpreter, of_clone
-from stand_in import stand_in
+from stand_in import answer, stand_in
 
 ROOT = Path(__file__).resolve().parents[3]
 WHY = "hpcai:certification:fabric fault, run 7"
@@ -61,13 +61,8 @@ class Site:
         config = {"schema": 1, "mailbox": f"{folder}/mailbox", "state_dir": f"{folder}/state"}
         (folder / "reconcile.json").write_text(json.dumps(config))
         stand_in(folder / "bin/scontrol", "scontrol_repair.py")
-        self.program("sinfo", "#!/bin/sh\nexit 1\n")
+        answer(folder / "bin/sinfo", status=1)
         self.slurm({"c3": WHY, "c4": "Prolog error"})
-
-    def program(self, name: str, text: str) -> None:
-        path = self.folder / "bin" / name
-        path.write_text(text)
-        path.chmod(0o755)
 
     def slurm(self, nodes: dict[str, str]) -> None:
         (self.folder / "slurm.json").write_text(json.dumps({"nodes": nodes, "kept": {}, "did": []}))

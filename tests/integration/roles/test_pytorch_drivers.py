@@ -12,22 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_playbook import ROOT, play_here
-
-SRUN = """#!/bin/sh
-echo "$@" >> {folder}/jobs
-case "$*" in *--nodelist=gone*) echo "srun: error: Unable to create step for job 7" >&2; exit 1;; esac
-while [ "${{1#--}}" != "$1" ]; do shift; done
-exec "$@"
-"""
-SMI = "#!/bin/sh\necho 580.95.05, 9.0\n"
+from stand_in import answer, stand_in
 
 
 def asked(folder: Path, **inputs: t.Any) -> tuple[list[dict[str, str]], list[str]]:
     """Return the drivers that the role goes by, and the jobs that it started."""
     (folder / "bin").mkdir()
-    for name, text in (("srun", SRUN.format(folder=folder)), ("nvidia-smi", SMI)):
-        (folder / "bin" / name).write_text(text)
-        (folder / "bin" / name).chmod(0o755)
+    stand_in(folder / "bin/srun", "step.sh", calls=folder / "jobs", gone="--nodelist=gone")
+    answer(folder / "bin/nvidia-smi", "580.95.05, 9.0\n")
     given = {"cluster_shared_dir": str(folder), "ansible_become": False, **inputs}
     ask = {
         "name": "hpcai.gpu_cluster.pytorch",

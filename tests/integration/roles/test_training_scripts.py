@@ -20,6 +20,7 @@ import pytest
 import yaml
 from ansible_playbook import ansible_playbook, interpreter, of_clone
 from patience import patience
+from stand_in import answer, stand_in
 
 ROOT = Path(__file__).resolve().parents[3]
 TRAINING = ROOT / "roles/training_job"
@@ -33,14 +34,16 @@ BASE = {
 TOPOLOGY = {"numa": [], "gpus": [{"index": 0, "cpus": "2-3"}, {"index": 1, "cpus": "0-1"}]}
 
 
-def play(place: Path, *plays: tuple[list[dict[str, t.Any]], dict[str, t.Any]]) -> None:
+def play(directory: Path, *plays: tuple[list[dict[str, t.Any]], dict[str, t.Any]]) -> None:
     """Run plays, each of tasks and variables, in one go."""
     text = [
         {"hosts": "localhost", "gather_facts": False, "vars": {**BASE, **variables}, "tasks": tasks}
         for tasks, variables in plays
     ]
-    (place / "play.yml").write_text(yaml.safe_dump(text))
-    done = ansible_playbook("-i", "localhost,", "-c", "local", place / "play.yml", cwd=ROOT, env=of_clone(place))
+    (directory / "play.yml").write_text(yaml.safe_dump(text))
+    done = ansible_playbook(
+        "-i", "localhost,", "-c", "local", directory / "play.yml", cwd=ROOT, env=of_clone(directory)
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -111,15 +114,15 @@ def jobs(scripts: dict[str, str]) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Write the job scripts as the role would, all in one go, and return what they hold."""
-    place = tmp_path_factory.mktemp("jobs")
-    (place / "files").symlink_to(TRAINING / "files")
+    directory = tmp_path_factory.mktemp("jobs")
+    (directory / "files").symlink_to(TRAINING / "files")
     content = "{{ lookup('ansible.builtin.template', '" + str(TRAINING / "templates/job.sh.j2") + "') }}"
-    paths = {name: place / f"{number}.sh" for number, name in enumerate(JOBS)}
+    paths = {name: directory / f"{number}.sh" for number, name in enumerate(JOBS)}
     plays = [
         ([{"ansible.builtin.copy": {"content": content, "dest": str(paths[name])}}], variables)
         for name, variables in JOBS.items()
     ]
-    play(place, *plays)
+    play(directory, *plays)
     check(*paths.values())
     return {name: path.read_text() for name, path in paths.items()}
 
@@ -127,10 +130,12 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Let the role write its examples for each machine type, all in one go, and return where they are."""
-    place = tmp_path_factory.mktemp("examples")
+    directory = tmp_path_factory.mktemp("examples")
     role = [{"ansible.builtin.include_role": {"name": "hpcai.gpu_cluster.nccl_examples"}}]
-    folders = {sku: place / sku for sku in SKUS}
-    play(place, *((role, {"cluster_sku": sku, "nccl_examples_dir": str(folder)}) for sku, folder in folders.items()))
+    folders = {sku: directory / sku for sku in SKUS}
+    play(
+        directory, *((role, {"cluster_sku": sku, "nccl_examples_dir": str(folder)}) for sku, folder in folders.items())
+    )
     return folders
 
 
@@ -309,14 +314,9 @@ def test_the_nccl_examples(examples: dict[str, Path], sku: str) -> None:
 
 def test_mpirun_gets_a_hostfile_of_idle_nodes_outside_of_jobs(examples: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    programs = {
-        "sinfo": "printf '%s\\n' c3 c1 c2 c1",
-        "all_reduce_perf_mpi": "true",
-        "mpirun": 'while [[ $1 != --hostfile ]]; do shift; done; cat "$2"; shift 2; echo "$@"',
-    }
-    for name, text in programs.items():
-        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
+    answer(tmp_path / "bin/sinfo", "c3\nc1\nc2\nc1\n")
+    answer(tmp_path / "bin/all_reduce_perf_mpi")
+    stand_in(tmp_path / "bin/mpirun", "mpirun_hostfile.sh")
     variables = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     script = examples["ND96asr_v4"] / "nccl_allreduce_mpirun.sh"
     done = subprocess.run([script], env=variables, capture_output=True, text=True, check=False)

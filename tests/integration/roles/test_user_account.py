@@ -14,8 +14,8 @@ from ansible_playbook import play_here
 ROLE = "hpcai.gpu_cluster.user_account"
 
 
-def play(place: Path, tasks: list[dict[str, object]], fails: bool) -> str:
-    done = play_here(place, tasks, None, "--check", fails=fails)
+def play(directory: Path, tasks: list[dict[str, object]], fails: bool) -> str:
+    done = play_here(directory, tasks, None, "--check", fails=fails)
     return done.stdout + done.stderr
 
 

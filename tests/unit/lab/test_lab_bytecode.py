@@ -16,9 +16,9 @@ PROGRAM = Path(__file__).parents[3] / "lab/roles/lab/files/lab_bytecode.py"
 SAY = "import traceback\ndef say():\n    print({word!r}, traceback.extract_stack()[-1].filename)\n"
 
 
-def imported(archive: Path, place: Path) -> tuple[str, str]:
+def imported(archive: Path, directory: Path) -> tuple[str, str]:
     """Import ``said`` of an archive in a Python of its own; return its word and the file it says it comes from."""
-    begin = f"exec(compile({PROGRAM.read_text().replace('/var/cache/lab_bytecode', str(place))!r}, 'b', 'exec'))"
+    begin = f"exec(compile({PROGRAM.read_text().replace('/var/cache/lab_bytecode', str(directory))!r}, 'b', 'exec'))"
     # As for root: whoever runs the tests.
     words = f"import os, sys; os.geteuid = lambda: 0; {begin}; sys.path.insert(0, {str(archive)!r}); import said"
     argv = [sys.executable, "-B", "-c", f"{words}; said.say()"]
@@ -34,35 +34,35 @@ def pack(path: Path, word: str) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     found = tmp_path / "kept"
     found.mkdir()
     return found
 
 
-def test_the_same_source_is_compiled_once_and_says_where_it_is_now(tmp_path: Path, place: Path) -> None:
+def test_the_same_source_is_compiled_once_and_says_where_it_is_now(tmp_path: Path, directory: Path) -> None:
     first, second = pack(tmp_path / "first.zip", "one"), pack(tmp_path / "second.zip", "one")
-    assert imported(first, place) == ("one", f"{first}/said.py")
-    kept = [(path.name, path.stat().st_mtime_ns) for path in place.iterdir()]
-    assert imported(second, place) == ("one", f"{second}/said.py")
-    assert len(kept) == 1 and [(path.name, path.stat().st_mtime_ns) for path in place.iterdir()] == kept
+    assert imported(first, directory) == ("one", f"{first}/said.py")
+    kept = [(path.name, path.stat().st_mtime_ns) for path in directory.iterdir()]
+    assert imported(second, directory) == ("one", f"{second}/said.py")
+    assert len(kept) == 1 and [(path.name, path.stat().st_mtime_ns) for path in directory.iterdir()] == kept
 
 
-def test_another_source_of_the_same_length_is_another_module(tmp_path: Path, place: Path) -> None:
+def test_another_source_of_the_same_length_is_another_module(tmp_path: Path, directory: Path) -> None:
     archive = tmp_path / "said.zip"
-    assert imported(pack(archive, "one"), place)[0] == "one"
-    assert imported(pack(archive, "two"), place)[0] == "two"
-    assert len(list(place.iterdir())) == 2
+    assert imported(pack(archive, "one"), directory)[0] == "one"
+    assert imported(pack(archive, "two"), directory)[0] == "two"
+    assert len(list(directory.iterdir())) == 2
 
 
 @pytest.mark.parametrize("left", [0, 3, 4, 5, -1])
-def test_what_was_cut_off_is_compiled_again(tmp_path: Path, place: Path, left: int) -> None:
+def test_what_was_cut_off_is_compiled_again(tmp_path: Path, directory: Path, left: int) -> None:
     archive = pack(tmp_path / "said.zip", "one")
-    imported(archive, place)
-    (kept,) = place.iterdir()
+    imported(archive, directory)
+    (kept,) = directory.iterdir()
     whole = kept.read_bytes()
     kept.write_bytes(whole[:left])
-    assert imported(archive, place)[0] == "one"
+    assert imported(archive, directory)[0] == "one"
     assert kept.read_bytes() == whole
 
 

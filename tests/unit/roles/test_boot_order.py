@@ -16,6 +16,7 @@ import jinja2
 import pytest
 import yaml
 from patience import patience
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lines import one_line
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import Service, ServiceError
@@ -150,14 +151,13 @@ def test_slurmd_only_waits_for_the_gates() -> None:
     ],
 )
 def test_what_slurmd_is_told(states: dict[str, str], jobs: bool, ready: bool, said: str, tmp_path: Path) -> None:
-    cases = "".join(f"  {gate}) echo '{state}' ;;\n" for gate, state in states.items())
-    systemctl = f'#!/bin/sh\ntest "$1" = is-active || exit 9\ncase $2 in\n{cases}  *) echo inactive ;;\nesac\n'
+    (tmp_path / "states").write_text("".join(f"{gate} {state}\n" for gate, state in states.items()))
+    stand_in(tmp_path / "systemctl", "systemctl_states.sh", states=tmp_path / "states")
     # As pgrep -f: a keeper of control groups that Slurm leaves running is no job.
     steps = "slurmstepd: [5.batch]" if jobs else "/usr/sbin/slurmstepd infinity"
-    programs = {"systemctl": systemctl, "pgrep": f'#!/bin/sh\necho "{steps}" | grep -e "$2"\n'}
-    for name, text in {**programs, "ask": render("boot_order/templates/hpcai-node-ready.j2")}.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
+    stand_in(tmp_path / "pgrep", "pgrep_full.sh", process=steps)
+    (tmp_path / "ask").write_text(render("boot_order/templates/hpcai-node-ready.j2"))
+    (tmp_path / "ask").chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     done = subprocess.run([str(tmp_path / "ask")], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode == 0, done.stdout) == (ready, "")

@@ -13,6 +13,7 @@ from pathlib import Path
 import jinja2
 import pytest
 import yaml
+from stand_in import stand_in
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/cyclecloud_hooks"
@@ -21,21 +22,19 @@ ROLE = ROOT / "roles/cyclecloud_hooks"
 class SharedHook:
     """The program of the shared directory, and a node's own directory of programs."""
 
-    def __init__(self, place: Path) -> None:
-        self.own, self.log = place / "the node's own", place / "log"
+    def __init__(self, directory: Path) -> None:
+        self.own, self.log = directory / "the node's own", directory / "log"
         environment = jinja2.Environment(autoescape=False, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
         environment.filters.update(comment="# {}".format, quote=shlex.quote)
         text = environment.from_string((ROLE / "templates/hook.j2").read_text())
-        self.program = place / "50-hpcai-node"
+        self.program = directory / "50-hpcai-node"
         self.program.write_text(
             text.render(ansible_managed="managed", __cyclecloud_hooks_program={"programs": str(self.own)})
         )
 
     def add(self, name: str, status: int = 0, mode: int = 0o755) -> None:
         self.own.mkdir(exist_ok=True)
-        path = self.own / name
-        path.write_text(f"#!/bin/sh\necho {name} $SLURM_JOB_ID >>'{self.log}'\nexit {status}\n")
-        path.chmod(mode)
+        stand_in(self.own / name, "job_program.sh", log=self.log, status=status).chmod(mode)
 
     def run(self) -> int:
         return subprocess.run(["sh", self.program], env={"SLURM_JOB_ID": "7"}, check=False).returncode

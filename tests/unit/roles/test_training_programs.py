@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from patience import patience
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import environment as environments
 
@@ -674,13 +675,7 @@ def torchrun(tmp_path: Path, rank: str) -> Path:
     for program in (NODE, EXTENSIONS, INTERFACE):
         (run / program.name).write_text(program.read_text())
     (run / "train.py").write_text(rank)
-    fake = tmp_path / "bin/python"
-    fake.write_text(
-        f'#!/bin/bash\nif [[ $1 != -m ]]; then exec {sys.executable} "$@"; fi\n'
-        'while [[ $1 != --no-python ]]; do shift; done\nshift\nRANK=0 "$@" &\nrank=$!\n'
-        'trap "kill -TERM $rank; wait $rank; exit 1" TERM\nwait $rank\n'
-    )
-    fake.chmod(0o755)
+    fake = stand_in(tmp_path / "bin/python", "torchrun_of_one.sh", python=sys.executable)
     spec = {**SPEC, "python": str(fake), "nodes": ["c1"], "processes": 1}
     (run / "spec.json").write_text(json.dumps(spec))
     return run

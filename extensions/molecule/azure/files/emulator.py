@@ -16,30 +16,30 @@ from pathlib import Path
 PROGRAM = Path(__file__).resolve().parents[4] / "tests/emulators/azure"
 
 
-def start(place: Path, options: list[str]) -> None:
-    stop(place)
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "azure.json").unlink(missing_ok=True)
-    with (place / "emulator.log").open("ab") as log:
+def start(directory: Path, options: list[str]) -> None:
+    stop(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "azure.json").unlink(missing_ok=True)
+    with (directory / "emulator.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), "--dir", str(place), *options],
+            [sys.executable, str(PROGRAM), "--dir", str(directory), *options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
     end = time.monotonic() + 60
-    while not (place / "azure.json").is_file():
+    while not (directory / "azure.json").is_file():
         if process.poll() is not None or time.monotonic() > end:
-            raise SystemExit(f"the emulator did not start: {(place / 'emulator.log').read_text()[-800:]}")
+            raise SystemExit(f"the emulator did not start: {(directory / 'emulator.log').read_text()[-800:]}")
         time.sleep(0.1)
-    (place / "emulator.pid").write_text(str(process.pid))
+    (directory / "emulator.pid").write_text(str(process.pid))
 
 
-def stop(place: Path) -> None:
+def stop(directory: Path) -> None:
     """End the process whose number was kept, if it is an emulator still."""
     try:
-        pid = int((place / "emulator.pid").read_text())
+        pid = int((directory / "emulator.pid").read_text())
         argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (OSError, ValueError):
         return
@@ -51,7 +51,7 @@ def stop(place: Path) -> None:
         if time.monotonic() > end:
             raise SystemExit(f"the emulator (process {pid}) does not end")
         time.sleep(0.1)
-    (place / "emulator.pid").unlink()
+    (directory / "emulator.pid").unlink()
 
 
 if __name__ == "__main__":

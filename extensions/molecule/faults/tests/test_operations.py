@@ -22,12 +22,12 @@ class Smaller(Lab):
         return [f"{ROOT}/lab/inventory", str(self.hosts)]
 
 
-def without(lab: Lab, node: str, place: Path) -> Smaller:
+def without(lab: Lab, node: str, directory: Path) -> Smaller:
     tree = yaml.safe_load((lab.state / "hosts.yml").read_text())
     for group in tree["all"]["children"].values():
         group["hosts"].pop(node, None)
     smaller = Smaller(lab.scenario, lab.state)
-    smaller.hosts = place / "hosts.yml"
+    smaller.hosts = directory / "hosts.yml"
     smaller.hosts.write_text(yaml.safe_dump(tree))
     return smaller
 
@@ -177,19 +177,19 @@ def test_the_cluster_gets_another_key_below_its_jobs(healthy: Lab) -> None:
     def keys() -> set[str]:
         return {healthy.root("sha256sum < /etc/munge/munge.key", name) for name in healthy.addresses}
 
-    bad, key, place = healthy.compute[-1], "/etc/munge/munge.key", "/run/systemd/system/munge.service.d"
+    bad, key, directory = healthy.compute[-1], "/etc/munge/munge.key", "/run/systemd/system/munge.service.d"
     job = healthy.submit("sleep 3600", f"--nodes={len(healthy.compute)} --exclusive=user")
     healthy.runs(job)
     (before,) = keys()
     try:
         # Nothing is kept of a key that one host cannot have.
         drop_in = f"[Service]\\nExecStartPre=/usr/bin/test ! -e {key}.previous\\n"
-        healthy.root(f"mkdir {place} && printf '{drop_in}' > {place}/test.conf && systemctl daemon-reload", bad)
+        healthy.root(f"mkdir {directory} && printf '{drop_in}' > {directory}/test.conf && systemctl daemon-reload", bad)
         status, output = healthy.play("rotate_munge_key.yml")
         assert status != 0 and "The cluster has its former key again" in output and f"not usable on {bad}" in output
         assert keys() == {before}
     finally:
-        healthy.root(f"rm -r {place}; systemctl daemon-reload; systemctl restart munge", bad)
+        healthy.root(f"rm -r {directory}; systemctl daemon-reload; systemctl restart munge", bad)
     healthy.apply("rotate_munge_key.yml")
     (after,) = keys()
     assert after != before

@@ -29,18 +29,18 @@ CHANGES = {
 }
 
 
-def main(kind: str, place: Path) -> None:
-    shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(SHIPPED / kind, place)
+def main(kind: str, directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(SHIPPED / kind, directory)
     for name, changes in CHANGES[kind].items():
-        lines = (place / name).read_text(encoding="utf-8").splitlines()
+        lines = (directory / name).read_text(encoding="utf-8").splitlines()
         for old, new, count in changes:
             marked = [number for number, line in enumerate(lines) if MARK in line and old in line.split(MARK)[0]]
             if len(marked) != count:
                 raise SystemExit(f"{kind}/{name} has {len(marked)} lines with {old} that are marked, not {count}")
             for number in marked:
                 lines[number] = lines[number].replace(old, new, 1)
-        (place / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (directory / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

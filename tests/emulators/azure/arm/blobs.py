@@ -95,7 +95,7 @@ def _answer(state: State, request: Request) -> Response:
         return _container(state, request, base, container)
     if not state.get(base):
         raise BlobError(404, "ContainerNotFound", "The specified container does not exist.")
-    return _blob(state.place / "blobs" / name / container / urllib.parse.quote(blob, safe=""), request)
+    return _blob(state.directory / "blobs" / name / container / urllib.parse.quote(blob, safe=""), request)
 
 
 def _xml(text: str) -> Response:
@@ -130,12 +130,12 @@ def _container(state: State, request: Request, base: str, name: str) -> Response
         state.drop(base)
         return Response(202)
     if request.query.get("comp") == "list":
-        return _list(state.place / "blobs" / base.split("/")[8] / name, request.query.get("prefix", ""))
+        return _list(state.directory / "blobs" / base.split("/")[8] / name, request.query.get("prefix", ""))
     return Response(200, None, {**marks, "x-ms-lease-state": "available"})
 
 
-def _list(place: Path, prefix: str) -> Response:
-    names = sorted(urllib.parse.unquote(one.name) for one in place.glob("*")) if place.is_dir() else []
+def _list(directory: Path, prefix: str) -> Response:
+    names = sorted(urllib.parse.unquote(one.name) for one in directory.glob("*")) if directory.is_dir() else []
     said = "".join(f"<Blob><Name>{escape(one)}</Name><Properties><BlobType>BlockBlob</BlobType><Etag>1</Etag>"
                    f"<Last-Modified>{DATE}</Last-Modified></Properties></Blob>"
                    for one in names if one.startswith(prefix))  # fmt: skip

@@ -29,20 +29,20 @@ def _names(names: t.Iterable[str]) -> str:
     return ",".join(said)
 
 
-def make(place: Path, names: t.Sequence[str]) -> tuple[Path, Path, Path]:
+def make(directory: Path, names: t.Sequence[str]) -> tuple[Path, Path, Path]:
     """Return authority, certificate and key; made anew when other names are asked for."""
-    authority, certificate, key = place / "ca.pem", place / "server.pem", place / "server.key"
+    authority, certificate, key = directory / "ca.pem", directory / "server.pem", directory / "server.key"
     wanted = _names(dict.fromkeys(["localhost", "127.0.0.1", *names]))
-    known = place / "names"
+    known = directory / "names"
     if known.is_file() and known.read_text() == wanted and key.is_file():
         return authority, certificate, key
-    place.mkdir(parents=True, exist_ok=True)
-    signer = str(place / "ca.key")
+    directory.mkdir(parents=True, exist_ok=True)
+    signer = str(directory / "ca.key")
     if not authority.is_file():
         usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
         subject = ["-subj", "/CN=Emulated Azure CA", "-days", "30", *usage]
         _openssl("req", "-x509", *EC, "-keyout", signer, "-out", str(authority), *subject)
-    asked, extension = place / "server.csr", place / "server.ext"
+    asked, extension = directory / "server.csr", directory / "server.ext"
     extension.write_text(f"subjectAltName={wanted}\nextendedKeyUsage=serverAuth\nbasicConstraints=CA:FALSE\n")
     _openssl("req", "-new", *EC, "-keyout", str(key), "-out", str(asked), "-subj", "/CN=localhost")
     signing = ["-CA", str(authority), "-CAkey", signer, "-CAcreateserial", "-extfile", str(extension)]

@@ -13,6 +13,7 @@ from ansible.errors import AnsibleParserError
 from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.doc_fragments import constructed, inventory_cache
+from stand_in import answer, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.inventory import slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import hostlist as slurm_hosts
@@ -21,23 +22,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state impo
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
 CAPTURED = FIXTURES / "scontrol-nodes-24.11.txt"
 NODE = nodes_from_text(CAPTURED.read_text(encoding="utf-8"))[0]
-SCONTROL = f"""#!/bin/sh
-echo "$*" >> "$(dirname "$0")/ran"
-case "$*" in
-  --version) echo slurm 24.11.5 ;;
-  *--json) cat {FIXTURES}/scontrol-nodes-24.11.json ;;
-  *) exit 1 ;;
-esac
-"""
 
 
 @pytest.fixture
 def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A command that answers with what a real one printed."""
-    path = tmp_path / "bin" / "scontrol"
-    path.parent.mkdir()
-    path.write_text(SCONTROL, encoding="utf-8")
-    path.chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    path = stand_in(tmp_path / "bin/scontrol", "scontrol_json.sh", nodes=FIXTURES / "scontrol-nodes-24.11.json")
     monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
     return path
 
@@ -120,20 +111,20 @@ def test_the_cache_spares_the_controller(scontrol: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("script", "text", "said"),
+    ("answers", "text", "said"),
     [
         (None, "", "scontrol cannot be started: No such file"),
-        ("#!/bin/sh\necho no route to controller >&2; exit 1\n", "", "no route to controller"),
-        ("#!/bin/sh\necho slurm 24.11.5; sleep 600\n", "timeout: 0.2", "did not end within 0.2 s"),
+        ({"err": "no route to controller\n", "status": 1}, "", "no route to controller"),
+        ({"out": "slurm 24.11.5\n", "hangs": "yes"}, "timeout: 0.2", "did not end within 0.2 s"),
         (None, "command: [ssh-not-there, login1]", "must work after 'ssh-not-there login1'"),
     ],
     ids=["no Slurm here", "controller away", "hanging", "wrong prefix"],
 )
 def test_errors_say_what_was_run_and_what_to_do(
-    scontrol: Path, tmp_path: Path, script: str | None, text: str, said: str
+    scontrol: Path, tmp_path: Path, answers: dict[str, t.Any] | None, text: str, said: str
 ) -> None:
-    if script:
-        scontrol.write_text(script, encoding="utf-8")
+    if answers:
+        answer(scontrol, **answers)
     else:
         scontrol.unlink()
     with pytest.raises(AnsibleParserError) as caught:

@@ -43,12 +43,12 @@ def test_a_secret_must_be_base64() -> None:
         managed.wanted({"path": "/x", "secret": "not so"})
 
 
-def entries(place: Path) -> list[dict[str, t.Any]]:
+def entries(directory: Path) -> list[dict[str, t.Any]]:
     owner = {"owner": "root", "mode": None}
     return [
-        {"path": str(place / "unit.d/site.conf"), "content": "[Unit]\n", "secret": None, **owner},
-        {"path": str(place / "key"), "content": None, "secret": secret("geheim"), **owner, "mode": "0400"},
-        {"path": str(place / "state"), "content": None, "secret": None, **owner, "owner": "nobody-knows"},
+        {"path": str(directory / "unit.d/site.conf"), "content": "[Unit]\n", "secret": None, **owner},
+        {"path": str(directory / "key"), "content": None, "secret": secret("geheim"), **owner, "mode": "0400"},
+        {"path": str(directory / "state"), "content": None, "secret": None, **owner, "owner": "nobody-knows"},
     ]
 
 

@@ -56,7 +56,7 @@ def running(pid: int) -> bool:
 
 
 class Machine:
-    """A module, and a folder with the programs that it finds on its PATH."""
+    """A module, and a folder with ``bin``, where it finds programs: put stand-ins there."""
 
     module = ""
     prepare = ""  # Python for the module's process, such as other places than those where this machine has programs
@@ -65,13 +65,6 @@ class Machine:
         self.folder, self.bin = folder, folder / "bin"
         self.bin.mkdir(parents=True, exist_ok=True)
         self.environment: dict[str, str] = {}
-
-    def program(self, name: str, text: str) -> None:
-        """Put a program on the PATH, in place of one that is there."""
-        path = self.bin / name
-        path.unlink(missing_ok=True)
-        path.write_text(text, encoding="utf-8")
-        path.chmod(0o755)
 
     def arguments(self, check_mode: bool = False, **params: t.Any) -> str:
         sent = {**params, "_ansible_check_mode": check_mode, "_ansible_remote_tmp": str(self.folder / "tmp")}

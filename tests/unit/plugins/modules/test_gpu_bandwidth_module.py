@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import signal
 import time
 import typing as t
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from patience import patience
+from stand_in import answer, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth
@@ -27,12 +27,6 @@ from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_pro
 )
 
 PROFILE = Emulated.profile
-# Slurm sets the variable itself when a step has GPUs.
-STEP = """#!/bin/sh
-while [ "$1" != env ]; do shift; done
-export CUDA_VISIBLE_DEVICES=0,1,2,3
-exec "$@"
-"""
 NODES = [1, 1, 0, 0, 3, 3, 2, 2]
 
 
@@ -131,16 +125,10 @@ def test_a_lost_gpu_keeps_its_number_and_gives_it_to_no_other(machine: Machine) 
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])
 def test_a_program_that_hangs_costs_only_its_gpu(machine: Machine, mode: str) -> None:
     real = machine.folder / "bin/nvbandwidth"
-    hang = f'case "$CUDA_VISIBLE_DEVICES" in *{_uuid(machine, 1)}*) sleep 600;; esac; exec "{real}.real" "$@"\n'
-    real.unlink()
-    (machine.folder / "bin/nvbandwidth.real").write_text(
-        f'#!/bin/sh\nexec "{machine.folder}/bin/alias/nvbandwidth" "$@"\n'
-    )
     (machine.folder / "bin/alias").mkdir()
     (machine.folder / "bin/alias/nvbandwidth").symlink_to("../../gpu_tools/emulate")
-    real.write_text(f"#!/bin/sh\n{hang}")
-    for path in (real, machine.folder / "bin/nvbandwidth.real"):
-        path.chmod(0o755)
+    command = machine.folder / "bin/alias/nvbandwidth"
+    stand_in(real, "hangs_for.sh", device=_uuid(machine, 1), command=command)
     begin = time.monotonic()
     limit = round(patience(2))  # enough for those that do not hang
     got = machine(gpus=4, mode=mode, timeout=limit)
@@ -192,11 +180,8 @@ def test_a_program_that_is_nowhere_names_places_and_role(machine: Machine) -> No
 
 
 def test_a_step_that_jobs_keep_waiting_is_skipped(machine: Machine) -> None:
-    srun = machine.folder / "bin/srun"
-    srun.write_text(
-        "#!/bin/sh\necho 'srun: error: Unable to allocate resources: Requested nodes are busy' >&2\nexit 1\n"
-    )
-    srun.chmod(0o755)
+    busy = "srun: error: Unable to allocate resources: Requested nodes are busy\n"
+    answer(machine.bin / "srun", err=busy, status=1)
     got = machine(launcher="srun", hosts=["gpu-001"], gpus=8, path="/x/nvbandwidth")
     (check,) = got["checks"]
     assert (check["verdict"], check["node"]) == ("skipped", "gpu-001")
@@ -204,9 +189,8 @@ def test_a_step_that_jobs_keep_waiting_is_skipped(machine: Machine) -> None:
 
 
 def test_a_step_measures_what_the_topology_says(machine: Machine) -> None:
-    srun = machine.folder / "bin/srun"
-    srun.write_text(STEP)
-    srun.chmod(0o755)
+    # Slurm sets the variable itself when a step has GPUs.
+    stand_in(machine.bin / "srun", "step.sh", first="env", variables="CUDA_VISIBLE_DEVICES=0,1,2,3")
     topology = {"gpus": [{**gpu, "index": n, "cpus": "0-23"} for n, gpu in enumerate(_gpus())]}
     got = machine(launcher="srun", hosts=["gpu-001"], topology=topology, gpus=[2, 3], environment={"A": "b"})
     assert [gpu["h2d"] is None for gpu in got["gpus"]] == [False, False]
@@ -243,25 +227,22 @@ def test_what_is_shared_is_held_against_no_limit(machine: Machine) -> None:
 def test_a_program_that_comes_meanwhile_is_seen(machine: Machine) -> None:
     (machine.bin / "alias").mkdir()
     (machine.bin / "alias/nvbandwidth").symlink_to("../../gpu_tools/emulate")
-    faults = shlex.quote(json.dumps({**SLOW, **USED}))
-    machine.program(
-        "nvbandwidth",
-        f'#!/bin/sh\necho {faults} > {machine.folder}/faults.json\nexec {machine.bin}/alias/nvbandwidth "$@"\n',
-    )
+    used = {"faults": json.dumps({**SLOW, **USED}), "file": machine.folder / "faults.json"}
+    stand_in(machine.bin / "nvbandwidth", "begins_to_be_used.sh", **used, command=machine.bin / "alias/nvbandwidth")
     (check,) = machine(faults=SLOW, gpus=[3], expect=PROFILE["expect"])["checks"]
     assert (check["verdict"], check["class"]) == ("unjudged", None)
     assert "pid 4711" in check["reason"]
 
 
 def test_where_nvidia_smi_is_missing_nobody_looks(machine: Machine) -> None:
-    machine.program("nvidia-smi", "#!/bin/sh\nexit 127\n")
+    answer(machine.bin / "nvidia-smi", status=127)
     (check,) = machine(faults={**SLOW, **USED}, gpus=[3], expect=PROFILE["expect"])["checks"]
     assert (check["verdict"], check["class"]) == ("fail", "hardware")
 
 
 def test_nothing_is_left_when_the_module_is_ended(machine: Machine) -> None:
     pid = machine.folder / "pid"
-    machine.program("nvbandwidth", f"#!/bin/sh\necho $$ > {pid}\nexec sleep 600\n")
+    answer(machine.bin / "nvbandwidth", pid=pid, hangs="yes")
     (machine.folder / "faults.json").write_text("{}")
     module = machine.start(gpus=[0], sysfs=str(machine.folder / "sys/sound"))
     deadline = time.monotonic() + 30

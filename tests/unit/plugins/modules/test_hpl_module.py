@@ -9,6 +9,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from stand_in import answer, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.hpl import run
@@ -20,12 +21,6 @@ from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_pro
 )
 
 PROFILE = Emulated.profile
-# What a launcher does for the emulated program: starts it once, as the first of eight ranks.
-LAUNCHER = """#!/bin/sh
-while [ "$1" != sh ]; do shift; done
-export OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=0
-exec "$@"
-"""
 
 
 class Machine(Emulated):
@@ -39,7 +34,12 @@ class Machine(Emulated):
         super().__init__(folder / "lab")
         self.shared = folder / "shared"
         self.shared.mkdir()
-        self.program("mpirun", LAUNCHER)
+        self.launcher(8)
+
+    def launcher(self, ranks: int) -> None:
+        """Have a launcher that starts the emulated program once, as the first of so many ranks."""
+        rank = f"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE={ranks} OMPI_COMM_WORLD_LOCAL_RANK=0"
+        stand_in(self.bin / "mpirun", "step.sh", first="sh", variables=rank)
 
     def eight(self, **params: t.Any) -> Result:
         given = {"gpu_memory_mib": 40536, "directory": str(self.shared), "expect": PROFILE["expect"]}
@@ -89,7 +89,7 @@ def test_a_given_file_and_a_log(machine: Machine) -> None:
 
 
 def test_too_few_ranks(machine: Machine) -> None:
-    machine.program("mpirun", LAUNCHER.replace("SIZE=8", "SIZE=2"))
+    machine.launcher(2)
     (check,) = machine.eight()["checks"]
     assert (check["verdict"], check["class"]) == ("error", "infra")
     assert check["reason"] == ">>> Need at least 8 processes for these tests <<<"
@@ -123,9 +123,8 @@ def test_a_program_that_is_nowhere(machine: Machine) -> None:
 
 
 def test_nvidias_container_through_slurm(machine: Machine) -> None:
-    machine.program(
-        "srun", "#!/bin/sh\necho 'srun: error: Unable to allocate resources: Requested nodes are busy' >&2\nexit 1"
-    )
+    busy = "srun: error: Unable to allocate resources: Requested nodes are busy\n"
+    answer(machine.bin / "srun", err=busy, status=1)
     got = machine(
         launcher="srun",
         hosts=["gpu-001"],

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import socket
-import sys
 import time
 import typing as t
 from pathlib import Path
 
 import pytest
 from patience import patience
+from stand_in import answer, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import request
@@ -18,7 +18,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.modules import nccl_tests
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules import module_process
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.modules.module_process import Result, documented
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "nccl_fake"
 LIMIT = {"check": "nccl_tests", "metric": "busbw", "op": ">=", "value": 150, "unit": "GB/s", "source": "test"}
 ALL_REDUCE = {**LIMIT, "collective": "all_reduce", "size": 2**30}
 # Both sizes that tell something, without the thirty between.
@@ -39,12 +38,9 @@ class Machine(module_process.Machine):
         super().__init__(folder)
         self.logs = folder / "logs"
         for name in ("srun", "mpirun"):
-            self.install("launcher.py", name)
+            stand_in(self.bin / name, "nccl_launcher.py")
         for name in ("all_reduce_perf", "alltoall_perf"):
-            self.install("perf.py", name)
-
-    def install(self, source: str, name: str) -> None:
-        self.program(name, f"#!{sys.executable}\n{(FIXTURES / source).read_text(encoding='utf-8')}")
+            stand_in(self.bin / name, "nccl_perf.py")
 
     def __call__(self, check_mode: bool = False, fault: str = "", **params: t.Any) -> Result:
         variables = {**({"FAKE_FAULT": fault} if fault else {}), **params.pop("environment", {})}
@@ -157,18 +153,9 @@ def test_a_hang_ends(machine: Machine) -> None:
     assert time.monotonic() - begin < patience(30)
 
 
-# Two GPUs, and a process on the second.
-SMI = """#!/bin/sh
-case "$1" in
-  --query-gpu=*) printf '%s\\n' 'GPU-aa, 0, A100' 'GPU-bb, 1, A100' ;;
-  *) echo 'GPU-bb, 4711, python3' ;;
-esac
-"""
-
-
 @pytest.mark.parametrize("launcher", [{}, {"launcher": "mpirun", "hosts": ["gpu-001", "gpu-002"]}])
 def test_gpus_in_use_are_not_measured(machine: Machine, launcher: Result) -> None:
-    machine.program("nvidia-smi", SMI)
+    stand_in(machine.bin / "nvidia-smi", "nvidia_smi_user.sh")
     asked = {**launcher, "gpus_per_rank": 8, "expect": [{**LIMIT, "value": 10**6}]}
     found = machine(**asked)
     assert verdicts(found) == [("skipped", None)]
@@ -183,7 +170,7 @@ def test_gpus_in_use_are_not_measured(machine: Machine, launcher: Result) -> Non
 
 
 def test_wrong_values_are_wrong_whoever_else_is_there(machine: Machine) -> None:
-    machine.program("nvidia-smi", SMI)
+    stand_in(machine.bin / "nvidia-smi", "nvidia_smi_user.sh")
     found = machine(gpus_per_rank=8, share_gpus=True, fault="wrong")
     assert verdicts(found) == [("fail", "hardware")]
     assert "wrong values" in found["checks"][0]["reason"] and "in use" in found["checks"][0]["reason"]
@@ -200,7 +187,7 @@ def test_nothing_runs_without_need(machine: Machine) -> None:
 def test_an_old_log_is_not_a_result(machine: Machine) -> None:
     asked = {"gpus_per_rank": 8, "expect": [ALL_REDUCE], "log": str(machine.logs)}
     assert verdicts(machine(**asked)) == [("pass", None)]
-    (machine.bin / "all_reduce_perf").write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+    answer(machine.bin / "all_reduce_perf")
     found = machine(**asked)
     assert verdicts(found) == [("error", "infra")]
     assert (found["rows"], found["peak"]) == ([], {"all_reduce": None})

@@ -11,17 +11,8 @@ from pathlib import Path
 
 import pytest
 from module_process import Machine
+from stand_in import stand_in
 
-DPKG = """#!/bin/sh
-[ "$1" = "--admindir=$ROOT/var/lib/dpkg" ] || exit 2
-echo installed munge 0.5.15-2
-echo installed slurmd 22.05.8-4+deb12u3
-echo config-files slurmctld 22.05.8-4+deb12u3
-"""
-SYSTEMCTL = """#!/bin/sh
-echo "$@" >> "$ROOT/calls"
-[ "$1 $2" = "--root=$ROOT disable" ] && rm "$ROOT/etc/systemd/system/multi-user.target.wants/$3.service"
-"""
 GIVEN = {"collection": "0.1.0", "date": "2026-11-23T08:00:00Z", "packages": ["slurm*"]}
 
 
@@ -48,8 +39,8 @@ def root(tmp_path: Path) -> Path:
 def module(tmp_path: Path, root: Path) -> Module:
     made = Module(tmp_path / "module")
     made.environment = {"ROOT": str(root)}
-    made.program("dpkg-query", DPKG)
-    made.program("systemctl", SYSTEMCTL)
+    stand_in(made.bin / "dpkg-query", "dpkg_query.sh")
+    stand_in(made.bin / "systemctl", "systemctl_root.sh")
     return made
 
 

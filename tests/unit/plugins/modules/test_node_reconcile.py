@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from stand_in import stand_in
+from stand_in import answer, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import record
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_reconcile
@@ -27,7 +27,7 @@ class Controller(Machine):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         stand_in(self.bin / "scontrol", "scontrol_nodes.py")
-        self.program("munge", "#!/bin/sh\necho MUNGE:abc:\n")
+        answer(self.bin / "munge", "MUNGE:abc:\n")
         self.nodes({"n1": ["IDLE", ""], "n2": ["MIXED", ""], "n3": ["IDLE+DRAIN", "ops: cable swap"]})
         for name in ("mailbox", "state"):
             (folder / name).mkdir()
@@ -96,11 +96,11 @@ def test_refusals(controller: Controller) -> None:
     found = controller(config="/nowhere/reconcile.json")
     assert (found["failed"], "No nodes were reconciled: configuration /nowhere/" in found["msg"]) == (True, True)
     assert "without" in controller(config=str(controller.config), release="n[1")["msg"]
-    controller.program("scontrol", "#!/bin/sh\necho 'slurm_load_node error: no contact' >&2; exit 1\n")
+    answer(controller.bin / "scontrol", err="slurm_load_node error: no contact\n", status=1)
     found = controller(config=str(controller.config))
     assert "scontrol show node -a -o failed: exit status 1: slurm_load_node error: no contact" in found["msg"]
     controller.nodes({"n2": ["IDLE", ""]})
-    controller.program("scontrol", "#!/bin/sh\n[ $1 = update ] && exit 1 || echo NodeName=n2 State=IDLE\n")
+    stand_in(controller.bin / "scontrol", "scontrol_no_update.sh")
     found = controller(config=str(controller.config))
     assert (found["failed"], "Slurm did not drain everything: scontrol update nodename=n2" in found["msg"]) == (
         True,

@@ -9,12 +9,8 @@ from pathlib import Path
 
 import pytest
 from module_process import Machine
+from stand_in import stand_in
 
-UV = """\
-#!/bin/sh
-while [ "$1" != --output-file ]; do shift; done
-printf %b '{lock}' > "$2"
-"""
 BASE = {"packages": {"torch": "2.13.0", "numpy": "2.3.4"}, "python": "3.11", "machine": "x86_64"}
 WHEEL = {"name": "fairscale", "version": "0.4.13", "requires": ["torch>=1.8", "numpy>=1.22"], "relax": []}
 
@@ -25,13 +21,13 @@ class Lock(Machine):
 
 @pytest.mark.parametrize(
     ("lock", "named"),
-    [("torch==2.13.0\\nnumpy==2.3.4\\n", False), ("torch==2.13.0\\nninja==1.13.0 --hash=sha256:0\\n", True)],
+    [("torch==2.13.0\nnumpy==2.3.4\n", False), ("torch==2.13.0\nninja==1.13.0 --hash=sha256:0\n", True)],
 )
 def test_a_lock_of_nothing_but_what_the_environment_has_is_none_to_install(
     lock: str, named: bool, tmp_path: Path
 ) -> None:
     module = Lock(tmp_path)
-    module.program("uv", UV.format(lock=lock))
+    stand_in(module.bin / "uv", "uv_lock.sh", lock=lock)
     first, second = (module(base=BASE, wheels=[WHEEL], path=str(tmp_path / "locks")) for dummy in range(2))
     assert (first["changed"], second["changed"]) == (True, False)
     assert first["path"] == second["path"]

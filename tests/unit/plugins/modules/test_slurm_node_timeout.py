@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from module_process import Machine
+from stand_in import answer
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="slurm.conf is root's")
 CONF = "ClusterName=c\nSlurmdTimeout=120\n"
-SILENT = "#!/bin/sh\necho 'slurm_reconfigure error: Unable to contact slurm controller (connect failure)' >&2\nexit 1\n"
+SILENCE = "slurm_reconfigure error: Unable to contact slurm controller (connect failure)\n"
 
 
 class Timeout(Machine):
@@ -28,7 +29,7 @@ class Timeout(Machine):
 def timeout(tmp_path: Path) -> Timeout:
     machine = Timeout(tmp_path)
     (tmp_path / "slurm.conf").write_text(CONF)
-    machine.program("scontrol", "#!/bin/sh\nexit 0\n")
+    answer(machine.bin / "scontrol")
     return machine
 
 
@@ -46,7 +47,7 @@ def test_a_controller_that_was_not_told_is_named(timeout: Timeout, state: str) -
     """With the old timeout slurmctld takes jobs from nodes that are silent for the upgrade."""
     if state == "restored":
         timeout.run("raised")
-    timeout.program("scontrol", SILENT)
+    answer(timeout.bin / "scontrol", err=SILENCE, status=1)
     done = timeout.run(state)
     assert done["changed"] and not done["reconfigured"]
     warning = str(done["warnings"])

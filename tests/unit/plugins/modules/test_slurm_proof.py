@@ -11,24 +11,9 @@ from pathlib import Path
 
 import pytest
 from module_process import Machine
+from stand_in import answer, stand_in
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/slurm"
-SCONTROL = """#!/bin/sh
-cd "$(dirname "$0")" || exit
-case "$*" in
-  --version) echo slurm 24.11.5 ;;
-  "show nodes --json") cat nodes.json || exit; [ ! -e later.json ] || mv later.json nodes.json ;;
-  "show partition -a -o") cat partitions ;;
-  *) echo "slurm_load_node error: Unable to contact slurm controller" >&2; exit 1 ;;
-esac
-"""
-SRUN = """#!/bin/sh
-cd "$(dirname "$0")" || exit
-echo "$@" >> asked
-printf '%s' "{lines}"
-echo '{error}' >&2
-exit {status}
-"""
 
 
 class Module(Machine):
@@ -36,7 +21,7 @@ class Module(Machine):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.program("scontrol", SCONTROL)
+        stand_in(self.bin / "scontrol", "scontrol_proof.sh")
         (self.bin / "partitions").write_text((FIXTURES / "scontrol-partitions-24.11.txt").read_text())
 
     def nodes(self, file: str = "nodes.json", **states: str) -> None:
@@ -47,7 +32,7 @@ class Module(Machine):
         (self.bin / file).write_text(json.dumps({"nodes": found}))
 
     def srun(self, lines: str = "", error: str = "", status: int = 0) -> None:
-        self.program("srun", SRUN.format(lines=lines, error=error, status=status))
+        answer(self.bin / "srun", lines, err=f"{error}\n", status=status, calls=self.bin / "asked")
 
     def asked(self) -> list[str]:
         file = self.bin / "asked"

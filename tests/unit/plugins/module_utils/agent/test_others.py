@@ -12,6 +12,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from stand_in import answer
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_others, registry, state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import AgentConfig, Context
@@ -69,10 +70,7 @@ def test_an_nhc_that_has_not_run_yet_is_skipped_and_nonsense_is_an_error(tmp_pat
 
 
 def health(tmp_path: Path, text: str, status: int = 0) -> list[dict[str, t.Any]]:
-    (tmp_path / "answer").write_text(text)
-    program = tmp_path / "health"
-    program.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\nexit {status}\n")
-    program.chmod(0o755)
+    program = answer(tmp_path / "health", text, status=status)
     return checks_others.healthagent(context(healthagent={"program": str(program)}))
 
 

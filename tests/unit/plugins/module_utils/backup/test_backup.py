@@ -89,9 +89,14 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def call(place: Path, check: bool = False, **params: t.Any) -> dict[str, t.Any]:
+def call(directory: Path, check: bool = False, **params: t.Any) -> dict[str, t.Any]:
     defaults = {name: option.get("default") for name, option in SPEC.items()}
-    own = {"part": "controller", "cluster": "lab", "directory": str(place / "backups"), "config": str(place / "etc")}
+    own = {
+        "part": "controller",
+        "cluster": "lab",
+        "directory": str(directory / "backups"),
+        "config": str(directory / "etc"),
+    }
     return Backup({**defaults, **own, **params}, check).perform()
 
 
@@ -202,9 +207,9 @@ def test_a_script_that_goes_while_it_is_packed_is_no_fault(cluster: Path, monkey
         add(archive, base, path)
 
     monkeypatch.setattr(apply, "_add", ended)
-    place = Path(call(cluster)["place"])
+    directory = Path(call(cluster)["place"])
     assert names[0] == "job_state", "the list of jobs is packed before their scripts"
-    with tarfile.open(place / "state.tar.gz") as archive:
+    with tarfile.open(directory / "state.tar.gz") as archive:
         assert "hash.1/job.1/script" in archive.getnames() and "hash.1/job.2/script" not in archive.getnames()
 
 

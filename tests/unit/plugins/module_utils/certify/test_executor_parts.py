@@ -17,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from stand_in import answer
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import suite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
@@ -423,9 +424,8 @@ def test_test_that_cannot_be_started_is_an_error_of_the_infrastructure(tmp_path:
 
 def test_pair_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three measurements of one pair would keep the whole round waiting three times."""
-    for name, text in (("srun", "exec sleep 60"), ("all_reduce_perf", "exit 0")):
-        (tmp_path / name).write_text(f"#!/bin/sh\necho >> {tmp_path}/{name}.begun\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+    answer(tmp_path / "srun", calls=tmp_path / "begun", hangs="yes")
+    answer(tmp_path / "all_reduce_perf")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     given = parameters(tool="nccl", gpus=8, nccl={"path": str(tmp_path / "all_reduce_perf")}, timeout=0.5)
     test = {**pair("a", "b"), "collective": "all_reduce", "rails": True}
@@ -434,7 +434,7 @@ def test_pair_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.
     )
     assert [(one["check"], one["verdict"], one["class"]) for one in found] == [("nccl_pair", "error", "infra")]
     assert "did not end within 0.5 s" in found[0]["reason"]
-    assert (tmp_path / "srun.begun").read_text() == "\n"
+    assert len((tmp_path / "begun").read_text().splitlines()) == 1
 
 
 @pytest.mark.parametrize("main", [certify_node.main, round.main])

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from patience import patience
+from stand_in import answer
 
 SEND = """
 import sys
@@ -35,8 +36,7 @@ def test_copies_do_not_outlive_their_upload(tmp_path: Path, sign: signal.Signals
     for name in "abc":
         (checkpoint / name).touch()
         os.utime(checkpoint / name, (1e9, 1e9))
-    azcopy.write_text(f"#!/bin/sh\necho $$ >>{pids}\nexec sleep 600\n")
-    azcopy.chmod(0o755)
+    answer(azcopy, pid=pids, hangs="yes")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
     running = subprocess.Popen([sys.executable, "-c", SEND, str(checkpoint), str(azcopy)], env=environment)
     _eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)

@@ -9,6 +9,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from stand_in import answer
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _sources
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.checkpoint import azcopy, site
@@ -102,10 +103,10 @@ def test_private_directory(tmp_path: Path) -> None:
         site.private(tmp_path / "nowhere", me, trusted)
 
 
-def archive(tmp_path: Path, said: str, names: tuple[str, ...] = ("azcopy_linux_amd64_1/azcopy",)) -> tuple[str, str]:
-    program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\n{said}\n")
-    program.chmod(0o755)
+def archive(
+    tmp_path: Path, out: str, names: tuple[str, ...] = ("azcopy_linux_amd64_1/azcopy",), **values: t.Any
+) -> tuple[str, str]:
+    program = answer(tmp_path / "program", out, **values)
     path = tmp_path / "azcopy.tgz"
     with tarfile.open(path, "w:gz") as tar:
         for name in names:
@@ -114,7 +115,7 @@ def archive(tmp_path: Path, said: str, names: tuple[str, ...] = ("azcopy_linux_a
 
 
 def test_install_uses_it_only_when_it_is_proved(tmp_path: Path) -> None:
-    good, digest = archive(tmp_path, "echo azcopy version 10.1.0")
+    good, digest = archive(tmp_path, "azcopy version 10.1.0\n")
     pin = azcopy.AzcopyPin(tmp_path / "at", "10.1.0", digest)
     assert azcopy.state(pin) == (False, False)
     azcopy.install(pin, good)
@@ -123,7 +124,7 @@ def test_install_uses_it_only_when_it_is_proved(tmp_path: Path) -> None:
     assert azcopy.state(pin) == (True, False)
     azcopy.install(pin, "/nowhere")
     assert azcopy.state(pin) == (True, True)
-    bad, other = archive(tmp_path, "echo azcopy version 10.2.0")
+    bad, other = archive(tmp_path, "azcopy version 10.2.0\n")
     for version, said in (("10.1.0", "not azcopy 10.1.0"), ("10.2.0", "not the source")):
         with pytest.raises(CheckpointError, match=said):
             azcopy.install(azcopy.AzcopyPin(tmp_path / "at", version, other if version == "10.1.0" else "0" * 64), bad)
@@ -132,16 +133,16 @@ def test_install_uses_it_only_when_it_is_proved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said, names, message",
+    "err, status, names, message",
     [
-        ("echo error while loading shared libraries: libsecret-1.so.0 >&2; exit 127", ("azcopy",), "libsecret-1-0"),
-        ("exit 3", ("azcopy",), "does not start"),
-        ("", ("a/azcopy", "b/azcopy"), "holds 2 programs"),
-        ("", ("README",), "holds 0 programs"),
+        ("error while loading shared libraries: libsecret-1.so.0\n", 127, ("azcopy",), "libsecret-1-0"),
+        ("", 3, ("azcopy",), "does not start"),
+        ("", 0, ("a/azcopy", "b/azcopy"), "holds 2 programs"),
+        ("", 0, ("README",), "holds 0 programs"),
     ],
 )
-def test_archives_of_no_use(tmp_path: Path, said: str, names: tuple[str, ...], message: str) -> None:
-    path, digest = archive(tmp_path, said, names)
+def test_archives_of_no_use(tmp_path: Path, err: str, status: int, names: tuple[str, ...], message: str) -> None:
+    path, digest = archive(tmp_path, "", names, err=err, status=status)
     with pytest.raises(CheckpointError, match=message):
         azcopy.install(azcopy.AzcopyPin(tmp_path / "at", "10.1.0", digest), path)
 

@@ -88,10 +88,10 @@ install:
 """
 
 
-def source(place: Path, **words: str) -> tuple[str, dict[str, str]]:
+def source(directory: Path, **words: str) -> tuple[str, dict[str, str]]:
     values = {"all": "true", "programs": " ".join(enroot_package.PROGRAMS), "says": "4.1.2", **words}
     data = MAKEFILE.format(**values).encode()
-    path = place / f"{hashlib.sha256(data).hexdigest()[:8]}.tar"
+    path = directory / f"{hashlib.sha256(data).hexdigest()[:8]}.tar"
     with tarfile.open(path, "w") as archive:
         member = tarfile.TarInfo("enroot/Makefile")
         member.size = len(data)
@@ -99,13 +99,13 @@ def source(place: Path, **words: str) -> tuple[str, dict[str, str]]:
     return str(path), {"archive": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
-def bring(place: Path, **words: str) -> tuple[Path, float]:
-    archive, pinned = source(place, **words)
-    (place / "work").mkdir(exist_ok=True)
+def bring(directory: Path, **words: str) -> tuple[Path, float]:
+    archive, pinned = source(directory, **words)
+    (directory / "work").mkdir(exist_ok=True)
     task = enroot_package.EnrootBuild(
-        f"sha256:{pinned['sha256']}", BOOKWORM, enroot_package.inputs(pinned["sha256"], BOOKWORM), place / "cache"
+        f"sha256:{pinned['sha256']}", BOOKWORM, enroot_package.inputs(pinned["sha256"], BOOKWORM), directory / "cache"
     )
-    return enroot_package.build(task, archive, str(place / "work"), 60)
+    return enroot_package.build(task, archive, str(directory / "work"), 60)
 
 
 needs_tools = pytest.mark.skipif(

@@ -44,15 +44,15 @@ def test_control_refuses_what_dpkg_would_not_take(change: dict[str, str], said: 
         debian.control({**FIELDS, **change})
 
 
-def tree(place: Path) -> Path:
-    (place / "etc/probe").mkdir(parents=True)
-    (place / "etc/probe/probe.conf").write_text("answer 42\n")
-    (place / "etc/link").symlink_to("probe/probe.conf")
-    (place / "usr/bin").mkdir(parents=True)
-    program = place / "usr/bin/probe"
+def tree(directory: Path) -> Path:
+    (directory / "etc/probe").mkdir(parents=True)
+    (directory / "etc/probe/probe.conf").write_text("answer 42\n")
+    (directory / "etc/link").symlink_to("probe/probe.conf")
+    (directory / "usr/bin").mkdir(parents=True)
+    program = directory / "usr/bin/probe"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o700)
-    return place
+    return directory
 
 
 @needs_dpkg

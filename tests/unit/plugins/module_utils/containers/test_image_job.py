@@ -13,6 +13,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_staging as job
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_node import ImageError
@@ -23,28 +24,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image
 )
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.containers.images_made import image, task
 
-SALLOC = """#!/bin/sh
-echo "$@" > "$FAKE/salloc"
-[ -e "$FAKE/refuse" ] && { echo "salloc: Pending job allocation 7" >&2; cat "$FAKE/refuse" >&2; exit 1; }
-while [ $# -gt 3 ]; do shift; done
-trap 'touch "$FAKE/released"; exit 1' TERM
-echo "a message of the day"
-SLURM_JOB_ID=7 SLURM_JOB_NODELIST="c[1-2]" "$@"
-touch "$FAKE/released"
-"""
-SRUN = """#!/bin/sh
-echo "$@" > "$FAKE/srun"
-while [ "${1#--}" != "$1" ]; do shift; done
-cat > "$FAKE/program"
-for node in c1 c2; do SLURMD_NODENAME=$node "$@" < "$FAKE/program"; done
-[ -e "$FAKE/dies" ] && { echo "srun: launch" >&2; echo "srun: error: Node failure on c3" >&2; exit 1; }
-exit 0
-"""
-SBCAST = """#!/bin/sh
-echo "$@" > "$FAKE/sbcast"
-[ -e "$FAKE/dies" ] && { echo "sbcast: error: REQUEST_FILE_BCAST(c1)" >&2; exit 1; }
-exit 0
-"""
 GROUP = Group("batch", ["c1", "c2", "c3"], ["c4", "d1"], 1800)
 
 
@@ -53,9 +32,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tmp_path.chmod(0o755)
     monkeypatch.setenv("FAKE", str(tmp_path))
     (tmp_path / "bin").mkdir()
-    for name, text in (("salloc", SALLOC), ("srun", SRUN), ("sbcast", SBCAST)):
-        (tmp_path / "bin" / name).write_text(text)
-        (tmp_path / "bin" / name).chmod(0o755)
+    for name, source in (("salloc", "salloc_two_nodes.sh"), ("srun", "srun_two_nodes.sh"), ("sbcast", "sbcast.sh")):
+        stand_in(tmp_path / "bin" / name, source)
     return tmp_path
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 import pytest
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import image_store
@@ -20,15 +21,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.image_store import ImageReference, ImageStore
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.containers.images_made import squashfs
 
-ENROOT = """#!/bin/sh
-echo "$*" >> "$FAKE/calls"
-[ -e "$FAKE/down" ] && { echo "[INFO] Querying registry" >&2; echo "curl: (7) Failed to connect to ctl" >&2; exit 7; }
-case $1 in
-  version) echo 4.1.2 ;;
-  digest) cat "$FAKE/digest" ;;
-  import) [ -e "$3" ] && exit 9; echo "$ENROOT_SQUASH_OPTIONS" > "$FAKE/options"; cp "$FAKE/squashfs" "$3" ;;
-esac
-"""
 DOCKER = "docker://ctl:5000#lab/app:1"
 
 
@@ -39,8 +31,7 @@ class World:
         home.chmod(0o755)
         self.home, self.images = home, home / "images"
         (home / "bin").mkdir()
-        (home / "bin/enroot").write_text(ENROOT)
-        (home / "bin/enroot").chmod(0o755)
+        stand_in(home / "bin/enroot", "enroot.sh")
         self.registry(b"one", 1)
         self.given = home / "given.sqsh"
         self.given.write_bytes(squashfs(b"given"))
@@ -157,8 +148,7 @@ def test_a_squashfs_that_was_cut_off_is_not_taken(world: World) -> None:
 
 
 def test_an_enroot_without_digests(world: World) -> None:
-    script = ENROOT.replace('cat "$FAKE/digest"', "echo Usage: enroot COMMAND; exit 1")
-    (world.home / "bin/enroot").write_text(script)
+    stand_in(world.home / "bin/enroot", "enroot.sh", older="yes")
     assert world.have()["image"]["digest"] == ""
     assert not world.have(pull="always")["changed"]
 

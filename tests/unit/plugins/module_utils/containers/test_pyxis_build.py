@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from patience import patience
+from stand_in import answer, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildError, SourceError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_fit as host
@@ -42,11 +43,6 @@ install:
 \t$(CC) -shared -fPIC $(CFLAGS) $(CPPFLAGS) -o spank_pyxis.so pyxis.c
 \tinstall -D -m 644 spank_pyxis.so $(DESTDIR)$(libdir)/slurm/spank_pyxis.so
 """
-# Loads nothing, and says so by the version that the plugin has been built for.
-SRUN = """#!/bin/sh
-plugin=$(sed -n 's/^required //p' "$(sed -n 's/PlugStackConfig=//p' "$SLURM_CONF")")
-test -s "$plugin" && echo "  --container-image=..."
-"""
 
 
 class World:
@@ -58,17 +54,13 @@ class World:
             (self.home / name).mkdir(parents=True)
         (path / "tmp").mkdir()
         self.slurm("24.11.5", 0x180B05)
-        self.program("bin/srun", SRUN)
+        stand_in(self.home / "bin/srun", "srun_pyxis.sh")
         self.files = {"Makefile": MAKEFILE, "pyxis.c": SOURCE, "LICENSE": "free\n"}
         self.pack()
 
-    def program(self, name: str, text: str) -> None:
-        (self.home / name).write_text(text)
-        (self.home / name).chmod(0o755)
-
     def slurm(self, version: str, number: int | None = None) -> None:
         for name in ("bin/scontrol", "sbin/slurmd"):
-            self.program(name, f"#!/bin/sh\necho slurm {version}\n")
+            answer(self.home / name, f"slurm {version}\n")
         if number:
             (self.home / "include/slurm/spank.h").write_text("")
             (self.home / "include/slurm/slurm_version.h").write_text(f"#define SLURM_VERSION_NUMBER {number:#x}\n")
@@ -188,7 +180,7 @@ def test_a_build_that_fails_leaves_nothing(world: World, damage: dict[str, str],
 
 
 def test_a_plugin_that_srun_does_not_load_is_not_kept(world: World) -> None:
-    world.program("bin/srun", "#!/bin/sh\necho 'srun: error: Plug-in initialization failed' >&2; exit 1\n")
+    answer(world.home / "bin/srun", err="srun: error: Plug-in initialization failed\n", status=1)
     with pytest.raises(PyxisError, match=r"does not load the plugin .* initialization failed"):
         world.run()
     assert not world.kept

@@ -7,6 +7,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from stand_in import answer
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_fit as host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_package
@@ -97,10 +98,9 @@ class Node:
     def __init__(self, path: Path, plugin: bytes | None, slurmd: str = "24.11.5") -> None:
         self.home, self.drop_in, self.plugin = path / "slurm", path / "pyxis.conf", path / "spank_pyxis.so"
         self.home.joinpath("bin").mkdir(parents=True)
-        script = f"#!/bin/sh\necho 'slurm {slurmd}\nVersion = 22.05.8\nSLURM_VERSION = {slurmd}'\n"
         for name in ("slurmd", "scontrol"):
-            (self.home / "bin" / name).write_text(script)
-            (self.home / "bin" / name).chmod(0o755)
+            text = f"slurm {slurmd}\nVersion = 22.05.8\nSLURM_VERSION = {slurmd}\n"
+            answer(self.home / "bin" / name, text)
         if plugin is not None:
             self.plugin.write_bytes(plugin)
         self.drop_in.write_text(f"# 0.24.0\nrequired {self.plugin} container_scope=job\n")

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from stand_in import program, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import server_cli, site
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.package import PackagePlan, ServerApt
@@ -19,49 +20,23 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.serve
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.site import WatchedFolder
 
 PASSWORD = "Sesam-0effne"
-# Answers queries with nothing until the records were taken in, and notes what it was called with.
-SERVER = """#!/bin/sh
-echo "$*" >> {home}/calls
-case "$*" in
-  execute*Application.Setting*initial_user*) [ ! -e {home}/taken ] || echo '[{{"Value": "admin"}}]' ;;
-  execute*Application.Setting*distribution*) [ ! -e {home}/taken ] || echo '[{{"Value": "hpcai.gpu_cluster"}}]' ;;
-  execute*Application.Setting*) [ ! -e {home}/taken ] || echo '[{{"Value": true}}]' ;;
-  execute*) [ ! -e {home}/taken ] || echo '[{{"Name": "admin"}}]' ;;
-esac
-"""
-LINE = """#!/bin/sh
-echo "$*" >> {home}/calls
-grep -q "password = Sesam-0effne" {home}/config.ini || {{ echo "Error: Invalid username or password" >&2; exit 1; }}
-"""
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     (tmp_path / "config/data").mkdir(parents=True)
     (tmp_path / "tools").mkdir()
-    _program(tmp_path / "cycle_server", SERVER.format(home=tmp_path))
-    (tmp_path / "line").write_text(LINE.format(home=tmp_path))
-    archived(tmp_path)
+    stand_in(tmp_path / "cycle_server", "cycle_server.sh", home=tmp_path)
+    stand_in(tmp_path / "line", "cyclecloud_login.sh", home=tmp_path)
+    archived(tmp_path, program("cyclecloud_install.sh", home=tmp_path))
     return tmp_path
 
 
-# As since 8.9.0: the script is bash's, the Python that it starts comes along, and its name is a link.
-INSTALL = """#!/bin/bash
-set -euo pipefail
-options=("$@")
-[[ ${{options[0]}} == --system && -x ./python/bin/python3 ]] || exit 3
-exec ./python/bin/python3 {home}
-"""
-PYTHON = """#!/bin/bash
-cp "$1/line" "$1/cyclecloud" && chmod +x "$1/cyclecloud"
-"""
-
-
-def archived(home: Path, install: str = INSTALL) -> None:
+def archived(home: Path, install: str) -> None:
     """Write the archive of the command line with modes and a link, as Info-ZIP's zip does."""
     kinds = {
-        "install.sh": (install.format(home=home), 0o100755),
-        "python/bin/python3.12": (PYTHON, 0o100755),
+        "install.sh": (install, 0o100755),
+        "python/bin/python3.12": (program("cyclecloud_python.sh"), 0o100755),
         "python/bin/python3": ("python3.12", 0o120777),
     }
     with zipfile.ZipFile(home / "tools/cyclecloud-cli.zip", "w") as archive:
@@ -69,11 +44,6 @@ def archived(home: Path, install: str = INSTALL) -> None:
             info = zipfile.ZipInfo(f"cyclecloud-cli-installer/{name}", (2026, 1, 1, 0, 0, 0))
             info.create_system, info.external_attr = 3, mode << 16
             archive.writestr(info, text)
-
-
-def _program(path: Path, text: str) -> None:
-    path.write_text(text)
-    path.chmod(0o755)
 
 
 def params(home: Path, **others: t.Any) -> Json:
@@ -153,8 +123,8 @@ def test_upgrade_stops_moves_and_starts(home: Path, monkeypatch: pytest.MonkeyPa
 
 def test_an_installer_that_finds_no_way_out_says_what_it_wants(home: Path) -> None:
     (home / "taken").touch()
-    text = "#!/bin/bash\necho 'urlopen error [Errno -3] Temporary failure in name resolution' >&2\nexit 1\n"
-    archived(home, text)
+    lost = "urlopen error [Errno -3] Temporary failure in name resolution\n"
+    archived(home, program("answer.sh", err=lost, status=1))
     with pytest.raises(CliError, match=r"not installed as .*name resolution.*AzCopy.*needs a way out"):
         site.bring(params(home), False)
 

@@ -15,7 +15,7 @@ import jinja2
 import pytest
 import yaml
 from patience import patience
-from stand_in import stand_in
+from stand_in import answer, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import clocks_boot as host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.clocks import ClocksRequest
@@ -157,7 +157,7 @@ def test_all_calls_together_have_a_limit(machine: Host) -> None:
 def test_a_hook_never_fails(machine: Host, event: str, works: bool) -> None:
     hook = machine.write(machine.folder / event, "gpu-clocks-hook.j2", __gpu_clocks_event=event)
     if not works:
-        machine.program.write_text("#!/bin/sh\nexit 3\n")
+        answer(machine.program, status=3)
     done = subprocess.run([str(hook)], env={}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

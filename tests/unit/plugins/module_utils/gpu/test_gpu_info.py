@@ -9,6 +9,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from stand_in import answer
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
@@ -472,9 +473,7 @@ def test_nonsense_is_an_error_and_never_no_gpu(tmp_path: Path, text: str) -> Non
 
 
 def test_a_real_program_that_hangs(tmp_path: Path) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\nsleep 30\n")
-    program.chmod(0o755)
+    program = answer(tmp_path / "nvidia-smi", hangs="yes")
     reading = read(str(program), 0.3)
     assert len(reading.commands) == 1 and "did not end within 0.3 s" in reading.problems["query"]
 

@@ -14,14 +14,12 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from stand_in import program, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import test_tools
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import test_tools_recipe as host
 
 NO_GPU = "gpu001: Test CUDA failure util.cu:674 'no CUDA-capable device is detected'"
-PROGRAM = """#!/bin/sh
-case "$1" in -h) echo "USAGE: all_reduce_perf";; *) echo "{said}"; exit 2;; esac
-"""
 # Written like nccl-tests' Makefile: everything that matters is a variable of make.
 MAKEFILE = """
 all:
@@ -30,18 +28,6 @@ all:
 \tcp program $(BUILDDIR)/alltoall_perf
 \tchmod 755 $(BUILDDIR)/*
 """
-NVCC = """#!/bin/sh
-case "$1" in
---version) echo "Cuda compilation tools, release 13.0, V13.0.88";;
---list-gpu-code) printf 'sm_80\\nsm_90\\n';;
-esac
-"""
-
-
-def script(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
 
 
 def names(path: Path) -> list[str]:
@@ -69,7 +55,7 @@ class Site:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        script(root / "cuda/bin/nvcc", NVCC)
+        stand_in(root / "cuda/bin/nvcc", "nvcc.sh")
         (root / "nccl/include").mkdir(parents=True)
         (root / "nccl/lib").mkdir()
         (root / "build").mkdir()
@@ -95,7 +81,7 @@ class Site:
 
     def source(self, said: str, makefile: str = MAKEFILE) -> None:
         archive = self.root / "source.tar.gz"
-        digest = pack(archive, {"Makefile": makefile, "program": PROGRAM.format(said=said)})
+        digest = pack(archive, {"Makefile": makefile, "program": program("all_reduce_perf.sh", said=said)})
         self.params["archives"] = {"nccl_tests": str(archive)}
         self.params["sources"] = {"nccl_tests": {"archive": "source.tar.gz", "sha256": digest}}
 
@@ -151,7 +137,7 @@ def test_every_input_that_changes_builds_again(site: Site, change: str) -> None:
     elif change == "nccl":
         site.nccl("2", "30", "1")
     else:
-        script(site.root / "cuda/bin/nvcc", NVCC.replace("13.0.88", "13.0.99"))
+        stand_in(site.root / "cuda/bin/nvcc", "nvcc.sh", build=99)
     result = site.run()
     after = result["tools"][0]["directory"]
     assert result["changed"] and after != before and len(site.versions) == 2
@@ -261,7 +247,7 @@ def test_a_package_that_can_be_installed_is_not_missing_in_the_plan_only(site: S
 
 def test_the_image_stands_in_where_a_build_is_impossible(site: Site) -> None:
     image = site.root / "opt/nccl-tests/build"
-    script(image / "all_reduce_perf", PROGRAM.format(said=NO_GPU))
+    stand_in(image / "all_reduce_perf", "all_reduce_perf.sh", said=NO_GPU)
     wanted: dict[str, t.Any] = {"origins": ["source", "image"], "image_dirs": [str(image)], "cuda_home": "/none"}
     result = site.run(**wanted)
     [tool] = result["tools"]
@@ -273,7 +259,7 @@ def test_the_image_stands_in_where_a_build_is_impossible(site: Site) -> None:
 
 
 def test_the_image_can_be_preferred(site: Site) -> None:
-    script(site.root / "opt/all_reduce_perf", PROGRAM.format(said=NO_GPU))
+    stand_in(site.root / "opt/all_reduce_perf", "all_reduce_perf.sh", said=NO_GPU)
     result = site.run(origins=["image", "source"], image_dirs=[str(site.root / "opt")])
     assert (result["tools"][0]["origin"], result["tools"][0]["why"]) == ("image", "the image carries it")
 
@@ -282,7 +268,7 @@ def test_the_image_can_be_preferred(site: Site) -> None:
 def test_an_image_s_build_of_the_other_kind_is_not_taken(
     site: Site, tool: str, mpi: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script(site.root / "opt/all_reduce_perf", PROGRAM.format(said=NO_GPU))
+    stand_in(site.root / "opt/all_reduce_perf", "all_reduce_perf.sh", said=NO_GPU)
     monkeypatch.setattr(test_tools, "links_mpi", lambda program: mpi)
     with pytest.raises(ValueError, match="the image carries no usable all_reduce_perf with"):
         site.run(tools=[tool], origins=["image"], image_dirs=[str(site.root / "opt")])

@@ -7,6 +7,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from stand_in import answer, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import test_tools as proof
@@ -63,11 +64,6 @@ def test_nvbandwidth_is_configured_then_built() -> None:
     assert "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real" in configure.argv
     assert make.argv == ["cmake", "--build", "/w/b", "-j4"]
     assert configure.environment == {"GIT_CEILING_DIRECTORIES": "/w"}
-
-
-def script(path: Path, body: str) -> None:
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(0o755)
 
 
 def headers(root: Path, **files: str) -> None:
@@ -135,7 +131,7 @@ def test_stubs_without_a_header_are_not_enough(tmp_path: Path) -> None:
     ("version", "found"), [("3.16.3", False), ("3.20.0-rc1", True), ("3.25.1", True), ("4.0.3", True)]
 )
 def test_cmake_must_be_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, found: bool) -> None:
-    script(tmp_path / "cmake", f"echo 'cmake version {version}'")
+    answer(tmp_path / "cmake", f"cmake version {version}\n")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert bool(test_tools_recipe.cmake().home) is found
     assert found or version in test_tools_recipe.cmake().looked
@@ -169,13 +165,10 @@ class Program:
         self.directory, self.stubs = root / "made", root / "stubs"
         self.directory.mkdir()
         self.stubs.mkdir()
-        self.answers("echo 'nvbandwidth CLI'")
-        script(root / "ldd", f"cat {root}/ldd.txt")
+        self.path = answer(self.directory / "nvbandwidth", "nvbandwidth CLI\n")
+        stand_in(root / "ldd", "prints.sh", file=root / "ldd.txt")
         monkeypatch.setenv("PATH", str(root), prepend=":")
         self.libraries = root / "ldd.txt"
-
-    def answers(self, body: str) -> None:
-        script(self.directory / "nvbandwidth", body)
 
     def proved(self, gpu: bool, stubs: bool = True) -> proof.Proof:
         place = proof.ProofHost(gpu, {}, str(self.stubs) if stubs else "")
@@ -189,11 +182,9 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
 
 def test_a_build_host_without_a_driver_loads_the_program_with_stubs(program: Program) -> None:
     program.libraries.write_text(LDD)
-    program.answers(
-        "ls ${LD_LIBRARY_PATH%%:*} >&2; echo nvbandwidth CLI; readlink ${LD_LIBRARY_PATH%%:*}/libcuda.so.1 | grep stubs"
-    )
+    stand_in(program.path, "nvbandwidth_with_stubs.sh")
     assert program.proved(gpu=False).state == "loads"
-    program.answers("exit 127")
+    answer(program.path, status=127)
     with pytest.raises(test_tools_recipe.ToolError, match="did not print its usage: exit status 127"):
         program.proved(gpu=False)
     assert "not run" in program.proved(gpu=False, stubs=False).summary
@@ -212,10 +203,10 @@ def test_a_missing_library_is_named(program: Program, gpu: bool) -> None:
         program.proved(gpu)
 
 
-@pytest.mark.parametrize("body", ["exit 1", "echo something else", "kill -SEGV $$"])
-def test_a_program_that_cannot_print_its_usage_is_refused(program: Program, body: str) -> None:
+@pytest.mark.parametrize("values", [{"status": 1}, {"out": "something else\n"}, {"signal": "SEGV"}])
+def test_a_program_that_cannot_print_its_usage_is_refused(program: Program, values: dict[str, t.Any]) -> None:
     program.libraries.write_text("")
-    program.answers(body)
+    answer(program.path, **values)
     with pytest.raises(test_tools_recipe.ToolError, match="did not print its usage"):
         program.proved(gpu=False)
 

@@ -13,6 +13,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from stand_in import answer
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
@@ -34,10 +35,7 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., Path
     """Return a function that puts an nvidia-smi with this output and status on the PATH."""
 
     def write(*lines: str, status: int = 0) -> Path:
-        (tmp_path / "said").write_text("".join(f"{line}\n" for line in lines))
-        program = tmp_path / "nvidia-smi"
-        program.write_text(f'#!/bin/sh\nwhile read -r line; do echo "$line"; done <{tmp_path}/said\nexit {status}\n')
-        program.chmod(0o755)
+        program = answer(tmp_path / "nvidia-smi", "".join(f"{line}\n" for line in lines), status=status)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
         return program
 

@@ -13,17 +13,9 @@ from pathlib import Path
 
 import pytest
 from patience import patience
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.infiniband import payload
-
-# A client that finds its server at the third attempt.
-LATE = """\
-import pathlib, sys
-file = pathlib.Path({file!r})
-count = len(file.read_text()) if file.exists() else 0
-file.write_text("x" * (count + 1))
-sys.exit(0 if count == {ready} else "Couldn't connect to gpu-001:18515")
-"""
 
 
 def free_port() -> int:
@@ -41,26 +33,26 @@ def task(program: str = "true", **changes: t.Any) -> dict[str, t.Any]:
     return {**told, "partner": "same", "sysfs": "/nowhere", "nodes": 1, "port": 1, "window": 5, "limit": 5, **changes}
 
 
-def script(path: Path, text: str) -> str:
-    path.write_text(f"#!{sys.executable}\n{text}")
-    path.chmod(0o755)
-    return str(path)
+def late(directory: Path, ready: int) -> str:
+    """Put a client there that finds its server after so many attempts in vain; return its path."""
+    (directory / "ready").write_text(str(ready))
+    return str(stand_in(directory / "late", "ib_client_late.py"))
 
 
 def test_the_client_waits_until_the_server_is_ready(tmp_path: Path) -> None:
-    program = script(tmp_path / "late", LATE.format(file=str(tmp_path / "count"), ready=2))
+    program = late(tmp_path, 2)
     done = payload.client(task(program), "mlx5_ib0", "", free_port(), "localhost")
     assert (done["rc"], (tmp_path / "count").read_text()) == (0, "xxx")
 
 
 def test_the_client_gives_up_in_the_end(tmp_path: Path) -> None:
-    program = script(tmp_path / "late", LATE.format(file=str(tmp_path / "count"), ready=-1))
+    program = late(tmp_path, -1)
     done = payload.client(task(program, window=0.5, limit=0.5), "mlx5_ib0", "", free_port(), "localhost")
     assert (done["rc"], "Couldn't connect" in done["out"]) == (1, True)
 
 
 def test_the_client_does_not_wait_for_a_server_that_has_ended(tmp_path: Path) -> None:
-    program = script(tmp_path / "late", LATE.format(file=str(tmp_path / "count"), ready=-1))
+    program = late(tmp_path, -1)
     server = payload.PayloadProcess(["true"], "")
     server.wait(patience(5))
     payload.client(task(program, window=60), "mlx5_ib0", "", free_port(), "localhost", server)
@@ -105,7 +97,7 @@ def test_a_node_that_refuses_does_not_keep_the_other_waiting() -> None:
 
 
 def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
-    stubborn = script(tmp_path / "x", "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(600)\n")
+    stubborn = str(stand_in(tmp_path / "x", "stubborn.py"))
     process = payload.PayloadProcess([stubborn], "")
     begin = time.monotonic()
     assert process.wait(1)["rc"] is None

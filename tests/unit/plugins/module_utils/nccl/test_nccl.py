@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stand_in import STAND_INS, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch
@@ -26,7 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.run import 
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import nccl_tests
 
-FAKE = Path(__file__).parents[3] / "fixtures" / "nccl_fake" / "perf.py"
+FAKE = STAND_INS / "nccl_perf.py"
 _spec: t.Any = importlib.util.spec_from_file_location("nccl_fake_perf", FAKE)
 fake = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(fake)
@@ -177,8 +178,7 @@ def test_program(launch: Launch, path: str | None, want: t.Any) -> None:
 )
 def test_of_a_directory_that_only_the_nodes_see_they_take_the_build_with_mpi(tmp_path: Path, there: list[str]) -> None:
     for name in there:
-        (tmp_path / name).write_text('#!/bin/sh\necho "$(basename "$0")" "$@"\n')
-        (tmp_path / name).chmod(0o755)
+        stand_in(tmp_path / name, "says_its_call.sh")
     for launch in (TWO, TWO._replace(container_image="i")):
         request = REQUEST._replace(launch=launch, path=str(tmp_path))
         words = run.program(request, "all_reduce", pytest.fail, lambda _path: False)

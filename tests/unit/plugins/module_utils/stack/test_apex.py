@@ -231,9 +231,7 @@ def test_a_manifest_that_was_cut_short_is_no_wheel(world: World) -> None:
 
 
 def test_through_slurm_all_but_the_first_look_runs_there(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    srun = world.root / "bin/srun"
-    srun.write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nFAKE_SRUN=yes exec "$@"\n')
-    srun.chmod(0o755)
+    srun = stand_in(world.root / "bin/srun", "step.sh", variables="FAKE_SRUN=yes")
     monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
     options = {"build_through": "slurm", "srun_options": {"partition": "gpu"}, "build_dir": None}
     assert world.run(check=True, **options)["changed"]

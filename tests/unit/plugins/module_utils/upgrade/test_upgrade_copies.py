@@ -12,6 +12,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import database, plan, state
@@ -92,11 +93,7 @@ def gone_back(tmp_path: Path, fails: str, copied: bytes = b"CREATE DATABASE") ->
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("apt-get", "cp", "mariadb", "systemctl"):
-        program = programs / name
-        program.write_text(
-            f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/ran\ncase "{name} $*" in *"$FAILS"*) exit 1;; esac\n'
-        )
-        program.chmod(0o755)
+        stand_in(programs / name, "fails_on.sh", calls=tmp_path / "ran")
     copy = tmp_path / "the copy.sql"
     copy.write_bytes(b"CREATE DATABASE")
     record = {"database": "slurm_acct-db", "path": str(copy), "conf": "/b/d.conf", "sha256": database.digest(copy)}

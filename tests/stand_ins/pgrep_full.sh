@@ -1,0 +1,6 @@
+#!/bin/sh
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# As pgrep -f, of one process with the command line `process`.
+echo "${process:?}" | grep -e "$2"
