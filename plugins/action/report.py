@@ -33,16 +33,16 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result: dict[str, t.Any] = super().run(tmp, task_vars)
-        dummy, wanted = self.validate_argument_spec(SPEC)
-        folder = Path(wanted["dir"])
-        certification = Path(wanted["certification"]) if wanted["certification"] else None
+        dummy, request = self.validate_argument_spec(SPEC)
+        folder = Path(request["dir"])
+        certification = Path(request["certification"]) if request["certification"] else None
         try:
-            sources = find(load(folder / "run.json", wanted["cluster"]), certification, wanted["cluster"])
+            sources = find(load(folder / "run.json", request["cluster"]), certification, request["cluster"])
             if not sources.record and sources.certificate is None:
                 raise ReadError(f"there is neither {folder / 'run.json'} nor a certificate in {certification}")
-            files = paths(folder, wanted["name"], wanted["formats"])
+            files = paths(folder, request["name"], request["formats"])
             if not self._task.check_mode:
-                write(sources, folder, wanted["name"], wanted["formats"], wanted["values"])
+                write(sources, folder, request["name"], request["formats"], request["values"])
         except (ReadError, RecordError, OSError) as exc:
             raise AnsibleActionFail(f"Cannot draw the report: {exc}") from exc
         if sources.broken:

@@ -40,40 +40,40 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result: dict[str, t.Any] = super().run(tmp, task_vars)
-        dummy, wanted = self.validate_argument_spec(SPEC)
-        broken = [check for check in wanted["checks"] if not check.get("check") or not check.get("verdict")]
+        dummy, request = self.validate_argument_spec(SPEC)
+        broken = [check for check in request["checks"] if not check.get("check") or not check.get("verdict")]
         if broken:
             raise AnsibleActionFail(f"Not a check record, it has no check or no verdict: {broken[0]!r}")
         now = time.time()
-        document, run = _document(wanted, now)
-        path = Path(wanted["dir"]) / "run.json"
+        document, run = _document(request, now)
+        path = Path(request["dir"]) / "run.json"
         if not self._task.check_mode:
             try:
-                store(path, document, wanted["keep"])
+                store(path, document, request["keep"])
             except (OSError, RecordError) as exc:
                 raise AnsibleActionFail(f"The run record was not written: {exc}") from exc
         result.update(changed=False, path=str(path), run=run, verdicts=count(document["checks"]))
         result["lines"] = _measure.lines(document["checks"])
-        result["bad"] = _measure.bad(document["checks"], wanted["bad"])
+        result["bad"] = _measure.bad(document["checks"], request["bad"])
         return result
 
 
-def _document(wanted: t.Mapping[str, t.Any], now: float) -> tuple[dict[str, t.Any], str]:
+def _document(request: t.Mapping[str, t.Any], now: float) -> tuple[dict[str, t.Any], str]:
     """Return one stage with its checks, as the callback would have written it."""
-    begin = min([check["time"] for check in wanted["checks"] if check.get("time")], default=now)
-    recorder = Recorder(wanted["run"] or run_name(begin))
-    recorder.cluster(wanted["cluster"], wanted["sku"])
-    recorder.enter(wanted["stage"], begin)
-    known = {check.get("node") for check in wanted["checks"]}
+    begin = min([check["time"] for check in request["checks"] if check.get("time")], default=now)
+    recorder = Recorder(request["run"] or run_name(begin))
+    recorder.cluster(request["cluster"], request["sku"])
+    recorder.enter(request["stage"], begin)
+    known = {check.get("node") for check in request["checks"]}
     lost = [
-        record(wanted["stage"], host, time=now, verdict="error", reason=str(text))
-        for host, text in wanted["failures"].items()
+        record(request["stage"], host, time=now, verdict="error", reason=str(text))
+        for host, text in request["failures"].items()
         if host not in known
     ]
     # Each record names its node itself, or is about several.
-    recorder.result("", {"checks": [*wanted["checks"], *lost]})
+    recorder.result("", {"checks": [*request["checks"], *lost]})
     stage = recorder.document["stages"][-1]
-    stage["hosts"] = list(wanted["hosts"])
-    stage["failures"] = {str(host): str(text) for host, text in wanted["failures"].items()}
+    stage["hosts"] = list(request["hosts"])
+    stage["failures"] = {str(host): str(text) for host, text in request["failures"].items()}
     recorder.leave(now)
     return recorder.document, recorder.run

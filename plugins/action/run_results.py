@@ -28,32 +28,32 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> Result:
         result: Result = super().run(tmp, task_vars)
-        dummy, wanted = self.validate_argument_spec(SPEC)
-        strange = [name for name in wanted["files"] if name != Path(name).name or name in (RECORD, "..")]
+        dummy, request = self.validate_argument_spec(SPEC)
+        strange = [name for name in request["files"] if name != Path(name).name or name in (RECORD, "..")]
         if strange:
             raise AnsibleActionFail(f"files names what lies beside {RECORD} in report_dir, not {', '.join(strange)}")
-        if not wanted["dir"] and not wanted["blob"]:
+        if not request["dir"] and not request["blob"]:
             raise AnsibleActionFail("one of dir and blob has to say where the run record is kept")
         host = self._task.delegate_to or (task_vars or {}).get("inventory_hostname", "")
-        place = f"{host}:{wanted['dir']}" if wanted["dir"] else wanted["blob"]
+        place = f"{host}:{request['dir']}" if request["dir"] else request["blob"]
         result.update(changed=False, place=place, stages=[], files=[])
         if self._task.check_mode:
             return result
-        folder, kept = Path(wanted["report_dir"]), wanted["state"] == "kept"
+        folder, kept = Path(request["report_dir"]), request["state"] == "kept"
         trouble = ""
         try:
             record = load(folder / RECORD) if kept else None
             if kept and not record:
                 return {**result, "skipped": True, "skip_reason": f"there is no {folder / RECORD}"}
-            names = [name for name in wanted["files"] if kept and (folder / name).is_file()]
+            names = [name for name in request["files"] if kept and (folder / name).is_file()]
             # The container first: it may be all that can be reached. If it fails, the host has its turn all the same.
-            if wanted["blob"]:
+            if request["blob"]:
                 try:
-                    result.update(_in_container(folder, wanted, record, names))
+                    result.update(_in_container(folder, request, record, names))
                 except (_blob.BlobError, RecordError) as exc:
                     trouble = str(exc)
-            if wanted["dir"]:
-                done = self._on_host(folder, wanted, record, names, task_vars)
+            if request["dir"]:
+                done = self._on_host(folder, request, record, names, task_vars)
                 result.update(done, **({} if done.get("failed") or not record else _stats(record, place)))
         except (RecordError, OSError) as exc:
             raise AnsibleActionFail(f"Cannot merge the run record in {folder}: {exc}") from exc
@@ -62,17 +62,17 @@ class ActionModule(ActionBase):
         return result
 
     def _on_host(
-        self, folder: Path, wanted: Result, record: Result | None, names: t.Sequence[str], task_vars: t.Any
+        self, folder: Path, request: Result, record: Result | None, names: t.Sequence[str], task_vars: t.Any
     ) -> Result:
         """Send the record to the host, whose module merges it, or take the host's."""
         sent = self._send(folder, [RECORD, *names]) if record else {}
-        options = {**wanted, "report_dir": str(wanted["report_dir"]), "sent": sent}
+        options = {**request, "report_dir": str(request["report_dir"]), "sent": sent}
         done: Result = self._execute_module(module_name=MODULE, module_args=options, task_vars=task_vars)
         done.pop("invocation", None)
         there = done.pop("record", None)
         if done.get("failed") or record:
             return done
-        return {**done, **_taken(folder, wanted, there)} if there else done
+        return {**done, **_taken(folder, request, there)} if there else done
 
     def _send(self, folder: Path, names: t.Sequence[str]) -> dict[str, str]:
         """Copy files into the task's directory on the host; return where each is there."""
@@ -85,22 +85,22 @@ class ActionModule(ActionBase):
         return there
 
 
-def _in_container(folder: Path, wanted: Result, record: Result | None, names: t.Sequence[str]) -> Result:
+def _in_container(folder: Path, request: Result, record: Result | None, names: t.Sequence[str]) -> Result:
     """Merge the record into that of the container, or take the container's."""
-    blobs = _blob.Blobs(wanted["blob"])
+    blobs = _blob.Blobs(request["blob"])
     if not record:
         there = _blob.fetch(blobs, RECORD)
-        return _taken(folder, wanted, there) if there else {"files": []}
+        return _taken(folder, request, there) if there else {"files": []}
     for name in names:
         blobs.replace(name, (folder / name).read_bytes())
-    kept = _blob.keep(blobs, RECORD, record, wanted["runs"])
+    kept = _blob.keep(blobs, RECORD, record, request["runs"])
     stages = [f"{stage.get('run')} {stage.get('stage')}" for stage in kept["stages"]]
-    return {"stages": stages, "files": sorted([RECORD, *names]), **_stats(record, wanted["blob"])}
+    return {"stages": stages, "files": sorted([RECORD, *names]), **_stats(record, request["blob"])}
 
 
-def _taken(folder: Path, wanted: Result, there: Result) -> Result:
+def _taken(folder: Path, request: Result, there: Result) -> Result:
     """Merge a record that was fetched into the one here, which is newer: it is this process's own."""
-    store(folder / RECORD, merge(there, load(folder / RECORD, there.get("cluster")), wanted["runs"]), wanted["runs"])
+    store(folder / RECORD, merge(there, load(folder / RECORD, there.get("cluster")), request["runs"]), request["runs"])
     return {"files": [RECORD]}
 
 

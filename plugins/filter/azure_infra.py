@@ -39,14 +39,14 @@ def azure_infra_bastion(inputs: t.Any, observed: t.Any, subnet: t.Any = None) ->
 
 def azure_infra_outbound(inputs: t.Any, observed: t.Any, tables: t.Any = None) -> dict[str, t.Any]:
     """Return which route tables to read, and which subnets of others have no way out."""
-    said = _checked(inputs)
-    if not said["existing_subnet_id"]:
+    checked = _checked(inputs)
+    if not checked["existing_subnet_id"]:
         return outbound.WaysOut({}, [], [])._asdict()
     there = _checked(observed)
     subnets = {name: there.get(name) for name in ("server_subnet", "compute_subnet")}
     # The machine's public address is its own way out, and nobody else's.
-    public = ["server_subnet"] if said["public_address"] else []
-    confirmed = bool(said.get("outbound_confirmed"))
+    public = ["server_subnet"] if checked["public_address"] else []
+    confirmed = bool(checked.get("outbound_confirmed"))
     return outbound.ways_out(subnets, _checked(tables or {}), public, confirmed)._asdict()
 
 

@@ -281,10 +281,10 @@ class InventoryModule(ConstructedInventory, Cacheable):
         return AnsibleParserError(f"Cannot read the nodes of cluster {self.get_option('cluster')} for {path}: {exc}")
 
     def _client(self) -> CycleClient:
-        given = {name: self.get_option(name) for name in ("ca_path", "validate_certs", "timeout")}
+        options = {name: self.get_option(name) for name in ("ca_path", "validate_certs", "timeout")}
         if self._from_file:  # a private address may not be routed from here, and every run would wait for it
-            given["timeout"] = min(given["timeout"], 10)
-        return CycleClient(self.get_option("url"), self.get_option("username"), self.get_option("password"), **given)
+            options["timeout"] = min(options["timeout"], 10)
+        return CycleClient(self.get_option("url"), self.get_option("username"), self.get_option("password"), **options)
 
     def _access(self) -> dict[str, t.Any]:
         """How hosts are reached."""

@@ -62,11 +62,11 @@ class LookupModule(LookupBase):
     def run(self, terms: list[t.Any], variables: dict[str, t.Any] | None = None, **kwargs: t.Any) -> list[str]:
         if terms:
             raise AnsibleLookupError(f"profile_dir takes no terms, got {terms!r}")
-        inventory, given = variables or {}, None
+        inventory, setting = variables or {}, None
         if VARIABLE in inventory:
             # This lookup templates a variable of the inventory in the right way for every release of Ansible.
-            (given,) = lookup_loader.get("vars", self._loader, self._templar).run([VARIABLE], variables)
-        return [directory(given, sources(inventory))]
+            (setting,) = lookup_loader.get("vars", self._loader, self._templar).run([VARIABLE], variables)
+        return [directory(setting, sources(inventory))]
 
 
 def sources(variables: t.Mapping[str, t.Any]) -> list[Path]:
@@ -79,18 +79,18 @@ def sources(variables: t.Mapping[str, t.Any]) -> list[Path]:
     return directories
 
 
-def directory(given: t.Any, places: t.Sequence[Path]) -> str:
+def directory(setting: t.Any, places: t.Sequence[Path]) -> str:
     """Return the directory that is meant, or an empty text."""
-    if given is None:
+    if setting is None:
         present = [place / _BESIDE for place in places if (place / _BESIDE).is_dir()]
         return str(present[0]) if present else ""
-    if not isinstance(given, str):
-        raise AnsibleLookupError(f"{VARIABLE} is {given!r}; accepted is the path of a directory")
-    if not given:
+    if not isinstance(setting, str):
+        raise AnsibleLookupError(f"{VARIABLE} is {setting!r}; accepted is the path of a directory")
+    if not setting:
         return ""
-    tried = [place / Path(given).expanduser() for place in places] or [Path(given).expanduser().absolute()]
+    tried = [place / Path(setting).expanduser() for place in places] or [Path(setting).expanduser().absolute()]
     present = [place for place in tried if place.is_dir()]
     if not present:
         shown = ", ".join(dict.fromkeys(map(str, tried)))
-        raise AnsibleLookupError(f"{VARIABLE} is {given!r}: there is no directory {shown} on the control host")
+        raise AnsibleLookupError(f"{VARIABLE} is {setting!r}: there is no directory {shown} on the control host")
     return str(present[0])

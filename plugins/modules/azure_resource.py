@@ -167,21 +167,21 @@ SPEC: dict[str, dict[str, t.Any]] = {
 
 
 def act(arm: client.Arm, params: t.Mapping[str, t.Any], there: t.Mapping[str, t.Any] | None) -> client.Json:
-    place, version, body = params["id"], params["api_version"], params["body"]
+    resource_id, version, body = params["id"], params["api_version"], params["body"]
     if params["state"] == "absent":
-        arm.delete(place, version)
+        arm.delete(resource_id, version)
         return {}
     if not params["action"]:
-        return arm.put(place, version, ownership.request_body(body, there, params["whole"]))
-    arm.post(f"{place}/{params['action']}", version)
+        return arm.put(resource_id, version, ownership.request_body(body, there, params["whole"]))
+    arm.post(f"{resource_id}/{params['action']}", version)
     deadline = time.monotonic() + params["wait"]
     while True:
-        now = arm.get(place, version) or {}
+        now = arm.get(resource_id, version) or {}
         if ownership.fits(body, now):
             return now
         if time.monotonic() > deadline:
             raise client.AzureError(
-                f"{place} is {ownership.part(body, now)} still, {params['wait']} s after {params['action']}"
+                f"{resource_id} is {ownership.part(body, now)} still, {params['wait']} s after {params['action']}"
             )
         time.sleep(params["interval"])
 

@@ -91,15 +91,15 @@ SPEC: dict[str, dict[str, t.Any]] = {**client.SPEC, "resources": {"type": "dict"
 
 def perform(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Read resources by their names; one that is not there is empty."""
-    wanted = sorted(params["resources"].items())
+    resources = sorted(params["resources"].items())
     wrong = [
-        name for name, resource in wanted if not isinstance(resource, dict) or set(resource) != {"id", "api_version"}
+        name for name, resource in resources if not isinstance(resource, dict) or set(resource) != {"id", "api_version"}
     ]
     if wrong:
         raise client.AzureError(f"resources {', '.join(wrong)} need id and api_version, and nothing else")
     arm = client.connect(params)
     return {
-        "resources": {name: arm.get(resource["id"], str(resource["api_version"])) or {} for name, resource in wanted}
+        "resources": {name: arm.get(resource["id"], str(resource["api_version"])) or {} for name, resource in resources}
     }
 
 

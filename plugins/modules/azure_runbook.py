@@ -143,40 +143,42 @@ SPEC: dict[str, dict[str, t.Any]] = {
 }
 
 
-def publish(arm: client.Arm, place: str, body: client.Json, content: str, said: str, kind: runbook.RunbookKind) -> None:
+def publish(
+    arm: client.Arm, runbook_id: str, body: client.Json, content: str, description: str, kind: runbook.RunbookKind
+) -> None:
     """Upload and publish. The digest is written last, so what is cut short is done again."""
     properties = {"runbookType": kind.type, "logVerbose": False, "logProgress": False, "draft": {}}
     environment = {"runtimeEnvironment": kind.environment} if kind.environment else {}
-    arm.put(place, VERSION, {**body, "properties": {**properties, **environment}})
-    arm.upload(f"{place}/draft/content", VERSION, content.encode(), "text/powershell")
-    arm.post(f"{place}/publish", VERSION)
-    arm.patch(place, VERSION, {"properties": {"description": said}})
+    arm.put(runbook_id, VERSION, {**body, "properties": {**properties, **environment}})
+    arm.upload(f"{runbook_id}/draft/content", VERSION, content.encode(), "text/powershell")
+    arm.post(f"{runbook_id}/publish", VERSION)
+    arm.patch(runbook_id, VERSION, {"properties": {"description": description}})
 
 
 def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Publish the script where the published one, its kind or its place differ."""
-    place = f"{params['account']}/runbooks/{params['name']}"
+    runbook_id = f"{params['account']}/runbooks/{params['name']}"
     kind = runbook.RunbookKind(params["type"], params["runtime_environment"])
-    said = runbook.mark(params["content"])
+    description = runbook.mark(params["content"])
     digest = runbook.digest(params["content"])
     body = {"name": params["name"], "location": params["location"], "tags": params["tags"]}
     arm = client.connect(params)
-    observed = arm.get(place, VERSION)
-    published = arm.text(f"{place}/content", VERSION) if observed else None
+    observed = arm.get(runbook_id, VERSION)
+    published = arm.text(f"{runbook_id}/content", VERSION) if observed else None
     plan = runbook.plan(body, params["content"], kind, observed, published)
     if plan.differences and not check_mode:
-        publish(arm, place, body, params["content"], said, kind)
-    wanted = {
+        publish(arm, runbook_id, body, params["content"], description, kind)
+    after = {
         "runbook": "present",
-        "description": said,
+        "description": description,
         "script": f"sha256:{digest}",
         "state": runbook.PUBLISHED,
         "environment": kind.environment,
         **body,
     }
-    diff = {"before": plan.differences, "after": {name: wanted[name] for name in plan.differences}}
+    diff = {"before": plan.differences, "after": {name: after[name] for name in plan.differences}}
     changed = bool(plan.differences)
-    return {"changed": changed, "id": place, "digest": digest, "diff": diff, "warnings": plan.warnings}
+    return {"changed": changed, "id": runbook_id, "digest": digest, "diff": diff, "warnings": plan.warnings}
 
 
 def main() -> None:

@@ -150,7 +150,7 @@ SPEC: dict[str, dict[str, t.Any]] = {**rest.SPEC, "gpus": {"type": "dict", "defa
 def perform(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return the state of a cluster, and what is wrong with the GPUs of its nodes."""
     try:
-        wanted = {array: int(count) for array, count in params["gpus"].items()}
+        gpus = {array: int(count) for array, count in params["gpus"].items()}
     except (TypeError, ValueError) as exc:
         raise CycleCloudError(f"gpus holds no numbers: {params['gpus']}") from exc
     try:
@@ -159,7 +159,7 @@ def perform(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         if exc.status == 404:
             return {"exists": False, "problems": []}
         raise
-    problems = cluster_state.gpu_problems(status, wanted)
+    problems = cluster_state.gpu_problems(status, gpus)
     return {"exists": True, **cluster_state.cluster(status), "problems": problems}
 
 

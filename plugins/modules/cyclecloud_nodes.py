@@ -222,8 +222,8 @@ def main() -> None:
         module.fail_json(msg=f"Nodes of cluster {params['cluster']} cannot be {params['state']}: {exc}")
     problems = result.pop("problems")
     if problems:
-        told = f"Nodes of cluster {params['cluster']} are not {params['state']}: {'; '.join(problems)}"
-        module.fail_json(msg=told, **result)
+        message = f"Nodes of cluster {params['cluster']} are not {params['state']}: {'; '.join(problems)}"
+        module.fail_json(msg=message, **result)
     module.exit_json(**{key: value for key, value in result.items() if value is not None})
 
 

@@ -150,16 +150,16 @@ def perform(module: AnsibleModule) -> dict[str, t.Any]:
     files = [PackageFile(**file) for file in params["files"]]
     debian.check(files, params["names"])
     todo = debian.lacking(files, record, debian.installed)
-    wanted = [*debian.absent(params["names"], debian.installed), *(file.label for file in todo)]
-    result = {"missing": debian.without_path(todo), "installed": wanted, "changed": bool(wanted)}
-    if wanted and not module.check_mode:
-        record.update(install(module, todo, wanted))
+    packages = [*debian.absent(params["names"], debian.installed), *(file.label for file in todo)]
+    result = {"missing": debian.without_path(todo), "installed": packages, "changed": bool(packages)}
+    if packages and not module.check_mode:
+        record.update(install(module, todo, packages))
     if not module.check_mode:
         owned.save(params["record"], debian.noted(record, debian.installed))
-    return {**result, "diff": {"before": "", "after": "".join(f"{label}\n" for label in wanted)}}
+    return {**result, "diff": {"before": "", "after": "".join(f"{label}\n" for label in packages)}}
 
 
-def install(module: AnsibleModule, todo: list[PackageFile], wanted: list[str]) -> dict[str, dict[str, str]]:
+def install(module: AnsibleModule, todo: list[PackageFile], packages: list[str]) -> dict[str, dict[str, str]]:
     """Prove the files, install all in one go and look again; return what their checksums stand for."""
     missing = debian.without_path(todo)
     if missing:
@@ -171,7 +171,7 @@ def install(module: AnsibleModule, todo: list[PackageFile], wanted: list[str]) -
     is_what = {
         file.path: (debian.field(Path(file.path), "Package"), debian.field(Path(file.path), "Version")) for file in todo
     }
-    argv = debian.command([file.path for file in todo] or wanted)
+    argv = debian.command([file.path for file in todo] or packages)
     environment = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     rc, out, err = module.run_command(argv, environ_update=environment)
     if rc != 0:

@@ -170,25 +170,25 @@ SPEC = {
 
 def perform(module: AnsibleModule) -> dict[str, t.Any]:
     """Compare all first, so that a wrong value changes nothing."""
-    params, wanted = module.params, module.params["state"] == "present"
+    params, present = module.params, module.params["state"] == "present"
     files = {
         enroot_config.SETTINGS: enroot_config.settings(params["settings"]),
         enroot_config.MOUNTS: enroot_config.mounts(params["mounts"]),
     }
     files[enroot_config.ENVIRONMENT] = enroot_config.environment(params["environment"])
     files.update({host.SYSCTL: host.kernel_file(), host.PROFILE: host.apparmor_file()})
-    changes, findings = owned.plan(files if wanted else dict.fromkeys(files))
-    hooks = enroot_config.plan(params["hooks"] if wanted else [], present=Path(enroot_config.EXTRA).is_dir())
+    changes, findings = owned.plan(files if present else dict.fromkeys(files))
+    hooks = enroot_config.plan(params["hooks"] if present else [], present=Path(enroot_config.EXTRA).is_dir())
     todo = [*changes, *hooks]
-    closed = host.closed(files[host.SYSCTL]) if wanted else {}
-    lost = host.capabilities_lost(host.CAPABILITIES) if wanted else {}
+    closed = host.closed(files[host.SYSCTL]) if present else {}
+    lost = host.capabilities_lost(host.CAPABILITIES) if present else {}
     if not module.check_mode:
         owned.apply(module, changes, {}, {})
         enroot_config.apply(hooks)
         host.allow(closed)
         host.give(lost)
-    profile = wanted and (host.profile_missing() or any(change.path == host.PROFILE for change in changes))
-    if not module.check_mode and wanted:
+    profile = present and (host.profile_missing() or any(change.path == host.PROFILE for change in changes))
+    if not module.check_mode and present:
         if profile:
             host.load_profile()
         host.prove()

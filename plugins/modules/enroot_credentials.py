@@ -122,14 +122,14 @@ def perform(module: AnsibleModule) -> dict[str, t.Any]:
     entries = [credentials.CredentialEntry(**entry) for entry in module.params["entries"]]
     todo = {}
     for user in dict.fromkeys(entry.user for entry in entries):
-        place = credentials.path(user)
-        mode, before = credentials.read(user, place)
+        path = credentials.path(user)
+        mode, before = credentials.read(user, path)
         after = credentials.merge(before, [entry for entry in entries if entry.user == user])
         if after != before or (mode and mode != "600"):
-            todo[user] = (place, after)
+            todo[user] = (path, after)
     if not module.check_mode:
-        for user, (place, after) in todo.items():
-            credentials.write(user, place, after)
+        for user, (path, after) in todo.items():
+            credentials.write(user, path, after)
     return {"changed": bool(todo), "users": list(todo)}
 
 

@@ -217,21 +217,21 @@ def perform(params: t.Mapping[str, t.Any], program: str, check_mode: bool) -> di
         raise GcloudError("; ".join(wrong))
     before = compute.listed()
     copies = {name: why for name, item in before.items() for why in [google.unproven(item, compute.zone)] if why}
-    wanted = params["names"] if present else params["names"] or sorted(set(before) - set(copies))
+    names = params["names"] if present else params["names"] or sorted(set(before) - set(copies))
     kept = [f"{name} has the label of {compute.cluster}, and {why}" for name, why in copies.items()]
     warnings = [] if present or params["names"] else sorted(kept)
-    refused = [f"{name}: {copies[name]}" for name in wanted if name in copies and not present]
+    refused = [f"{name}: {copies[name]}" for name in names if name in copies and not present]
     if refused:
         raise GcloudError("; ".join(refused))
-    todo = [name for name in wanted if (name in before) != present]
+    todo = [name for name in names if (name in before) != present]
     script = params["startup_script"] or ""
     if todo and not check_mode:
-        said = compute.create(todo, params["machine"], script) if present else compute.delete(todo)
-        failed = [f"{name}: {why}" for name, why in said.items() if why]
+        outcomes = compute.create(todo, params["machine"], script) if present else compute.delete(todo)
+        failed = [f"{name}: {why}" for name, why in outcomes.items() if why]
         if failed:
             raise GcloudError("; ".join(failed))
     after = compute.listed() if todo and not check_mode else before
-    described = [google.described(name, item) for name, item in after.items() if name in wanted]
+    described = [google.described(name, item) for name, item in after.items() if name in names]
     key, other = ("created", "deleted") if present else ("deleted", "created")
     return {"changed": bool(todo), key: todo, other: [], "instances": described, "warnings": warnings}
 

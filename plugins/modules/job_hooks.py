@@ -129,15 +129,15 @@ NAME = re.compile(r"[0-9]{2}-[a-z0-9]+(-[a-z0-9]+)*")
 
 def entries(params: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
     """Return the directories and programs that are wanted, a directory before what is in it."""
-    wanted: list[dict[str, t.Any]] = []
+    files: list[dict[str, t.Any]] = []
     for event in ("prolog", "epilog"):
         folder = params[f"{event}_dir"]
-        wanted.append({"path": folder, "owner": "root"})
-        wanted.append({"path": f"{folder}/{ANCHOR}", "content": IDLE, "owner": "root", "mode": "0755"})
+        files.append({"path": folder, "owner": "root"})
+        files.append({"path": f"{folder}/{ANCHOR}", "content": IDLE, "owner": "root", "mode": "0755"})
         if params["name"] and params[event] is not None:
             program = {"path": f"{folder}/{params['name']}", "content": params[event], "owner": "root", "mode": "0755"}
-            wanted.append(program)
-    return wanted
+            files.append(program)
+    return files
 
 
 def unwanted(params: t.Mapping[str, t.Any]) -> list[Path]:

@@ -245,10 +245,10 @@ SPEC = {
 
 def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Make the bundle of what is given unless it is there."""
-    given = dict(params)
+    options = dict(params)
     # Beside the Ansible that runs us are the collections that came with it.
-    places = [*given.pop("collections_paths"), *(path for path in sys.path if path.endswith("-packages"))]
-    changed, bundle = keep(BundleRequest(places=places, **given), check_mode)
+    places = [*options.pop("collections_paths"), *(path for path in sys.path if path.endswith("-packages"))]
+    changed, bundle = keep(BundleRequest(places=places, **options), check_mode)
     return {"changed": changed, **bundle}
 
 

@@ -164,15 +164,15 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]
     """Return what the environment has, or the lock of what goes on top of it."""
     if not params["base"]:
         return {"changed": False, "base": extras.installed(params["python"])}
-    wanted = extras.inputs(params["packages"], params["wheels"], str(params["base"]["packages"].get("torch", "")))
-    if not wanted:
+    requirements = extras.inputs(params["packages"], params["wheels"], str(params["base"]["packages"].get("torch", "")))
+    if not requirements:
         return {"changed": False, "path": ""}
     base = extras.with_wheels(params["base"], params["wheels"])
-    request = json.dumps([wanted, base], sort_keys=True)
+    request = json.dumps([requirements, base], sort_keys=True)
     path = Path(params["path"]) / f"extras-{hashlib.sha256(request.encode()).hexdigest()[:12]}.txt"
     if path.is_file():
         return {"changed": False, "path": _named(path, path.read_text(encoding="utf-8"))}
-    lock = extras.compile_lock(params["uv"], wanted, base, params["timeout"])
+    lock = extras.compile_lock(params["uv"], requirements, base, params["timeout"])
     if not check_mode:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.{os.getpid()}")  # two runs may lock the same

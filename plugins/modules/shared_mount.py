@@ -157,18 +157,18 @@ SPEC: dict[str, t.Any] = {
 
 def perform(module: AnsibleModule) -> dict[str, t.Any]:
     """Look, plan, and do it unless it is only asked for."""
-    given = module.params
-    path = os.path.normpath(given["path"])
-    wanted = MountRequest(
-        path, given["source"], given["fstype"], ",".join(given["options"]), given["state"] == "mounted"
+    params = module.params
+    path = os.path.normpath(params["path"])
+    request = MountRequest(
+        path, params["source"], params["fstype"], ",".join(params["options"]), params["state"] == "mounted"
     )
-    host = MountHost(wanted, given["patience"], given["timeout"])
+    host = MountHost(request, params["patience"], params["timeout"])
     seen = host.look()
-    todo = plan(wanted, seen)
+    todo = plan(request, seen)
     changed = bool(todo.actions) or (todo.fstab, todo.drop_in) != (seen.fstab, seen.drop_in)
-    if not module.check_mode and (changed or (wanted.present and wanted.source)):
+    if not module.check_mode and (changed or (request.present and request.source)):
         host.carry_out(seen, todo)
-        if changed and not wanted.present:
+        if changed and not request.present:
             host.forget()
     for warning in host.warnings:
         module.warn(warning)

@@ -160,12 +160,12 @@ def parse_with_slurm(module: AnsibleModule, files: t.Mapping[str, str]) -> list[
     env = {"SLURM_CONF": str(stage / "slurm.conf")}
     rc, out, err = module.run_command([sinfo, "--version"], environ_update=env)
     shutil.rmtree(stage, ignore_errors=True)
-    said = [line for line in (out + err).splitlines() if "error:" in line or "fatal:" in line]
-    return said or ([f"sinfo ended with {rc}"] if rc else [])
+    errors = [line for line in (out + err).splitlines() if "error:" in line or "fatal:" in line]
+    return errors or ([f"sinfo ended with {rc}"] if rc else [])
 
 
-def state_written(place: str) -> float:
-    state = Path(place) / "job_state"
+def state_written(directory: str) -> float:
+    state = Path(directory) / "job_state"
     return state.stat().st_mtime if state.exists() else 0.0
 
 
@@ -197,21 +197,21 @@ def perform(module: AnsibleModule) -> dict[str, t.Any]:
     if "slurm.conf" not in files:
         module.fail_json(msg="files must hold slurm.conf")
     mark = change.digest(files)
-    wanted = {**files, module.params["digest_file"]: f"{mark}\n"}
-    before = {name: (base / name).read_text(encoding="utf-8") if (base / name).exists() else "" for name in wanted}
+    contents = {**files, module.params["digest_file"]: f"{mark}\n"}
+    before = {name: (base / name).read_text(encoding="utf-8") if (base / name).exists() else "" for name in contents}
     stays = {name for name, text in files.items() if not text and not change.is_ours(before[name], files["slurm.conf"])}
-    differs = [name for name, text in wanted.items() if before[name] != text and name not in stays]
+    differs = [name for name, text in contents.items() if before[name] != text and name not in stays]
     if differs:
         refuse(module, before, files)
     if differs and not module.check_mode:
         base.mkdir(parents=True, exist_ok=True)
         for name in differs:
-            if wanted[name]:
-                replace_owned(base / name, wanted[name].encode(), "root", 0o644)
+            if contents[name]:
+                replace_owned(base / name, contents[name].encode(), "root", 0o644)
             else:
                 (base / name).unlink()
     diff = [
-        {"before_header": str(base / n), "after_header": str(base / n), "before": before[n], "after": wanted[n]}
+        {"before_header": str(base / n), "after_header": str(base / n), "before": before[n], "after": contents[n]}
         for n in differs
     ]
     return {"changed": bool(differs), "written": [str(base / n) for n in differs], "digest": mark, "diff": diff}

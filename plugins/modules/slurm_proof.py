@@ -132,17 +132,17 @@ def prove(module: AnsibleModule, nodes: int) -> list[str]:
     argv = [module.get_bin_path("srun", required=True), f"--nodes={nodes}", "--ntasks-per-node=1", "--time=1"]
     argv += ["--immediate=60", f"--job-name={module.params['job_name']}", f"--mpi={mpi}", "sh", "-c", PROGRAM]
     rc, out, err = module.run_command(argv, cwd="/")
-    said = f"{' '.join(argv)} ended with {rc}: {err.strip() or out.strip() or 'it printed nothing'}"
+    evidence = f"{' '.join(argv)} ended with {rc}: {err.strip() or out.strip() or 'it printed nothing'}"
     if rc:
-        raise ProofError(f"A job on {nodes} of the nodes fails, though Slurm can use them. {said}")
+        raise ProofError(f"A job on {nodes} of the nodes fails, though Slurm can use them. {evidence}")
     answers = sorted({line.strip() for line in out.splitlines()})
     if len(answers) != nodes:
-        raise ProofError(f"A job on {nodes} of the nodes was answered by {len(answers)}. {said}")
+        raise ProofError(f"A job on {nodes} of the nodes was answered by {len(answers)}. {evidence}")
     ranks, hosts = zip(*(answer.partition(" ")[::2] for answer in answers))
     if mpi == "pmix" and sorted(ranks) != [str(rank) for rank in range(nodes)]:
         raise ProofError(
             f"PMIx told the {nodes} tasks of a job the ranks {', '.join(ranks)}, so that an MPI program would run as "
-            f"{nodes} programs of one task. {said}"
+            f"{nodes} programs of one task. {evidence}"
         )
     return list(hosts)
 

@@ -347,14 +347,14 @@ def perform(module: AnsibleModule) -> Result:
             for name in ("directories", "files")
         }
 
-    wanted = [entry for entry in [*directories, *files] if not entry.get("reserve")]
+    kept = [entry for entry in [*directories, *files] if not entry.get("reserve")]
     if module.check_mode:
         # The package that makes the user may not be installed yet.
-        changes = {entry["path"]: ["created"] for entry in wanted if not known(entry["owner"])}
-        wanted = [entry for entry in wanted if entry["path"] not in changes]
+        changes = {entry["path"]: ["created"] for entry in kept if not known(entry["owner"])}
+        kept = [entry for entry in kept if entry["path"] not in changes]
     try:
         more = [pwd.getpwnam(name).pw_uid for name in module.params["trusted"]]
-        for entry, made in zip(wanted, settle(wanted, more, module.check_mode)):
+        for entry, made in zip(kept, settle(kept, more, module.check_mode)):
             changes[entry["path"]] = made
     except (TrustError, OSError, KeyError) as exc:
         done = [path for path, made in changes.items() if made]

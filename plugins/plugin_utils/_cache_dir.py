@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 
 
-def directory(given: str | None) -> Path:
+def directory(setting: str | None) -> Path:
     """Return the directory that was configured, or that of this collection in the user's cache."""
-    if given:
-        return Path(given).expanduser()
+    if setting:
+        return Path(setting).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "hpcai.gpu_cluster"

@@ -21,19 +21,19 @@ PROGRAMS = ("agent", "nhc", "healthagent")
 MOST = {"prolog": 5.0, "periodic": 50.0}
 
 
-def suites(given: t.Mapping[str, t.Any], program: str) -> dict[str, t.Any]:
+def suites(settings: t.Mapping[str, t.Any], program: str) -> dict[str, t.Any]:
     """Return the suites as the agent takes them; raises ConfigError for what it, or Slurm, would not."""
     if program not in PROGRAMS:
         raise ConfigError(f"program {program!r} is none of {', '.join(PROGRAMS)}")
-    strange = sorted(set(given) - set(SUITES))
+    strange = sorted(set(settings) - set(SUITES))
     if strange:
         raise ConfigError(f"suites {', '.join(strange)}: there are {', '.join(SUITES)}")
-    config = check({"schema": 1, "node": "n1", "suites": dict(given)})
-    for name in given:
+    config = check({"schema": 1, "node": "n1", "suites": dict(settings)})
+    for name in settings:
         budget = plan(config, name).budget
         if budget > MOST.get(name, budget):
             raise ConfigError(f"suite {name} has {budget:g} s, and Slurm waits {MOST[name]:g} s at most")
-    merged = {name: dict(suite) for name, suite in given.items()}
+    merged = {name: dict(suite) for name, suite in settings.items()}
     if program != "agent":
         merged["periodic"] = {**merged.get("periodic", {}), "checks": _beside(config, program)}
     return merged

@@ -78,8 +78,8 @@ class Recorder:
     def cluster(self, name: t.Any, sku: t.Any) -> None:
         """Name the cluster and its machine type; what is not told or still a template changes nothing."""
         for key, value in (("cluster", name), ("sku", sku)):
-            told = value and "{{" not in str(value)
-            self.document[key] = str(value) if told else self.document.get(key)
+            is_known = value and "{{" not in str(value)
+            self.document[key] = str(value) if is_known else self.document.get(key)
 
     def task(self) -> None:
         """Count a task."""

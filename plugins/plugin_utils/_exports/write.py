@@ -39,9 +39,9 @@ def find(record: Row, folder: Path | None, cluster: str | None = None) -> Source
 
     Those of another cluster than this, by default the record's, count for nothing.
     """
-    places = [folder, *sorted(folder.iterdir())] if folder is not None and folder.is_dir() else []
+    directories = [folder, *sorted(folder.iterdir())] if folder is not None and folder.is_dir() else []
     certificates, broken = [], []
-    for path in (place / "certificate.json" for place in places):
+    for path in (directory / "certificate.json" for directory in directories):
         try:
             certificates += [(read.certificate(path), path)] if path.is_file() else []
         except read.ReadError as exc:
@@ -70,13 +70,13 @@ def paths(dest: Path, stem: str, formats: t.Collection[str]) -> dict[str, Path]:
 
 def write(sources: Sources, dest: Path, stem: str, formats: t.Collection[str], values: bool = False) -> None:
     """Write the wanted formats side by side, each whole at every moment."""
-    wanted = paths(dest, stem, formats)
+    files = paths(dest, stem, formats)
     gather, junit, prometheus = read.Gather(), Junit(_title(sources)), Prometheus(values)
-    takers: list[t.Callable[[Row], None]] = [gather.add] if "html" in wanted else []
-    takers += [junit.add] if "junit" in wanted else []
-    takers += [prometheus.add] if "prometheus" in wanted else []
+    takers: list[t.Callable[[Row], None]] = [gather.add] if "html" in files else []
+    takers += [junit.add] if "junit" in files else []
+    takers += [prometheus.add] if "prometheus" in files else []
     with contextlib.ExitStack() as stack:
-        out = stack.enter_context(_whole(wanted["json_lines"])) if "json_lines" in wanted else None
+        out = stack.enter_context(_whole(files["json_lines"])) if "json_lines" in files else None
         lines = read.Lines(sources.records) if sources.records else None
         for record, line in _records(sources, lines):
             for take in takers:
@@ -89,9 +89,9 @@ def write(sources: Sources, dest: Path, stem: str, formats: t.Collection[str], v
         "junit": junit.text,
         "prometheus": lambda: prometheus.text(sources.certificate),
     }
-    for name in wanted:
+    for name in files:
         if name in pieces:
-            with _whole(wanted[name]) as out:
+            with _whole(files[name]) as out:
                 out.writelines(pieces[name]())
 
 

@@ -36,10 +36,10 @@ def _unsound(inputs: Inputs, *kinds: str) -> bool:
 def names(inputs: Inputs) -> list[str]:
     problems = []
     for kind in ("accounts", "qos"):
-        given = [str(item.get("name") or "") for item in _items(inputs, kind)]
+        defined = [str(item.get("name") or "") for item in _items(inputs, kind)]
         variable = f"slurm_database_{kind}"
-        problems += [say(variable, name, "defined twice", "each name once") for name in twice(given)]
-        for name in given:
+        problems += [say(variable, name, "defined twice", "each name once") for name in twice(defined)]
+        for name in defined:
             if not name or name != name.lower() or set(name) & set(" ,=|'\""):
                 problems.append(
                     say(variable, name, "Slurm keeps such names in lower case", "lower case, no blanks , = |")

@@ -106,16 +106,16 @@ def memory(inputs: Inputs) -> list[str]:
 def state(inputs: Inputs) -> list[str]:
     problems = []
     path = str(inputs.get("slurm_state_dir") or "/var/lib/slurm/slurmctld").rstrip("/")
-    if not path.startswith("/") or any(f"{path}/".startswith(f"{place}/") for place in _LOST_AT_BOOT):
+    if not path.startswith("/") or any(f"{path}/".startswith(f"{directory}/") for directory in _LOST_AT_BOOT):
         problem = "jobs would be lost at a boot" if path.startswith("/") else "not an absolute path"
         problems.append(say("slurm_state_dir", path, problem, "a path on a disk, of slurmctld's own"))
     controllers = list(dict.fromkeys(inputs.get("preflight_controller_hosts") or []))
-    shared = [place.rstrip("/") for place in inputs.get("preflight_shared_paths") or []]
+    shared = [directory.rstrip("/") for directory in inputs.get("preflight_shared_paths") or []]
     if len(controllers) > 1 and not inputs.get("slurm_state_is_shared"):
         problem = "several controllers need a state directory that all of them see"
         accepted = "one host, or slurm_state_dir on shared storage and slurm_state_is_shared: true"
         problems.append(say("preflight_controller_hosts", controllers, problem, accepted))
-    elif len(controllers) > 1 and not any(f"{path}/".startswith(f"{place}/") for place in shared):
+    elif len(controllers) > 1 and not any(f"{path}/".startswith(f"{directory}/") for directory in shared):
         problem = "slurm_state_is_shared is true, but this is on no shared storage"
         problems.append(
             say("slurm_state_dir", path, problem, f"a path below a mount of shared_storage_mounts ({one_of(shared)})")

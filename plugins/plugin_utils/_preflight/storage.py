@@ -19,11 +19,11 @@ Inputs = t.Mapping[str, t.Any]
 
 
 def mounts(inputs: Inputs) -> list[str]:
-    given = inputs.get("shared_storage_mounts") or []
+    requested = inputs.get("shared_storage_mounts") or []
     variable = "shared_storage_mounts"
-    paths = [str(mount.get("path") or "").rstrip("/") for mount in given]
+    paths = [str(mount.get("path") or "").rstrip("/") for mount in requested]
     problems = [say(variable, path, "mounted twice", "each path once") for path in twice(paths)]
-    for mount, path in zip(given, paths):
+    for mount, path in zip(requested, paths):
         if not path.startswith("/"):
             problems.append(say(f"{variable}.path", path, "no place for a mount", "an absolute path, not /"))
         pattern, accepted = _SOURCES.get(str(mount.get("type")), (None, ""))
@@ -45,9 +45,13 @@ def directories(inputs: Inputs) -> list[str]:
         path = inputs.get(name)
         if path and not str(path).startswith("/"):
             problems.append(say(name, path, "not an absolute path", "a path that begins with /"))
-    shared = [str(place).rstrip("/") for place in inputs.get("preflight_shared_paths") or []]
+    shared = [str(directory).rstrip("/") for directory in inputs.get("preflight_shared_paths") or []]
     path = str(inputs.get("cluster_shared_dir") or "")
-    if inputs.get("hosts") and path.startswith("/") and not any(f"{path}/".startswith(f"{place}/") for place in shared):
+    if (
+        inputs.get("hosts")
+        and path.startswith("/")
+        and not any(f"{path}/".startswith(f"{directory}/") for directory in shared)
+    ):
         accepted = f"a path of shared_storage_mounts or below it ({one_of(shared)}); with type: existing if it is there"
         problems.append(say("cluster_shared_dir", path, "no host mounts or exports it", accepted))
     return problems

@@ -48,10 +48,10 @@ def fabric(run: Run) -> Html | None:
     checks = [check for check in run.checks if is_group(check) and check.get("check") != TRAINING]
     if not checks:
         return None
-    places: dict[str, list[Row]] = {}
+    locations: dict[str, list[Row]] = {}
     for check in checks:
-        places.setdefault(where(check), []).append(check)
-    plots = [plot for place, group in places.items() if (plot := _bandwidth(place, group))]
+        locations.setdefault(where(check), []).append(check)
+    plots = [plot for location, group in locations.items() if (plot := _bandwidth(location, group))]
     more = (
         f"{len(plots) - MAX_PLOTS} more plots are left out; their numbers are below."
         if len(plots) > MAX_PLOTS
@@ -95,7 +95,7 @@ def limits(checks: t.Iterable[Row], names: t.Sequence[str]) -> list[Limit]:
     return lines
 
 
-def _bandwidth(place: str, checks: list[Row]) -> Html | None:
+def _bandwidth(location: str, checks: list[Row]) -> Html | None:
     groups = series(checks)
     if not groups:
         return None
@@ -104,11 +104,11 @@ def _bandwidth(place: str, checks: list[Row]) -> Html | None:
         for op, points in groups.items()
     ]
     marks = limits(checks, list(groups))
-    title = f"Bus bandwidth over message size, {place}"
+    title = f"Bus bandwidth over message size, {location}"
     notes = [el("span", el("i", class_=f"s{mark.series % 6} dash"), mark.words) for mark in marks]
     return el(
         "figure",
-        el("figcaption", el("strong", "Bus bandwidth over message size"), f" · {place}"),
+        el("figcaption", el("strong", "Bus bandwidth over message size"), f" · {location}"),
         scroll(chart(lines, marks, title=title, x="message size", y="bus bandwidth, GB/s", sizes=True), title),
         el("div", notes, class_="legend") if notes else None,
     )

@@ -102,16 +102,16 @@ class Columns:
 
     def _metric(self, node: int, check: str, metric: Row) -> None:
         value, expected = number(metric.get("value")), metric.get("expected")
-        wanted, unit = "" if expected is None else str(expected), str(metric.get("unit") or "")
-        if value is None or (not wanted and (unit not in RATES or "size" in metric)):
+        expectation, unit = "" if expected is None else str(expected), str(metric.get("unit") or "")
+        if value is None or (not expectation and (unit not in RATES or "size" in metric)):
             return
         labels = metric.keys() - _KNOWN
         own = [(label, str(metric[label])) for label in sorted(labels)] if labels else ()
-        key = (check, str(metric.get("name")), wanted, unit, *own)
+        key = (check, str(metric.get("name")), expectation, unit, *own)
         column = self.metrics.get(key)
         if column is None:
             source = str(metric.get("source") or "")
-            column = self.metrics[key] = Column(check, _name(check, metric), unit, wanted, source)
+            column = self.metrics[key] = Column(check, _name(check, metric), unit, expectation, source)
         column.put(node, value, metric)
 
     def _samples(self, node: int, check: str, record: Row) -> None:

@@ -40,11 +40,11 @@ def explore(fleet: Fleet) -> Html | None:
     """Show nodes that were not cleared; with a script, any node by search."""
     if not fleet.nodes:
         return None
-    wanted = [node for node in fleet.nodes if node.status != "cleared"]
-    wanted.sort(key=lambda node: (PLACE[node.status], -(number(node.about.get("posterior")) or 0.0)))
-    body = [_row(node.name, node.leaf, node.status, node.reason, node.about) for node in wanted[:MAX_ROWS]]
-    rest = len(wanted) - len(body)
-    still = "Every node was cleared." if not wanted else f"{plural(len(wanted), 'node')} not cleared"
+    nodes = [node for node in fleet.nodes if node.status != "cleared"]
+    nodes.sort(key=lambda node: (PLACE[node.status], -(number(node.about.get("posterior")) or 0.0)))
+    body = [_row(node.name, node.leaf, node.status, node.reason, node.about) for node in nodes[:MAX_ROWS]]
+    rest = len(nodes) - len(body)
+    still = "Every node was cleared." if not nodes else f"{plural(len(nodes), 'node')} not cleared"
     return section(
         "find",
         "Find a node",

@@ -123,9 +123,9 @@ def _percent(value: float) -> str:
 
 def cases(fleet: Fleet, rounds: list[Round]) -> Html | None:
     """Return, for each node that was not cleared, the tests that speak of it."""
-    wanted = [node for node in fleet.nodes if node.status in ("drained", "watched")]
-    wanted.sort(key=lambda node: (list(STATUSES).index(node.status), -(number(node.about.get("posterior")) or 0)))
-    shown = {node.name for node in wanted[:MAX_CASES]}
+    suspects = [node for node in fleet.nodes if node.status in ("drained", "watched")]
+    suspects.sort(key=lambda node: (list(STATUSES).index(node.status), -(number(node.about.get("posterior")) or 0)))
+    shown = {node.name for node in suspects[:MAX_CASES]}
     tests: dict[str, list[tuple[Round, Test]]] = {}
     for round_ in rounds:
         for test in round_.tests:
@@ -133,11 +133,11 @@ def cases(fleet: Fleet, rounds: list[Round]) -> Html | None:
                 tests.setdefault(name, []).append((round_, test))
     drawn = [
         _case(node.name, node.status, node.reason, tests.get(node.name, []), node.about.get("posterior"))
-        for node in wanted[:MAX_CASES]
+        for node in suspects[:MAX_CASES]
     ]
     if not drawn:
         return None
-    rest = len(wanted) - len(drawn)
+    rest = len(suspects) - len(drawn)
     more = el("p", f"{rest} more: hpcai-agent certificate explain tells of each.", class_="faint") if rest > 0 else None
     folded = el(
         "details", el("summary", f"{plural(len(drawn) - OPEN_CASES, 'more node')}"), drawn[OPEN_CASES:], class_="rest"

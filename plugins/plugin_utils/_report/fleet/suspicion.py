@@ -83,13 +83,13 @@ def _scale(steps: list[Round], across: float, limits: tuple[float, float]) -> li
     right = WIDTH - RIGHT
     parts: list[t.Any] = []
     for mark in MARKS:
-        place = height(mark)
-        parts.append(el("line", x1=LEFT, x2=right, y1=place, y2=place, class_="grid"))
-        parts.append(el("text", f"{100 * mark:g} %", x=LEFT - 9, y=place + 4, class_="tick", text_anchor="end"))
+        level = height(mark)
+        parts.append(el("line", x1=LEFT, x2=right, y1=level, y2=level, class_="grid"))
+        parts.append(el("text", f"{100 * mark:g} %", x=LEFT - 9, y=level + 4, class_="tick", text_anchor="end"))
     for share, words, verdict in ((limits[1], "drain", "fail"), (limits[0], "clear", "pass")):
-        place = height(share)
-        parts.append(el("line", x1=LEFT, x2=right, y1=place, y2=place, class_=f"limit v-{verdict}"))
-        parts.append(el("text", words, x=LEFT + 6, y=place - 5, class_=f"limit-name v-{verdict}"))
+        level = height(share)
+        parts.append(el("line", x1=LEFT, x2=right, y1=level, y2=level, class_=f"limit v-{verdict}"))
+        parts.append(el("text", words, x=LEFT + 6, y=level - 5, class_=f"limit-name v-{verdict}"))
     for index, round_ in enumerate(steps):
         name = {"local": "by itself"}.get(round_.stage, f"{round_.stage} {round_.number or ''}".strip())
         anchor = "start" if not index else "middle"
