@@ -167,6 +167,7 @@ SPEC: dict[str, dict[str, t.Any]] = {
 
 
 def act(arm: client.Arm, params: t.Mapping[str, t.Any], there: t.Mapping[str, t.Any] | None) -> client.Json:
+    """Create, change, delete or act on the resource; return what Azure has of it then, empty if it is gone."""
     resource_id, version, body = params["id"], params["api_version"], params["body"]
     if params["state"] == "absent":
         arm.delete(resource_id, version)

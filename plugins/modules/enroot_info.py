@@ -133,6 +133,7 @@ def observe(conf: Path, version: str) -> EnrootHost:
 
 
 def device(path: str) -> int | None:
+    """Return the number of the device that an absolute path lies on, or None where there is no such path."""
     try:
         return Path(path).stat().st_dev if path.startswith("/") else None
     except OSError:

@@ -158,6 +158,7 @@ class Rotation:
         self.previous = path.with_name(f"{path.name}.previous")
 
     def marks(self, salt: str) -> Keys:
+        """Return a digest of each key, the present, the next and the previous one; empty where there is none."""
         contents = [self._content(path) for path in (self.key, self.next, self.previous)]
         return Keys(
             *[hmac.new(salt.encode(), text, hashlib.sha256).hexdigest()[:16] if text else "" for text in contents]
@@ -171,6 +172,7 @@ class Rotation:
             return b""
 
     def staged(self, key: bytes, write: bool) -> bool:
+        """Put the next key beside the present one; return whether it was not there."""
         if len(key) < LEAST:
             raise RotationError(f"the next key has {len(key)} bytes, and munged takes no key of less than {LEAST}")
         if self.previous.exists():
@@ -182,6 +184,7 @@ class Rotation:
         return True
 
     def exchanged(self, write: bool) -> bool:
+        """Have munged use the next key and keep the former; return whether there was one. A failure puts it back."""
         if not self.next.exists():
             return False
         if write:
@@ -198,6 +201,7 @@ class Rotation:
         return True
 
     def returned(self, write: bool) -> bool:
+        """Have munged use the former key again; return whether there was one."""
         if not self.previous.exists():
             return False
         if write:
@@ -208,6 +212,7 @@ class Rotation:
         return True
 
     def settled(self, write: bool) -> bool:
+        """Remove the keys that are not in use; return whether there were any."""
         leftover = [path for path in (self.next, self.previous) if path.exists()]
         for path in leftover if write else []:
             path.unlink()

@@ -136,6 +136,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.driver.repositor
 
 
 def fetch(url: str) -> bytes:
+    """Return the first MiB of what is at the URL."""
     try:
         return bytes(open_url(url, timeout=60, http_agent="hpcai.gpu_cluster").read(1 << 20))
     except (OSError, ValueError, urllib.error.URLError) as exc:

@@ -165,6 +165,7 @@ def parse_with_slurm(module: AnsibleModule, files: t.Mapping[str, str]) -> list[
 
 
 def state_written(directory: str) -> float:
+    """Return when slurmctld last wrote its jobs into a directory of state, or 0 if it never did."""
     state = Path(directory) / "job_state"
     return state.stat().st_mtime if state.exists() else 0.0
 

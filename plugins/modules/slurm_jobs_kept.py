@@ -120,6 +120,7 @@ _PAUSE = 2.0
 
 
 def ask(argv: list[str]) -> tuple[int, str, str]:
+    """Return exit status, output and messages of a command of Slurm's; one that could not end has status 1."""
     answer = run(argv, 120, environment={"SLURM_TIME_FORMAT": TIME_FORMAT})
     return (1 if answer.rc is None else answer.rc), answer.out, answer.err
 

@@ -270,6 +270,7 @@ def attributes(entry: Entry) -> dict[str, int]:
 
 
 def content(entry: Entry) -> bytes:
+    """Return the bytes of a file, which is given as text or in base64."""
     if entry["content"] is not None:
         return str(entry["content"]).encode()
     try:
@@ -296,6 +297,7 @@ class Step(t.NamedTuple):
 
 
 def step(entry: Entry, more: t.Sequence[int]) -> Step:
+    """Return what looks at a directory or file, and what makes it."""
     own = attributes(entry)
     trusted = trusted_users(own["uid"], *more)
     if "reserve" in entry:

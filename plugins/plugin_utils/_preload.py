@@ -64,12 +64,14 @@ def _know_imports(packer: t.Any) -> None:
     parse = packer._compile_module_ast
 
     def keep(name: str, source: str | bytes) -> ast.Module:
+        """Parse a file and keep its imports alone."""
         tree: ast.Module = parse(name, source)
         lines = (source if isinstance(source, str) else source.decode()).split("\n")
         tree.body = [statement for statement in tree.body if _imports(statement, lines)]
         return known.setdefault((name, source), tree)
 
     def recall(name: str, source: str | bytes) -> ast.Module:
+        """Return the imports of a file that was kept, or all of another file."""
         return known.get((name, source)) or parse(name, source)
 
     packer._compile_module_ast = keep

@@ -34,6 +34,7 @@ def _unsound(inputs: Inputs, *kinds: str) -> bool:
 
 
 def names(inputs: Inputs) -> list[str]:
+    """Return what is wrong with names of accounts, of QOS and of users in accounts."""
     problems = []
     for kind in ("accounts", "qos"):
         defined = [str(item.get("name") or "") for item in _items(inputs, kind)]
@@ -49,6 +50,7 @@ def names(inputs: Inputs) -> list[str]:
 
 
 def parents(inputs: Inputs) -> list[str]:
+    """Return the accounts whose parent is missing or is one of those below them."""
     accounts = {str(item.get("name")): str(item.get("parent") or "root") for item in _items(inputs, "accounts")}
     problems = []
     for name, parent in accounts.items():
@@ -65,6 +67,7 @@ def parents(inputs: Inputs) -> list[str]:
 
 
 def users(inputs: Inputs) -> list[str]:
+    """Return the users whose account is missing, and those with several accounts as their default."""
     accounts = [item.get("name") for item in _items(inputs, "accounts")]
     problems = []
     for user in [] if _unsound(inputs, "accounts") else _items(inputs, "users"):
@@ -77,6 +80,7 @@ def users(inputs: Inputs) -> list[str]:
 
 
 def qualities(inputs: Inputs) -> list[str]:
+    """Return the QOS that accounts and users refer to and that nobody defines."""
     known = [_BUILT_IN_QOS, *(item.get("name") for item in _items(inputs, "qos"))]
     problems = []
     for kind in ("accounts", "users"):
@@ -108,6 +112,7 @@ def prover(inputs: Inputs) -> list[str]:
 
 
 def storage(inputs: Inputs) -> list[str]:
+    """Return what contradicts the role, or is missing, in how slurmdbd reaches its database."""
     problems = []
     for key, value in (inputs.get("slurm_database_settings") or {}).items():
         if str(key).lower() in _OWNED:

@@ -20,6 +20,7 @@ Entry = t.Mapping[str, t.Any]
 
 
 def matching(inputs: Inputs) -> list[str]:
+    """Return what is wrong with the generic resources, and which nodes claim some that are not offered there."""
     entries = [{str(key).lower(): item for key, item in entry.items()} for entry in inputs.get(_VARIABLE) or []]
     problems = [
         say(_VARIABLE, entry, "has no name", "name: gpu and the like") for entry in entries if not _named(entry)

@@ -35,6 +35,7 @@ def _known(inputs: Inputs, host: str) -> t.Mapping[str, t.Any]:
 
 
 def cluster(inputs: Inputs) -> list[str]:
+    """Return what is wrong with the name of the cluster."""
     name = inputs.get("cluster_name")
     if isinstance(name, str) and _CLUSTER.fullmatch(name):
         return []
@@ -43,6 +44,7 @@ def cluster(inputs: Inputs) -> list[str]:
 
 
 def groups(inputs: Inputs) -> list[str]:
+    """Return the groups without a host, hosts that are listed twice, and a second database."""
     problems = []
     for variable, group, problem in _GROUPS:
         # Nodes that Slurm creates by itself are in no inventory.
@@ -67,6 +69,7 @@ def login(inputs: Inputs) -> list[str]:
 
 
 def shared_controller(inputs: Inputs) -> list[str]:
+    """Return the controllers that are compute nodes as well, where nobody has allowed it."""
     both = sorted(
         set(inputs.get("preflight_compute_hosts") or []) & set(inputs.get("preflight_controller_hosts") or [])
     )

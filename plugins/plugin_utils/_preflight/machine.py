@@ -76,6 +76,7 @@ def whose_slurm(inputs: Inputs) -> list[str]:
 
 
 def whose_driver(inputs: Inputs) -> list[str]:
+    """Return what is wrong with the word for who installs the GPU driver."""
     value = inputs.get("cluster_driver", EXISTING)
     return [] if value in _DRIVERS else [say("cluster_driver", value, "nobody who has the driver", one_of(_DRIVERS))]
 

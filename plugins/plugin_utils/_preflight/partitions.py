@@ -37,6 +37,7 @@ def unknown(names: t.Iterable[str], known: set[str]) -> tuple[list[str], str]:
 
 
 def partitions(inputs: Inputs) -> list[str]:
+    """Return what is wrong with the partitions: names, the default, their nodes."""
     parts = inputs.get("slurm_partitions")
     if parts is None:
         return []
@@ -79,6 +80,7 @@ def _partition(part: t.Mapping[str, t.Any], known: set[str]) -> list[str]:
 
 
 def topology(inputs: Inputs) -> list[str]:
+    """Return what is wrong with the switches, and which nodes hang on none or on several."""
     switches = inputs.get("slurm_topology") or []
     problems = _switches(inputs, "slurm_topology", switches)
     return problems + (_places(inputs, switches) if switches and not problems else [])

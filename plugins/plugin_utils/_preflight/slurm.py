@@ -35,6 +35,7 @@ Inputs = t.Mapping[str, t.Any]
 
 
 def pair(label: str, key: object, value: object, owned: t.Mapping[str, str]) -> list[str]:
+    """Return what is wrong with one setting: its name, its kind of value, or that it contradicts the roles."""
     if not _KEY.fullmatch(str(key)):
         return [say(label, key, "no name of a setting", "names such as slurm.conf has them")]
     if str(key).lower() in owned:
@@ -88,6 +89,7 @@ def _words(value: object) -> list[str]:
 
 
 def cgroup(inputs: Inputs) -> list[str]:
+    """Return what is wrong with the settings of cgroup.conf."""
     problems = []
     for key, value in (inputs.get("slurm_cgroup_settings") or {}).items():
         label = "slurm_cgroup_settings"
@@ -97,6 +99,7 @@ def cgroup(inputs: Inputs) -> list[str]:
 
 
 def memory(inputs: Inputs) -> list[str]:
+    """Return what is wrong with the share of memory that jobs do not get."""
     headroom = inputs.get("slurm_memory_headroom", 0.05)
     if isinstance(headroom, (int, float)) and not isinstance(headroom, bool) and 0 <= headroom < 1:
         return []
@@ -104,6 +107,7 @@ def memory(inputs: Inputs) -> list[str]:
 
 
 def state(inputs: Inputs) -> list[str]:
+    """Return what is wrong with the directory of slurmctld's state: lost at boot, or not seen by all controllers."""
     problems = []
     path = str(inputs.get("slurm_state_dir") or "/var/lib/slurm/slurmctld").rstrip("/")
     if not path.startswith("/") or any(f"{path}/".startswith(f"{directory}/") for directory in _LOST_AT_BOOT):

@@ -19,6 +19,7 @@ Inputs = t.Mapping[str, t.Any]
 
 
 def mounts(inputs: Inputs) -> list[str]:
+    """Return what is wrong with paths, sources and credentials of mounts."""
     requested = inputs.get("shared_storage_mounts") or []
     variable = "shared_storage_mounts"
     paths = [str(mount.get("path") or "").rstrip("/") for mount in requested]
@@ -40,6 +41,7 @@ def mounts(inputs: Inputs) -> list[str]:
 
 
 def directories(inputs: Inputs) -> list[str]:
+    """Return what is wrong with the shared and the scratch directory, such as a shared one that no host mounts."""
     problems = []
     for name in ("cluster_shared_dir", "cluster_scratch_dir"):
         path = inputs.get(name)

@@ -10,15 +10,18 @@ import typing as t
 
 
 def say(variable: str, value: object, problem: str, accepted: str) -> str:
+    """Return the one form in which a problem is told: variable, value, what is wrong, what is accepted."""
     return f"{variable} is {value!r}: {problem}; accepted: {accepted}"
 
 
 def twice(names: t.Iterable[t.Any]) -> list[t.Any]:
+    """Return the names that occur more than once."""
     seen: list[t.Any] = [name for name in names if name]
     return sorted({name for name in seen if seen.count(name) > 1})
 
 
 def one_of(names: t.Iterable[object], otherwise: str = "none is defined") -> str:
+    """Return the accepted names in words."""
     listed = ", ".join(sorted({str(name) for name in names}))
     return f"one of {listed}" if listed else otherwise
 

@@ -73,9 +73,11 @@ class Matrix:
     cells: dict[tuple[str, str], list[Row]]
 
     def node_verdict(self, node: str) -> str:
+        """Return the worst verdict of all checks of a node."""
         return worst(self.cell_verdict(node, check) for check in self.checks if (node, check) in self.cells)
 
     def cell_verdict(self, node: str, check: str) -> str:
+        """Return the worst verdict of one check on one node."""
         return worst(verdict_of(row) for row in self.cells.get((node, check), []))
 
 

@@ -50,6 +50,7 @@ class Axis:
     log: bool = False
 
     def place(self, value: float) -> float:
+        """Return where on the axis a value is drawn."""
         low, high, value = (math.log2(x) if self.log else x for x in (self.low, self.high, value))
         share = (value - low) / (high - low) if high > low else 0.5
         return round(self.start + share * (self.end - self.start), 2)

@@ -41,6 +41,7 @@ class Column:
 
     @functools.cached_property
     def low_is_bad(self) -> bool:
+        """Say whether smaller values are worse: what is expected says so, or else the unit is a rate."""
         return self.expected.startswith(">") or (not self.expected and self.unit in RATES)
 
     @property

@@ -35,6 +35,7 @@ class Spread:
     outliers: list[tuple[int, float]]
 
     def share(self, place: float) -> float:
+        """Return the value below which a share of all values lies."""
         return self.values[min(len(self.values) - 1, int(place * len(self.values)))]
 
 

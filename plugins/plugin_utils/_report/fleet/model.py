@@ -59,6 +59,7 @@ class Fleet:
     between: int = 0
 
     def amount(self, status: str) -> int:
+        """Return how many nodes have a status."""
         return sum(node.status == status for node in self.nodes)
 
     @property
@@ -74,6 +75,7 @@ class Fleet:
 
     @property
     def places(self) -> dict[str, int]:
+        """Return the index of each node."""
         return {node.name: index for index, node in enumerate(self.nodes)}
 
 

@@ -37,6 +37,7 @@ class Round:
 
     @property
     def outcomes(self) -> dict[str, int]:
+        """Return how many tests came to each outcome."""
         counts = {"pass": 0, "warn": 0, "fail": 0, "error": 0}
         for test in self.tests:
             counts[test.outcome] += 1

@@ -47,11 +47,13 @@ class Layout:
     height: float
 
     def place(self, block: Block, index: int) -> tuple[float, float]:
+        """Return the upper left corner of a node's square."""
         row, column = divmod(index - block.first, self.across)
         return block.x + column * self.pitch, block.y + row * self.pitch
 
     @property
     def side(self) -> float:
+        """Return the width of a square, which is less than the pitch by the gap."""
         return self.pitch - (3 if self.pitch > 11 else 2 if self.pitch > 6 else 1)
 
 
