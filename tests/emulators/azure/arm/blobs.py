@@ -95,7 +95,7 @@ def _answer(state: State, request: Request) -> Response:
         return _container(state, request, base, container)
     if not state.get(base):
         raise BlobError(404, "ContainerNotFound", "The specified container does not exist.")
-    return _blob(state.directory / "blobs" / name / container / urllib.parse.quote(blob, safe=""), request)
+    return _blob(state.folder / "blobs" / name / container / urllib.parse.quote(blob, safe=""), request)
 
 
 def _xml(text: str) -> Response:
@@ -130,7 +130,7 @@ def _container(state: State, request: Request, base: str, name: str) -> Response
         state.drop(base)
         return Response(202)
     if request.query.get("comp") == "list":
-        return _list(state.directory / "blobs" / base.split("/")[8] / name, request.query.get("prefix", ""))
+        return _list(state.folder / "blobs" / base.split("/")[8] / name, request.query.get("prefix", ""))
     return Response(200, None, {**marks, "x-ms-lease-state": "available"})
 
 

@@ -54,14 +54,14 @@ SETTINGS: dict[str, t.Any] = {
 class State:
     """The emulator's memory. Take ``lock`` around every use."""
 
-    def __init__(self, directory: Path, machines: Path | None = None) -> None:
-        self.directory, self.machines_file = directory, machines
+    def __init__(self, folder: Path, machines: Path | None = None) -> None:
+        self.folder, self.machines_file = folder, machines
         self.lock = threading.RLock()
         self.log: list[dict[str, t.Any]] = []
         self.surroundings: dict[str, str] = {}  # what leads a job to this emulator
         self.data: dict[str, t.Any] = self.empty()
-        if (directory / "state.json").is_file():
-            self.data.update(json.loads((directory / "state.json").read_text()))
+        if (folder / "state.json").is_file():
+            self.data.update(json.loads((folder / "state.json").read_text()))
 
     @staticmethod
     def empty() -> dict[str, t.Any]:
@@ -83,7 +83,7 @@ class State:
             raise AttributeError(name) from None
 
     def save(self) -> None:
-        path = self.directory / "state.json"
+        path = self.folder / "state.json"
         temporary = path.with_suffix(".new")
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(self.data, file, indent=1)
@@ -98,7 +98,7 @@ class State:
 
     def failed(self, text: str) -> None:
         """Keep what went wrong inside the emulator where its user finds it."""
-        with (self.directory / "errors.log").open("a") as file:
+        with (self.folder / "errors.log").open("a") as file:
             file.write(text + "\n")
 
     def reset(self) -> None:
