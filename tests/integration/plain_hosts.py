@@ -24,8 +24,6 @@ import time
 import typing as t
 from pathlib import Path
 
-from stand_in import instead, stand_in
-
 if t.TYPE_CHECKING:
     from ansible_playbook import Ended
 
@@ -76,6 +74,8 @@ class PlainHosts:
         if holder.stdout.readline() != "ready\n":
             raise Unable(f"no host of one's own here: {holder.stderr.read().strip()}")
         (self.inside[name],) = children(holder.pid)
+        from stand_in import instead, stand_in  # as a program, this file has Python's own modules alone
+
         folder = self.directory / name
         (folder / "bin").mkdir(parents=True)
         (folder / "units").mkdir()
