@@ -116,6 +116,13 @@ def test_it_ends_as_it_would(python: Python, source: str) -> None:
     assert ran(python.program, source) == ran(sys.executable, source, "-")
 
 
+def test_who_kills_all_pythons_has_killed_the_module_and_lost_no_connection(python: Python) -> None:
+    """255 would be one to Ansible, which makes it anew and begins the module a second time."""
+    rc, out, err = ran(python.program, "import os; os.kill(os.getppid(), 9); os.kill(os.getpid(), 9)")
+    assert (rc, out) == (-9, "")
+    assert "the service ended before the module did" in err
+
+
 @pytest.fixture
 def cgroups() -> t.Iterator[list[Path]]:
     """Cgroups of the test's own: one, or with version 1 one of each tree that needs no settings first."""
