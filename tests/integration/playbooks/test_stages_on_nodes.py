@@ -66,14 +66,15 @@ class Workflow:
         self.said: dict[str, str] = {}
 
     def inventory(self, directory: Path) -> None:
-        """Write what a site would: the lab's groups and variables, addresses of hosts, and nothing of this machine."""
+        """Write what a site would: the lab's groups, variables, profiles and addresses, and nothing of this machine."""
         tree = yaml.safe_load((STATE / "hosts.yml").read_text())
         tree["all"]["children"]["lab_nodes"]["vars"] = {
             "ansible_user": "root",
             "ansible_python_interpreter": "/usr/bin/python3",
         }
         (directory / "hosts.json").write_text(json.dumps(tree))
-        shutil.copytree(ROOT / "lab/inventory/group_vars", directory / "group_vars")
+        for name in ("group_vars", "profiles"):
+            shutil.copytree(ROOT / "lab/inventory" / name, directory / name)
 
     def isolation(self) -> list[str]:
         CACHE.mkdir(parents=True, exist_ok=True)
