@@ -16,7 +16,7 @@ import time
 import zipfile
 from pathlib import Path
 
-_OLD = 3600.0  # seconds; nothing that the agent does takes so long, so nobody reads files of an earlier one any more
+_OLD = 3600.0  # seconds without a start; nothing that the agent does takes so long, so nobody reads them any more
 
 
 def unpack(program: str, place: str) -> None:

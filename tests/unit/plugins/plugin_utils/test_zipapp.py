@@ -163,6 +163,15 @@ def test_another_agent_in_its_place_is_unpacked_anew(installed: Path) -> None:
     assert unpacked(installed) != old, "nobody needs the old one, which is there no more"
 
 
+def test_what_started_a_moment_ago_keeps_its_files_whatever_their_age(installed: Path) -> None:
+    old = marked(installed)
+    os.utime(old, (1, 1))
+    assert run(installed, "--help").stdout.startswith("usage: unpacked")
+    os.utime(installed, ns=(1, 1))
+    assert run(installed, "--help").stdout.startswith("usage: hpcai-agent")
+    assert old.is_dir() and len([*old.parent.iterdir()]) == 2
+
+
 @pytest.mark.parametrize("above", [0, 1, 2])
 def test_files_that_somebody_else_could_have_made_are_not_read(installed: Path, above: int) -> None:
     place = marked(installed)
