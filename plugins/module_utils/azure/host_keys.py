@@ -124,8 +124,8 @@ def _addresses(nics: t.Iterable[Json], subnet: str) -> t.Iterator[str]:
 
 def find(arm: Arm, subnet: str, address: str) -> str:
     """Return the resource ID of the machine with a private address in a subnet."""
-    wanted, resource = _wanted(address), subnet_id(subnet, arm.subscription)
-    return machine_at(interfaces(arm, resource, [wanted]), resource, wanted)
+    wanted, subnet_resource = _wanted(address), subnet_id(subnet, arm.subscription)
+    return machine_at(interfaces(arm, subnet_resource, [wanted]), subnet_resource, wanted)
 
 
 def _number(arm: Arm, machine: str) -> str:
@@ -138,17 +138,17 @@ def _number(arm: Arm, machine: str) -> str:
 
 def find_all(arm: Arm, subnet: str, addresses: t.Sequence[str]) -> tuple[list[Machine], dict[str, str]]:
     """Return the machines with these addresses, and why there is none for the others."""
-    resource, problems, machines = subnet_id(subnet, arm.subscription), {}, []
+    subnet_resource, problems, machines = subnet_id(subnet, arm.subscription), {}, []
     wanted = []
     for address in dict.fromkeys(addresses):
         try:
             wanted.append(_wanted(address))
         except AzureError as exc:
             problems[address] = str(exc)
-    listed = interfaces(arm, resource, wanted)
+    listed = interfaces(arm, subnet_resource, wanted)
     for address in wanted:
         try:
-            machine = machine_at(listed, resource, address)
+            machine = machine_at(listed, subnet_resource, address)
             machines.append(Machine(address, machine, _number(arm, machine)))
         except AzureError as exc:
             problems[address] = str(exc)

@@ -255,7 +255,7 @@ def pack(state: Path, target: Path) -> None:
 
 
 def _add(archive: tarfile.TarFile, state: Path, path: Path) -> None:
-    """Add what is in a file from one opening on, whatever takes its backup meanwhile."""
+    """Add what is in a file from one opening on, whatever takes its place meanwhile."""
     relative = str(path.relative_to(state))
     if path.is_dir():
         entry = tarfile.TarInfo(relative)
@@ -374,7 +374,7 @@ def restore_state(state: Path, directory: Path, manifest: Manifest, at_least: in
 
 
 def exchange(state: Path, aside: Path, kept: Path) -> None:
-    """Put one directory in the handle of another, which stays under another name."""
+    """Put one directory in the place of another, which stays under another name."""
     try:
         state.rename(kept)
     except OSError as exc:

@@ -380,7 +380,7 @@ def write(root: Path, record: t.Mapping[str, t.Any]) -> None:
 
 def enabled(root: Path, services: t.Iterable[str]) -> list[str]:
     """Return those services that would start at boot."""
-    there = [name for name in services if any((root / tree / f"{name}.service").exists() for tree in _UNITS)]
+    there = [name for name in services if any((root / directory / f"{name}.service").exists() for directory in _UNITS)]
     return [name for name in there if _matches(root, f"etc/systemd/system/*.wants/{name}.service")]
 
 
