@@ -274,7 +274,8 @@ class Watch:
             if not self.slurm.held(run, {job.name for job in jobs}):
                 known = {node["name"]: node for node in self.slurm.nodes()}
                 why = {name: self._away(test, known, now) for name, test in left.items()}
-                if any(why.values()):
+                # It may have begun just now: then it is our own job that has these nodes.
+                if any(why.values()) and all(row.waits for row in self.slurm.queue({job.name for job in jobs})):
                     return why
         if now - self.ran <= float(self.how["wait"]):
             return None

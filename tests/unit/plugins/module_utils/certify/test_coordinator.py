@@ -20,7 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module i
     CampaignRequestError,
     read_request,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm, Fleet
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm, Fleet, JobRow
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.certify.slurm_world import (
     START,
@@ -46,13 +46,15 @@ def request(nodes: t.Sequence[str] = NODES, **params: t.Any) -> Json:
     return {**saved, "digests": {"agent_sha256": "a", "profile_sha256": "p"}}
 
 
-def certify(world: World, folder: Path, asked_for: Json | None = None) -> tuple[CampaignPlan, list[Json]]:
+def certify(
+    world: World, folder: Path, asked_for: Json | None = None, slurm: type[FakeSlurm] = FakeSlurm
+) -> tuple[CampaignPlan, list[Json]]:
     """Go on with a run until it is over."""
     asked_for = asked_for or request(world.names)
     journal = Journal(folder)
     journal.create()
     campaign = CampaignPlan(asked_for["fleet"], asked_for["options"])
-    coordinator = Coordinator(journal, asked_for, FakeSlurm(world, folder), world.clock())  # type: ignore[arg-type]
+    coordinator = Coordinator(journal, asked_for, slurm(world, folder), world.clock())  # type: ignore[arg-type]
     coordinator.run(campaign)
     return campaign, coordinator.records
 
@@ -168,6 +170,25 @@ def test_nodes_that_slurm_has_not_tidied_away_yet_are_not_taken_by_others(tmp_pa
     world = World(NODES)
     world.tidy = 25.0
     certificate = certify(world, tmp_path, request(options={"stages": ["reach", "pair"]}))[0].certificate()
+    assert {one["status"] for one in certificate["nodes"].values()} == {"cleared"}
+
+
+class SlowSlurm(FakeSlurm):
+    """A busy machine's: what squeue says is a second old when it has said it."""
+
+    def queue(self, names: t.Container[str]) -> list[JobRow]:
+        rows = super().queue(names)
+        self.world.sleep(1.0)
+        return rows
+
+
+@pytest.mark.parametrize("tidy", [20.0 + half / 2 for half in range(14)])
+def test_nodes_that_our_own_job_has_just_been_given_are_not_taken_by_others(tmp_path: Path, tidy: float) -> None:
+    """It waited for our last job to be tidied away, and began between two questions."""
+    world = World(NODES)
+    world.tidy = tidy
+    asked_for = request(options={"stages": ["reach", "pair"]})
+    certificate = certify(world, tmp_path, asked_for, SlowSlurm)[0].certificate()
     assert {one["status"] for one in certificate["nodes"].values()} == {"cleared"}
 
 
