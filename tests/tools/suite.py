@@ -13,7 +13,8 @@ machine has been idle for a while although so many run, one part more begins.
 Settings: ``JOBS``, how many cores they are given (all); ``HPCAI_TEST_PATIENCE``, a factor for all limits (3);
 ``HPCAI_TEST_WITHOUT``, names of parts that are left out, and said to be; ``HPCAI_TEST_KEEP``, anything: the cluster of
 the part ``default`` stays for the part ``faults`` of a later call; ``HPCAI_TEST_AGAIN``, how many parts may have
-failed by chance (0): if no more failed, these run a second time, and those that pass then are called flaky and shown;
+failed by chance (0): if no more failed, these run a second time, and those that pass then are called flaky and shown.
+So are parts in which up to so many tests failed that passed when they ran again at once, where they had failed;
 ``HPCAI_TEST_LATER``, anything: they do so at the end of the next call, which has more to do, and this one is content;
 ``HPCAI_TEST_UNTIL``, seconds since 1970 at which somebody cuts the whole off: parts that would not be over by then, as
 slow as this machine is, are left out, and said to be.
@@ -142,6 +143,8 @@ PARTS = {part.name: part for part in TEST + REST}
 
 def environment() -> dict[str, str]:
     """Parts find the tools of the virtual environment, keep the bytecode of what they import, and print no colours."""
+    # A part costs ten minutes, and one of its tests seconds.
+    retry = f"--reruns=1 --max-suite-reruns={AGAIN} --rerun-show-tracebacks " if AGAIN else ""
     return {
         # Container images set it for what is in them. Here thousands of processes would compile the collection again.
         **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
@@ -149,6 +152,7 @@ def environment() -> dict[str, str]:
         "ANSIBLE_FORCE_COLOR": "0",
         "HPCAI_TEST_PATIENCE": str(PATIENCE),
         "NO_COLOR": "1",
+        "PYTEST_ADDOPTS": retry + os.environ.get("PYTEST_ADDOPTS", ""),
     }
 
 
@@ -222,6 +226,8 @@ class Running:
         if verdict != "passed":
             self.clean()
         said, skipped = read_log(text)
+        if verdict == "passed" and re.search(r"\b\d+ rerun\b", said):
+            verdict = "flaky"
         return Result(self.part, verdict, wall, usage.ru_utime + usage.ru_stime, said, skipped, why(text))
 
     def end(self) -> None:
@@ -253,13 +259,14 @@ def read_log(text: str) -> tuple[str, list[str]]:
 def why(text: str) -> list[str]:
     """Pick the lines that tell why a part failed: what its test runner calls failures, or else its last lines."""
     lines = text.splitlines()
-    begin = next((n for n, line in enumerate(lines) if re.search(r"^=+ (FAILURES|ERRORS) =+$", line)), len(lines))
+    titles = re.compile(r"^=+ (FAILURES|ERRORS|rerun test summary info) =+$")
+    begin = next((n for n, line in enumerate(lines) if titles.search(line)), len(lines))
     return lines[begin : begin + TAIL] or lines[-TAIL:]
 
 
 def in_short(lines: list[str]) -> list[str]:
     """Pick the few of these lines that a summary has room for: what ended the part."""
-    telling = [line for line in lines if re.match(r"(FAILED|ERROR) |E   |.*(fatal: |CRITICAL|\bError\b)", line)]
+    telling = [line for line in lines if re.match(r"(FAILED|ERROR|RERUN) |E   |.*(fatal: |CRITICAL|\bError\b)", line)]
     return [line.strip()[:400] for line in (telling or lines)[-3:]]
 
 
@@ -275,10 +282,10 @@ def refusal(part: Part) -> str:
 
 def pace(results: t.Sequence[Result]) -> float:
     """Return how much longer parts take here than the tables above say: those that passed, or the last run."""
-    seconds = sum(result.part.seconds for result in results if result.verdict == "passed")
+    passed = [result for result in results if result.verdict == "passed"]
     known = LOGS / "pace"
-    if seconds:
-        known.write_text(f"{sum(result.wall for result in results if result.verdict == 'passed') / seconds:.2f}\n")
+    if passed:
+        known.write_text(f"{sum(result.wall for result in passed) / sum(one.part.seconds for one in passed):.2f}\n")
     return float(known.read_text()) if known.exists() else 1
 
 

@@ -151,6 +151,36 @@ def test_what_fails_twice_has_failed_and_what_many_share_is_no_chance(directory:
     assert run_again(hung, 1, 1) == hung
 
 
+FLAKY = """
+from pathlib import Path
+
+def test_chance():
+    before = Path("seen").exists()
+    Path("seen").touch()
+    assert before, "not seen yet"
+
+def test_well():
+    assert True
+"""
+
+
+@pytest.mark.parametrize(("again", "verdict"), [(2, "flaky"), (0, "failed")])
+def test_a_test_that_fails_by_chance_runs_again_by_itself_and_its_part_is_flaky(
+    again: int, verdict: str, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory / "test_chance.py").write_text(FLAKY)
+    monkeypatch.setattr(suite, "AGAIN", again)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    (result,) = run([part("chance", command=f"{sys.executable} -m pytest -p no:cacheprovider -q {directory}")], 1)
+    assert result.verdict == verdict
+    table = summary(run_again([result], again, 1), 75)
+    if again:
+        assert "2 passed, 1 rerun" in table
+        assert "so to be mended, in chance: E       AssertionError: not seen yet" in table
+    else:
+        assert "1 failed, 1 passed" in table
+
+
 def test_a_second_run_that_was_put_off_ends_the_next_call(
     directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
