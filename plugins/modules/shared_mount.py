@@ -67,6 +67,8 @@ options:
   timeout:
     description:
       - Seconds to wait for a mount. After them the module fails, and systemd goes on trying.
+      - A CIFS server that takes connections and is too busy to answer (C(Host is down)) is asked again until then. Any
+        other error ends the wait.
     type: int
     default: 120
 notes:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import socket
+import time
 import typing as t
 from pathlib import Path
 
@@ -28,6 +29,8 @@ StartLimitIntervalSec=0
 OnFailure={AGAIN}%N.service
 """
 _ESCAPES = {"\\": "\\134", " ": "\\040", "\t": "\\011", "\n": "\\012", "#": "\\043"}
+_ACCEPTS = "accepts connections to port"
+_PAUSE = 3.0  # seconds until a busy server is asked again
 _PORTS = {"nfs": 2049, "nfs4": 2049, "cifs": 445, "smb3": 445}
 
 
@@ -319,11 +322,17 @@ class MountHost:
         if mkdir.problem:
             raise SharedMountError(f"The mount point {self.request.path} cannot be made: {mkdir.problem}")
         run(["systemctl", "reset-failed", self.unit], 30)
-        outcome = run(["systemctl", "start", self.unit], self.timeout)
-        observed = self.look()
-        if outcome.rc == 0 and observed.mounted and observed.same and not observed.trouble:
-            return
-        raise SharedMountError(self._not_mounted(outcome, observed))
+        end = time.monotonic() + self.timeout
+        while True:
+            outcome = run(["systemctl", "start", self.unit], max(1.0, end - time.monotonic()))
+            observed = self.look()
+            if outcome.rc == 0 and observed.mounted and observed.same and not observed.trouble:
+                return
+            problem = self._not_mounted(outcome, observed)
+            # What the kernel's CIFS says of a server that takes a connection and then more than ten seconds.
+            if not ("Host is down" in problem and _ACCEPTS in problem) or time.monotonic() + _PAUSE > end:
+                raise SharedMountError(problem)
+            time.sleep(_PAUSE)
 
     def _not_mounted(self, outcome: Outcome, observed: ObservedMount) -> str:
         if observed.mounted and not observed.same:
@@ -368,7 +377,7 @@ def reached(request: MountRequest) -> str:
         return ""
     try:
         with socket.create_connection(server, 5):
-            return f"{server[0]} accepts connections to port {server[1]}: see whether it exports this, and to this host"
+            return f"{server[0]} {_ACCEPTS} {server[1]}: see whether it exports this, and to this host"
     except OSError as exc:
         return f"{server[0]} cannot be reached on port {server[1]}: {exc.strerror or exc}"
 

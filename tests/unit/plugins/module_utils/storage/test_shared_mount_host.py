@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import time
+import types
 import typing as t
 from pathlib import Path
 
@@ -53,10 +57,11 @@ class Played:
         return Outcome(0, "", "", 0.0)
 
     def mount(self) -> None:
-        self.mountinfo.write_text(f"40 30 0:40 / {self.wanted.path} rw shared:3 - nfs4 {self.wanted.source} rw\n")
+        kind = self.wanted.fstype.replace("nfs", "nfs4")
+        self.mountinfo.write_text(f"40 30 0:40 / {self.wanted.path} rw shared:3 - {kind} {self.wanted.source} rw\n")
 
     def bring(self, **changes: t.Any) -> host_module.MountHost:
-        host = host_module.MountHost(self.wanted._replace(**changes), 1, 1)
+        host = host_module.MountHost(self.wanted._replace(**changes), 1, 10)
         seen = host.look()
         host.carry_out(seen, plan(host.request, seen))
         return host
@@ -87,6 +92,27 @@ def test_failed_mount_names_the_cause_and_the_server_and_stays_wanted(played: Pl
     ):
         played.bring()
     assert "nobody.invalid:/e" in played.fstab.read_text()
+
+
+@pytest.mark.parametrize(("listens", "tries"), [(True, 2), (False, 1)])
+def test_a_server_that_is_busy_is_asked_again_and_one_that_is_gone_is_not(
+    listens: bool, tries: int, played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if listens:
+            server.listen()
+        monkeypatch.setattr(host_module, "_PORTS", {"cifs": server.getsockname()[1]})
+        clock = types.SimpleNamespace(sleep=lambda dummy: played.answers.clear(), monotonic=time.monotonic)
+        monkeypatch.setattr(host_module, "time", clock)
+        played.answers = {
+            "systemctl start": Outcome(1, "", "Job failed", 0.0),
+            "journalctl": Outcome(0, "mount error(112): Host is down\n", "", 0.0),
+        }
+        played.wanted = played.wanted._replace(source="//127.0.0.1/data", fstype="cifs")
+        with contextlib.nullcontext() if listens else pytest.raises(SharedMountError, match="Host is down"):
+            played.bring()
+    assert len([words for words in played.ran if words.startswith("systemctl start")]) == tries
 
 
 def test_mount_in_use_stays_with_its_old_line(played: Played) -> None:
