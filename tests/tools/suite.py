@@ -132,7 +132,7 @@ REST = [
         600,
         "stages as AWX runs them, in the image of site_template: on real nodes, and into an emulated Azure and back",
     )._replace(name="image", needs=(str(BIN / "python"), "tests/tools/execution_environment.py", "built")),
-    pytest("training", 300, "DeepSpeed, fairscale and Megatron: built, loaded, trained with on two hosts")._replace(
+    pytest("training", 480, "DeepSpeed, fairscale and Megatron: built, loaded, trained with on two hosts")._replace(
         needs=(str(BIN / "python"), "tests/tools/torch_stack.py", "cached")
     ),
     scenario("containers", 1500, "enroot and pyxis")._replace(needs=("extensions/molecule/containers/sources.sh",)),
