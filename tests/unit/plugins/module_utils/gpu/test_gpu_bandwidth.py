@@ -15,13 +15,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, NotFound, busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth import BandwidthRequest, Listed
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth_result import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth import (
     BandwidthReading,
+    BandwidthRequest,
+    Listed,
     MeasuredBandwidth,
     MeasuredGpu,
     judged,
-    read,
+    read_output,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import Method
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import from_facts
@@ -267,14 +268,14 @@ def outcome(out: str = "", rc: int | None = 0, err: str = "") -> Outcome:
 
 
 def test_both_programs_are_read_the_same() -> None:
-    got = read("bandwidthTest", outcome(fixture("bandwidth_test", "quick-12.8.txt")), GPU2, ALL)
+    got = read_output("bandwidthTest", outcome(fixture("bandwidth_test", "quick-12.8.txt")), GPU2, ALL)
     assert (got.values, got.problem, got.name) == (
         {"h2d": 24.6, "d2h": 26.2, "d2d": 1142.7},
         "",
         "NVIDIA A100-SXM4-40GB",
     )
     text = fixture("nvbandwidth", "text-v0.8-one-gpu.txt")
-    got = read("nvbandwidth", outcome(text), MeasuredGpu(0, bus_id="00000001:00:00.0"), ALL)
+    got = read_output("nvbandwidth", outcome(text), MeasuredGpu(0, bus_id="00000001:00:00.0"), ALL)
     assert (got.values, got.problem, got.version) == ({"h2d": 26.14, "d2h": 26.31, "d2d": 1174.92}, "", "v0.8")
 
 
@@ -323,7 +324,7 @@ def test_both_programs_are_read_the_same() -> None:
 def test_what_is_not_believed(tool: str, file: str, rc: int | None, err: str, problem: str, kind: str) -> None:
     gpu = GPU2 if "not that at" in problem else MeasuredGpu(0, bus_id="00000001:00:00.0")
     folder = "nvbandwidth" if tool == "nvbandwidth" else "bandwidth_test"
-    got = read(tool, outcome(fixture(folder, file) if file else "", rc, err), gpu, ALL)
+    got = read_output(tool, outcome(fixture(folder, file) if file else "", rc, err), gpu, ALL)
     assert got.problem.startswith(problem)
     assert got.kind == kind
     assert got.values.get("d2d") is None
@@ -331,23 +332,27 @@ def test_what_is_not_believed(tool: str, file: str, rc: int | None, err: str, pr
 
 def test_what_was_measured_before_a_failure_is_kept() -> None:
     text = fixture("bandwidth_test", "quick-12.8.txt")
-    got = read(
+    got = read_output(
         "bandwidthTest", outcome(text[: text.index(" Device to Device")], None, "x did not end within 60 s"), GPU2, ALL
     )
     assert got.values == {"h2d": 24.6, "d2h": 26.2, "d2d": None}
     assert (got.problem, got.kind) == ("x did not end within 60 s", "infra")
-    got = read("nvbandwidth", outcome(fixture("nvbandwidth", "text-v0.8-data-check.txt"), 1), MeasuredGpu(0), ALL)
+    got = read_output(
+        "nvbandwidth", outcome(fixture("nvbandwidth", "text-v0.8-data-check.txt"), 1), MeasuredGpu(0), ALL
+    )
     assert got.values == {"h2d": 26.12, "d2h": None, "d2d": None}
 
 
 def test_a_complete_table_with_a_bad_exit_status_has_a_problem() -> None:
-    got = read("bandwidthTest", outcome(fixture("bandwidth_test", "quick-12.8.txt"), 139, "core dumped"), GPU2, ALL)
+    got = read_output(
+        "bandwidthTest", outcome(fixture("bandwidth_test", "quick-12.8.txt"), 139, "core dumped"), GPU2, ALL
+    )
     assert (got.problem, got.values["h2d"]) == ("exit status 139: core dumped", 24.6)
 
 
 def test_an_old_nvbandwidth_that_lacks_a_test_is_no_fault_of_the_gpu() -> None:
     text = fixture("nvbandwidth", "text-v0.4-waived.txt")
-    got = read("nvbandwidth", outcome(text), MeasuredGpu(0), ["h2d", "d2d"])
+    got = read_output("nvbandwidth", outcome(text), MeasuredGpu(0), ["h2d", "d2d"])
     assert (got.values, got.problem, got.lacks) == ({"h2d": 24.59, "d2d": None}, "", ["d2d"])
     record = judge([measured(0, got)], directions=["h2d", "d2d"])
     assert (record["verdict"], [m["name"] for m in record["metrics"]]) == ("unjudged", ["h2d"])
