@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find a test program, and start it on one node or on many: its options and its command line. Private."""
+"""Find a test program, and start it on one node or on many: its options, its command line, its CPUs. Private."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import os
 import posixpath
 import re
 import shutil
+import sys
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
@@ -166,6 +167,61 @@ def mounts(launch: Launch) -> list[str]:
     while folder not in covered and folder not in ("", "/"):
         folder = posixpath.dirname(folder)
     return given if folder in covered else [*given, f"{topology}:{topology}:ro"]
+
+
+# Bind a program to the CPUs and the memory of one NUMA node.
+
+
+# Without numactl and taskset the interpreter binds itself and becomes the program.
+_BIND_ITSELF = (
+    "import os, sys\n"
+    "cpus = set()\n"
+    "for part in sys.argv[1].split(','):\n"
+    "    first, dash, last = part.partition('-')\n"
+    "    cpus.update(range(int(first), int(last or first) + 1))\n"
+    "os.sched_setaffinity(0, cpus)\n"
+    "os.execvp(sys.argv[2], sys.argv[2:])\n"
+)
+
+
+class BindMethod(t.NamedTuple):
+    """How this machine binds: numactl, taskset or own; only numactl binds memory, too."""
+
+    name: str
+    path: str
+
+
+def _numactl_works(path: str) -> bool:
+    """Return whether numactl may set a policy, which containers often forbid."""
+    return _process.run([path, "--localalloc", sys.executable, "-c", ""], 10).rc == 0
+
+
+def bind_method(
+    find: t.Callable[[str], str | None] = shutil.which, works: t.Callable[[str], bool] = _numactl_works
+) -> BindMethod:
+    """Return the best method that works here: numactl, taskset, or the interpreter's own call."""
+    numactl = find("numactl")
+    if numactl and works(numactl):
+        return BindMethod("numactl", numactl)
+    taskset = find("taskset")
+    return BindMethod("taskset", taskset) if taskset else BindMethod("own", sys.executable)
+
+
+def bind(argv: t.Sequence[str], method: BindMethod, cpus: str, node: int | None = None) -> list[str]:
+    """Return the command line bound to a CPU list as Linux writes it ("0-23,48") and to the memory of a node.
+
+    CPUs or memory that are unknown (an empty list, no node or -1) are not bound.
+    """
+    known = node is not None and node >= 0
+    if method.name == "numactl":
+        binding = [f"--physcpubind={cpus}"] if cpus else [f"--cpunodebind={node}"] if known else []
+        binding += [f"--membind={node}"] if known else []
+        return [method.path, *binding, *argv] if binding else list(argv)
+    if not cpus:
+        return list(argv)
+    if method.name == "taskset":
+        return [method.path, "--cpu-list", cpus, *argv]
+    return [method.path, "-c", _BIND_ITSELF, cpus, *argv]
 
 
 # How a program is started on one or many nodes: the options that several modules share.

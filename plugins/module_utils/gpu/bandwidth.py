@@ -35,7 +35,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import b
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_csv import CsvRow, parse_csv
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.nvidia_smi_topo import parse_topo
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import binding as topology_binding
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import sysfs as topology_sysfs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import (
     Topology,
@@ -301,7 +300,7 @@ class BoundCommand(t.NamedTuple):
 
 
 def command(
-    launch: Launch, program: t.Sequence[str], gpu: MeasuredGpu, method: topology_binding.Method | None
+    launch: Launch, program: t.Sequence[str], gpu: MeasuredGpu, method: _launch.BindMethod | None
 ) -> BoundCommand:
     """Return the command that runs the program for one GPU, on the CPUs of its NUMA node unless ``method`` is None."""
     variables = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu.visible}
@@ -315,7 +314,7 @@ def command(
     if method and launch.kind == "srun" and gpu.cpus:
         launch, binding = launch._replace(cpu_masks=[mask(parse(gpu.cpus))]), "srun"
     elif method:
-        argv = topology_binding.bind(argv, gpu.cpus, gpu.numa_node, method)
+        argv = _launch.bind(argv, method, gpu.cpus, gpu.numa_node)
         known = gpu.cpus or (gpu.numa_node is not None and method.name == "numactl")
         binding = method.name if known else "none"
     return BoundCommand(*_launch.command(launch, argv), binding)
@@ -590,7 +589,7 @@ def _seen(row: CsvRow, position: int) -> Listed:
 def _measure(request: BandwidthRequest, gpus: t.Sequence[MeasuredGpu]) -> tuple[Program, list[MeasuredBandwidth]]:
     """Run the program for each GPU; one that hangs leaves the others their results."""
     program = choose(request, _launch.find, lambda words: _launch.run(request.launch, words).out)
-    method = topology_binding.method() if request.bind else None
+    method = _launch.bind_method() if request.bind else None
     words = [program.path, *arguments(program.tool, request)]
     refused: list[str] = []
 

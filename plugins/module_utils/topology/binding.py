@@ -1,19 +1,14 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a topology means for one rank per GPU, and binding a program to one NUMA node."""
+"""What a topology means for one rank per GPU: CPU masks and the order of ranks. Pure."""
 
 from __future__ import annotations
 
-import shutil
-import sys
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import machine
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import CpuListError, GpuPlace, Topology
-
-# From a topology to CPU masks and the order of ranks. Pure.
 
 
 class Binding(t.NamedTuple):
@@ -91,57 +86,3 @@ def _shares(gpus: t.Sequence[GpuPlace]) -> dict[int, str]:
         for text, members in groups.items()
         for index, share in zip(members, machine.split(text, len(members)))
     }
-
-
-# Bind a program to the CPUs and the memory of one NUMA node.
-
-
-# Without numactl and taskset the interpreter binds itself and becomes the program.
-_OWN = (
-    "import os, sys\n"
-    "cpus = set()\n"
-    "for part in sys.argv[1].split(','):\n"
-    "    first, dash, last = part.partition('-')\n"
-    "    cpus.update(range(int(first), int(last or first) + 1))\n"
-    "os.sched_setaffinity(0, cpus)\n"
-    "os.execvp(sys.argv[2], sys.argv[2:])\n"
-)
-
-
-class Method(t.NamedTuple):
-    """How this machine binds: numactl, taskset or own; only numactl binds memory, too."""
-
-    name: str
-    path: str
-
-
-def _works(path: str) -> bool:
-    """Return whether numactl may set a policy, which containers often forbid."""
-    return run([path, "--localalloc", sys.executable, "-c", ""], 10).rc == 0
-
-
-def method(find: t.Callable[[str], str | None] = shutil.which, works: t.Callable[[str], bool] = _works) -> Method:
-    """Return the best method that works here: numactl, taskset, or the interpreter's own call."""
-    numactl = find("numactl")
-    if numactl and works(numactl):
-        return Method("numactl", numactl)
-    taskset = find("taskset")
-    return Method("taskset", taskset) if taskset else Method("own", sys.executable)
-
-
-def bind(argv: t.Sequence[str], cpus: str, node: int | None = None, chosen: Method | None = None) -> list[str]:
-    """Return the command line bound to a CPU list as Linux writes it ("0-23,48") and to the memory of a node.
-
-    CPUs or memory that are unknown (an empty list, no node or -1) are not bound.
-    """
-    used = chosen or method()
-    known = node is not None and node >= 0
-    if used.name == "numactl":
-        binding = [f"--physcpubind={cpus}"] if cpus else [f"--cpunodebind={node}"] if known else []
-        binding += [f"--membind={node}"] if known else []
-        return [used.path, *binding, *argv] if binding else list(argv)
-    if not cpus:
-        return list(argv)
-    if used.name == "taskset":
-        return [used.path, "--cpu-list", cpus, *argv]
-    return [used.path, "-c", _OWN, cpus, *argv]

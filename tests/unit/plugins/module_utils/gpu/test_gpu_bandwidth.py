@@ -12,7 +12,7 @@ import pytest
 from patience import patience
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import Launch, NotFound, busy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import BindMethod, Launch, NotFound, busy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu import bandwidth
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth import (
@@ -24,12 +24,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.bandwidth im
     judged,
     read_output,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import Method
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import from_facts
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 ALL = ["h2d", "d2h", "d2d"]
-NUMACTL = Method("numactl", "/usr/bin/numactl")
+NUMACTL = BindMethod("numactl", "/usr/bin/numactl")
 GPU2 = MeasuredGpu(2, "GPU-aa", "00000003:00:00.0", 0, "0-23")
 FACTS = {
     "gpus": [
@@ -253,13 +252,13 @@ def test_mpirun_starts_what_binds_itself() -> None:
     [
         (Launch(), GPU2, NUMACTL, "numactl"),
         (Launch(), MeasuredGpu(0, numa_node=1), NUMACTL, "numactl"),
-        (Launch(), MeasuredGpu(0, numa_node=1), Method("taskset", "x"), "none"),
+        (Launch(), MeasuredGpu(0, numa_node=1), BindMethod("taskset", "x"), "none"),
         (Launch(), MeasuredGpu(0), NUMACTL, "none"),
         (Launch(), GPU2, None, "none"),
         (SRUN, GPU2, NUMACTL, "srun"),
     ],
 )
-def test_binding_is_told(launch: Launch, gpu: MeasuredGpu, how: Method | None, want: str) -> None:
+def test_binding_is_told(launch: Launch, gpu: MeasuredGpu, how: BindMethod | None, want: str) -> None:
     assert bandwidth.command(launch, ["/x"], gpu, how).binding == want
 
 

@@ -10,10 +10,13 @@ import sys
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology import binding
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.binding import Method
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import BindMethod, bind, bind_method
 
-NUMACTL, TASKSET, OWN = Method("numactl", "/numactl"), Method("taskset", "/taskset"), Method("own", sys.executable)
+NUMACTL, TASKSET, OWN = (
+    BindMethod("numactl", "/numactl"),
+    BindMethod("taskset", "/taskset"),
+    BindMethod("own", sys.executable),
+)
 
 
 @pytest.mark.parametrize(
@@ -26,8 +29,8 @@ NUMACTL, TASKSET, OWN = Method("numactl", "/numactl"), Method("taskset", "/tasks
         (set(), True, OWN),
     ],
 )
-def test_method(have: set[str], works: bool, want: Method) -> None:
-    got = binding.method(lambda name: f"/{name}" if name in have else None, lambda dummy: works)
+def test_method(have: set[str], works: bool, want: BindMethod) -> None:
+    got = bind_method(lambda name: f"/{name}" if name in have else None, lambda dummy: works)
     assert got == want
 
 
@@ -44,23 +47,21 @@ def test_method(have: set[str], works: bool, want: Method) -> None:
         (OWN, "", 1, "prog x"),
     ],
 )
-def test_bind(how: Method, cpus: str, node: int | None, want: str) -> None:
-    assert " ".join(binding.bind(["prog", "x"], cpus, node, how)) == want
+def test_bind(how: BindMethod, cpus: str, node: int | None, want: str) -> None:
+    assert " ".join(bind(["prog", "x"], how, cpus, node)) == want
 
 
-def _ways() -> list[Method]:
+def _ways() -> list[BindMethod]:
     """Every way to bind that works on this machine."""
-    found = [binding.method(), binding.method(works=lambda dummy: False), binding.method(lambda dummy: None)]
+    found = [bind_method(), bind_method(works=lambda dummy: False), bind_method(lambda dummy: None)]
     return list(dict.fromkeys(found))
 
 
 @pytest.mark.skipif(not shutil.which("taskset"), reason="util-linux is not installed")
 @pytest.mark.parametrize("how", _ways(), ids=lambda how: how.name)
-def test_the_program_is_really_bound(how: Method) -> None:
+def test_the_program_is_really_bound(how: BindMethod) -> None:
     allowed = sorted(os.sched_getaffinity(0))
     cpus = f"{allowed[0]},{allowed[-1]}"
     show = "import os; print(sorted(os.sched_getaffinity(0)))"
-    out = subprocess.run(
-        binding.bind([sys.executable, "-c", show], cpus, None, how), capture_output=True, text=True, check=True
-    )
+    out = subprocess.run(bind([sys.executable, "-c", show], how, cpus), capture_output=True, text=True, check=True)
     assert out.stdout.strip() == str(sorted({allowed[0], allowed[-1]}))
