@@ -338,8 +338,7 @@ class Coordinator:
     def __init__(self, journal: Journal, request: Json, slurm: CampaignSlurm, clock: Clock | None = None) -> None:
         self.journal, self.request, self.slurm, self.clock = journal, request, slurm, clock or Clock()
         self.how: Json = request["how"]
-        self.names = [node["name"] for node in request["fleet"]["nodes"]]
-        self.known = [*self.names, *request.get("others", [])]
+        self.known = [*(node["name"] for node in request["fleet"]["nodes"]), *request.get("others", [])]
         self.records: list[Json] = []
         self.took: list[float] = []  # how long nodes needed to begin, so far
 

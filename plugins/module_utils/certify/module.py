@@ -32,7 +32,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm im
     ARRAY,
     OWN_OPTIONS,
     CampaignSlurm,
-    Fleet,
     fleet,
     history,
     read_places,
@@ -275,7 +274,7 @@ def perform(params: t.Mapping[str, t.Any], slurm: CampaignSlurm, check_mode: boo
         raise CampaignRequestError(f"agent {request.agent} is no file on this machine")
     array_size, partition = slurm.array_size(), slurm.partition(request.partition)
     with certify_journal.alone(request.base, request.agent, request.run, check_mode):
-        run = _run(request, slurm, array_size, partition)
+        run = find_run(request, slurm, array_size, partition)
         journal = certify_journal.Journal(request.base / run["run"])
         folder, resumed, done = str(journal.folder), journal.is_begun(), journal.certificate()
         if done is not None:
@@ -294,7 +293,7 @@ def perform(params: t.Mapping[str, t.Any], slurm: CampaignSlurm, check_mode: boo
     return result._replace(resumed=resumed, removed=removed)
 
 
-def _run(request: CertificationRequest, slurm: CampaignSlurm, array_size: int, partition: Json | None) -> Json:
+def find_run(request: CertificationRequest, slurm: CampaignSlurm, array_size: int, partition: Json | None) -> Json:
     """Return the saved request of the run that this is: the named one, one that was cut short, or a new one."""
     # A job that asks for more than the partition allows would wait for ever.
     saved = request.saved(request.settings(array_size, partition["max_time"] if partition else None))
@@ -305,18 +304,13 @@ def _run(request: CertificationRequest, slurm: CampaignSlurm, array_size: int, p
     certificates = certify_journal.earlier(request.base)
     where, suspicion = read_places(slurm, request.leaves), history(certificates)
     found = fleet(slurm.nodes(), request.hosts, partition, where, suspicion, bool(request.reservation))
-    return new_run(saved, name, request.base, found)
-
-
-def new_run(saved: Json, name: str, base: Path, found: Fleet) -> Json:
-    """Return the saved request of a run that begins with the fleet that was found."""
     return {
         **saved,
         "run": name,
         "fleet": {**saved["fleet"], "nodes": found.nodes},
         "options": {**saved["options"], "run": name},
         "others": found.others,
-        "how": {**saved["how"], "agent_path": str(base / name / "agent.pyz")},
+        "how": {**saved["how"], "agent_path": str(request.base / name / "agent.pyz")},
     }
 
 

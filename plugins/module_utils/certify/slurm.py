@@ -139,16 +139,17 @@ class RoundJob(t.NamedTuple):
 
     name: str
     tests: t.Sequence[Json]
-    nodes: t.Sequence[str]
     kind: str  # "array", "node" (an array's straggler) or "round"
 
-
-def job_name(run: str, batch: str, part: str) -> str:
-    return _SAFE.sub("-", f"{_PREFIX}-{run}-{batch}-{part}")
+    @property
+    def nodes(self) -> list[str]:
+        """Return the nodes of its tests, each once."""
+        return list(dict.fromkeys(node for test in self.tests for node in test["nodes"]))
 
 
 def jobs(run: str, batch: Json, tests: t.Sequence[Json], attempt: int, sizes: t.Mapping[str, int]) -> list[RoundJob]:
     """Return the jobs for the tests of a batch that still have no result; one attempt's names are not another's."""
+    prefix = _SAFE.sub("-", f"{_PREFIX}-{run}-{batch['id']}-{attempt}")
     alone: dict[str, list[Json]] = {}
     for test in tests:
         if len(test["nodes"]) == 1:
@@ -160,15 +161,10 @@ def jobs(run: str, batch: Json, tests: t.Sequence[Json], attempt: int, sizes: t.
     single = attempt > 1 and len(alone) <= sizes["stragglers"]
     for part in _parts(list(alone), lambda name: 1, 1 if single else sizes["array"]):
         mine = [test for name in part for test in alone[name]]
-        planned.append(_job(run, batch["id"], f"{attempt}.{len(planned)}", mine, "node" if len(part) == 1 else "array"))
+        planned.append(RoundJob(f"{prefix}.{len(planned)}", mine, "node" if len(part) == 1 else "array"))
     for wide in _parts(several, lambda test: len(test["nodes"]), sizes["allocation"]):
-        planned.append(_job(run, batch["id"], f"{attempt}.{len(planned)}", wide, "round"))
+        planned.append(RoundJob(f"{prefix}.{len(planned)}", wide, "round"))
     return planned
-
-
-def _job(run: str, batch: str, part: str, tests: t.Sequence[Json], kind: str) -> RoundJob:
-    nodes = list(dict.fromkeys(name for test in tests for name in test["nodes"]))
-    return RoundJob(job_name(run, batch, part), tests, nodes, kind)
 
 
 def _parts(items: t.Sequence[_Item], weight: t.Callable[[_Item], int], most: int) -> t.Iterator[list[_Item]]:
@@ -189,9 +185,10 @@ def sbatch_arguments(
     job: RoundJob, how: Json, others: t.Sequence[str], seconds: float, log: str, after: int | None = None
 ) -> list[str]:
     """Return the options of sbatch. A task that failed is never started again by Slurm: that is for us to decide."""
-    selection: Json = {"nodes": len(job.nodes), "nodelist": compress(job.nodes)}
+    nodes = job.nodes
+    selection: Json = {"nodes": len(nodes), "nodelist": compress(nodes)}
     if job.kind == "array":
-        selection = {"nodes": 1, "array": f"0-{len(job.nodes) - 1}", "exclude": compress(others) or None}
+        selection = {"nodes": 1, "array": f"0-{len(nodes) - 1}", "exclude": compress(others) or None}
     options = {
         "parsable": True,
         "no_requeue": True,

@@ -8,6 +8,7 @@ import json
 import random
 import typing as t
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module i
     CampaignRequestError,
     read_request,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm, Fleet, JobRow
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm, JobRow
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.certify.slurm_world import (
     START,
@@ -41,8 +42,9 @@ def request(nodes: t.Sequence[str] = NODES, **params: t.Any) -> Json:
     given = {name: spec.get("default") for name, spec in SPEC.items()}
     given.update(run="r", agent="/agent.pyz", dir="/dir", hold=5.0, patience=4.0, wait=60.0, **params)
     wanted = read_request({**given, "cluster": "lab"})
-    idle = Fleet([{"name": name, "state": "idle"} for name in nodes], [])
-    saved = module.new_run(wanted.saved(wanted.settings(1000)), "r", wanted.base, idle)
+    idle = [{"name": name, "state": "IDLE", "flags": [], "reason": ""} for name in nodes]
+    slurm: t.Any = SimpleNamespace(nodes=lambda: idle, topology=lambda: "")
+    saved = module.find_run(wanted, slurm, 1000, None)
     return {**saved, "digests": {"agent_sha256": "a", "profile_sha256": "p"}}
 
 

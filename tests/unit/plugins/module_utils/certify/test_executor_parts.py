@@ -30,7 +30,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
     slurm,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import node as certify_node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import SPEC, _run, compiled, read_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import (
+    SPEC,
+    compiled,
+    find_run,
+    read_request,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm, JobRow
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SEPARATOR, SlurmError
 
@@ -177,7 +182,7 @@ def test_options_of_an_array_and_of_a_round() -> None:
 
 
 def test_script_quotes_its_paths() -> None:
-    job = slurm.RoundJob("n", [], [], "round")
+    job = slurm.RoundJob("n", [], "round")
     assert "'/shared dir/a.pyz' round '/x y.json'" in slurm.job_script(
         job, {"interpreter": "/usr/bin/python3"}, "/shared dir/a.pyz", "/x y.json"
     )
@@ -515,7 +520,7 @@ class Bare:
 def test_leaves_are_slurms_and_else_those_of_the_request(own: str, leaf: str, tmp_path: Path) -> None:
     given = [{"name": "rack7", "nodes": ["n1", "n2"]}, {"name": "room", "switches": ["rack7"]}]
     request = read_request(parameters(dir=str(tmp_path), topology=given))
-    run = _run(request, Bare(own), 1000, None)  # type: ignore[arg-type]
+    run = find_run(request, Bare(own), 1000, None)  # type: ignore[arg-type]
     nodes = run["fleet"]["nodes"]
     assert ([node["leaf"] for node in nodes], run["others"]) == ([leaf] * 2, [])
     assert nodes[0]["pod"] == ("" if own else "room")
