@@ -228,15 +228,10 @@ def job_content(job: RoundJob, batch: Json, request: Json, folder: str) -> Json:
         "folder": folder,
         "agent": how["agent_path"],
         "batch": batch["id"],
-        "tests": [_with_defaults(test) for test in job.tests],
+        "tests": list(job.tests),
         "concurrent": most if wide else 1,
         "how": {**how, "agent": how["agent"] if single and not wide else {}},
     }
-
-
-def _with_defaults(test: Json) -> Json:
-    blank = {"collective": "", "rails": False, "round": 0}
-    return {**blank, **test, "nodes": list(test["nodes"])}
 
 
 def job_seconds(job: RoundJob, batch: Json, how: Json) -> float:
