@@ -193,8 +193,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _checks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import CheckError, validate_expectation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import checks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import NodeAccess
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import CHECKS, NodeCheckOptions
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.read import NodeAccess
 
 SPEC = {
     "name": {"type": "str"},

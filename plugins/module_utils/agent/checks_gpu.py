@@ -12,7 +12,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, compare, metric
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import node_access
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.read import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.sysfs import pci_gpus
 
 # The checks of the module gpu_info, run by the agent, and a count that needs no driver. Private, stdlib only.

@@ -15,9 +15,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import J
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import limits, node_access
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import AgentConfig, Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import LimitFinding, report
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import checks, facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import checks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import image as node_image
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import NodeAccess
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.read import NodeAccess, cpus
 
 # The checks of the module node_checks, run by the agent. Private, stdlib only.
 
@@ -83,7 +83,7 @@ def profile(context: Context) -> list[Json]:
 def cpus_online(context: Context) -> list[Json]:
     """Compare the CPUs that run with those that are there, and with the machine type."""
     folder = Path(context.config.sysfs, "devices/system/cpu")
-    online, present = (facts.cpus(node_access.needed(folder / name)) for name in ("online", "present"))
+    online, present = (cpus(node_access.needed(folder / name)) for name in ("online", "present"))
     metrics = [metric("online", online, "cpus"), metric("offline", present - online, "cpus")]
     # Without SMT the second threads are offline on purpose.
     single = node_access.text(folder / "smt/control") in ("off", "forceoff")

@@ -18,8 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import nod
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import LimitFinding, report
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.node_access import ProbeResult, acting_as
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.read import BrokenError, munge_status
 
 # Checks of what a node shares with its cluster: the directory, the munge key, the time. Private, stdlib only.
 
@@ -84,7 +83,7 @@ def _munge(context: Context) -> LimitFinding:
 def _status(outcome: Outcome) -> str:
     """Return the status that unmunge gives a credential; of one that it does not open only standard error has it."""
     if outcome.out.strip():
-        return facts.munge_status(outcome.out)
+        return munge_status(outcome.out)
     return outcome.problem.rpartition("unmunge: Error: ")[2]
 
 

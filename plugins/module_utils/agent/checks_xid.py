@@ -14,7 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import J
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import node_access, state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.limits import LimitFinding, report
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.read import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import xid as parser
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.xid import Event
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import address, bus_id

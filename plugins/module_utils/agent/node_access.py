@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check import Context
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError, NodeAccess
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.read import BrokenError, NodeAccess
 
 # How the agent's own checks touch the node: its files, its programs, and its users' rights. Private, stdlib only.
 

@@ -18,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.check impo
     ConfigError,
     Context,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.read import BrokenError
 
 HOME = "ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent"
 _GPU = (

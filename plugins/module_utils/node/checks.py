@@ -13,9 +13,10 @@ import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import Json, judge, metric, record
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError, NodeAccess
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.facts import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.read import (
+    BrokenError,
     FactError,
+    NodeAccess,
     cpus,
     disk,
     meminfo,

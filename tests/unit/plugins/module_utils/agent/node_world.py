@@ -16,7 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.node_acces
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent.state import merge
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.info import see
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory import GpuCheckOptions, read
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.read import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import checks_xid, state, suite
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.read import BrokenError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.xid import Event, parse
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.agent.node_world import BOOT, World

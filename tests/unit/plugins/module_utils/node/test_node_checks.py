@@ -8,9 +8,9 @@ import typing as t
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.access import BrokenError, NodeAccess
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node import read
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.checks import CHECKS, NodeCheckOptions, perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.read import BrokenError, NodeAccess
 
 MEMINFO = (
     "MemTotal:       24000000 kB\nMemFree:         1000000 kB\nMemAvailable:   20000000 kB\nHugePages_Total:       0\n"
@@ -69,25 +69,25 @@ def expect(name: str, metric: str, op: str, value: float, unit: str, **labels: t
 
 @pytest.mark.parametrize("text, want", [("0-3\n", 4), ("0", 1), ("0-3,8,10-11", 7)])
 def test_cpus(text: str, want: int) -> None:
-    assert facts.cpus(text) == want
+    assert read.cpus(text) == want
 
 
-@pytest.mark.parametrize("read", [facts.cpus, facts.meminfo, facts.disk, facts.node_state, facts.munge_status])
+@pytest.mark.parametrize("reader", [read.cpus, read.meminfo, read.disk, read.node_state, read.munge_status])
 @pytest.mark.parametrize("text", ["", "nonsense"])
-def test_nonsense_is_refused(read: t.Callable[[str], t.Any], text: str) -> None:
-    with pytest.raises(facts.FactError):
-        read(text)
+def test_nonsense_is_refused(reader: t.Callable[[str], t.Any], text: str) -> None:
+    with pytest.raises(read.FactError):
+        reader(text)
 
 
 def test_memory_in_bytes() -> None:
-    assert facts.meminfo(MEMINFO) == {"total": 24_576_000_000, "available": 20_480_000_000}
+    assert read.meminfo(MEMINFO) == {"total": 24_576_000_000, "available": 20_480_000_000}
 
 
 @pytest.mark.parametrize(
     "line", [DF.splitlines()[1], "tmpfs 270553174016 0 216398950400 - /run", "a b 270553174016 1 216398950400 1% /x"]
 )
 def test_disk(line: str) -> None:
-    assert facts.disk(f"Filesystem\n{line}\n") == {"size": 270553174016, "free": 216398950400}
+    assert read.disk(f"Filesystem\n{line}\n") == {"size": 270553174016, "free": 216398950400}
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_disk(line: str) -> None:
     ],
 )
 def test_node_state(state: str, rest: str, reason: str, verdict: str) -> None:
-    got = facts.node_state(NODE.format(state, rest))
+    got = read.node_state(NODE.format(state, rest))
     assert got == {"state": state, "reason": reason}
-    assert facts.usable(got["state"]) == verdict
+    assert read.usable(got["state"]) == verdict
 
 
 @pytest.mark.parametrize("name", CHECKS)
