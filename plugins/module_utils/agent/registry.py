@@ -87,8 +87,8 @@ CHECKS: dict[str, AgentCheck] = {
     "storage_bandwidth": AgentCheck("checks_measure:storage_bandwidth", 62, 150, _FULL),
     "hpl": AgentCheck("checks_measure:hpl", 300, 960, _FULL),
     # NVIDIA DCGM, where it is installed: what it has found already, and by choice its diagnostic.
-    "dcgm_health": AgentCheck("checks_dcgm:health", 0.2, 12, ("boot", "periodic", "full")),
-    "dcgm_diag": AgentCheck("checks_dcgm:diag", 0.2, 1790, _FULL),
+    "dcgm_health": AgentCheck("checks_others:dcgm_health", 0.2, 12, ("boot", "periodic", "full")),
+    "dcgm_diag": AgentCheck("checks_others:dcgm_diag", 0.2, 1790, _FULL),
     # Verdicts of other health checkers; only where the configuration lists them.
     "nhc": AgentCheck("checks_others:nhc", 0.001, 1, ()),
     "healthagent": AgentCheck("checks_others:healthagent", 0.2, 8, ()),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ansible_playbook import ansible_playbook, interpreter, of_clone
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, checks_dcgm, registry
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import check, checks_others, registry
 
 ROOT = Path(__file__).resolve().parents[3]
 TOLD = {
@@ -48,7 +48,7 @@ def test_by_default_nothing_is_said_of_dcgm(tmp_path: Path) -> None:
 def test_a_level_extends_the_stage_by_what_the_agent_may_take(tmp_path: Path, level: int) -> None:
     found = told(tmp_path, certification_dcgm_level=level, certification_check_options={"gpu_idle": {"x": 1}})
     assert found["checks"] == {"dcgm_diag": {"level": level}, "gpu_idle": {"x": 1}}
-    assert found["seconds"] == 1800 + checks_dcgm.TIMEOUTS[level]
+    assert found["seconds"] == 1800 + checks_others.DIAG_TIMEOUTS[level]
     config = check.check({"schema": 1, "node": "n1", "suites": found["suites"], "checks": found["checks"]})
     assert "dcgm_diag" in registry.plan(config, "full").checks
 
