@@ -31,7 +31,7 @@ PACKAGES = ("agent", "certify", "drain")
 ENTRY = "agent.main"
 CACHE = "~/.cache/hpcai.gpu_cluster/agent"
 # Where a node has a copy that is root's, it goes on from files in memory: Python keeps what it compiles of them
-# (agent.unpacked).
+# (unpack() of agent.main).
 INSTALLED, UNPACKED = "/usr/local/lib/hpcai", "/run/hpcai/program"
 # In a job on a Slurm that is there, nothing has looked at the node's Python before, and an old one has to be able to
 # read this. The status is no verdict: a prolog passes it over.
@@ -63,7 +63,7 @@ if os.path.dirname(program) == {INSTALLED!r}:
             if os.geteuid() == 0:
                 os.utime(place)
     elif os.geteuid() == 0:
-        from {HOME}.agent.unpacked import unpack
+        from {HOME}.{ENTRY} import unpack
 
         unpack(program, place)
 

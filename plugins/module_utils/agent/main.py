@@ -4,6 +4,8 @@
 """hpcai-agent: one program for all that a node or a controller does by itself. Private, stdlib only.
 
 Modules are imported when their subcommand is asked for: a prolog that parses what only a certification needs is late.
+So is one that compiles some forty modules anew, and of an archive Python keeps nothing that it has compiled: root's
+first start after a boot writes them as files (``unpack``), from which later ones go on.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "certificate": ("certify.command", "main"),
 }
 USAGE = 2
+_OLD = 3600.0  # seconds without a start; nothing that the agent does takes so long, so nobody reads them any more
 
 
 def main(argv: t.Sequence[str]) -> int:
@@ -64,3 +67,32 @@ def _quietly(status: int) -> int:
         except (OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)
     return status
+
+
+def unpack(program: str, place: str) -> None:
+    """Write the program's modules to a directory, which is there whole or not at all; without room there is none.
+
+    The files are in memory (/run) and root's: no power cut leaves a part of them, and a boot begins anew.
+    """
+    import contextlib
+    import shutil
+    import tempfile
+    import time
+    import zipfile
+    from pathlib import Path
+
+    folder = Path(place).parent
+    with contextlib.suppress(OSError, zipfile.BadZipFile):
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(dir=folder, prefix="."))
+        try:
+            with zipfile.ZipFile(program) as archive:
+                archive.extractall(aside)
+            aside.chmod(0o755)
+            aside.rename(place)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+        for other in folder.iterdir():
+            if other != Path(place) and time.time() - other.stat().st_mtime > _OLD:
+                shutil.rmtree(other, ignore_errors=True)
