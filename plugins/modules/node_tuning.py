@@ -276,7 +276,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_hold
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _packages
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import FileError, RecordError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import config as nccl_config
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.config import NcclConfError
@@ -321,7 +321,7 @@ def perform(module: AnsibleModule) -> dict[str, t.Any]:
     """Do one topic after the other; what they found and changed is one result."""
     state = {"state": module.params["state"]}
     result = tuning.perform(module, module.params)
-    for name, work in (("nccl", nccl_config.perform), ("hold", _package_hold.perform)):
+    for name, work in (("nccl", nccl_config.perform), ("hold", _packages.perform)):
         if module.params[name] is not None:
             more: dict[str, t.Any] = work(module, {**module.params[name], **state})
             result["changed"] = result["changed"] or more["changed"]

@@ -116,7 +116,7 @@ released:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import FileError, RecordError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._package_hold import perform
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._packages import perform
 
 SPEC = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},

@@ -9,7 +9,7 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _process
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._apt import UPDATE, lists_are_young
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._packages import UPDATE, lists_are_young
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud.server_cli import Cli, CliError, failure_text
 
 _ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "APT_LISTCHANGES_FRONTEND": "none"}

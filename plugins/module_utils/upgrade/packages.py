@@ -10,7 +10,7 @@ import re
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._apt import UPDATE, lists_are_young
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._packages import UPDATE, lists_are_young
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade import state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.upgrade.plan import VersionError, fits, numbers, problem

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files as managed
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _package_hold
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _packages
 
 
 class Locked(Exception):
@@ -46,14 +46,14 @@ class Played:
 
 
 def bring(played: Played) -> dict[str, t.Any]:
-    return _package_hold.perform(t.cast("t.Any", played), played.params)
+    return _packages.perform(t.cast("t.Any", played), played.params)
 
 
 def test_what_a_locked_dpkg_refused_is_given_back_by_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managed, "_known", lambda owner: False)
-    monkeypatch.setattr(_package_hold, "APT", str(tmp_path / "apt"))
+    monkeypatch.setattr(_packages, "APT", str(tmp_path / "apt"))
     record = tmp_path / "state/record.json"
     assert bring(Played(record))["held"] == ["linux-image-azure"]
     assert not bring(Played(record))["changed"]

@@ -1,16 +1,36 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Package holds that we set: which are wanted, which are ours, and the change from one to the other."""
+"""Packages of apt and dpkg: whether the lists are young, and the holds that we set: which are wanted, which ours."""
 
 from __future__ import annotations
 
 import fnmatch
+import time
 import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _owned_files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files import MARK
+
+# The lists of what repositories offer.
+
+
+UPDATE = ["apt-get", "update", "-o", "DPkg::Lock::Timeout=300"]
+
+
+def lists_are_young(max_age: float, root: str | Path = "/") -> bool:
+    """Say whether the lists are younger than so many seconds, and than all files that name repositories.
+
+    What a repository offers that was added a minute ago is in no list of this morning.
+    """
+    lists, apt = Path(root, "var/lib/apt/lists"), Path(root, "etc/apt")
+    if not lists.exists():
+        return False
+    made = lists.stat().st_mtime
+    sources = [path for path in (apt / "sources.list", *(apt / "sources.list.d").glob("*")) if path.exists()]
+    return time.time() - made < max_age and all(path.stat().st_mtime < made for path in sources)
+
 
 # Which installed packages to hold and which to let go: dpkg's list to a plan. Pure.
 
