@@ -43,3 +43,22 @@ def one_line(value: t.Any, what: str) -> t.Any:
 
 def _plain(key: t.Any) -> str:
     return _CONTROL.sub("?", str(key))
+
+
+# Public SSH host keys, which become lines of known_hosts.
+
+
+# A key without its comment. sshd makes no other types, but for ssh-dss, which OpenSSH does not accept any more.
+_HOST_KEY = r"(?:ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)) [A-Za-z0-9+/]{16,2000}={0,3}"
+_KNOWN_HOST = re.compile(rf"(?P<key>{_HOST_KEY})(?: [^\r\n]*)?")
+
+
+def is_host_key(text: str) -> bool:
+    """Say whether a text is one key, with or without a comment, and nothing that makes another line of known_hosts."""
+    return _KNOWN_HOST.fullmatch(text) is not None
+
+
+def host_keys(text: str) -> list[str]:
+    """Return the keys of a text, each once and without its comment, which the machine chose; other lines are none."""
+    keys: t.Iterator[str] = (match["key"] for match in map(_KNOWN_HOST.fullmatch, text.split("\n")) if match)
+    return list(dict.fromkeys(keys))

@@ -10,7 +10,7 @@ import ipaddress
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _host_keys
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import Arm, AzureError, Json
 
 _COMPUTE, _NETWORK = "2024-07-01", "2024-05-01"
@@ -160,7 +160,7 @@ def keys_of(answer: Json, machine: str) -> list[str]:
     entries = [entry for entry in answer.get("value") or [] if isinstance(entry, dict)]
     printed = "\n".join(str(entry.get("message") or "") for entry in entries)
     match = _OUTPUT.search(printed)
-    keys = _host_keys.read(match["out"]) if match else []
+    keys = _lines.host_keys(match["out"]) if match else []
     if not keys:
         output = " ".join((match["err"] if match else printed).split())[:300] or "nothing"
         codes = ", ".join(str(entry.get("code")) for entry in entries) or "no status"

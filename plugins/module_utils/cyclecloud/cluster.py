@@ -12,7 +12,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _host_keys
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.cyclecloud import (
     cluster_request,
     cluster_state,
@@ -306,7 +306,7 @@ def missing(request: Json) -> list[str]:
     faults += [
         f"scheduler_host_keys has {key[:40]!r}, which is no public key of a host (type and key in base64)"
         for key in request.get("scheduler_host_keys") or []
-        if not _host_keys.is_key(key)
+        if not _lines.is_host_key(key)
     ]
     if not request["template"] and not request["builtin"]:
         faults.append("either template or builtin is needed")

@@ -9,7 +9,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _host_keys
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import host_keys
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.client import AzureError
 
@@ -167,14 +167,14 @@ def test_an_answer_without_keys_is_an_error(message: str, told: str) -> None:
 )
 def test_a_line_that_is_no_key_is_none(line: str) -> None:
     """It would be a line of known_hosts."""
-    assert not _host_keys.is_key(line)
-    assert _host_keys.read(f"{line}\n{ECDSA} a comment\n{ECDSA}\n") == [ECDSA]
+    assert not _lines.is_host_key(line)
+    assert _lines.host_keys(f"{line}\n{ECDSA} a comment\n{ECDSA}\n") == [ECDSA]
 
 
 def test_a_comment_cannot_be_a_second_line() -> None:
-    assert _host_keys.is_key(f"{KEY} root@scheduler")
-    assert not _host_keys.is_key(f"{KEY} root@scheduler\n* {ECDSA}")
-    assert _host_keys.read(f"{KEY} x\n") == [KEY]
+    assert _lines.is_host_key(f"{KEY} root@scheduler")
+    assert not _lines.is_host_key(f"{KEY} root@scheduler\n* {ECDSA}")
+    assert _lines.host_keys(f"{KEY} x\n") == [KEY]
 
 
 @pytest.mark.parametrize("text", ["train-rg/train-vnet/compute", SUBNET])
