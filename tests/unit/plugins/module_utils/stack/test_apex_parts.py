@@ -21,7 +21,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import (
     apex_probe,
     apex_proof,
     apex_recipe,
-    apex_releases,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recipe import ApexError
 
@@ -482,48 +481,3 @@ def test_the_programs_that_compare_tell_right_from_wrong(monkeypatch: pytest.Mon
     assert apex_proof.fused_layer_norm(torch, "cpu") == 0
     monkeypatch.setitem(sys.modules, "apex.optimizers", types.SimpleNamespace(FusedAdam=Idle))
     assert apex_proof.fused_adam(torch, "cpu") > 1
-
-
-TAGS = {release.name.partition(",")[0]: commit for commit, release in apex_releases.RELEASES.items()}
-
-
-@pytest.mark.parametrize(
-    ("tag", "extensions", "torch", "cuda", "said"),
-    [
-        (
-            "22.03",
-            ["cpp_ext"],
-            "2.13.0+cpu",
-            "",
-            r"^Apex 22\.03 does not work with PyTorch 2\.13\.0\+cpu: .*six.*is 23\.05, ",
-        ),
-        ("22.03", ["cpp_ext"], "1.13.1+cu117", "11.7", ""),
-        ("23.05", ["cpp_ext"], "2.13.0+cpu", "", ""),
-        (
-            "25.09",
-            ["cpp_ext", "cuda_ext"],
-            "2.9.1",
-            "13.0",
-            r"^cuda_ext of Apex 25\.09 .* CUDA 13\.0: .*is main of 2026",
-        ),
-        ("25.09", ["cpp_ext", "cuda_ext"], "2.10.0", "12.8", ""),
-        ("25.09", ["group_norm"], "2.11.0+cu130", "13.0", ""),
-        (
-            "25.09",
-            ["group_norm", "distributed_adam"],
-            "2.12.0",
-            "13.0",
-            r"^distributed_adam of .*group_norm of .*main of",
-        ),
-        ("main of 2026-07-08", ["cuda_ext", "group_norm"], "2.15.0", "13.2", ""),
-    ],
-)
-def test_a_release_that_does_not_work_with_a_pytorch_is_named_with_the_nearest_that_does(
-    tag: str, extensions: list[str], torch: str, cuda: str, said: str
-) -> None:
-    found = ". ".join(apex_releases.misfits(TAGS[tag], extensions, torch, cuda))
-    assert re.search(said, found) if said else found == ""
-
-
-def test_a_commit_that_is_not_listed_is_not_judged() -> None:
-    assert apex_releases.misfits("0" * 40, ["cuda_ext"], "2.14.1", "13.0") == []

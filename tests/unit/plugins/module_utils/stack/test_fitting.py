@@ -1,17 +1,20 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which packages work with a PyTorch and a Python."""
+"""Which packages work with a PyTorch and a Python, and which releases of Apex with a PyTorch and a CUDA."""
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import extras
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.fitting import (
+    APEX_RELEASES,
     FittingError,
+    apex_misfits,
     misfits,
     version_for,
     within,
@@ -96,3 +99,48 @@ def test_the_version_that_goes_with_a_pytorch_is_chosen(torch: str, expected: st
 def test_a_key_that_is_misspelt_is_refused() -> None:
     with pytest.raises(FittingError, match="fits of torch-ort has unknown pytorch"):
         misfits([package(pytorch="<2.9")], "2.7.1", "3.11", BUILDS)
+
+
+TAGS = {release.name.partition(",")[0]: commit for commit, release in APEX_RELEASES.items()}
+
+
+@pytest.mark.parametrize(
+    ("tag", "extensions", "torch", "cuda", "said"),
+    [
+        (
+            "22.03",
+            ["cpp_ext"],
+            "2.13.0+cpu",
+            "",
+            r"^Apex 22\.03 does not work with PyTorch 2\.13\.0\+cpu: .*six.*is 23\.05, ",
+        ),
+        ("22.03", ["cpp_ext"], "1.13.1+cu117", "11.7", ""),
+        ("23.05", ["cpp_ext"], "2.13.0+cpu", "", ""),
+        (
+            "25.09",
+            ["cpp_ext", "cuda_ext"],
+            "2.9.1",
+            "13.0",
+            r"^cuda_ext of Apex 25\.09 .* CUDA 13\.0: .*is main of 2026",
+        ),
+        ("25.09", ["cpp_ext", "cuda_ext"], "2.10.0", "12.8", ""),
+        ("25.09", ["group_norm"], "2.11.0+cu130", "13.0", ""),
+        (
+            "25.09",
+            ["group_norm", "distributed_adam"],
+            "2.12.0",
+            "13.0",
+            r"^distributed_adam of .*group_norm of .*main of",
+        ),
+        ("main of 2026-07-08", ["cuda_ext", "group_norm"], "2.15.0", "13.2", ""),
+    ],
+)
+def test_a_release_that_does_not_work_with_a_pytorch_is_named_with_the_nearest_that_does(
+    tag: str, extensions: list[str], torch: str, cuda: str, said: str
+) -> None:
+    found = ". ".join(apex_misfits(TAGS[tag], extensions, torch, cuda))
+    assert re.search(said, found) if said else found == ""
+
+
+def test_a_commit_that_is_not_listed_is_not_judged() -> None:
+    assert apex_misfits("0" * 40, ["cuda_ext"], "2.14.1", "13.0") == []
