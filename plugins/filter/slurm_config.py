@@ -12,8 +12,7 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._lines import LineError, one_line
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import installation
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric import draw
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import FabricError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import FabricError, conf_lines, yaml_lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import node_lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
@@ -109,7 +108,7 @@ def slurm_topology_lines(
     name = "slurm_topology_lines"
     entries = [_dict(entry, name) for entry in _list(switches, name)]
     sizes = _list(block_sizes, f"{name}: block_sizes")
-    return _lines(name, lambda: draw.conf_lines(entries, str(plugin), sizes, str(version or "")))
+    return _lines(name, lambda: conf_lines(entries, str(plugin), sizes, str(version or "")))
 
 
 def slurm_topologies_lines(topologies: object, switches: object = (), version: str = "") -> list[str]:
@@ -119,7 +118,7 @@ def slurm_topologies_lines(topologies: object, switches: object = (), version: s
     entries = [_dict(entry, name) for entry in _list(switches, name)]
     if not given:
         raise AnsibleFilterError(f"{name}: there is no topology")
-    return _lines(name, lambda: draw.yaml_lines(given, entries, str(version or "")))
+    return _lines(name, lambda: yaml_lines(given, entries, str(version or "")))
 
 
 def slurm_topology_hosts(nodes: object, hostvars: t.Mapping[str, t.Any], source: str) -> dict[str, dict[str, str]]:

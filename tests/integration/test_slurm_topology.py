@@ -14,7 +14,7 @@ import pytest
 from fabrics import fat_tree, rails
 from real_slurm import STARTED, Slurmctld, slurmctld
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric import draw
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import conf_lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.module import perform
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import expand
 
@@ -37,7 +37,7 @@ def daemon() -> Slurmctld:
 
 def drawn(text: str, nodes: str) -> str:
     params = {"source": "infiniband", "nodes": [nodes], "hosts": {}, "names": {}, "joined": None}
-    lines = draw.conf_lines(perform(params, text, "")["switches"], "tree", [], "")
+    lines = conf_lines(perform(params, text, "")["switches"], "tree", [], "")
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric import draw
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import topology_problems
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.hostlist import HostlistError, expand
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.slurm import pair
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import one_of, say, twice
@@ -152,7 +152,7 @@ def topology_source(inputs: Inputs) -> list[str]:
 def topologies(inputs: Inputs) -> list[str]:
     """slurmctld ends where a partition names a topology that topology.yaml has not."""
     given = inputs.get("slurm_topologies") or []
-    problems = draw.topology_problems(given)
+    problems = topology_problems(given)
     for entry in given:
         # One that only some partitions have may leave nodes out.
         problems += _switches(inputs, f"slurm_topologies ({entry.get('name')}).switches", entry.get("switches") or [])

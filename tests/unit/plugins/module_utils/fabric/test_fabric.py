@@ -11,8 +11,12 @@ import typing as t
 import pytest
 import yaml
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric import draw
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import FabricError, plain
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.model import (
+    FabricError,
+    conf_lines,
+    plain,
+    yaml_lines,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.fabric.module import before, perform
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import ibnetdiscover
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.fabric.fabrics import (
@@ -33,9 +37,7 @@ def seen(fabric: Fabric, nodes: t.Sequence[str], present: str = "", **more: t.An
 
 
 def lines(result: dict[str, t.Any], **more: t.Any) -> list[str]:
-    return draw.conf_lines(
-        result["switches"], more.get("plugin", "tree"), more.get("sizes", []), more.get("version", "")
-    )
+    return conf_lines(result["switches"], more.get("plugin", "tree"), more.get("sizes", []), more.get("version", ""))
 
 
 def test_a_fat_tree_becomes_a_tree() -> None:
@@ -390,7 +392,7 @@ NAMED: list[dict[str, t.Any]] = [
 def test_several_topologies_become_one_yaml_file() -> None:
     """Taken by slurmctld 26.05.5: each topology's plugin was loaded, and a partition had Topology=racks."""
     tree = seen(fat_tree(nodes=2), EIGHT)["switches"]
-    text = "\n".join(draw.yaml_lines(NAMED, tree, "25.05.1"))
+    text = "\n".join(yaml_lines(NAMED, tree, "25.05.1"))
     fabric, racks, flat = yaml.safe_load(text)
     assert (fabric["topology"], fabric["cluster_default"]) == ("fabric", False)
     assert fabric["tree"]["switches"][0] == {"switch": "p1leaf1", "nodes": "c[1-2]"}
@@ -402,7 +404,7 @@ def test_several_topologies_become_one_yaml_file() -> None:
 
 def test_the_first_topology_is_the_default_where_none_is_named_as_such() -> None:
     tree = seen(fat_tree(nodes=2), EIGHT)["switches"]
-    assert [entry["cluster_default"] for entry in yaml.safe_load("\n".join(draw.yaml_lines(NAMED[:2], tree, "")))] == [
+    assert [entry["cluster_default"] for entry in yaml.safe_load("\n".join(yaml_lines(NAMED[:2], tree, "")))] == [
         True,
         False,
     ]
@@ -410,7 +412,7 @@ def test_the_first_topology_is_the_default_where_none_is_named_as_such() -> None
 
 def test_a_node_that_is_off_stays_where_our_topology_yaml_had_it() -> None:
     everything = seen(fat_tree(nodes=2), EIGHT)
-    present = "# Ansible managed\n" + "\n".join(draw.yaml_lines(NAMED, everything["switches"], ""))
+    present = "# Ansible managed\n" + "\n".join(yaml_lines(NAMED, everything["switches"], ""))
     assert before(present) == {name: place["leaf"] for name, place in everything["leaves"].items()}
     assert before("- topology: a\n  tree: {switches: [{switch: s, nodes: c1}]}\n") == {}  # a person's
 
@@ -435,6 +437,6 @@ def test_a_node_that_is_off_stays_where_our_topology_yaml_had_it() -> None:
 )
 def test_a_topology_yaml_that_slurmctld_ends_with_is_refused(entries: t.Any, version: str, said: str) -> None:
     with pytest.raises(FabricError, match=said):
-        draw.yaml_lines(entries, seen(fat_tree(nodes=2), EIGHT)["switches"], version)
+        yaml_lines(entries, seen(fat_tree(nodes=2), EIGHT)["switches"], version)
     with pytest.raises(FabricError, match="there are no switches"):
-        draw.yaml_lines([{"name": "a"}], [], "")
+        yaml_lines([{"name": "a"}], [], "")
