@@ -281,8 +281,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl import config as nccl_config
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.nccl.config import NcclConfError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning import module as tuning
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.settings import SettingError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.values import TuningError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.settings import SettingError, TuningError
 
 NCCL: dict[str, t.Any] = {
     "variables": {"type": "dict", "default": {}},

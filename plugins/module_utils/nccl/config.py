@@ -23,7 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files imp
     Json,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.values import unit_exists
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.settings import unit_exists
 
 # NCCL's topology file from a profile: which GPU and adapter are near which CPUs. Pure.
 # In the form that NCCL reads (2.30, src/graph/xml.cc): no declaration, no tabs, at most 254 characters in a value. NCCL

@@ -18,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._owned_files imp
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import parse_show
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning import values
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning import settings as tuned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.settings import (
     KERNEL,
     RDMA,
@@ -148,7 +148,7 @@ class Work(t.NamedTuple):
     """All that differs between the host and the request."""
 
     changes: list[FileChange]
-    values: values.TuningPlan
+    values: tuned.TuningPlan
     units: Steps
     record: Json
     findings: list[ForeignFile]
@@ -169,21 +169,21 @@ def settings(params: t.Mapping[str, t.Any]) -> TuningSettings:
 
 def survey(params: t.Mapping[str, t.Any], record: t.Mapping[str, t.Any]) -> Work:
     """Read the host and plan; nothing is changed."""
-    request, inside = settings(params), values.container()
+    request, inside = settings(params), tuned.container()
     text, findings = files(request), []
-    if request.rdma_names and values.unit_exists(_IMAGE_NAMES):
+    if request.rdma_names and tuned.unit_exists(_IMAGE_NAMES):
         text[RDMA] = None
         findings.append(
             ForeignFile("info", _IMAGE_NAMES, "names the adapters on this image; the role leaves it to that")
         )
     elif not inside:
-        findings += values.misnamed(request.rdma_names)
+        findings += tuned.misnamed(request.rdma_names)
     if inside:
         text.update(dict.fromkeys(KERNEL))
         findings.append(_spared(inside, request, params))
     changes, foreign = owned.plan(text)
     if inside:
-        none = values.TuningPlan([], dict(record.get("values", {})), [])
+        none = tuned.TuningPlan([], dict(record.get("values", {})), [])
         return Work(changes, none, Steps([], [], [], [], [], []), dict(record), findings + foreign)
     kernel = _values(request, record)
     services = params["services"] if params["state"] == "present" else []
@@ -194,26 +194,26 @@ def survey(params: t.Mapping[str, t.Any], record: t.Mapping[str, t.Any]) -> Work
 
 def _spared(kind: str, request: TuningSettings, params: t.Mapping[str, t.Any]) -> ForeignFile:
     """Return the finding about settings that are left alone in a container, whose kernel is its host's."""
-    names = [value.name for value in values.values(request, ["-"])]
+    names = [value.name for value in tuned.values(request, ["-"])]
     names += [*request.kernel_modules, *(params["services"] if params["state"] == "present" else [])]
     text = "the kernel is its host's, only limits are set"
     return ForeignFile("info", f"container ({kind})", f"{text}; left alone: {', '.join(names) or 'nothing'}")
 
 
-def _values(request: TuningSettings, record: t.Mapping[str, t.Any]) -> values.TuningPlan:
-    nfs = values.nfs_devices()
-    lost, findings = values.outranked(values.later_sysctl(), request.sysctl)
+def _values(request: TuningSettings, record: t.Mapping[str, t.Any]) -> tuned.TuningPlan:
+    nfs = tuned.nfs_devices()
+    lost, findings = tuned.outranked(tuned.later_sysctl(), request.sysctl)
     ours = {name: value for name, value in request.sysctl.items() if name not in lost}
-    every = values.values(request._replace(sysctl=ours), nfs)
+    every = tuned.values(request._replace(sysctl=ours), nfs)
     # Devices of NFS mounts have other numbers after every mount, so those of an earlier run mean nothing.
     earlier = {
-        name: {**entry, "paths": nfs} if name == values.NFS else entry
+        name: {**entry, "paths": nfs} if name == tuned.NFS else entry
         for name, entry in record.get("values", {}).items()
     }
     paths = [path for entry in every for path in entry.paths] + [
         path for entry in earlier.values() for path in entry["paths"]
     ]
-    plan = values.plan(every, values.read(paths), earlier)
+    plan = tuned.plan(every, tuned.read(paths), earlier)
     return plan._replace(findings=findings + plan.findings)
 
 
@@ -240,7 +240,7 @@ def _write(work: Work, path: str, pending: Json) -> None:
     new = work.record.get("values", {})
     try:
         for write in work.values.writes:
-            values.write([write])
+            tuned.write([write])
             pending["values"].pop(write.name, None)
             pending["values"].update({write.name: new[write.name]} if write.name in new else {})
     finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning import module, settings, values
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning import module, settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.settings import TuningSettings
 
 ALL = TuningSettings(
@@ -101,7 +101,7 @@ def test_an_unknown_limit_is_refused(limits: dict[str, str]) -> None:
     ],
 )
 def test_places_of_sysctl(name: str, path: str) -> None:
-    assert values.sysctl_file(name) == path
+    assert settings.sysctl_file(name) == path
 
 
 @pytest.mark.parametrize(
@@ -109,51 +109,53 @@ def test_places_of_sysctl(name: str, path: str) -> None:
     [("always [madvise] never\n", "madvise"), ("4096\t131072\t6291456\n", "4096 131072 6291456"), ("1\n", "1")],
 )
 def test_values_as_the_kernel_prints_them(text: str, value: str) -> None:
-    assert values.normal(text) == value
+    assert settings.normal(text) == value
 
 
-def follow(plan: values.TuningPlan, now: dict[str, str]) -> dict[str, str]:
+def follow(plan: settings.TuningPlan, now: dict[str, str]) -> dict[str, str]:
     return {**now, **{one.path: one.after for one in plan.writes}}
 
 
 def test_a_value_is_set_kept_and_given_back() -> None:
-    wanted, now = values.values(TuningSettings(sysctl={"vm.zone_reclaim_mode": "1"}), []), {ZONE: "0"}
-    first = values.plan(wanted, now, {})
+    wanted, now = settings.values(TuningSettings(sysctl={"vm.zone_reclaim_mode": "1"}), []), {ZONE: "0"}
+    first = settings.plan(wanted, now, {})
     assert [tuple(one) for one in first.writes] == [("vm.zone_reclaim_mode", ZONE, "0", "1")]
     now = follow(first, now)
-    second = values.plan(wanted, now, first.record)
+    second = settings.plan(wanted, now, first.record)
     assert (second.writes, second.record) == ([], first.record)
-    changed = values.plan(values.values(TuningSettings(sysctl={"vm.zone_reclaim_mode": "3"}), []), now, first.record)
+    changed = settings.plan(
+        settings.values(TuningSettings(sysctl={"vm.zone_reclaim_mode": "3"}), []), now, first.record
+    )
     assert changed.record["vm.zone_reclaim_mode"]["before"] == "0", "what was there before us, not before this run"
     now = follow(changed, now)
-    back = values.plan([], now, changed.record)
+    back = settings.plan([], now, changed.record)
     assert (follow(back, now), back.record) == ({ZONE: "0"}, {})
 
 
 def test_what_was_so_before_us_is_not_given_back() -> None:
-    plan = values.plan(values.values(TuningSettings(sysctl={"vm.zone_reclaim_mode": "1"}), []), {ZONE: "1"}, {})
+    plan = settings.plan(settings.values(TuningSettings(sysctl={"vm.zone_reclaim_mode": "1"}), []), {ZONE: "1"}, {})
     assert (plan.writes, plan.record) == ([], {})
 
 
 def test_what_somebody_changed_since_is_theirs() -> None:
     record = {"vm.zone_reclaim_mode": {"before": "0", "set": "1", "paths": [ZONE]}}
-    assert values.plan([], {ZONE: "5"}, record).writes == []
-    assert values.plan([], {}, record).writes == [], "the kernel has it no more"
+    assert settings.plan([], {ZONE: "5"}, record).writes == []
+    assert settings.plan([], {}, record).writes == [], "the kernel has it no more"
 
 
 def test_a_value_that_the_kernel_lacks_is_no_error() -> None:
-    plan = values.plan(values.values(TuningSettings(sunrpc_slots=128), []), {}, {})
+    plan = settings.plan(settings.values(TuningSettings(sunrpc_slots=128), []), {}, {})
     assert (plan.writes, plan.record) == ([], {})
     assert [one.level for one in plan.findings] == ["info"]
 
 
 def test_every_nfs_mount_gets_the_read_ahead_and_none_is_no_finding() -> None:
     devices = ["/sys/class/bdi/0:41/read_ahead_kb", "/sys/class/bdi/0:42/read_ahead_kb"]
-    plan = values.plan(
-        values.values(TuningSettings(nfs_readahead_kb=15380), devices), dict.fromkeys(devices, "128"), {}
+    plan = settings.plan(
+        settings.values(TuningSettings(nfs_readahead_kb=15380), devices), dict.fromkeys(devices, "128"), {}
     )
     assert [one.path for one in plan.writes] == devices
-    assert values.plan(values.values(TuningSettings(nfs_readahead_kb=15380), []), {}, {}).findings == []
+    assert settings.plan(settings.values(TuningSettings(nfs_readahead_kb=15380), []), {}, {}).findings == []
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_every_nfs_mount_gets_the_read_ahead_and_none_is_no_finding() -> None:
     ],
 )
 def test_a_file_that_is_read_later_wins(text: str, lost: bool) -> None:
-    names, findings = values.outranked({"/etc/sysctl.conf": text}, {"vm.zone_reclaim_mode": "1"})
+    names, findings = settings.outranked({"/etc/sysctl.conf": text}, {"vm.zone_reclaim_mode": "1"})
     assert bool(names) == bool(findings) == lost
     assert all("/etc/sysctl.conf says 0" in one.text for one in findings)
 
@@ -193,7 +195,7 @@ def test_later_files_in_the_order_of_sysctl(tmp_path: Path) -> None:
             "etc/sysctl.conf": "last",
         },
     )
-    assert list(values.later_sysctl(root).values()) == ["vendor", "late", "last"]
+    assert list(settings.later_sysctl(root).values()) == ["vendor", "late", "last"]
 
 
 def test_nfs_mounts_by_their_device(tmp_path: Path) -> None:
@@ -202,7 +204,7 @@ def test_nfs_mounts_by_their_device(tmp_path: Path) -> None:
         "200 25 0:41 /sub /n rw - nfs4 127.0.0.1:/e rw\n201 25 0:39 / /proc/fs/nfsd rw shared:85 - nfsd nfsd rw\n"
     )
     root = machine(tmp_path, {"proc/self/mountinfo": mounts})
-    assert values.nfs_devices(root) == ["/sys/class/bdi/0:41/read_ahead_kb"]
+    assert settings.nfs_devices(root) == ["/sys/class/bdi/0:41/read_ahead_kb"]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +219,7 @@ def test_nfs_mounts_by_their_device(tmp_path: Path) -> None:
     ],
 )
 def test_a_container_is_known(tmp_path: Path, texts: dict[str, str], kind: str) -> None:
-    assert values.container(machine(tmp_path, texts)) == kind
+    assert settings.container(machine(tmp_path, texts)) == kind
 
 
 def test_adapters_with_other_names_are_told_and_not_renamed(tmp_path: Path) -> None:
@@ -228,7 +230,7 @@ def test_adapters_with_other_names_are_told_and_not_renamed(tmp_path: Path) -> N
         link = tmp_path / "sys/class/infiniband" / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(place)
-    (finding,) = values.misnamed({"0101": "mlx5_ib0", "0102": "mlx5_ib1"}, str(tmp_path))
+    (finding,) = settings.misnamed({"0101": "mlx5_ib0", "0102": "mlx5_ib1"}, str(tmp_path))
     assert finding.about == "mlx5_0"
     assert "mlx5_ib0 from the next boot" in finding.text
 
@@ -239,25 +241,25 @@ def test_a_refused_value_does_not_make_us_forget_the_others(tmp_path: Path, monk
     def entry(before: str, now: str) -> dict[str, t.Any]:
         return {"before": before, "set": now, "paths": []}
 
-    def write(writes: t.Sequence[values.Write]) -> None:
+    def write(writes: t.Sequence[settings.Write]) -> None:
         if writes[0].name == "refused":
-            raise values.TuningError("refused")
+            raise settings.TuningError("refused")
 
-    writes = [values.Write(name, "", "", "") for name in ("changed", "back", "refused", "later")]
+    writes = [settings.Write(name, "", "", "") for name in ("changed", "back", "refused", "later")]
     new = {"changed": entry("0", "2"), "refused": entry("0", "bad")}
     earlier: dict[str, t.Any] = {
         "values": {"changed": entry("0", "1"), "back": entry("0", "1"), "later": entry("0", "1")},
         "enabled": ["fm"],
     }
     work = module.Work(
-        [], values.TuningPlan(writes, new, []), module.Steps([], [], [], ["fm"], [], []), {"values": new}, []
+        [], settings.TuningPlan(writes, new, []), module.Steps([], [], [], ["fm"], [], []), {"values": new}, []
     )
     monkeypatch.setattr(module, "survey", lambda params, record: work)
     monkeypatch.setattr(module.owned, "load", lambda path: earlier)
     saved: list[dict[str, t.Any]] = []
     monkeypatch.setattr(module.owned, "save", lambda path, record: saved.append(copy.deepcopy(record)))
-    monkeypatch.setattr(module.values, "write", write)
-    with pytest.raises(values.TuningError):
+    monkeypatch.setattr(module.tuned, "write", write)
+    with pytest.raises(settings.TuningError):
         module.perform(Applying(), {"record": str(tmp_path / "record.json")})
     assert saved[-1]["values"] == {
         "changed": entry("0", "2"),
@@ -299,8 +301,8 @@ def test_null_and_nothing_take_a_setting_away_and_absent_all() -> None:
 def test_a_container_gets_nothing_that_would_set_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """systemd in a privileged container reads sysctl.d and tmpfiles.d at its boot and writes to the host's kernel."""
     planned: dict[str, str | None] = {}
-    monkeypatch.setattr(module.values, "container", lambda: "podman")
-    monkeypatch.setattr(module.values, "unit_exists", lambda name: False)
+    monkeypatch.setattr(module.tuned, "container", lambda: "podman")
+    monkeypatch.setattr(module.tuned, "unit_exists", lambda name: False)
     monkeypatch.setattr(module.owned, "plan", lambda wanted: (planned.update(wanted), ([], []))[1])
     work = module.survey(PARAMS, {"enabled": ["x"], "values": {"y": {}}})
     assert {path for path, text in planned.items() if text} == {settings.LIMITS, settings.SLURMD}
