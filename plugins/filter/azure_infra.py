@@ -10,7 +10,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, infra, outbound, teardown
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure import client, infra, teardown
 
 
 def azure_infra_plan(inputs: t.Any) -> dict[str, t.Any]:
@@ -41,13 +41,13 @@ def azure_infra_outbound(inputs: t.Any, observed: t.Any, tables: t.Any = None) -
     """Return which route tables to read, and which subnets of others have no way out."""
     checked = _checked(inputs)
     if not checked["existing_subnet_id"]:
-        return outbound.WaysOut({}, [], [])._asdict()
+        return infra.WaysOut({}, [], [])._asdict()
     there = _checked(observed)
     subnets = {name: there.get(name) for name in ("server_subnet", "compute_subnet")}
     # The machine's public address is its own way out, and nobody else's.
     public = ["server_subnet"] if checked["public_address"] else []
     confirmed = bool(checked.get("outbound_confirmed"))
-    return outbound.ways_out(subnets, _checked(tables or {}), public, confirmed)._asdict()
+    return infra.ways_out(subnets, _checked(tables or {}), public, confirmed)._asdict()
 
 
 def azure_infra_expiry(tags: t.Any, wanted: t.Any, again: t.Any = False) -> dict[str, t.Any]:

@@ -10,7 +10,7 @@ import typing as t
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.filter.azure_infra import azure_infra_outbound
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.outbound import ways_out
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.azure.infra import ways_out
 
 TABLE = "/subscriptions/s/resourceGroups/net/providers/Microsoft.Network/routeTables/T"
 
