@@ -23,7 +23,7 @@ from ansible_playbook import Ended
 from plain_hosts import SHARED, PlainHosts
 from trained import UV, Record, record, train
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import fatbin
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _elf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex import device_code
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recipe import architectures
 
@@ -126,7 +126,7 @@ def test_deepspeeds_operators_are_compiled_for_gpus_and_load(records: list[Recor
     compiled = []
     for operator in OPERATORS:
         (path,) = ENVIRONMENT.resolve().glob(f"lib/python3*/site-packages/deepspeed/ops/**/{operator}_op*.so")
-        assert fatbin.architectures(Path(path)) == codes(ARCHITECTURES)
+        assert _elf.architectures(Path(path)) == codes(ARCHITECTURES)
         below = path.relative_to(next(parent for parent in path.parents if parent.name == "site-packages"))
         compiled.append(str(below).partition(".")[0].replace("/", "."))
         assert imported(compiled[-1])

@@ -16,8 +16,8 @@ import tempfile
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._elf import ElfError, Library
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.elf import ElfError, Library
 
 # For which Slurm a SPANK plugin was built, and whether the installed Slurm loads it.
 

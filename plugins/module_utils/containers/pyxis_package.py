@@ -15,11 +15,11 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _sources, _trusted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._elf import ElfError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep, run_steps
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import debian, pyxis_fit
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.elf import ElfError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.pyxis_fit import PACKAGE
 
 # How pyxis is built, and from what.

@@ -15,7 +15,7 @@ import typing as t
 import zipfile
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _elf, _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import (
@@ -30,7 +30,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import (
     apex_probe,
     apex_proof,
     apex_recipe,
-    fatbin,
     fitting,
     installer,
 )
@@ -230,8 +229,8 @@ def device_code(content: Path, requested: t.Sequence[str]) -> dict[str, list[str
     held, faults = {}, []
     for path in sorted(content.rglob("*.so")):
         try:
-            codes = fatbin.architectures(path)
-        except fatbin.FatbinError as exc:
+            codes = _elf.architectures(path)
+        except _elf.FatbinError as exc:
             raise ApexError(f"the wheel was built, but is not kept: {exc}") from exc
         module = path.name.split(".")[0]
         useless = [name for name in requested if codes and not apex_recipe.runs(apex_recipe.number(name), codes)]

@@ -12,7 +12,7 @@ import typing as t
 
 from conftest import MEMORY, SQUASHED, STATE, Lab, changed, done, eventually, finished
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.elf import Library
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._elf import Library
 
 PLUGIN = "/usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so"
 DROP_IN = "/etc/slurm/plugstack.conf.d/pyxis.conf"

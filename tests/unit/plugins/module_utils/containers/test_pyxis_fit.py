@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.elf import ElfError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._elf import ElfError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.pyxis_fit import (
     InstalledSlurm,
     ObservedPyxis,

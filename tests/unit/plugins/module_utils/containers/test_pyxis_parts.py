@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from stand_in import answer
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._elf import ElfError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_fit as host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers import pyxis_package
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.elf import ElfError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.pyxis_fit import InstalledSlurm
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.containers.elf_made import spank
 

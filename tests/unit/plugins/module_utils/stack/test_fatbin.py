@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import fatbin
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _elf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex import device_code
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recipe import ApexError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment import complete_toolkits
@@ -49,8 +49,8 @@ def test_what_there_is_code_for_is_read(tmp_path: Path) -> None:
     # The linker puts the containers of the objects side by side, aligned.
     fat = container((CODE, 80), (CODE, 90)) + bytes(8) + container((PTX, 100), (CODE, 100), (CODE, 80)) + bytes(4)
     path = shared_object(tmp_path / "amp_C.so", {".text": b"\x50\xed\x55\xba", ".nv_fatbin": fat})
-    assert fatbin.architectures(path) == ["sm_80", "sm_90", "compute_100", "sm_100"]
-    assert fatbin.architectures(shared_object(tmp_path / "apex_C.so", {".text": b"\xc3"})) == []
+    assert _elf.architectures(path) == ["sm_80", "sm_90", "compute_100", "sm_100"]
+    assert _elf.architectures(shared_object(tmp_path / "apex_C.so", {".text": b"\xc3"})) == []
 
 
 @pytest.mark.parametrize(
@@ -69,15 +69,15 @@ def test_what_is_spoilt_is_refused(tmp_path: Path, content: bytes | dict[str, by
         path.write_bytes(content)
     else:
         shared_object(path, content)
-    with pytest.raises(fatbin.FatbinError, match=said):
-        fatbin.architectures(path)
+    with pytest.raises(_elf.FatbinError, match=said):
+        _elf.architectures(path)
 
 
 def test_a_file_that_ends_before_its_sections_is_refused(tmp_path: Path) -> None:
     path = shared_object(tmp_path / "x.so", {".nv_fatbin": container((CODE, 80))})
     path.write_bytes(path.read_bytes()[:-64])
-    with pytest.raises(fatbin.FatbinError, match="ends before its sections do"):
-        fatbin.architectures(path)
+    with pytest.raises(_elf.FatbinError, match="ends before its sections do"):
+        _elf.architectures(path)
 
 
 def test_a_wheel_tells_what_its_modules_run_on_and_is_refused_where_one_does_not(tmp_path: Path) -> None:

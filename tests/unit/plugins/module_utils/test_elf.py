@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.containers.elf import ElfError, Library
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._elf import ElfError, Library
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.containers.elf_made import library
 
 SOURCE = """
