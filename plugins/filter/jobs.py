@@ -10,7 +10,7 @@ import typing as t
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.jobs import ddp, training
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import fitting
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import versions
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.topology.machine import CpuListError
 
 
@@ -39,7 +39,7 @@ def stack_misfits(packages: object, torch: str, python: str, builds: t.Mapping[s
     if not isinstance(packages, t.Sequence) or isinstance(packages, str):
         raise AnsibleFilterError(f"stack_misfits: packages are a list of dictionaries, not {packages!r}")
     try:
-        return fitting.misfits(packages, str(torch), str(python), builds)
+        return versions.misfits(packages, str(torch), str(python), builds)
     except (KeyError, TypeError, AttributeError, ValueError) as exc:
         raise AnsibleFilterError(f"stack_misfits: {exc}") from exc
 

@@ -20,7 +20,7 @@ from conftest import Cluster, Json
 from environments import PATH, Site, conda_lock, wheel
 from stand_in import answer, stand_in
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import cuda_driver as driving
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import versions as driving
 
 NO_HASH = f"--hash=sha256:{'0' * 64}"
 uv = pytest.mark.skipif(not shutil.which("uv", path=PATH), reason="needs uv on PATH (pip install uv==0.13.9)")

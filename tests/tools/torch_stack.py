@@ -31,18 +31,16 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".build/collections"))
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import fitting  # noqa: E402
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import (  # noqa: E402
-    MAJORS,
-    RELEASES,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import versions  # noqa: E402
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions import (  # noqa: E402
+    CUDA_MAJORS,
+    CUDA_RELEASES,
     CudaBuild,
     Driver,
     EnvironmentRefused,
     choose,
-    numbers,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.fitting import (  # noqa: E402
     misfits,
+    numbers,
     version_for,
     within,
 )
@@ -175,8 +173,8 @@ def matrix() -> list[str]:
                 f"`{name}`",
                 build["torch"],
                 cuda or "none",
-                MAJORS[numbers(cuda)[0]] if cuda else "none",
-                RELEASES[cuda] if cuda else "none",
+                CUDA_MAJORS[numbers(cuda)[0]] if cuda else "none",
+                CUDA_RELEASES[cuda] if cuda else "none",
                 ", ".join(build.get("capabilities", [])) or "none",
                 ", ".join(build["pythons"]),
                 *(own.get(companion, "no") for companion in COMPANIONS),
@@ -195,7 +193,7 @@ def chosen() -> list[str]:
         for name, build in builds().items()
     }
     lines = [["Driver", *GPUS], ["---"] * (len(GPUS) + 1)]
-    for driver in sorted({*MAJORS.values(), *RELEASES.values()}, key=numbers):
+    for driver in sorted({*CUDA_MAJORS.values(), *CUDA_RELEASES.values()}, key=numbers):
         cells = [driver]
         for capability in GPUS.values():
             try:
@@ -210,9 +208,9 @@ def chosen() -> list[str]:
 def releases() -> list[str]:
     """Say what no release of Apex works with until when."""
     lines = [["Extension", "Works with", "In releases before", "Why"], ["---"] * 4]
-    names = [release.name for release in fitting.APEX_RELEASES.values()]
-    mended = [release.mended for release in fitting.APEX_RELEASES.values()]
-    for number, fault in enumerate(fitting.APEX_FAULTS):
+    names = [release.name for release in versions.APEX_RELEASES.values()]
+    mended = [release.mended for release in versions.APEX_RELEASES.values()]
+    for number, fault in enumerate(versions.APEX_FAULTS):
         first = names[next(index for index, count in enumerate(mended) if count > number)]
         extensions = ", ".join(f"`{name}`" for name in sorted(fault.extensions)) or "all"
         kind = {"torch": "PyTorch", "cuda": "CUDA"}[fault.kind]
@@ -337,14 +335,14 @@ def of_clone(place: str, run: t.Callable[..., t.Any] = subprocess.run) -> list[s
         return done.returncode, done.stdout.strip()
 
     problems = []
-    for commit, release in fitting.APEX_RELEASES.items():
+    for commit, release in versions.APEX_RELEASES.items():
         if git("cat-file", "-e", f"{commit}^{{commit}}")[0]:
             problems.append(f"Apex {release.name}: the clone has no {commit}")
             continue
         for tag in re.findall(r"\b\d\d\.\d\d(?:\.\d+)?\b", release.name):
             found = git("rev-parse", f"refs/tags/{tag}^{{commit}}")[1]
             problems += [] if found == commit else [f"Apex {tag}: we say {commit}, the clone {found}"]
-        for number, fault in enumerate(fitting.APEX_FAULTS):
+        for number, fault in enumerate(versions.APEX_FAULTS):
             mended = git("merge-base", "--is-ancestor", fault.mended, commit)[0] == 0
             if mended != (number < release.mended):
                 problems.append(f"Apex {release.name}: {fault.mended[:10]} is {'' if mended else 'not '}in it")
@@ -364,7 +362,7 @@ def check(fetch: t.Callable[[str], Json] = fetch, resolve: t.Callable[..., str] 
     place = os.environ.get("HPCAI_APEX_GIT", "")
     if place:
         problems += of_clone(place)
-    print(f"Apex: {len(fitting.APEX_RELEASES)} commits, {f'compared with {place}' if place else 'not compared'}")
+    print(f"Apex: {len(versions.APEX_RELEASES)} commits, {f'compared with {place}' if place else 'not compared'}")
     print("\n".join(["", *problems]) if problems else "\nAll that is pinned is there, for the Pythons that we say.")
     return 1 if problems else 0
 

@@ -131,7 +131,7 @@ def test_missing_wheels_are_named(tmp_path: t.Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_list_of_apex_is_compared_with_a_clone() -> None:
-    releases = torch_stack.fitting.APEX_RELEASES
+    releases = torch_stack.versions.APEX_RELEASES
     commits = list(releases)
 
     def git(argv: list[str], **dummy: t.Any) -> subprocess.CompletedProcess[str]:

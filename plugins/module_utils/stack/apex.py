@@ -30,8 +30,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import (
     apex_probe,
     apex_proof,
     apex_recipe,
-    fitting,
     installer,
+    versions,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_proof import CHECKS, MARK
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recipe import (
@@ -330,7 +330,7 @@ class ApexBuilder:
         built_with = (str(facts.get("torch") or ""), str(facts.get("cuda") or ""))
         problems = [
             *apex_recipe.problems(facts, request),
-            *fitting.apex_misfits(commit, self.params["extensions"], *built_with),
+            *versions.apex_misfits(commit, self.params["extensions"], *built_with),
         ]
         if problems:
             raise ApexError(f"nothing was changed. {'. '.join(problems)}")

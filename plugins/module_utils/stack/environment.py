@@ -15,18 +15,18 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import sha256
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import (
-    cuda_driver,
     environment_store,
     installer,
     lock_files,
+    versions,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import EnvironmentRefused
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment_store import (
     ARCHIVE,
     EnvironmentStore,
     Wheel,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import Interpreter
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions import EnvironmentRefused
 
 # Making one environment: nothing of it stays unless it is complete and proved.
 
@@ -183,10 +183,10 @@ class EnvironmentWorker:
         self.store = EnvironmentStore(params["path"])
         self.store.refuse_others()
         self.python = installer.find_interpreter(params["python"])
-        observed = cuda_driver.drivers(params["drivers"])
-        known = cuda_driver.builds(params["builds"])
+        observed = versions.drivers(params["drivers"])
+        known = versions.builds(params["builds"])
         version = "" if params["installer"] == "conda" else self.python.version
-        self.build, self.why = cuda_driver.choose(known, params["build"], observed, version, self.python.machine)
+        self.build, self.why = versions.choose(known, params["build"], observed, version, self.python.machine)
         self.locks = environment_store.checked_locks(self.build, params["extra_locks"], params["installer"])
         self.wheels = environment_store.wheels(params["wheels"])
         self.indexes = installer.public(params["indexes"] or self.build.indexes)

@@ -19,12 +19,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import TrustError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import lock_files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import Interpreter
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions import (
     CudaBuild,
     Driver,
     EnvironmentRefused,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import Interpreter
 
 # What decides an environment, its directory's name, and which old ones may be removed.
 

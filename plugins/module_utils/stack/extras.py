@@ -21,8 +21,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _files, _
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildError, BuildStep, run_steps
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._trusted import TrustError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex import provide
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.fitting import version_for
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.lock_files import normal
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions import version_for
 
 # Wheels of pinned sources, built for one environment and stored by a digest of what decides their content.
 

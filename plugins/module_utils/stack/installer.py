@@ -17,7 +17,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import NotFound, executable, find
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep, sha256, trouble
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions import (
     Driver,
     EnvironmentRefused,
     driver_problems,

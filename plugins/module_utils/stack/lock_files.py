@@ -17,8 +17,8 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import EnvironmentRefused, numbers
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import perform, without_password
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions import EnvironmentRefused, numbers
 
 # Lock files of Python and conda environments.
 

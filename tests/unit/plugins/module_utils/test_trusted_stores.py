@@ -31,8 +31,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm import job
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import apex, environment, extras
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recipe import ApexError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import EnvironmentRefused
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment_store import EnvironmentStore
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions import EnvironmentRefused
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils import test_trusted
 from ansible_collections.hpcai.gpu_cluster.tests.unit.plugins.module_utils.test_trusted import (
     ROOT,

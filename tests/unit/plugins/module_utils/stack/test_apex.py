@@ -23,7 +23,7 @@ from patience import patience
 from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import SourceError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import apex, fitting
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import apex, versions
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_recipe import ApexError
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "apex" / "probe-torch-2.11.0-cu130.txt"
@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_made(world: World) -> N
 
 
 def test_a_release_that_cannot_work_is_refused_before_anything_is_made(world: World) -> None:
-    (commit,) = (one for one, release in fitting.APEX_RELEASES.items() if release.name == "22.03")
+    (commit,) = (one for one, release in versions.APEX_RELEASES.items() if release.name == "22.03")
     with pytest.raises(ApexError, match=r"nothing was changed\. Apex 22\.03 does not work with PyTorch"):
         world.run(source={"git": "https://github.com/NVIDIA/apex.git", "commit": commit}, check=True)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import cuda_driver as driving
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import versions as driving
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions import (
     CudaBuild,
     Driver,
     EnvironmentRefused,
@@ -54,7 +54,7 @@ def test_the_newest_that_the_driver_runs(seen: Driver, build: str) -> None:
 
 @pytest.mark.parametrize("capability", ["6.0", "7.0", "8.0", "9.0", "10.0"])
 def test_a_newer_driver_gets_no_older_build(capability: str) -> None:
-    versions = sorted({driving.MAJORS[12], *driving.RELEASES.values()}, key=driving.numbers)
+    versions = sorted({driving.CUDA_MAJORS[12], *driving.CUDA_RELEASES.values()}, key=driving.numbers)
     built = [BUILDS[choose(driver(version, capability))].cuda for version in versions]
     assert built == sorted(built, key=lambda cuda: driving.numbers(cuda or ""))
 

@@ -12,7 +12,7 @@ from packaging.markers import Marker
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import installer as install
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import lock_files as locks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import EnvironmentRefused
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions import EnvironmentRefused
 
 FILES = Path(__file__).resolve().parents[5] / "roles/pytorch/files"
 HASH = "a" * 64

@@ -15,9 +15,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import environment_store, installer
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import lock_files as wheelhouse
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.cuda_driver import CudaBuild, EnvironmentRefused
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.environment_store import Environment, Use, Wheel
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import Interpreter
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions import CudaBuild, EnvironmentRefused
 
 MARKERS = {
     "python_version": "3.11",

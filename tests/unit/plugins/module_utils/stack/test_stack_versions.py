@@ -11,7 +11,7 @@ import typing as t
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import extras
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.fitting import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions import (
     APEX_RELEASES,
     FittingError,
     apex_misfits,
