@@ -329,8 +329,8 @@ class MountHost:
             if outcome.rc == 0 and observed.mounted and observed.same and not observed.trouble:
                 return
             problem = self._not_mounted(outcome, observed)
-            # What the kernel's CIFS says of a server that takes a connection and then more than ten seconds.
-            if not ("Host is down" in problem and _ACCEPTS in problem) or time.monotonic() + _PAUSE > end:
+            # EHOSTDOWN: what the kernel's CIFS says of a server that takes a connection and then more than ten seconds.
+            if not ("mount error(112)" in problem and _ACCEPTS in problem) or time.monotonic() + _PAUSE > end:
                 raise SharedMountError(problem)
             time.sleep(_PAUSE)
 
