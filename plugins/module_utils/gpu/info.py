@@ -158,8 +158,9 @@ def _check(name: str, observed: ObservedGpus, options: GpuCheckOptions, common: 
     judged = overall(metrics) if metrics else finding.verdict
     # An expectation can make a check's own verdict worse, never better.
     verdict = next((level for level in _WORST if level in (judged, finding.verdict)), finding.verdict or judged)
-    indexes = {*observed.gpus, *(gone.index for gone in observed.inventory.missing)}
-    gpus = {m["gpu"] for m in metrics if m.get("gpu") in indexes and m["verdict"] in _WORST} | set(finding.gpus)
+    # Where a machine type does not say where its GPUs are, nobody knows which one is missing.
+    known = {*observed.gpus, *(gone.index for gone in observed.inventory.missing)} - {None}
+    gpus = {m["gpu"] for m in metrics if m.get("gpu") in known and m["verdict"] in _WORST} | set(finding.gpus)
     reasons = [finding.reason, explain([m for m in metrics if "gpu" in m])] if finding.reason else []
     return record(
         name,
