@@ -15,9 +15,9 @@ description:
     C(bandwidthTest), or with C(nvbandwidth) where that does not exist. Each GPU is measured by a process of its own
     that sees no other GPU, on the CPUs and the memory of the GPU's NUMA node, with pinned host memory and the copy
     engines.
-  - All values are GB/s of 10^9 bytes. Inside the device C(bandwidthTest) counts each byte twice, as read and as
-    written, C(nvbandwidth) (test C(device_local_copy), since version 0.7) once. Set O(tool) to the program that a limit
-    for C(d2d) was made for.
+  - All values are GB/s of 10^9 bytes, and each byte that was copied counts once. Inside the device C(bandwidthTest)
+    itself counts it twice, as read and as written; half of what it prints is returned, which is what C(nvbandwidth)
+    (test C(device_local_copy), since version 0.7) prints.
   - A value that cannot be trusted is not returned. A sum over several GPUs, another GPU than the intended one, an
     output that ends early and a program that hangs leave that GPU without a value, and the record names it with the
     verdict V(error). The other GPUs are measured nevertheless. An uncorrectable memory error or wrong data that the

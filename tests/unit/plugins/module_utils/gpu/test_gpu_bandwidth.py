@@ -269,7 +269,7 @@ def outcome(out: str = "", rc: int | None = 0, err: str = "") -> Outcome:
 def test_both_programs_are_read_the_same() -> None:
     got = read_output("bandwidthTest", outcome(fixture("bandwidth_test", "quick-12.8.txt")), GPU2, ALL)
     assert (got.values, got.problem, got.name) == (
-        {"h2d": 24.6, "d2h": 26.2, "d2d": 1142.7},
+        {"h2d": 24.6, "d2h": 26.2, "d2d": 571.35},  # half of what it prints: it counts reading and writing
         "",
         "NVIDIA A100-SXM4-40GB",
     )

@@ -99,9 +99,10 @@ def _measure(machine: Machine, gpus: list[Gpu], kind: str, sizes: list[int], opt
     title, figure, short = KINDS[kind]
     pageable = options.get("memory") == "pageable"
     share = 0.6 if pageable and figure != "d2d" else 1.0
+    counted = 2 if figure == "d2d" else 1  # inside a GPU the tool counts a byte as read and as written
     rows = []
     for size in sizes:
-        speeds = [share * copy(machine, figure, gpu, f"{kind}/{size}", True) for gpu in gpus]
+        speeds = [counted * share * copy(machine, figure, gpu, f"{kind}/{size}", True) for gpu in gpus]
         rows.append((size, sum(size / (size / speed + 1000 * OVERHEAD_US) for speed in speeds)))
     if options.get("mode") == "shmoo":
         print("." * len(sizes))
