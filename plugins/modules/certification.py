@@ -459,7 +459,9 @@ checks:
   sample:
     - {schema: 1, run: 20260105T100000Z, node: gpu-003, check: gpu_count, verdict: pass, class: null, reason: ""}
 refused:
-  description: Nodes that are not cleared, findings, and stages that gave no result, each with a text.
+  description:
+    - Nodes that are not cleared, findings, and what gave no result (a stage, or a run that tested no node), each with
+      a text.
   type: list
   elements: dict
   returned: not in check mode, or if the run was finished before

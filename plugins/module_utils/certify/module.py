@@ -322,12 +322,15 @@ def reportable(records: t.Sequence[Json]) -> list[Json]:
 
 
 def refused(certificate: Json) -> list[Json]:
-    """Return why a certificate may be refused: nodes by their status, findings, stages that measured nothing."""
+    """Return why a certificate may be refused: nodes by their status, findings, what measured nothing."""
     refusals = [
         {"status": node["status"], "text": f"{name} is not certified: {node['status']}: {node['reason']}"}
         for name, node in sorted(certificate["nodes"].items())
         if node["status"] != "cleared"
     ]
+    if refusals and all(node["status"] == "untested" for node in certificate["nodes"].values()):
+        text = f"no node was tested: nothing is known of any of the {len(refusals)}"
+        refusals.append({"status": "error", "text": text})
     refusals += [
         {"status": "finding", "text": f"{finding['kind']}: {finding['text']}"} for finding in certificate["findings"]
     ]

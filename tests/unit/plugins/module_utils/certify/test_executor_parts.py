@@ -469,6 +469,16 @@ def test_stage_that_measured_nothing_is_told() -> None:
     assert [one["status"] for one in module.refused(certificate)] == ["watched", "finding", "error"]
 
 
+def test_certificate_of_no_node_at_all_is_an_error_whatever_is_thought_of_untested_ones() -> None:
+    """A Slurm whose nodes were all down got a certificate, and existing_slurm's play was green."""
+    untested = {"status": "untested", "reason": "down: its slurmd never registered"}
+    cleared = {"status": "cleared", "reason": ""}
+    nothing: Json = {"nodes": {"n1": untested, "n2": untested}, "findings": [], "rounds": []}
+    assert [one["status"] for one in module.refused(nothing)] == ["untested", "untested", "error"]
+    one_busy = {**nothing, "nodes": {"n1": cleared, "n2": untested}}
+    assert [one["status"] for one in module.refused(one_busy)] == ["untested"]
+
+
 def test_round_that_is_ended_takes_its_steps_with_it(tmp_path: Path) -> None:
     """The thread of a step waits for it: the step has to end first, and no other begins."""
     book = journal.Journal(tmp_path)
