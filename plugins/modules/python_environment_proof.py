@@ -38,11 +38,52 @@ options:
     default: []
   want:
     description:
-      - Expected results, C(environment.want) of module M(hpcai.gpu_cluster.python_environment). C(torch) and C(cuda)
-        are versions, C(imports) modules to import, and C(drivers) drivers that have to be able to run the build.
-        A C(torch) that is empty and a C(cuda) that is V(null) are not compared.
+      - Expected results, C(environment.want) of module M(hpcai.gpu_cluster.python_environment).
     type: dict
     required: true
+    suboptions:
+      torch:
+        description:
+          - Version of PyTorch. An empty one is not compared.
+        type: str
+      cuda:
+        description:
+          - CUDA version that PyTorch is built for, empty for CPUs. V(null) is not compared.
+        type: str
+      imports:
+        description:
+          - Modules to import.
+        type: list
+        elements: str
+        default: []
+      drivers:
+        description:
+          - Drivers that have to be able to run the build.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          host:
+            description:
+              - Host that has the driver, as messages call it.
+            type: str
+            default: a host
+          version:
+            description:
+              - Version of the driver, such as V(580.65.06).
+            type: str
+            required: true
+          capabilities:
+            description:
+              - Compute capabilities of the GPUs, such as V(9.0).
+            type: list
+            elements: str
+            default: []
+          cuda:
+            description:
+              - CUDA version that the driver brings, as nvidia-smi prints it. Empty where nobody knows.
+            type: str
+            default: ""
   gpu:
     description:
       - Whether the computation on a GPU has to succeed. Otherwise it is tried and reported only.
@@ -185,7 +226,26 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack import ins
 SPEC = {
     "path": {"type": "path", "required": True},
     "launch": {"type": "list", "elements": "str", "default": []},
-    "want": {"type": "dict", "required": True},
+    "want": {
+        "type": "dict",
+        "required": True,
+        "options": {
+            "torch": {"type": "str"},
+            "cuda": {"type": "str"},
+            "imports": {"type": "list", "elements": "str", "default": []},
+            "drivers": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "host": {"type": "str", "default": "a host"},
+                    "version": {"type": "str", "required": True},
+                    "capabilities": {"type": "list", "elements": "str", "default": []},
+                    "cuda": {"type": "str", "default": ""},
+                },
+            },
+        },
+    },
     "gpu": {"type": "bool", "default": False},
     "timeout": {"type": "float", "default": 600},
 }
@@ -195,7 +255,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]
     """Import and try what the environment is for, where it has to work."""
     if check_mode:
         return {"proved": None}
-    argv = [*params["launch"], *proof.argv(params["path"], params["want"].get("imports") or [])]
+    argv = [*params["launch"], *proof.argv(params["path"], params["want"]["imports"])]
     where = f"when started by {' '.join(params['launch'])}" if params["launch"] else "here"
     outcome = run(argv, params["timeout"])
     return {"proved": proof.accept(proof.read(outcome, where), params["want"], params["gpu"], where)}
