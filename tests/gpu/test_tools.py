@@ -100,7 +100,7 @@ def test_a_build_with_mpi_makes_one_job_of_its_ranks_and_one_without_does_not(
     [
         ("bad-option", ["-q", "4"]),
         ("too-many-gpus", ["-g", "99"]),
-        ("out-of-memory", ["-b", "4T", "-e", "4T"]),
+        ("bad-size", ["-b", "4T", "-e", "4T"]),  # it knows K, M and G; more than the memory holds is made less
     ],
 )
 def test_nccl_tests_that_fails_is_never_ok(role: Role, machine: Machine, name: str, arguments: list[str]) -> None:
@@ -147,4 +147,5 @@ def test_bandwidth_test_where_the_image_has_it(role: Role, machine: Machine, for
 )
 def test_nvidia_smi_answers(machine: Machine, name: str, arguments: t.Sequence[str]) -> None:
     said = machine.run(f"nvidia_smi/{name}", "nvidia-smi", *arguments)
-    assert said.out.strip()
+    # A virtual machine with one GPU of an NVSwitch board has no NVLink, and R580 has no word about it.
+    assert said.out.strip() or (name, said.rc, len(machine.gpus)) == ("nvlink", 0, 1)

@@ -64,7 +64,7 @@ def test_captured(name: str, expected: tuple[str, str, int]) -> None:
 
 def test_every_captured_file_is_used() -> None:
     names = {path.name.partition(".")[0][len("captured-") :] for path in FIXTURES.glob("captured-*.txt")}
-    assert names == set(CAPTURED)
+    assert {name for name in names if not name.startswith("h200-")} == set(CAPTURED)  # those are in test_on_an_h200.py
 
 
 HEAD = said_by("authored-cputime.txt").partition("    16777216 ")[0]
