@@ -42,7 +42,7 @@ _ADVICE = {
     "nccl_tests": _TOOLS,
     "infiniband_bandwidth": "install the package perftest",
     "storage_bandwidth": "install the package fio",
-    "hpl": "NVIDIA's container image hpc-benchmarks has it; put xhpl or hpl.sh on PATH or below /opt/hpl",
+    "hpl": "put xhpl or hpl.sh on PATH or below /opt/hpl",
 }
 _ON_THE_NODE = "it is read on the node itself, which needs SSH to the node (measure_launcher: local)"
 _GIB = 1 << 30

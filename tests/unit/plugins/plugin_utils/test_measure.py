@@ -135,7 +135,7 @@ def missing(program: str, given: str | None = None) -> dict[str, t.Any]:
     [
         ("gpu_bandwidth", missing("nvbandwidth"), "skipped", "measure_build_tools"),
         ("nccl_tests", missing("all_reduce_perf"), "skipped", "measure_build_tools"),
-        ("hpl", missing("xhpl"), "skipped", "hpc-benchmarks"),
+        ("hpl", missing("xhpl"), "skipped", "put xhpl or hpl.sh"),
         ("dcgm_diag", missing("dcgmi"), "skipped", "nvidia-dcgm"),
         ("dcgm_health", missing("dcgmi"), "skipped", "install DCGM"),
         ("storage_bandwidth", missing("fio"), "skipped", "package fio"),
