@@ -58,32 +58,11 @@ options:
         default: []
       drivers:
         description:
-          - Drivers that have to be able to run the build.
+          - Drivers that have to be able to run the build, as
+            O(hpcai.gpu_cluster.python_environment#module:drivers) takes them.
         type: list
         elements: dict
         default: []
-        suboptions:
-          host:
-            description:
-              - Host that has the driver, as messages call it.
-            type: str
-            default: a host
-          version:
-            description:
-              - Version of the driver, such as V(580.65.06).
-            type: str
-            required: true
-          capabilities:
-            description:
-              - Compute capabilities of the GPUs, such as V(9.0).
-            type: list
-            elements: str
-            default: []
-          cuda:
-            description:
-              - CUDA version that the driver brings, as nvidia-smi prints it. Empty where nobody knows.
-            type: str
-            default: ""
   gpu:
     description:
       - Whether the computation on a GPU has to succeed. Otherwise it is tried and reported only.
@@ -233,17 +212,7 @@ SPEC = {
             "torch": {"type": "str"},
             "cuda": {"type": "str"},
             "imports": {"type": "list", "elements": "str", "default": []},
-            "drivers": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "host": {"type": "str", "default": "a host"},
-                    "version": {"type": "str", "required": True},
-                    "capabilities": {"type": "list", "elements": "str", "default": []},
-                    "cuda": {"type": "str", "default": ""},
-                },
-            },
+            "drivers": {"type": "list", "elements": "dict", "default": []},
         },
     },
     "gpu": {"type": "bool", "default": False},
@@ -255,7 +224,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]
     """Import and try what the environment is for, where it has to work."""
     if check_mode:
         return {"proved": None}
-    argv = [*params["launch"], *proof.argv(params["path"], params["want"]["imports"])]
+    argv = [*params["launch"], *proof.argv(params["path"], params["want"]["imports"] or [])]
     where = f"when started by {' '.join(params['launch'])}" if params["launch"] else "here"
     outcome = run(argv, params["timeout"])
     return {"proved": proof.accept(proof.read(outcome, where), params["want"], params["gpu"], where)}

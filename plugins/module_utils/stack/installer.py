@@ -18,9 +18,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._launch import N
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep, sha256, trouble
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions import (
-    Driver,
     EnvironmentRefused,
     driver_problems,
+    drivers,
 )
 
 # The commands that fill an environment: uv, pip or conda.
@@ -317,8 +317,8 @@ def problems(facts: t.Mapping[str, t.Any], request: t.Mapping[str, t.Any], gpu: 
         for architecture in facts["archs"]
         if architecture.startswith("sm_") and architecture[3:].isdigit()
     ]
-    for driver in request.get("drivers") or []:
-        faults += [f"torch {facts['torch']}: {text}" for text in driver_problems(cuda, compiled, Driver(**driver))]
+    for driver in drivers(request.get("drivers") or []):
+        faults += [f"torch {facts['torch']}: {text}" for text in driver_problems(cuda, compiled, driver)]
     if gpu and facts["gpu_sum"] != 64.0**3:
         reason = facts["gpu_error"] or f"a product sums up to {facts['gpu_sum']}"
         faults.append(f"torch {facts['torch']} for CUDA {cuda} cannot compute on the GPU of {facts['host']}: {reason}")
