@@ -278,6 +278,16 @@ def test_both_programs_are_read_the_same() -> None:
     assert (got.values, got.problem, got.version) == ({"h2d": 26.14, "d2h": 26.31, "d2d": 1174.92}, "", "v0.8")
 
 
+def test_both_programs_mean_the_same_by_a_copy_inside_the_gpu() -> None:
+    """As the module runs it, with 256 MB and not with 32, bandwidthTest printed 4201.9 GB/s on it: twice as many."""
+    gpu = MeasuredGpu(0, bus_id="00000000:00:06.0")
+    old = read_output("bandwidthTest", outcome(fixture("bandwidth_test", "captured-h200-text.txt")), gpu, ALL)
+    new = read_output("nvbandwidth", outcome(fixture("nvbandwidth", "captured-h200-copies-text.txt")), gpu, ALL)
+    assert (old.problem, new.problem) == ("", "")
+    assert old.values["d2d"] == pytest.approx(3169.4 / 2)
+    assert new.values["d2d"] == pytest.approx(2092, abs=1)
+
+
 @pytest.mark.parametrize(
     "tool, file, rc, err, problem, kind",
     [

@@ -21,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.gpu.inventory im
     listing,
     read,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import load
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi import machines
 from ansible_collections.hpcai.gpu_cluster.tests.unit.fixtures.nvidia_smi.machines import A100_R470, Card
 
@@ -782,3 +783,42 @@ def test_given_processes_that_make_no_sense(given: t.Any) -> None:
 @pytest.mark.parametrize("numbers, text", [([3], "GPU 3"), ([5, 3], "GPUs 3 and 5"), ([1, 5, 3, 3], "GPUs 1, 3 and 5")])
 def test_listing(numbers: list[int], text: str) -> None:
     assert listing(numbers) == text
+
+
+# One H200 in a virtual machine, as nvidia-smi 580.159.04 printed it; it says nothing of NVLink there, and ends with 0
+
+
+def h200(query: str) -> Smi:
+    text = {name: (machines.HERE / f"captured-h200-{name}").read_text() for name in (query, "topo.txt")}
+    return Smi(text[query], text["topo.txt"], "")
+
+
+def test_a_sound_gpu_is_sound(tmp_path: Path) -> None:
+    found = judged(h200("idle.xml"), str(tmp_path), GpuCheckOptions("n1", 1, "H200", expect=load("hgx_h200")["expect"]))
+    verdicts = {name: check["verdict"] for name, check in found["checks"].items()}
+    good = ("gpu_model", "gpu_ecc", "gpu_remap", "gpu_throttle", "gpu_temperature")
+    assert {name: verdicts[name] for name in good} == dict.fromkeys(good, "pass")
+    (gpu,) = found["gpus"]
+    assert (gpu["name"], gpu["memory_total_mib"], gpu["max_clocks"]["memory_mhz"]) == ("NVIDIA H200", 143771, 3201)
+    assert (gpu["virtualization"], gpu["mig"], gpu["persistence"], gpu["recovery_action"]) == (
+        "Pass-Through",
+        False,
+        True,
+        "None",
+    )
+
+
+def test_one_gpu_of_a_board_of_eight_is_no_such_board(tmp_path: Path) -> None:
+    """NVLink that is not there passes for nothing: 18 links are expected, and nvidia-smi has no word about any."""
+    found = judged(h200("idle.xml"), str(tmp_path), GpuCheckOptions("n1", 8, "H200", expect=load("hgx_h200")["expect"]))
+    assert len(found["missing"]) == 7 and "1 of 8 GPUs answer" in found["checks"]["gpu_count"]["reason"]
+    # Nobody knows which they are: this profile does not say where the GPUs of its board have to be.
+    assert (found["checks"]["gpu_count"]["verdict"], found["checks"]["gpu_count"]["scope"]) == ("fail", {})
+    assert found["checks"]["gpu_nvlink"]["verdict"] in ("fail", "error"), found["checks"]["gpu_nvlink"]
+
+
+def test_power_capping_of_a_gpu_that_works_is_no_fault(tmp_path: Path) -> None:
+    found = judged(h200("busy.xml"), str(tmp_path), GpuCheckOptions("n1", 1, "H200", expect=load("hgx_h200")["expect"]))
+    assert found["gpus"][0]["throttle"] == ["sw_power_cap"]
+    assert found["checks"]["gpu_throttle"]["verdict"] == "pass"
+    assert [process["pid"] for process in found["gpus"][0]["processes"]] == [852]
