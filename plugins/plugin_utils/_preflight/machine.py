@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import
 # What playbooks and defaults of roles read beside the roles' own inputs; a test compares them.
 VARIABLES = frozenset(
     "apex build_host containers driver driver_hosts health_check munge_key_file name profile_dir profiles scratch_dir"
-    " mpi shared_dir sku slurm user user_uid users".split()
+    " mpi python shared_dir sku slurm user user_uid users".split()
 )
 EXISTING = "existing"
 _SLURMS = ("ours", "cyclecloud", EXISTING)
@@ -81,6 +81,18 @@ def whose_driver(inputs: Inputs) -> list[str]:
     return [] if value in _DRIVERS else [say("cluster_driver", value, "nobody who has the driver", one_of(_DRIVERS))]
 
 
+def whose_python(inputs: Inputs) -> list[str]:
+    """An interpreter that is there takes the place of an environment of ours, and nothing is built into it."""
+    value = inputs.get("cluster_python")
+    if not value:
+        return []
+    if not str(value).startswith("/"):
+        return [say("cluster_python", value, "no interpreter that every node finds", "an absolute path")]
+    built = [name for name in ("cluster_apex", "training_extras_list") if inputs.get(name)]
+    problem = "packages are built into environments of role pytorch, and there is none beside a Python of your own"
+    return [say(name, inputs[name], problem, f"none of it, or no cluster_python (it is {value!r})") for name in built]
+
+
 def misspelt(inputs: Inputs) -> list[str]:
     """A variable of the cluster that nothing reads, and that is nearly one that something reads."""
     problems = []
@@ -95,4 +107,4 @@ def misspelt(inputs: Inputs) -> list[str]:
     return problems
 
 
-CHECKS = (machine_types, whose_slurm, whose_driver, misspelt)
+CHECKS = (machine_types, whose_slurm, whose_driver, whose_python, misspelt)

@@ -23,6 +23,7 @@ THEIRS: dict[str, t.Any] = {
 
 def test_one_login_node_is_enough_where_slurm_is_somebody_else_s() -> None:
     assert findings(THEIRS) == []
+    assert findings({**THEIRS, "cluster_python": "/opt/torch/bin/python", "cluster_apex": False}) == []
     assert findings({**THEIRS, "cluster_slurm": "ours"}) != []
 
 
@@ -31,6 +32,11 @@ def test_one_login_node_is_enough_where_slurm_is_somebody_else_s() -> None:
     [
         ({"cluster_slurm": "exsiting"}, ["cluster_slurm is 'exsiting'", "existing"]),
         ({"cluster_driver": "mine"}, ["cluster_driver is 'mine'", "existing", "ours"]),
+        ({"cluster_python": "python3"}, ["cluster_python is 'python3'", "an absolute path"]),
+        (
+            {"cluster_python": "/opt/torch/bin/python", "cluster_apex": True},
+            ["cluster_apex is True", "no cluster_python"],
+        ),
         ({"cluster_sku": "DGX-H100"}, ["no such machine type", "dgx_h100"]),
         ({"cluster_user": ""}, ["cluster_user"]),
         ({"preflight_login_hosts": []}, ["no host where jobs are submitted"]),
