@@ -71,11 +71,14 @@ _POISONED = re.compile(r"^HardwareCorrupted:\s+(\d+) kB$", re.MULTILINE)
 
 
 def profile(context: Context) -> list[Json]:
-    """Report a machine type without a profile: a node of which nothing is expected never fails."""
+    """Report a machine type without expectations: a node of which nothing is expected never fails."""
     known = context.config.profile
     name = known.get("sku") or known.get("profile") or "an unnamed machine type"
     if known.get("known") is False or not known.get("expect"):
-        reason = f"there is no profile for {name}: nothing is expected of this node, so nothing was proved"
+        lacks = (
+            f"there is no profile for {name}" if known.get("known") is False else f"the profile of {name} has no limits"
+        )
+        reason = f"{lacks}: nothing is expected of this node, so nothing was proved"
         return [report(context, "profile", LimitFinding(verdict="error", reason=reason))]
     return [report(context, "profile", LimitFinding(verdict="pass"))]
 

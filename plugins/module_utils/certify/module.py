@@ -321,15 +321,20 @@ def reportable(records: t.Sequence[Json]) -> list[Json]:
     return [record for record in records if record["verdict"] not in ("pass", "skipped", "unjudged")][:MOST_RECORDS]
 
 
+# Whether a node that ought to be drained is so is for whoever asked for the certificate.
+_OUTCOMES = {"watched": "watched", "drained": "to be drained", "untested": "untested"}
+
+
 def refused(certificate: Json) -> list[Json]:
     """Return why a certificate may be refused: nodes by their status, findings, what measured nothing."""
     refusals = [
-        {"status": node["status"], "text": f"{name} is not certified: {node['status']}: {node['reason']}"}
+        {"status": node["status"], "text": f"{name} is not certified: {_OUTCOMES[node['status']]}: {node['reason']}"}
         for name, node in sorted(certificate["nodes"].items())
         if node["status"] != "cleared"
     ]
     if refusals and all(node["status"] == "untested" for node in certificate["nodes"].values()):
-        text = f"no node was tested: nothing is known of any of the {len(refusals)}"
+        name, node = min(certificate["nodes"].items())
+        text = f"no node was tested: nothing is known of any of the {len(refusals)}; {name}: {node['reason']}"
         refusals.append({"status": "error", "text": text})
     refusals += [
         {"status": "finding", "text": f"{finding['kind']}: {finding['text']}"} for finding in certificate["findings"]

@@ -90,7 +90,7 @@ def test_wrong_munge_key_on_one_node(healthy: Lab) -> None:
     status, output = healthy.play("certify.yml", certification_stages=["reach", "local"])
     assert status != 0
     assert f"{bad} is not certified: untested: " in output
-    assert "is not certified: drained" not in output
+    assert "is not certified: to be drained" not in output
     healthy.apply("configure.yml")
     assert healthy.root(f"stat -c %Y {key}", good) == before, "another node's key was touched"
 

@@ -33,7 +33,7 @@ def test_missing_gpu_on_one_node(sound: GpuLab) -> None:
     missing = one(records, "c1", "gpu_count")
     assert (missing["verdict"], missing["class"], missing["scope"]) == ("fail", "hardware", {"gpu": [3]})
     assert "00000004:00:00.0" in missing["reason"]
-    assert "c1 is not certified: drained: " in output
+    assert "c1 is not certified: to be drained: " in output
     assert bad(records, "c2") == set()
     nodes = sound.certificate()["nodes"]
     assert (nodes["c1"]["status"], nodes["c1"]["class"]) == ("drained", "hardware")
@@ -54,7 +54,7 @@ def test_slow_gpu_and_wrong_results(sound: GpuLab) -> None:
     assert (wrong["verdict"], wrong["class"]) == ("fail", "hardware"), wrong["reason"]
     assert "wrong" in wrong["reason"]
     for name in ("c1", "c2"):
-        assert f"{name} is not certified: drained: " in output
+        assert f"{name} is not certified: to be drained: " in output
 
 
 def test_hanging_nvidia_smi_is_no_fault_of_the_hardware(sound: GpuLab) -> None:

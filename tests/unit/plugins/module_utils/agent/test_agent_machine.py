@@ -35,6 +35,22 @@ def test_a_whole_machine_passes(world: World) -> None:
         assert world.one(name)["verdict"] == "pass", name
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"known": False}, "there is no profile for Standard_ND96asr_v4: nothing is expected"),
+        ({"expect": []}, "the profile of Standard_ND96asr_v4 has no limits: nothing is expected"),
+    ],
+)
+def test_a_machine_type_of_which_nothing_is_expected_proves_nothing(
+    world: World, change: dict[str, t.Any], reason: str
+) -> None:
+    world.profile.update({"sku": "Standard_ND96asr_v4", **change})
+    found = world.one("profile")
+    assert found["verdict"] == "error"
+    assert found["reason"].startswith(reason)
+
+
 def test_a_cpu_that_was_taken_offline_is_hardware(world: World) -> None:
     world.file("sys/devices/system/cpu/online", "0-6,8-95\n")
     found = world.one("cpus_online")

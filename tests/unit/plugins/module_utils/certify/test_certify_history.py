@@ -309,6 +309,16 @@ def test_a_node_that_is_named_and_switched_off_is_untested(tmp_path: Path, agent
     assert done.certificate["nodes"]["n2"]["status"] == "untested"
 
 
+def test_a_certification_that_tested_no_node_says_why(tmp_path: Path, agent: Path) -> None:
+    slurm: t.Any = Elastic(World(["n1", "n2", "n3", "n4"]), tmp_path)
+    done = module.perform(_params(tmp_path / "runs", agent, hosts="n4"), slurm, check_mode=False)
+    assert done.certificate is not None
+    assert [(one["status"], one["text"]) for one in module.refused(done.certificate)] == [
+        ("untested", "n4 is not certified: untested: down: ResumeTimeout reached"),
+        ("error", "no node was tested: nothing is known of any of the 1; n4: down: ResumeTimeout reached"),
+    ]
+
+
 def test_a_cluster_without_a_node_says_how_to_get_some(tmp_path: Path, agent: Path) -> None:
     slurm: t.Any = Elastic(World(["n2", "n3"]), tmp_path)
     with pytest.raises(SlurmError, match=r"switched off all of n\[2-3\].*cluster_nodes"):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role certification tells its nodes of DCGM, and the time that it gives them for it."""
+"""What the role certification refuses before it starts, and what it tells its nodes of DCGM."""
 
 from __future__ import annotations
 
@@ -58,3 +58,36 @@ def test_a_list_of_checks_gets_the_diagnostics_as_well(tmp_path: Path) -> None:
     assert found["suites"] == {"full": {"checks": ["gpu", "dcgm_diag"]}}
     found = told(tmp_path, certification_dcgm_level="2", certification_checks=["gpu"])
     assert found["suites"] == {"full": {"checks": ["gpu", "dcgm_diag"]}}
+
+
+def refused(folder: Path, **inputs: t.Any) -> str:
+    """Return what the role's end says of a machine type; without a Slurm none of its runs is green."""
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "roles": ["hpcai.gpu_cluster.certification"],
+        "vars": {
+            "cluster_name": "c",
+            "cluster_shared_dir": str(folder / "shared"),
+            "certification_dir": str(folder / "runs"),
+        },
+    }
+    (folder / "play.json").write_text(json.dumps([play]))
+    given = {"ansible_python_interpreter": interpreter(), **inputs}
+    words = ("--connection=local", "-i", "localhost,", "-e", json.dumps(given), "play.json")
+    done = ansible_playbook(*words, cwd=folder, env=of_clone(folder))
+    assert done.returncode != 0
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("sku", ["generic", "dgx-h100"])
+def test_a_machine_type_of_which_nothing_is_expected_is_refused_before_anything_is_made(
+    tmp_path: Path, sku: str
+) -> None:
+    text = refused(tmp_path, cluster_sku=sku)
+    assert f"Nothing is expected of machine type {sku}" in text and f"profiles/{sku}.yml" in text
+    assert not (tmp_path / "runs").exists()
+
+
+def test_who_asks_for_no_verdict_gets_what_there_is(tmp_path: Path) -> None:
+    assert "Nothing is expected" not in refused(tmp_path, cluster_sku="generic", certification_fail_on=["drained"])
