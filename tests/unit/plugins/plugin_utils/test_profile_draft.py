@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import json
 import typing as t
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._checks import m
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _profiles
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profile_draft import DraftError, draft
 
+FIXTURES = Path(__file__).parents[2] / "fixtures/report"
 GIB = 1 << 30
 DAY = 1_795_000_000.0  # 2026-11-18
 Record = t.Dict[str, t.Any]
@@ -55,6 +57,12 @@ def test_a_draft_is_a_profile_of_the_site(tmp_path: Path) -> None:
     assert {one["check"] for one in found["expect"]} >= {"gpu_ecc", "gpu_remap", "gpu_bandwidth"}, (
         "those of the bases, too"
     )
+
+
+def test_what_was_measured_on_an_h100_is_drafted_as_it_was_there() -> None:
+    """The records of measure.yml on a machine with one H100, and the profile that certified it afterwards."""
+    measured = json.loads((FIXTURES / "captured-h100-measure.json").read_text(encoding="utf-8"))
+    assert draft(measured, "ours") == (FIXTURES / "captured-h100-draft.yml").read_text(encoding="utf-8")
 
 
 def test_counts_are_as_they_are_and_speeds_have_a_margin() -> None:
