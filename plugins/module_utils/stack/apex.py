@@ -348,7 +348,8 @@ class ApexBuilder:
             outcome = run(apex_recipe.command(build, self.start), self.params["timeout"], environment=variables)
             if outcome.rc != 0:
                 raise ApexError(f"pip wheel failed on {facts['host']}: {trouble(outcome)}")
-            made = {"seconds": round(outcome.seconds, 1), "edited": edited, "jobs": variables["MAX_JOBS"]}
+            at_once = int(variables[apex_recipe.PARALLEL]) * int(variables["MAX_JOBS"])
+            made = {"seconds": round(outcome.seconds, 1), "edited": edited, "jobs": at_once}
             return self._keep(build, made)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

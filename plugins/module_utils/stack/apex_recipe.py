@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import math
 import re
 import typing as t
 
@@ -18,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.apex_probe
 
 
 VERSION_CHECK = "check_cuda_torch_binary_vs_bare_metal"
+PARALLEL = "APEX_PARALLEL_BUILD"
 ASK_NVCC = "get_cuda_bare_metal_version"
 _KINDS = {"CppExtension": False, "CUDAExtension": True}
 
@@ -37,12 +39,16 @@ class Extension(t.NamedTuple):
 
 
 class Release(t.NamedTuple):
-    """``variables`` are those that ask for an extension; a release without any knows command line options only."""
+    """``variables`` are those that ask for an extension; a release without any knows command line options only.
+
+    ``parallel`` ones build several modules at a time where a variable asks for it: those since August 2025.
+    """
 
     extensions: t.Mapping[str, Extension]
     variables: t.Mapping[str, str]
     checks_versions: bool
     asks_nvcc: bool
+    parallel: bool
 
 
 def read(text: str) -> Release:
@@ -54,7 +60,7 @@ def read(text: str) -> Release:
         raise ApexError("its setup.py names no extension cpp_ext, so this is no release of Apex that is known here")
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     asks = any(isinstance(node, ast.Assign) and _called(node.value) == ASK_NVCC for node in tree.body)
-    return Release(extensions, _variables(tree), VERSION_CHECK in functions, asks)
+    return Release(extensions, _variables(tree), VERSION_CHECK in functions, asks, PARALLEL in _texts(tree))
 
 
 def choose(release: Release, names: t.Iterable[str]) -> list[Extension]:
@@ -233,6 +239,15 @@ def jobs(facts: Json, memory_per_job: int, most: int | None) -> int:
     return max(1, min(facts["cpus"], fit, most or facts["cpus"]))
 
 
+def abreast(compilers: int) -> tuple[int, int]:
+    """Return how many modules are built at a time, and how many compilers each may have.
+
+    Of cuda_ext's modules one has half of the files, and the others one or two each, which alone would leave most CPUs idle.
+    """
+    modules = math.isqrt(compilers)
+    return modules, compilers // modules
+
+
 # How a wheel is built, and what decides its content.
 
 
@@ -320,6 +335,8 @@ def variables(build: ApexBuild) -> dict[str, str]:
     """Return the environment of the build; the names of Apex's own variables come from the release."""
     params, facts, scratch = build.params, build.facts, build.scratch
     requested = {extension.name for extension in build.extensions}
+    compilers_at_once = jobs(facts, params["memory_per_job"], params["jobs"])
+    modules, each = abreast(compilers_at_once) if build.release.parallel else (1, compilers_at_once)
     folders = [f"{scratch}/tools/bin", f"{facts['cuda_home']}/bin", params["python"].rpartition("/")[0], build.path]
     settings = {
         "PATH": ":".join(folders),
@@ -331,7 +348,8 @@ def variables(build: ApexBuild) -> dict[str, str]:
         "PIP_NO_INDEX": "1",
         # Also where no extension is for GPUs: releases of 2022 ask nvcc when it is not set.
         "TORCH_CUDA_ARCH_LIST": ";".join(architectures(params["architectures"])) or "8.0",
-        "MAX_JOBS": str(jobs(facts, params["memory_per_job"], params["jobs"])),
+        "MAX_JOBS": str(each),
+        PARALLEL: str(modules),
         # setup.py calls git submodule update, and git would answer for a repository that happens to lie above.
         "GIT_CEILING_DIRECTORIES": scratch,
         "CUDA_HOME": facts["cuda_home"],

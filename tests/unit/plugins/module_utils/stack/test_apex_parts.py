@@ -70,6 +70,7 @@ if has_flag("--cuda_ext", "APEX_CUDA_EXT"):
 if has_flag("--norm", "APEX_NORM"):
     if check_cudnn_version_and_warn("--norm", 8500):
         ext_modules.append(CUDAExtension(name="norm_lib", sources=["c.cpp"]))
+parallel = os.environ.get("APEX_PARALLEL_BUILD")
 """
 
 
@@ -316,8 +317,25 @@ def test_a_new_release_is_asked_by_variables() -> None:
     assert not [word for word in argv if "_ext" in word]
     found = apex_recipe.variables(build(names=["cuda_ext"], environment={"NVCC_APPEND_FLAGS": "--threads 2", "N": 2}))
     assert (found["APEX_CPP_EXT"], found["APEX_CUDA_EXT"], found["APEX_ALL_CONTRIB_EXT"]) == ("0", "1", "0")
-    assert (found["TORCH_CUDA_ARCH_LIST"], found["MAX_JOBS"], found["N"]) == ("8.0;9.0", "4", "2")
+    assert (found["TORCH_CUDA_ARCH_LIST"], found["N"]) == ("8.0;9.0", "2")
     assert found["PATH"].split(":")[:3] == ["/s/tools/bin", "/usr/local/cuda-13.0/bin", "/opt/env/bin"]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "most", "modules", "each"),
+    [(16, None, 4, 4), (96, None, 5, 6), (16, 6, 2, 3), (2, None, 1, 2), (1, None, 1, 1)],
+)
+def test_modules_are_built_abreast_by_no_more_compilers_than_there_may_be(
+    cpus: int, most: int | None, modules: int, each: int
+) -> None:
+    """96 CPUs are not all used, for there is memory for 32 compilers at a time."""
+    there = facts(cpus=cpus, memory=32 * 3072 << 20)
+    found = apex_recipe.variables(build(jobs=most)._replace(facts=there))
+    assert (found["APEX_PARALLEL_BUILD"], found["MAX_JOBS"]) == (str(modules), str(each))
+    assert modules * each <= min(cpus, most or cpus, 32)
+    before = NEW.replace('"APEX_PARALLEL_BUILD"', '"PARALLEL"')
+    found = apex_recipe.variables(build(before, jobs=most)._replace(facts=there))
+    assert (found["APEX_PARALLEL_BUILD"], found["MAX_JOBS"]) == ("1", str(min(cpus, most or cpus, 32)))
 
 
 @pytest.mark.parametrize(
