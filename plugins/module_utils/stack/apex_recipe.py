@@ -242,7 +242,7 @@ def jobs(facts: Json, memory_per_job: int, most: int | None) -> int:
 def abreast(compilers: int) -> tuple[int, int]:
     """Return how many modules are built at a time, and how many compilers each may have.
 
-    Of cuda_ext's modules one has half of the files, and the others one or two each, which alone would leave most CPUs idle.
+    Of cuda_ext's modules one has half of the files and the others one or two each: alone these would leave CPUs idle.
     """
     modules = math.isqrt(compilers)
     return modules, compilers // modules
