@@ -39,3 +39,29 @@ def test_disks_of_others_are_judged_only_where_the_site_says_so(
     assert done.returncode == 0, done.stdout + done.stderr
     scratch = json.loads((tmp_path / "scratch.json").read_text())
     assert {key: scratch.get(key) for key in wanted} == wanted and bool(scratch) is bool(wanted)
+
+
+def test_a_pytorch_that_is_there_is_used_and_none_is_built(tmp_path: Path) -> None:
+    python, shared = "/opt/conda/envs/torch/bin/python", tmp_path / "shared"
+    given = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "cluster_python": python,
+        "cluster_shared_dir": str(shared),
+        "report_dir": str(tmp_path / "report"),
+    }
+    of_roles = {name: f"{{{{ {name}_python }}}}" for name in ("training_job", "certification")}
+    play = {
+        "hosts": "slurm_login",
+        "gather_facts": False,
+        "tasks": [
+            *({"ansible.builtin.import_role": {"name": f"hpcai.gpu_cluster.{name}"}, "when": False} for name in of_roles),
+            {"ansible.builtin.copy": {"dest": f"{tmp_path}/pythons.json", "content": json.dumps(of_roles)}},
+        ],
+    }
+    (tmp_path / "play.json").write_text(json.dumps([{"import_playbook": "hpcai.gpu_cluster.stack"}, play]))
+    words = ("-i", INVENTORY, "-e", json.dumps(given), "play.json")
+    done = ansible_playbook(*words, cwd=tmp_path, env=of_clone(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not shared.exists()
+    assert json.loads((tmp_path / "pythons.json").read_text()) == dict.fromkeys(of_roles, python)
