@@ -55,7 +55,10 @@ def test_a_pytorch_that_is_there_is_used_and_none_is_built(tmp_path: Path) -> No
         "hosts": "slurm_login",
         "gather_facts": False,
         "tasks": [
-            *({"ansible.builtin.import_role": {"name": f"hpcai.gpu_cluster.{name}"}, "when": False} for name in of_roles),
+            *(
+                {"ansible.builtin.import_role": {"name": f"hpcai.gpu_cluster.{name}"}, "when": False}
+                for name in of_roles
+            ),
             {"ansible.builtin.copy": {"dest": f"{tmp_path}/pythons.json", "content": json.dumps(of_roles)}},
         ],
     }
