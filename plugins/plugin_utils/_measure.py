@@ -19,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import
     is_name,
     load,
     names,
+    of_bases,
     override,
 )
 
@@ -45,6 +46,13 @@ _ADVICE = {
     "hpl": "put xhpl or hpl.sh on PATH or below /opt/hpl",
 }
 _ON_THE_NODE = "it is read on the node itself, which needs SSH to the node (measure_launcher: local)"
+# What faults of a GPU are read of, on whatever machine: of GPUs without ECC nobody expects a count of its errors.
+_FAULTS: dict[str, t.Callable[[t.Mapping[str, t.Any]], tuple[t.Any, ...]]] = {
+    "gpu_ecc": lambda gpu: _values(gpu.get("ecc"), "volatile_uncorrected", "aggregate_uncorrected"),
+    "gpu_remap": lambda gpu: _values(gpu.get("repairs"), "remapped_uncorrectable", "remap_pending", "remap_failed"),
+    "gpu_throttle": lambda gpu: _values(gpu, "throttle_mask"),
+    "gpu_temperature": lambda gpu: _values(gpu, "temperature_c"),
+}
 _GIB = 1 << 30
 
 
@@ -143,10 +151,14 @@ def machine(
     overrides: t.Mapping[str, t.Any],
     profile_dir: str = "",
 ) -> Json:
-    """Return what the modules are told of a machine: its profile's limits, or none where its type is unknown."""
+    """Return what the modules are told of a machine: its profile's limits.
+
+    Of an unknown type no speed and no number of GPUs is expected; what is a fault of every GPU is one there as well.
+    """
     site = _place(profile_dir)
     name = sku or recognised(gpus, site)
-    profile = override(load(name or GENERIC, site=site), overrides)
+    profile = load(name or GENERIC, site=site)
+    profile = override(profile if name else {**profile, "expect": _of_every_gpu(gpus)}, overrides)
     expected = int((profile.get("gpu") or {}).get("count") or 0)
     memory = [gpu["memory_total_mib"] for gpu in gpus if gpu.get("memory_total_mib")]
     known = (profile.get("gpu") or {}).get("memory_mib")
@@ -155,7 +167,7 @@ def machine(
     tests = nccl.get("tests") or {}
     return {
         "sku": name,
-        "unjudged": "" if name or profile["expect"] else _unjudged(gpus, site),
+        "unjudged": "" if name or overrides.get("expect") else _unjudged(gpus, site),
         "profile": profile,
         "gpus": count or expected or len(gpus),
         # Without a profile and without a number that somebody asked for, any number of GPUs may answer.
@@ -169,6 +181,16 @@ def machine(
         "environment": dict(nccl.get("environment") or {}),
         "topology_file": nccl.get("topology_file") or "",
     }
+
+
+def _of_every_gpu(gpus: t.Sequence[t.Mapping[str, t.Any]]) -> list[Json]:
+    """Return the limits that hold for every NVIDIA GPU, of what all of these report."""
+    reported = {check for check, values in _FAULTS.items() if gpus and all(None not in values(gpu) for gpu in gpus)}
+    return [limit for limit in of_bases("_nvidia", "_row_remapping") if limit["check"] in reported]
+
+
+def _values(facts: t.Mapping[str, t.Any] | None, *keys: str) -> tuple[t.Any, ...]:
+    return tuple((facts or {}).get(key) for key in keys)
 
 
 def _max_size(memory_mib: int) -> int:

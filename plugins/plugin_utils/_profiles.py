@@ -78,6 +78,11 @@ def load(
     return {**_read(directory / f"{GENERIC}.yml"), **about, "known": False, "profile": GENERIC}
 
 
+def of_bases(*bases: str) -> list[Json]:
+    """Return the limits of files that are no machine types, such as ``_nvidia``."""
+    return [dict(limit) for base in bases for limit in _read(DIRECTORY / f"{base}.yml")["expect"]]
+
+
 def _site_file(name: str, site: Path | None) -> Path | None:
     """Return the site's file; on a file system that minds case the name is compared without it, as a SKU is."""
     if not site:

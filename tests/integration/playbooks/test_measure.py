@@ -218,10 +218,19 @@ def test_a_machine_of_an_unknown_type_is_measured_and_not_judged(machines: Machi
     record = ended.one("gpu-01", "gpu_bandwidth")
     assert (record["verdict"], record["context"]["profile"]) == ("unjudged", None), record["reason"]
     assert len([one for one in record["metrics"] if one["name"] == "h2d" and one["value"]]) == 6
-    assert ended.verdicts("gpu-01")[BUSBW] == "unjudged"
+    assert ended.verdicts("gpu-01")[BUSBW] == ended.verdicts("gpu-01")["gpu_count"] == "unjudged"
+    assert ended.verdicts("gpu-01")["gpu_ecc"] == "pass"
     # The type is known to somebody: the same machine lacks two GPUs.
     named = machines.measure(measure_tests=["gpu_info"], measure_sku="Standard_ND96asr_v4")
     assert [one["verdict"] for one in named.record["checks"] if one["check"] == "gpu_count"][-1] == "fail"
+
+
+def test_a_fault_of_a_gpu_is_one_on_a_machine_of_an_unknown_type_as_well(machines: Machines) -> None:
+    machines.cluster.damage("c1", missing_gpu=[5, 6], ecc={"3": 2})
+    machines.emulated("gpu-01", "c1")
+    ended = machines.measure(measure_tests=["gpu_info"], measure_fail_on=["fail"])
+    assert ended.rc == 2, ended.text
+    assert "gpu_ecc: fail" in ended.text and "volatile_uncorrected (gpu=3): 2 errors, expected == 0" in ended.text
 
 
 def test_a_host_that_does_not_answer_is_in_the_report(machines: Machines) -> None:

@@ -87,6 +87,27 @@ def test_an_unknown_machine_expects_nothing_and_its_sizes_fit(memory: float, siz
     assert found["profile"]["expect"] == []
 
 
+ECC = {"volatile_uncorrected": 0, "aggregate_uncorrected": 0}
+REPAIRS = {"remapped_uncorrectable": 0, "remap_pending": False, "remap_failed": False}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "checks"),
+    [
+        ([{"ecc": ECC, "repairs": REPAIRS, "throttle_mask": 0, "temperature_c": 40.0}] * 2, set(_measure._FAULTS)),
+        ([{"ecc": ECC, "repairs": {**REPAIRS, "remap_failed": None}}], {"gpu_ecc"}),
+        ([{"ecc": ECC}, {"ecc": {**ECC, "volatile_uncorrected": None}}], set()),
+        ([{"ecc": None, "temperature_c": 40.0}], {"gpu_temperature"}),
+        ([], set()),
+    ],
+)
+def test_of_an_unknown_machine_only_faults_of_every_gpu_are_expected(gpus: list[t.Any], checks: set[str]) -> None:
+    found = _measure.machine(gpus, "", 0, {})["profile"]["expect"]
+    assert {limit["check"] for limit in found} == checks
+    assert all(limit["source"] for limit in found)
+    assert _measure.machine(gpus, "generic", 0, {})["profile"]["expect"] == []
+
+
 @pytest.mark.parametrize(
     ("there", "sku", "overrides", "words"),
     [
