@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.model import subject
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.model import joined, subject
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._report.text import duration, plural, short
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._verdicts import worst
 
@@ -52,24 +52,7 @@ def _together(stages: t.Sequence[Record]) -> list[Record]:
     parts: dict[str, list[Record]] = {}
     for stage in stages:
         parts.setdefault(stage["stage"], []).append(stage)
-    return [_joined(own) if len(own) > 1 else own[0] for own in parts.values()]
-
-
-def _joined(parts: t.Sequence[Record]) -> Record:
-    states = [part["state"] for part in parts]
-    verdicts: dict[str, int] = {}
-    for part in parts:
-        for verdict, number in (part.get("verdicts") or {}).items():
-            verdicts[verdict] = verdicts.get(verdict, 0) + number
-    return {
-        "stage": parts[0]["stage"],
-        "state": next((state for state in ("failed", "running") if state in states), "done"),
-        "seconds": sum(part.get("seconds") or 0 for part in parts),
-        "changes": {number: sum((part.get("changes") or {}).values()) for number, part in enumerate(parts)},
-        "failures": {host: text for part in parts for host, text in (part.get("failures") or {}).items()},
-        "verdicts": verdicts,
-        "skipped": None if any(not part.get("skipped") for part in parts) else parts[0]["skipped"],
-    }
+    return [joined(own) if len(own) > 1 else own[0] for own in parts.values()]
 
 
 def _row(stage: Record, trainings: t.Sequence[Record]) -> list[str]:

@@ -107,6 +107,34 @@ def state(stage: Row) -> str:
     return "skipped" if stage.get("skipped") else "done"
 
 
+def joined(parts: t.Sequence[t.Mapping[str, t.Any]]) -> Row:
+    """Return one entry for what a run did under one name, at several times; of several ends the worst counts."""
+    states = [part.get("state") for part in parts]
+    sums: dict[str, dict[str, int]] = {"changes": {}, "verdicts": {}}
+    for part in parts:
+        for key, counts in sums.items():
+            for name, value in mapping(part.get(key)).items():
+                counts[name] = counts.get(name, 0) + int(number(value) or 0)
+    return {
+        **parts[0],
+        **sums,
+        "state": next((state for state in ("failed", "running") if state in states), "done"),
+        "seconds": sum(number(part.get("seconds")) or 0.0 for part in parts),
+        "hosts": list(dict.fromkeys(host for part in parts for host in strings(part.get("hosts")))),
+        "tasks": sum(int(number(part.get("tasks")) or 0) for part in parts),
+        "failures": {host: text for part in parts for host, text in mapping(part.get("failures")).items()},
+        "skipped": None if any(not part.get("skipped") for part in parts) else parts[0]["skipped"],
+    }
+
+
+def _ended_alike(stages: t.Sequence[Row]) -> list[Row]:
+    """Return a run's stages: plays of two may alternate, and what one did in parts is one entry if all ended alike."""
+    parts: dict[tuple[str, str], list[Row]] = {}
+    for stage in stages:
+        parts.setdefault((str(stage.get("stage")), state(stage)), []).append(stage)
+    return [joined(own) if len(own) > 1 else own[0] for own in parts.values()]
+
+
 def runs(record: Row) -> list[Run]:
     """Split the record into runs, the latest first. The stage that draws this very page is left out."""
     stages = [
@@ -118,10 +146,11 @@ def runs(record: Row) -> list[Run]:
     names: dict[str, None] = {}
     for row in [*stages, *checks, *training]:
         names.setdefault(str(row.get("run")), None)
-    listed = [
-        Run(name, *([r for r in part if str(r.get("run")) == name] for part in (stages, checks, training)))
+    of_runs = {
+        name: [[row for row in part if str(row.get("run")) == name] for part in (stages, checks, training)]
         for name in names
-    ]
+    }
+    listed = [Run(name, _ended_alike(own), *others) for name, (own, *others) in of_runs.items()]
     order = {run.name: index for index, run in enumerate(listed)}
     return sorted(listed, key=lambda run: (str(run.start or ""), order[run.name]), reverse=True)
 

@@ -235,6 +235,28 @@ def test_each_stage_is_repeated_by_a_playbook_that_there_is() -> None:
         assert ("site" in commands) is (name in stages._SITE)
 
 
+def test_a_stage_whose_plays_alternate_with_another_s_is_one_and_a_failure_before_it_stays() -> None:
+    """As train.yml ran on an H100: nodes for the training, then the stack, then the training."""
+    asked = {"run": "r", "stage": "train", "start": "a", "seconds": 0.1, "state": "done", "hosts": ["l"], "tasks": 3}
+    stack = {"run": "r", "stage": "stack", "seconds": 0.6, "state": "done", "tasks": 18}
+    trained = {**asked, "start": "b", "seconds": 27.1, "hosts": ["l", "m"], "tasks": 17, "changes": {"l": 2}}
+    trained["verdicts"] = {"pass": 1}
+    (run,) = model.runs({"stages": [asked, stack, trained]})
+    assert [stage["stage"] for stage in run.stages] == ["train", "stack"]
+    train = run.stages[0]
+    assert (train["start"], train["seconds"], train["tasks"], train["hosts"]) == (
+        "a",
+        pytest.approx(27.2),
+        20,
+        ["l", "m"],
+    )
+    assert (train["changes"], train["verdicts"], train["skipped"]) == ({"l": 2}, {"pass": 1}, None)
+    assert "2 stages in 28 s" in str(stages.timeline(run))
+    failed = {**asked, "state": "failed", "failures": {"l": "no"}}
+    (run,) = model.runs({"stages": [failed, asked, trained]})
+    assert [model.state(stage) for stage in run.stages] == ["failed", "done"]
+
+
 def test_steps_that_playbooks_share_count_as_the_stage_that_was_called() -> None:
     playbooks = Path(__file__).parents[4] / "playbooks"
     borrowed = 0
