@@ -163,8 +163,11 @@ def miss_bound(ledger: Ledger, nodes: t.Mapping[str, Json], good: t.Mapping[str,
     chance = max(posterior, options.prior * unseen / (options.prior * unseen + 1 - options.prior)) if cleared else None
     text = "no node was cleared"
     if chance is not None:
-        shows = f"a fault that shows in {options.q0:.0%} of tests stays unseen in {least} with {unseen:.1%}"
-        text = f"{len(cleared)} nodes cleared; {shows}; so each has one with at most {chance:.2%}"
+        count = "1 node" if len(cleared) == 1 else f"{len(cleared)} nodes"
+        shows = "not each was tested with another"
+        if least:
+            shows = f"a fault that shows in {options.q0:.0%} of tests stays unseen in {least} with {unseen:.1%}"
+        text = f"{count} cleared; {shows}; so each has one with at most {chance:.2%}"
     return {"q": options.q0, "tests": least, "unseen": unseen, "probability": chance, "text": text}
 
 

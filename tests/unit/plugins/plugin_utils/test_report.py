@@ -251,7 +251,7 @@ def test_a_stage_whose_plays_alternate_with_another_s_is_one_and_a_failure_befor
         ["l", "m"],
     )
     assert (train["changes"], train["verdicts"], train["skipped"]) == ({"l": 2}, {"pass": 1}, None)
-    assert "2 stages in 28 s" in str(stages.timeline(run))
+    assert "2 stages in 28\N{NO-BREAK SPACE}s" in str(stages.timeline(run))
     failed = {**asked, "state": "failed", "failures": {"l": "no"}}
     (run,) = model.runs({"stages": [failed, asked, trained]})
     assert [model.state(stage) for stage in run.stages] == ["failed", "done"]
