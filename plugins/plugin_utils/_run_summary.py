@@ -63,11 +63,11 @@ def _row(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
         state,
         _plain(duration(stage.get("seconds"))),
         f"changed={changes}",
-        "; ".join(_plain(text) for text in _found(stage, trainings)),
+        "; ".join(_plain(text) for text in _details(stage, trainings)),
     ]
 
 
-def _found(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
+def _details(stage: Record, trainings: t.Sequence[Record]) -> list[str]:
     failed: dict[str, list[str]] = {}
     for name, text in sorted(stage.get("failures", {}).items()):
         failed.setdefault(_start(text), []).append(name)

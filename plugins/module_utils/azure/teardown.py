@@ -575,7 +575,7 @@ class Provisioned(t.NamedTuple):
     """What provision.yml does with its day: the tags to set, what to tell of another day that stays, why it cannot."""
 
     tags: dict[str, str]
-    told: str = ""
+    notice: str = ""
     refused: str = ""
 
 

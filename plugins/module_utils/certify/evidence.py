@@ -158,15 +158,15 @@ def _about(records: t.Sequence[Json]) -> TestOutcome:
         numbers=_numbers(records),
         rails={rail: value for rail, value in speeds.items() if value is not None},
         nodes=frozenset(r["node"] for r in records if r["node"]),
-        hosts=_told(records, "physical_host"),
-        installations=_told(records, "installation"),
+        hosts=_by_node(records, "physical_host"),
+        installations=_by_node(records, "installation"),
         tools=_tools(records),
         begun=min((time for time, dummy in times), default=None),
         ended=max((time + seconds for time, seconds in times), default=None),
     )
 
 
-def _told(records: t.Sequence[Json], key: str) -> dict[str, str]:
+def _by_node(records: t.Sequence[Json], key: str) -> dict[str, str]:
     """Return what the nodes say of themselves."""
     return {r["node"]: text for r in records if r["node"] and (text := _text(r["context"].get(key)))}
 

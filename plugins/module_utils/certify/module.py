@@ -303,13 +303,13 @@ def find_run(request: CertificationRequest, slurm: CampaignSlurm, array_size: in
     name = request.run or certify_journal.new_name(request.base, time.time())
     certificates = certify_journal.earlier(request.base)
     where, suspicion = read_places(slurm, request.leaves), history(certificates)
-    found = fleet(slurm.nodes(), request.hosts, partition, where, suspicion, bool(request.reservation))
+    observed = fleet(slurm.nodes(), request.hosts, partition, where, suspicion, bool(request.reservation))
     return {
         **saved,
         "run": name,
-        "fleet": {**saved["fleet"], "nodes": found.nodes},
+        "fleet": {**saved["fleet"], "nodes": observed.nodes},
         "options": {**saved["options"], "run": name},
-        "others": found.others,
+        "others": observed.others,
         "how": {**saved["how"], "agent_path": str(request.base / name / "agent.pyz")},
     }
 

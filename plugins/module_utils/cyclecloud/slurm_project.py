@@ -134,10 +134,10 @@ def _record(version: str, url: str, offered: t.Sequence[str], pinned: bool) -> J
         return {}
     has = f"the server has Slurm project {', '.join(offered)}" if offered else "the server has no Slurm project"
     if not version or not url:
-        asked = f", not {version}" if version else ""
+        unfit = f", not {version}" if version else ""
         why = "" if pinned or not version else ", with which the cluster was made"
         raise CliError(
-            f"{has} in Cloud.Project{asked}{why}: set slurm.project to one that it has, or give slurm.project_url, such"
+            f"{has} in Cloud.Project{unfit}{why}: set slurm.project to one that it has, or give slurm.project_url, such"
             f" as https://github.com/Azure/cyclecloud-slurm/releases/{version or '<version>'}, from where CycleCloud"
             " stages it"
         )

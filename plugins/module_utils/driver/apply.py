@@ -202,8 +202,8 @@ def evrs(text: str) -> dict[str, list[str]]:
 
 def refusal(text: str) -> str:
     """Return what dnf's resolver says after ``Error:``, without the options that it would have tried."""
-    said = text.partition("Error:")[2].splitlines()
-    return "; ".join(line.strip(" -") for line in said if line.strip() and not line.lstrip().startswith("(try to"))
+    errors = text.partition("Error:")[2].splitlines()
+    return "; ".join(line.strip(" -") for line in errors if line.strip() and not line.lstrip().startswith("(try to"))
 
 
 def transaction(text: str) -> tuple[list[dict[str, str]], list[str]]:

@@ -168,7 +168,7 @@ def _records(text: str, key: str, command: str) -> list[PlaceRecord]:
 _GUID = re.compile(r"(?:0x)?0*([0-9a-f]{1,16})", re.I)
 # How managed switches of NVIDIA describe themselves: MF0;name:MQM9700/U1, of a director MF0;name:CS8500/L01/U1.
 _MANAGED = re.compile(r"MF0;([^:;]+):[^/]+((?:/\w+)*)")
-_SAID = 8
+_NAMED = 8
 
 
 def infiniband(text: str, nodes: t.Sequence[str], names: t.Mapping[str, str]) -> Placement:
@@ -227,7 +227,7 @@ def _owners(
             owner[device.guid] = node
         elif "Aggregation Node" not in device.description:  # SHARP's, inside a switch
             others.append(f"{device.description} (0x{device.guid})")
-    dropped = f"{len(others)} adapters belong to no node of Slurm, such as {', '.join(sorted(others)[:_SAID])}"
+    dropped = f"{len(others)} adapters belong to no node of Slurm, such as {', '.join(sorted(others)[:_NAMED])}"
     return owner, [dropped] if others else []
 
 
@@ -235,7 +235,7 @@ def _nobody(run: ibnetdiscover.FabricRun, nodes: t.Sequence[str]) -> str:
     shown = sorted({d.description for d in run.devices.values() if d.kind == ibnetdiscover.ADAPTER}, key=natural)
     return (
         f"no adapter of the fabric goes by the name of one of {compress(sorted(nodes, key=natural))}; they are called"
-        f" {', '.join(repr(text) for text in shown[:_SAID]) or 'nothing'}. Say in names which is which"
+        f" {', '.join(repr(text) for text in shown[:_NAMED]) or 'nothing'}. Say in names which is which"
     )
 
 

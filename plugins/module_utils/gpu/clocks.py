@@ -293,9 +293,9 @@ class Smi:
         if outcome.rc is None:
             return SmiAnswer("failed", outcome.problem)
         if outcome.rc == 3 or _UNSUPPORTED.search(text):
-            return SmiAnswer("unsupported", _said(text, _UNSUPPORTED) or nvidia_smi_values.STATUS[3][1])
+            return SmiAnswer("unsupported", _message(text, _UNSUPPORTED) or nvidia_smi_values.STATUS[3][1])
         if outcome.rc == 4 or _DENIED.search(text):
-            return SmiAnswer("denied", f"{_said(text, _DENIED) or 'no permission'}: this needs root")
+            return SmiAnswer("denied", f"{_message(text, _DENIED) or 'no permission'}: this needs root")
         status = nvidia_smi_values.status(outcome.rc)
         return SmiAnswer("done") if outcome.rc == 0 else SmiAnswer("failed", status.text if status else outcome.problem)
 
@@ -308,7 +308,7 @@ class Smi:
         return _process.run([self.program, *arguments], limit)
 
 
-def _said(text: str, pattern: t.Pattern[str]) -> str:
+def _message(text: str, pattern: t.Pattern[str]) -> str:
     return next((line.strip() for line in text.splitlines() if pattern.search(line)), "")
 
 

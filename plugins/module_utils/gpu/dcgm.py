@@ -172,8 +172,8 @@ def health_findings(incidents: t.Sequence[dcgm.DcgmIncident]) -> list[DcgmFindin
 
 def _health_action(text: str) -> str:
     """Return the action that the driver itself asks for, where the text has it (dcgm_errors.h, GPU_RECOVERY)."""
-    asked = re.search(r"\((?:GPU_(RESET)|NODE_(REBOOT)|DRAIN_AND_(RESET))\)", text)
-    return "isolate" if asked is None else next(filter(None, asked.groups())).lower()
+    action = re.search(r"\((?:GPU_(RESET)|NODE_(REBOOT)|DRAIN_AND_(RESET))\)", text)
+    return "isolate" if action is None else next(filter(None, action.groups())).lower()
 
 
 def _judged(

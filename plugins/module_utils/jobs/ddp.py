@@ -253,8 +253,8 @@ def read(run: Path) -> Json:
         raise DdpError(f"{run / 'spec.json'} is not there or not readable; do all nodes see the same directory?")
     nodes = {path.stem: _node(path) for path in (run / "nodes").glob("*.json")}
     ranks = [_json(path) or {} for path in (run / "ranks").glob("rank-*.json")]
-    told = [rank for rank in ranks if isinstance(rank.get("rank"), int) and isinstance(rank.get("rc"), int)]
-    training = summary(spec, nodes, told, _json(run / "failed.json"))
+    ended = [rank for rank in ranks if isinstance(rank.get("rank"), int) and isinstance(rank.get("rc"), int)]
+    training = summary(spec, nodes, ended, _json(run / "failed.json"))
     training["ranks"] = [
         {**rank, "output": str(run / "ranks" / f"rank-{rank['rank']}.txt")} for rank in training["ranks"]
     ]

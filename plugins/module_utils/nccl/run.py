@@ -480,7 +480,7 @@ def perform(params: t.Mapping[str, t.Any], check_mode: bool, folder: str) -> Jso
         return _without(request, node, "skipped", watch.refusal)
     measured, about, commands = {}, {}, {}
     for collective, log in _emptied(request.log or folder, request.collectives).items():
-        measured[collective], about[collective], commands[collective] = _one(request, node, collective, log)
+        measured[collective], about[collective], commands[collective] = _measure(request, node, collective, log)
     done = result(measured, request, [] if watch.shared() else request.expect, about)
     done["checks"] = [watch.noted(entry) for entry in done["checks"]]
     return {**done, "argv": commands, "environment": dict(request.launch.environment)}
@@ -527,7 +527,7 @@ def _emptied(folder: str, collectives: t.Sequence[str]) -> dict[str, Path]:
     return logs
 
 
-def _one(
+def _measure(
     request: NcclTestsRequest, node: str | None, collective: str, log: Path
 ) -> tuple[MeasuredCollective, Json, list[str]]:
     """Run one collective; return what came of it, the parts of its record that are known now, and its command line."""

@@ -17,7 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers import j
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.failures import Cause, FirstCause, Log
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text import Source, lines
 
-Found = t.Dict[str, t.Any]
+Facts = t.Dict[str, t.Any]
 
 _LONGEST = 1000
 _NAMES = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
@@ -213,7 +213,7 @@ def _diag(document: json_text.Read) -> DcgmDiagRun | None:
     return DcgmDiagRun(version, driver, gpus, tests, error, complete, complete and good, cause)
 
 
-def _test(test: Found, category: str) -> DcgmTest:
+def _test(test: Facts, category: str) -> DcgmTest:
     name = _text(test.get("name")) or "?"
     results = [_result(_dictionary(result)) for result in _items(test.get("results"))]
     if isinstance(test.get("test_summary"), dict):
@@ -228,7 +228,7 @@ def _test(test: Found, category: str) -> DcgmTest:
     return DcgmTest(name, category, worst or ("not_run" if statuses else "unknown"), results)
 
 
-def _result(result: Found) -> DcgmResult:
+def _result(result: Facts) -> DcgmResult:
     entity, number = _text(result.get("entity_group")), _number(result.get("entity_id"))
     for key, group in (("gpu_id", "GPU"), ("gpu_ids", "GPU"), ("cpu_id", "CPU")):
         if entity is None and key in result:
@@ -267,7 +267,7 @@ def _diag_cause(tests: t.Sequence[DcgmTest], error: str | None) -> Cause | None:
     return None
 
 
-def _gpus(top: Found, tests: t.Sequence[DcgmTest]) -> list[int]:
+def _gpus(top: Facts, tests: t.Sequence[DcgmTest]) -> list[int]:
     listed = {index for index, dummy in enumerate(_items(top.get("GPU Device IDs")))}
     for group in map(_dictionary, _items(top.get("entity_groups"))):
         if group.get("entity_group") == "GPU":
@@ -302,7 +302,7 @@ def _health(document: json_text.Read) -> DcgmHealthReport | None:
     return DcgmHealthReport(overall, incidents, complete, complete and good, cause)
 
 
-def _incidents(group: str, number: str, entity: Found) -> t.Iterator[DcgmIncident]:
+def _incidents(group: str, number: str, entity: Facts) -> t.Iterator[DcgmIncident]:
     systems = _children(_dictionary(_dictionary(entity.get("children")).get("Errors")))
     for system, report in systems:
         # The text is wrapped at words.
@@ -312,7 +312,7 @@ def _incidents(group: str, number: str, entity: Found) -> t.Iterator[DcgmInciden
         yield DcgmIncident(group, _number(number), "?", _text(entity.get("value")) or "?", "")
 
 
-def _children(node: t.Any) -> list[tuple[str, Found]]:
+def _children(node: t.Any) -> list[tuple[str, Facts]]:
     return [
         (str(name)[:_LONGEST], _dictionary(child))
         for name, child in _dictionary(_dictionary(node).get("children")).items()
@@ -346,7 +346,7 @@ def health_kind(incident: DcgmIncident) -> str:
     return "fabric" if incident.entity == "ConnectX" or incident.system.startswith("ConnectX") else "hardware"
 
 
-def _dictionary(value: t.Any) -> Found:
+def _dictionary(value: t.Any) -> Facts:
     return value if isinstance(value, dict) else {}
 
 

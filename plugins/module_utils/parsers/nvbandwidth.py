@@ -18,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.parsers.text imp
     program_lines,
 )
 
-Found = t.Dict[str, t.Any]
+Facts = t.Dict[str, t.Any]
 
 MARK = '"nvbandwidth"'
 _FIRST = re.compile(r"nvbandwidth Version: |\{\s*$")
@@ -26,11 +26,11 @@ _STATUS = {"Passed": "passed", "Waived": "waived", "Running": "running"}
 _JSON_DEVICE = re.compile(r"(\d{1,9}): (.*?)(?: \(([\da-fA-F:]+)\))?(?:: \(([^()]*)\))?")
 
 
-def read(text: str) -> Found:
+def read(text: str) -> Facts:
     """Return version, devices, tests, the error of the whole and whether the document is."""
     document = json_text.read(text)
     top = _dictionary(_dictionary(document.data).get("nvbandwidth"))
-    tests: list[Found] = []
+    tests: list[Facts] = []
     for item in _items(top.get("testcases")):
         _add(tests, _test(_dictionary(item)))
     devices = [device for device in map(_device, _items(top.get("GPU Device list"))) if device]
@@ -47,7 +47,7 @@ def read(text: str) -> Found:
     }
 
 
-def _add(tests: list[Found], test: Found) -> None:
+def _add(tests: list[Facts], test: Facts) -> None:
     """An error is told by a second entry of the test that is left as running."""
     before = tests[-1] if tests else None
     if before and before["status"] == "running" and (before["name"], test["status"]) == (test["name"], "error"):
@@ -55,7 +55,7 @@ def _add(tests: list[Found], test: Found) -> None:
     tests.append(test)
 
 
-def _test(item: Found) -> Found:
+def _test(item: Facts) -> Facts:
     description, status = _text(item.get("bandwidth_description")), _text(item.get("status"))
     name, error = _text(item.get("name")), _text(item.get("error"))
     latency = "(ns)" in (description or "") or "_latency_" in (name or "")
@@ -83,7 +83,7 @@ def _matrices(value: t.Any, description: str) -> list[list[list[float | None]]]:
     return [rows[begin : begin + size] for begin in range(0, len(rows), size)]
 
 
-def _device(item: t.Any) -> Found | None:
+def _device(item: t.Any) -> Facts | None:
     match = _JSON_DEVICE.fullmatch(item[:1000]) if isinstance(item, str) else None
     if not match:
         return None
@@ -103,7 +103,7 @@ def _items(value: t.Any) -> list[t.Any]:
     return value if isinstance(value, list) else []
 
 
-def _dictionary(value: t.Any) -> Found:
+def _dictionary(value: t.Any) -> Facts:
     return value if isinstance(value, dict) else {}
 
 
@@ -144,9 +144,9 @@ class NvbandwidthReader:
     """One run."""
 
     def __init__(self) -> None:
-        self._run: Found = {"version": None, "cuda_runtime": None, "driver": None, "host": None, "error": None}
-        self._devices: list[Found] = []
-        self._tests: list[Found] = []
+        self._run: Facts = {"version": None, "cuda_runtime": None, "driver": None, "host": None, "error": None}
+        self._devices: list[Facts] = []
+        self._tests: list[Facts] = []
         self._columns: int | None = None
         self._reading = False
         self._before = ""
@@ -162,7 +162,7 @@ class NvbandwidthReader:
         """Say whether a line is the first of a run."""
         return line.startswith("nvbandwidth Version: ")
 
-    def result(self) -> Found:
+    def result(self) -> Facts:
         version = self._run["version"]
         ended = self._closed or version is None or _NO_NOTE.fullmatch(version) is not None
         whole = ended and not self._exited and not self._torn
@@ -190,7 +190,7 @@ class NvbandwidthReader:
         if not self._devices and not match["process"] and self._run["version"] and _HOST.fullmatch(self._before):
             self._run["host"] = self._before
         parts = _TEXT_DEVICE.fullmatch(match["gpu"])
-        device: Found = {"index": int(match["index"]), "name": parts[1] if parts else "", "bus_id": parts and parts[2]}
+        device: Facts = {"index": int(match["index"]), "name": parts[1] if parts else "", "bus_id": parts and parts[2]}
         process = match["process"]
         more = {"host": match["host"] or self._run["host"], "process": None if process is None else int(process)}
         self._devices.append({**device, **more})
@@ -208,7 +208,7 @@ class NvbandwidthReader:
         self._closed = True
 
     def _add(self, name: str | None, status: str, error: str | None = None) -> None:
-        blank: Found = {"unit": None, "description": None, "matrices": [], "sum": None}
+        blank: Facts = {"unit": None, "description": None, "matrices": [], "sum": None}
         self._tests.append({"name": name, "status": status, **blank, "error": error and error[:1000]})
         self._reading = False
 

@@ -35,7 +35,7 @@ class Junit:
     def add(self, record: Row) -> None:
         """Take one record."""
         node = str(record.get("node") or CLUSTER)
-        self._suites.setdefault(node, []).append(_case(node, record))
+        self._suites.setdefault(node, []).append(_testcase(node, record))
         count = self._counts.setdefault(node, {"failures": 0, "errors": 0, "skipped": 0})
         kind = _KINDS.get(verdict_of(record))
         if kind:
@@ -62,7 +62,7 @@ def _text(value: object) -> str:
     return quoteattr(_FORBIDDEN.sub("\ufffd", str(value)))
 
 
-def _case(node: str, record: Row) -> str:
+def _testcase(node: str, record: Row) -> str:
     verdict = verdict_of(record)
     seconds = record.get("seconds")
     sound = isinstance(seconds, (int, float)) and math.isfinite(seconds) and seconds >= 0

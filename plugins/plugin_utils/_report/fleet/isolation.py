@@ -30,7 +30,7 @@ TITLES = {
     "retest": "Flagged nodes once more",
     "ladder": "Larger and larger groups",
 }
-SAID = {"pass": "passed", "warn": "warned", "fail": "slow or wrong", "error": "without an answer"}
+OUTCOMES = {"pass": "passed", "warn": "warned", "fail": "slow or wrong", "error": "without an answer"}
 SUSPECT = 0.1
 NAMED = 3
 MAX_CASES = 60
@@ -52,7 +52,7 @@ def isolation(fleet: Fleet) -> Html | None:
         note,
         el(
             "ol",
-            [_told(round_, rounds[i - 1] if i else None, limits[1]) for i, round_ in enumerate(rounds)],
+            [_round(round_, rounds[i - 1] if i else None, limits[1]) for i, round_ in enumerate(rounds)],
             class_="rounds",
         ),
         chart(rounds, fleet, limits),
@@ -60,14 +60,14 @@ def isolation(fleet: Fleet) -> Html | None:
     )
 
 
-def _told(round_: Round, before: Round | None, drain_at: float) -> Html:
+def _round(round_: Round, before: Round | None, drain_at: float) -> Html:
     outcomes, total = round_.outcomes, max(1, len(round_.tests))
     shares = [
         el("i", class_=f"v-{verdict}", style=f"width:{100 * amount / total:.3f}%")
         for verdict, amount in outcomes.items()
         if amount
     ]
-    words = ", ".join(f"{short(amount)} {SAID[verdict]}" for verdict, amount in outcomes.items() if amount)
+    words = ", ".join(f"{short(amount)} {OUTCOMES[verdict]}" for verdict, amount in outcomes.items() if amount)
     number_of = f" {round_.number}" if round_.stage in ("pair", "confirm") and round_.number else ""
     title = TITLES.get(round_.stage, round_.stage or round_.name)
     return el(
@@ -132,7 +132,7 @@ def cases(fleet: Fleet, rounds: list[Round]) -> Html | None:
             for name in shown.intersection(test.nodes):
                 tests.setdefault(name, []).append((round_, test))
     drawn = [
-        _case(node.name, node.status, node.reason, tests.get(node.name, []), node.about.get("posterior"))
+        _suspect(node.name, node.status, node.reason, tests.get(node.name, []), node.about.get("posterior"))
         for node in suspects[:MAX_CASES]
     ]
     if not drawn:
@@ -152,7 +152,7 @@ def cases(fleet: Fleet, rounds: list[Round]) -> Html | None:
     )
 
 
-def _case(name: str, status: str, reason: str, tests: list[tuple[Round, Test]], posterior: t.Any) -> Html:
+def _suspect(name: str, status: str, reason: str, tests: list[tuple[Round, Test]], posterior: t.Any) -> Html:
     failed = [test for dummy, test in tests if test.outcome == "fail"]
     sure = number(posterior)
     share = f", {_percent(sure)} certain" if sure is not None else ""
@@ -180,5 +180,5 @@ def _evidence(name: str, round_: Round, test: Test) -> Html:
         round_.stage, round_.stage
     )
     measured = ", ".join(part for part in (value, ratio) if part)
-    symbol = el("span", SYMBOLS[test.outcome], class_=f"v-{test.outcome} toned", title=SAID[test.outcome])
+    symbol = el("span", SYMBOLS[test.outcome], class_=f"v-{test.outcome} toned", title=OUTCOMES[test.outcome])
     return el("li", symbol, el("span", stage, class_="faint"), el("span", with_), el("span", measured, class_="faint"))

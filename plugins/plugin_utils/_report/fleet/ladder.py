@@ -71,12 +71,12 @@ def _rung(size: int, groups: list[Row], top: float) -> Html:
         el("div", el("i", class_=f"bar v-{verdict}", style=width), mark, class_="track"),
         el("b", quantity(value, row.get("unit")), class_="number"),
         chip(verdict, None if verdict != "pass" else "", title=wanted, aria_label=f"{verdict}, {wanted}"),
-        el("p", _said(groups, bad), class_="faint") if len(groups) > 1 or bad else None,
+        el("p", _sentence(groups, bad), class_="faint") if len(groups) > 1 or bad else None,
         class_="rung",
     )
 
 
-def _said(groups: list[Row], bad: list[str]) -> str:
+def _sentence(groups: list[Row], bad: list[str]) -> str:
     if len(groups) == 1:
         return listing(bad, 1)
     how = f"{len(bad)} not as expected: {listing(bad, 2)}" if bad else "all as expected"

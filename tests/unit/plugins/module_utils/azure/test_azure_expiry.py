@@ -117,7 +117,7 @@ def test_provision_changes_only_a_day_of_its_own(
 ) -> None:
     found = teardown.provisioned(there, day, again, NOW)
     assert found.tags == ({"expires-on": day, "expires-on-by": f"provision.yml {day}"} if writes else {})
-    assert told in found.told if told else not found.told
+    assert told in found.notice if told else not found.notice
     assert not found.refused
     if writes:
         assert teardown.provisioned({**there, **found.tags}, day, False, NOW).tags == found.tags
