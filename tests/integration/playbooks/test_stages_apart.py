@@ -72,7 +72,7 @@ class Site:
             "cluster_sku": "",
             "cluster_shared_dir": str(self.shared),
             "cluster_user": "nobody",
-            "certification_profile": "generic",
+            "certification_profile": "ND96asr_v4",
             "certification_user": "root",
             "run_results_dir": str(self.results),
             **self.artifacts,
