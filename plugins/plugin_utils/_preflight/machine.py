@@ -9,6 +9,8 @@ import difflib
 import typing as t
 from pathlib import Path
 
+from ansible.module_utils.parsing.convert_bool import boolean
+
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.wording import one_of, say
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import (
     GENERIC,
@@ -88,7 +90,12 @@ def whose_python(inputs: Inputs) -> list[str]:
         return []
     if not str(value).startswith("/"):
         return [say("cluster_python", value, "no interpreter that every node finds", "an absolute path")]
-    built = [name for name in ("cluster_apex", "training_extras_list") if inputs.get(name)]
+    # A word of the command line is a text, and stack.yml reads it as this does.
+    apex = boolean(inputs.get("cluster_apex") or False, strict=False)
+    built = [
+        *(["cluster_apex"] if apex else []),
+        *(["training_extras_list"] if inputs.get("training_extras_list") else []),
+    ]
     problem = "packages are built into environments of role pytorch, and there is none beside a Python of your own"
     return [say(name, inputs[name], problem, f"none of it, or no cluster_python (it is {value!r})") for name in built]
 

@@ -24,6 +24,7 @@ THEIRS: dict[str, t.Any] = {
 def test_one_login_node_is_enough_where_slurm_is_somebody_else_s() -> None:
     assert findings(THEIRS) == []
     assert findings({**THEIRS, "cluster_python": "/opt/torch/bin/python", "cluster_apex": False}) == []
+    assert findings({**THEIRS, "cluster_python": "/opt/torch/bin/python", "cluster_apex": "false"}) == []
     assert findings({**THEIRS, "cluster_slurm": "ours"}) != []
 
 
