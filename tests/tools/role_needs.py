@@ -34,7 +34,7 @@ CLUSTER = {
     "cluster_user": "user who trains",
 }
 # Where it is the beginning of an expression or a part of a text, and nothing else stands in for it.
-USED = re.compile(rf"(?:\{{\{{|else) *({'|'.join(CLUSTER)})\b(?! *\| *default| is defined)")
+USED = re.compile(rf"(?:\{{\{{|else|\bor) *({'|'.join(CLUSTER)})\b(?! *\| *default| is defined)")
 OPTIONAL = re.compile(rf"({'|'.join(CLUSTER)}) is defined")
 
 

@@ -68,3 +68,19 @@ def test_a_pytorch_that_is_there_is_used_and_none_is_built(tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     assert not shared.exists()
     assert json.loads((tmp_path / "pythons.json").read_text()) == dict.fromkeys(of_roles, python)
+
+
+def test_a_python_that_is_given_needs_no_directory_for_another(tmp_path: Path) -> None:
+    given = {"cluster_python": "/opt/torch/bin/python", "ddp_launch_dir": "/d", "ddp_launch_user": "trainer"}
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "tasks": [
+            {"ansible.builtin.import_role": {"name": "hpcai.gpu_cluster.ddp_launch"}, "when": False},
+            {"ansible.builtin.debug": {"var": "ddp_launch_python"}},
+        ],
+    }
+    (tmp_path / "play.json").write_text(json.dumps([play]))
+    words = ("--connection=local", "-i", "localhost,", "-e", json.dumps(given), "play.json")
+    done = ansible_playbook(*words, cwd=tmp_path, env=of_clone(tmp_path))
+    assert done.returncode == 0 and '"ddp_launch_python": "/opt/torch/bin/python"' in done.stdout, done.stdout
