@@ -126,11 +126,11 @@ def submitted(cluster: Cluster) -> list[str]:
 
 
 def test_a_certification_that_has_no_nodes_created_certifies_nothing(tmp_path: Path) -> None:
-    """certify.yml without its first step: CycleCloud's nodes are switched off until somebody wants them."""
+    """certify.yml without the step that creates nodes: CycleCloud's nodes are switched off until somebody wants them."""
     cluster = Cluster(tmp_path, {"n1": 1, "n2": 1})
     steps = yaml.safe_load((ROOT / "playbooks/certify.yml").read_text())
-    first = [step.get("ansible.builtin.import_playbook") for step in steps[:2]]
-    assert first == ["elastic_steps/resume.yml", None], "created before certified"
+    first = [step.get("ansible.builtin.import_playbook") for step in steps[:3]]
+    assert first == [None, "elastic_steps/resume.yml", None], "created before certified"
     play = without_first_plays(cluster, "certify.yml")
     status, told = play()
     assert status != 0
@@ -139,6 +139,16 @@ def test_a_certification_that_has_no_nodes_created_certifies_nothing(tmp_path: P
     assert status != 0
     assert "power saving has switched off all of n[1-2]. Say in cluster_nodes how many" in told, told[-3000:]
     assert submitted(cluster) == []
+
+
+def test_no_node_is_created_for_a_certification_that_can_clear_nobody(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, {"n1": 1, "n2": 1})
+    whole = [{"ansible.builtin.import_playbook": str(ROOT / "playbooks/certify.yml")}]
+    (tmp_path / "play.yml").write_text(yaml.safe_dump(whole))
+    status, told = cluster.play("--extra-vars=cluster_sku=generic")
+    assert status != 0
+    assert "Nothing is expected of machine type generic" in told, told[-3000:]
+    assert cluster.slurm["did"] == []
 
 
 def test_a_training_that_has_no_nodes_created_trains_nothing(tmp_path: Path) -> None:
