@@ -44,10 +44,10 @@ KEPT = ROOT / ".build/molecule/node/kept"
 PATIENCE = float(os.environ.get("HPCAI_TEST_PATIENCE") or 3)
 AGAIN = int(os.environ.get("HPCAI_TEST_AGAIN") or 0)
 TAIL = 120  # lines of a failed part
-WINDOW = 40  # seconds over which the machine is looked at before one part more begins
-IDLE = 0.7  # cores that were idle in that time
+WINDOW = 30  # seconds over which the machine is looked at before one part more begins
+IDLE = 0.4  # cores that were idle in that time
 SIDE_BY_SIDE = 1.5  # parts for each core: by itself a part keeps about two thirds of one busy
-MORE = 2  # parts beyond the number of cores, at most
+MORE = 3  # parts beyond the number of cores, at most
 MEMORY = 4 << 20  # KiB that have to be free for one part more
 
 
