@@ -216,7 +216,7 @@ class Service:
                 return
             if time.monotonic() > end:
                 raise self._failed(f"{' '.join(ready)} still fails after {timeout} s: {(err or out).strip()}")
-            time.sleep(0.3)
+            time.sleep(0.1)
         raise self._failed("it did not stay up")
 
     def _failed(self, cause: str) -> ServiceError:

@@ -19,8 +19,8 @@ description:
     Runs on the host of C(slurmdbd) and needs no C(slurm.conf) there, so that a cluster can be added before its
     C(slurmctld) starts.
   - >-
-    Steps run in the order cluster, QOS, accounts (parents first), users. The first that fails ends the task; earlier
-    ones stay.
+    The cluster and the QOS are brought to what is wanted side by side, then accounts (parents first), then users. A
+    step that fails ends the task; what was done before it stays.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
   check_mode:
@@ -80,8 +80,8 @@ options:
   timeout:
     description:
       - >-
-        Seconds to wait until C(slurmdbd) answers the first query, and at most for each query. In check mode it is not
-        waited for.
+        Seconds to wait until C(slurmdbd) answers the first query, and at most for each query and each change. In check
+        mode it is not waited for.
     type: int
     default: 60
 notes:
@@ -176,13 +176,8 @@ def perform(module: AnsibleModule) -> dict[str, t.Any]:
     with accounting.client(request.cluster, module.params["port"], module.tmpdir) as env:
         observed = accounting.read(sacctmgr, env, request, module.params["timeout"], forgiving=module.check_mode)
         steps = accounting.plan(request, observed)
-        for step in [] if module.check_mode else steps:
-            argv = [sacctmgr, "-i", "-Q", *step.argv]
-            rc, out, err = module.run_command(argv, environ_update=env)
-            if rc:
-                raise accounting.AccountingError(
-                    f"cannot {step.text}: {' '.join(argv)} said: {err.strip() or out.strip()}"
-                )
+        if not module.check_mode:
+            accounting.carry_out(sacctmgr, env, steps, module.params["timeout"])
     done = [step.text for step in steps]
     diff = {"before": "", "after": "".join(f"{text}\n" for text in done)}
     return {"changed": bool(done), "steps": done, "diff": diff}

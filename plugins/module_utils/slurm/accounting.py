@@ -224,7 +224,7 @@ def normal(text: str) -> t.Any:
     return sorted(plain.split(",")) if "," in plain else plain
 
 
-_PAUSE = 0.5
+_PAUSE = 0.1
 _CONF = """ClusterName={cluster}
 SlurmctldHost=localhost
 AccountingStorageType=accounting_storage/slurmdbd
@@ -267,3 +267,24 @@ def read(
             argv = " ".join([sacctmgr, "-nP", "show", *queries[kind]])
             raise AccountingError(f"{argv} failed, is slurmdbd running? It said: {answer.problem}")
     return {kind: rows("" if answer.problem else answer.out, queries[kind]) for kind, answer in answers.items()}
+
+
+def carry_out(
+    sacctmgr: str, environment: t.Mapping[str, str], steps: t.Sequence[AccountingStep], timeout: float
+) -> None:
+    """Make the calls, those of the cluster beside those of the QOS: each waits for the disk of the database."""
+
+    def make(chain: list[AccountingStep]) -> None:
+        for step in chain:
+            argv = [sacctmgr, "-i", "-Q", *step.argv]
+            outcome = run(argv, timeout, environment=environment)
+            if outcome.rc != 0:
+                heard = outcome.err.strip() or outcome.out.strip()
+                raise AccountingError(f"cannot {step.text}: {' '.join(argv)} said: {heard}")
+
+    by_kind: dict[str, list[AccountingStep]] = {"cluster": [], "qos": [], "": []}
+    for step in steps:
+        by_kind[step.argv[1] if step.argv[1] in by_kind else ""].append(step)
+    with futures.ThreadPoolExecutor() as pool:
+        list(pool.map(make, (by_kind["cluster"], by_kind["qos"])))
+    make(by_kind[""])

@@ -45,3 +45,40 @@ def test_a_question_that_fails_for_good_is_named(tmp_path: Path) -> None:
     program = sacctmgr(tmp_path, refused="qos")
     with pytest.raises(acct.AccountingError, match=r"show qos .*no such format"):
         read(program, {}, WANTED, 10, forgiving=False)
+
+
+STEPS = [
+    acct.AccountingStep(["add", kind, name], f"add {kind} {name}")
+    for kind, name in (("cluster", "lab"), ("qos", "long"), ("account", "research"), ("user", "trainer"))
+]
+
+
+def told(directory: Path) -> list[str]:
+    path = directory / "done"
+    return [line.removeprefix("-i -Q add ") for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_the_cluster_and_the_qos_are_added_side_by_side_and_what_needs_them_afterwards(tmp_path: Path) -> None:
+    program = str(stand_in(tmp_path / "sacctmgr", "sacctmgr_changes.sh"))
+    acct.carry_out(program, {}, STEPS, 60)
+    assert sorted(told(tmp_path)[:2]) == ["cluster lab", "qos long"]
+    assert told(tmp_path)[2:] == ["account research", "user trainer"]
+
+
+@pytest.mark.parametrize(
+    ("refused", "made"),
+    [
+        ("add cluster lab", ["qos long"]),
+        ("add qos long", ["cluster lab"]),
+        ("add account", ["cluster lab", "qos long"]),
+    ],
+)
+def test_a_change_that_is_refused_ends_what_needs_it(tmp_path: Path, refused: str, made: list[str]) -> None:
+    program = str(stand_in(tmp_path / "sacctmgr", "sacctmgr_changes.sh", refused=refused))
+    with pytest.raises(acct.AccountingError, match=rf"^cannot {refused}.* said: not allowed$"):
+        acct.carry_out(program, {}, STEPS, 60)
+    assert sorted(told(tmp_path)) == made
+
+
+def test_nothing_to_change_asks_nobody(tmp_path: Path) -> None:
+    acct.carry_out(str(tmp_path / "nowhere"), {}, [], 60)
