@@ -126,7 +126,7 @@ def submitted(cluster: Cluster) -> list[str]:
 
 
 def test_a_certification_that_has_no_nodes_created_certifies_nothing(tmp_path: Path) -> None:
-    """certify.yml without the step that creates nodes: CycleCloud's nodes are switched off until somebody wants them."""
+    """certify.yml without the step that creates nodes: CycleCloud's nodes are off until somebody wants them."""
     cluster = Cluster(tmp_path, {"n1": 1, "n2": 1})
     steps = yaml.safe_load((ROOT / "playbooks/certify.yml").read_text())
     first = [step.get("ansible.builtin.import_playbook") for step in steps[:3]]
