@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import typing as t
 
@@ -90,7 +91,7 @@ def test_check_mode_says_what_would_be_done(staged: Lab, healthy: Lab) -> None:
 @pytest.mark.parametrize("transport", ["shared", "sbcast"])
 def test_a_damaged_file_and_a_missing_one_are_brought_again(staged: Lab, healthy: Lab, transport: str) -> None:
     staged.root(f"truncate -s 1M {NODE}/staged-*.sqsh", "c1")
-    staged.root(f"rm -r {NODE}", "c2")
+    staged.root(f"rm -rf {NODE}", "c2")
     # A busy machine takes its time to give both nodes, and one that is not given is left out, which is no failure.
     given = {"container_images_transport": transport, "container_images_wait": 600}
     assert changed(done(stage(staged, **given))) == 1
@@ -129,7 +130,7 @@ def test_a_full_scratch_holds_up_nobody_else(staged: Lab, healthy: Lab) -> None:
 
 def test_nodes_out_of_service_are_named_and_served_later(staged: Lab, healthy: Lab) -> None:
     for node in staged.compute:
-        staged.root(f"rm -r {NODE}", node)
+        staged.root(f"rm -rf {NODE}", node)
     staged.root("scontrol update nodename=c2 state=drain reason='person: fan'")
     try:
         output = done(stage(staged))
@@ -156,7 +157,7 @@ def test_a_busy_node_is_left_alone(staged: Lab, healthy: Lab) -> None:
 
 def test_two_at_once(staged: Lab, healthy: Lab) -> None:
     for node in staged.compute:
-        staged.root(f"rm -r {NODE}", node)
+        staged.root(f"rm -rf {NODE}", node)
     runs = [stage(staged), stage(staged)]
     for run in runs:
         done(run)
@@ -186,21 +187,24 @@ def test_a_tag_that_moves(staged: Lab, healthy: Lab) -> None:
 
 
 def test_a_node_that_joins_stages_itself(staged: Lab, healthy: Lab) -> None:
-    staged.root(f"rm -r {NODE}", "c1")
+    staged.root(f"rm -rf {NODE}", "c1")
     alone = staged.run(f"python3 {SHARED}/stage.py --from {SHARED} --to {NODE} --min-free 100", host="c1")
     assert (alone.rc, alone.stderr) == (0, "")
     assert changed(done(stage(staged))) == 0
 
 
 def test_a_node_that_dies_holds_up_nobody_else(staged: Lab, healthy: Lab) -> None:
-    """Slurm does not know it yet and gives it to the job."""
+    """Mostly Slurm does not know it yet, and gives it to the job."""
     for node in staged.compute:
-        staged.root(f"rm -r {NODE}", node)
+        staged.root(f"rm -rf {NODE}", node)
     staged.podman("kill", "c2")
     try:
         status, output = finished(stage(staged, container_images_job_options={"mem": MEMORY.partition("=")[2]}))
-        assert "1 of 2 nodes have the images. Missing: c2 " in " ".join(output.split()), output[-2000:]
-        assert status != 0 or "c2 is down" in output
+        text = " ".join(output.split())
+        assert "1 of 2 nodes have the images. Missing: c2 " in text, output[-2000:]
+        # On a busy machine Slurm may have seen it before the job, and gives it to none: then nothing has failed.
+        kept = re.search(r"Missing: c2 (is \S*(not_responding|down)|jobs have it, or Slurm keeps it)", text)
+        assert (status == 0) == bool(kept), output[-2000:]
     finally:
         staged.podman("start", "c2")
     eventually(lambda: staged.run("sinfo -h -n c2 -o %T").stdout.strip() == "idle", 120, "c2 idle")
