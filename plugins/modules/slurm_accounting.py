@@ -19,8 +19,9 @@ description:
     Runs on the host of C(slurmdbd) and needs no C(slurm.conf) there, so that a cluster can be added before its
     C(slurmctld) starts.
   - >-
-    The cluster and the QOS are brought to what is wanted side by side, then accounts (parents first), then users. A
-    step that fails ends the task; what was done before it stays.
+    The cluster and the QOS are brought to what is wanted side by side, then accounts (parents first), then users.
+    Users that are to become the same are added by one call, up to 100 at once. A step that fails ends the task; what
+    was done before it stays.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
   check_mode:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import tempfile
 import time
@@ -36,6 +37,7 @@ class AccountingRequest(t.NamedTuple):
 _PLAIN = re.compile(r"[\w.@+-]+")
 _NEEDED = {"qos": ("name",), "accounts": ("name",), "users": ("name", "account")}
 _NAMES = ("name", "account", "parent")
+_AT_ONCE = 100  # users that one call adds
 
 
 def accounting_request(params: t.Mapping[str, t.Any]) -> AccountingRequest:
@@ -125,9 +127,10 @@ def plan(request: AccountingRequest, observed: t.Mapping[str, Rows]) -> list[Acc
     assocs = {(row["account"], row["user"]): row for row in observed["association"] if not row["partition"]}
     for account in _parents_first(request.accounts):
         steps += _account(request.cluster, account, {row["account"]: row for row in observed["account"]}, assocs)
-    for user in request.users:
-        steps += _user(request.cluster, user, {row["user"]: row for row in observed["user"]}, assocs)
-    return steps
+    have_users = {row["user"]: row for row in observed["user"]}
+    return steps + _together(
+        [step for user in request.users for step in _user(request.cluster, user, have_users, assocs)]
+    )
 
 
 def _account(
@@ -163,6 +166,21 @@ def _user(
     else:
         steps += _entity("user", name, _settings(user), assocs[(account, name)], where)
     return steps + (_entity("user", name, own, known, []) if known else [])
+
+
+def _together(steps: list[AccountingStep]) -> list[AccountingStep]:
+    """Have users that follow each other and are to become the same added by one call: any call takes half a second."""
+    together: list[AccountingStep] = []
+    for (verb, same), group in itertools.groupby(steps, lambda step: (step.argv[:2], step.argv[3:])):
+        if verb != ["add", "user"]:
+            together += group
+            continue
+        texts = {step.argv[2]: step.text for step in group}
+        names = list(texts)
+        for part in (names[first : first + _AT_ONCE] for first in range(0, len(names), _AT_ONCE)):
+            text = f"add users {', '.join(part)} to {same[0].replace('=', ' ')}" if len(part) > 1 else texts[part[0]]
+            together.append(AccountingStep([*verb, ",".join(part), *same], text))
+    return together
 
 
 def _entity(

@@ -58,6 +58,28 @@ def test_everything_is_added_in_order() -> None:
     ]
 
 
+def test_users_who_are_to_become_the_same_are_added_by_one_call() -> None:
+    def user(name: str, account: str, **more: t.Any) -> dict[str, t.Any]:
+        return {"name": name, "account": account, **more}
+
+    users = [
+        user("ann", "a"),
+        user("bob", "a"),
+        user("ann", "b"),
+        user("root", "b"),
+        user("cid", "b", settings={"x": 1}),
+    ]
+    steps = plan(AccountingRequest("lab", [], [], [*users, user("cid", "b", settings={"x": 1})]), state(NOTHING))
+    assert [(" ".join(step.argv), step.text) for step in steps[1:]] == [
+        ("add user ann,bob account=a cluster=lab defaultaccount=a", "add users ann, bob to account a"),
+        ("add user ann account=b cluster=lab defaultaccount=b", "add user ann to account b"),
+        ("add user root account=b cluster=lab", "add user root to account b"),
+        ("add user cid account=b cluster=lab defaultaccount=b x=1", "add user cid to account b"),
+    ]
+    many = plan(AccountingRequest("lab", [], [], [user(f"u{number}", "a") for number in range(250)]), state(NOTHING))
+    assert [step.argv[2].count(",") + 1 for step in many[1:]] == [100, 100, 50]
+
+
 def test_a_second_run_changes_nothing() -> None:
     assert calls(WANTED, DONE) == []
 
