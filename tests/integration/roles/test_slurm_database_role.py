@@ -1,0 +1,59 @@
+# Copyright (c) 2026, the hpcai.gpu_cluster authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A registration that goes on while nodes are prepared: what the run says of it when it waits for it."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_playbook import Ended, play_here
+from stand_in import stand_in
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(place: Path, *options: str, wait: bool = False, refused: str = "nothing is", fails: bool = False) -> Ended:
+    """Play the role's registration and the play that waits for it, with a sacctmgr that knows nothing of a cluster."""
+    register = yaml.safe_load((ROOT / "roles/slurm_database/tasks/main.yml").read_text())[-1]
+    plays = yaml.safe_load((ROOT / "playbooks/configure_steps/slurm.yml").read_text())
+    (waits,) = [play["tasks"] for play in plays if play["hosts"] == "slurm_database"]
+    stand_in(place / "sacctmgr", "sacctmgr_register.sh", refused=refused)
+    given: dict[str, t.Any] = {
+        "slurm_cluster_name": "lab",
+        "slurm_database_port": 6819,
+        "slurm_database_qos": [],
+        "slurm_database_accounts": [{"name": "research"}],
+        "slurm_database_users": [],
+        "slurm_database_wait": wait,
+        "ansible_async_dir": str(place / "jobs"),
+    }
+    return play_here(place, [register, *waits], given, *options, fails=fails, PATH=f"{place}:{os.environ['PATH']}")
+
+
+def recap(said: str) -> str:
+    return next(" ".join(line.split()[2:4]) for line in said.splitlines() if line.startswith("localhost "))
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_what_was_registered_is_one_change_and_nothing_is_left_of_the_wait(tmp_path: Path, wait: bool) -> None:
+    done = run(tmp_path, wait=wait)
+    assert (tmp_path / "done").read_text().splitlines() == ["add cluster lab", "add account research cluster=lab"]
+    assert recap(done.stdout) == f"ok={1 if wait else 3} changed=1"
+    assert not list((tmp_path / "jobs").glob("j*")) if not wait else not (tmp_path / "jobs").exists()
+
+
+def test_a_registration_that_fails_meanwhile_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+    done = run(tmp_path, refused="add account", fails=True)
+    assert "cannot add account research" in done.stdout and "not allowed" in done.stdout
+    assert (tmp_path / "done").read_text().splitlines() == ["add cluster lab"]
+
+
+def test_check_mode_begins_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path, "--check")
+    assert recap(done.stdout) == "ok=1 changed=1"
+    assert not (tmp_path / "done").exists() and not (tmp_path / "jobs").exists()
