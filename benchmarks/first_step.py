@@ -52,6 +52,7 @@ class Server(socketserver.ThreadingTCPServer):
 Server(("", {PORT}), One).serve_forever()
 """
 TRAINING = """
+import gc
 import torch
 from torch import distributed, nn
 distributed.init_process_group("gloo")
@@ -60,6 +61,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 model(torch.randn(32, 8)).pow(2).mean().backward()
 optimizer.step()
 print("first step", flush=True)
+del model, optimizer
+gc.collect()  # DDP's reducer holds the process group, and gloo would abort
 distributed.barrier()
 distributed.destroy_process_group()
 """
