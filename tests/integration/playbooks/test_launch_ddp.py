@@ -24,6 +24,7 @@ total = torch.ones(1)
 torch.distributed.all_reduce(total)
 assert total.item() == 2
 print(os.uname().nodename, sys.prefix, torch.__file__, flush=True)
+torch.distributed.barrier()  # gloo would abort where somebody still uses a connection that is torn down
 torch.distributed.destroy_process_group()
 """
 

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
+import tempfile
 import typing as t
 from pathlib import Path
 
@@ -43,12 +43,9 @@ class Lab(cluster_lab.Lab):
         self, play: t.Sequence[t.Mapping[str, t.Any]], *options: str, **variables: t.Any
     ) -> subprocess.Popen[str]:
         """Start a play that is given as data, with the scenario's variables."""
-        text = json.dumps(play)
-        path = STATE / f"plays/{hashlib.sha256(text.encode()).hexdigest()[:16]}.yml"
-        if not path.exists():
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-        return self.start(path, *options, **variables)
+        with tempfile.NamedTemporaryFile("w", dir=STATE, suffix=".yml", delete=False) as file:
+            file.write(json.dumps(play))
+        return self.start(Path(file.name), *options, **variables)
 
     def enroot(self, hosts: str = "slurm_compute", **variables: t.Any) -> subprocess.Popen[str]:
         """Start the role enroot with other inputs than the scenario's."""
