@@ -44,6 +44,7 @@ KEPT = ROOT / ".build/molecule/node/kept"
 PATIENCE = float(os.environ.get("HPCAI_TEST_PATIENCE") or 3)
 AGAIN = int(os.environ.get("HPCAI_TEST_AGAIN") or 0)
 TAIL = 120  # lines of a failed part
+SHORT = 600  # characters of a line in the summary
 WINDOW = 30  # seconds over which the machine is looked at before one part more begins
 IDLE = 0.4  # cores that were idle in that time
 SIDE_BY_SIDE = 1.5  # parts for each core: by itself a part keeps about two thirds of one busy
@@ -256,18 +257,27 @@ def read_log(text: str) -> tuple[str, list[str]]:
     return (counts[-1] if counts else ""), skipped
 
 
+# From the most telling to the least: pytest's lines, Ansible's of a task, Molecule's of Ansible, which do not say why.
+ENDINGS = (
+    re.compile(r"(FAILED|ERROR|RERUN) \S+::|E   "),
+    re.compile(r"(\[ERROR\]: |fatal: \[|failed: \[)"),
+    re.compile(r"(FAILED|ERROR|RERUN) |.*(CRITICAL|\bError\b)"),
+)
+
+
 def why(text: str) -> list[str]:
-    """Pick the lines that tell why a part failed: what its test runner calls failures, or else its last lines."""
-    lines = text.splitlines()
+    """Pick the lines that tell why a part failed: what its test runner calls failures, or failed tasks and the end."""
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
     titles = re.compile(r"^=+ (FAILURES|ERRORS|rerun test summary info) =+$")
     begin = next((n for n, line in enumerate(lines) if titles.search(line)), len(lines))
-    return lines[begin : begin + TAIL] or lines[-TAIL:]
+    earlier = [line for line in lines[:-TAIL] if ENDINGS[1].match(line)]
+    return lines[begin : begin + TAIL] or earlier + lines[-TAIL:]
 
 
 def in_short(lines: list[str]) -> list[str]:
     """Pick the few of these lines that a summary has room for: what ended the part."""
-    telling = [line for line in lines if re.match(r"(FAILED|ERROR|RERUN) |E   |.*(fatal: |CRITICAL|\bError\b)", line)]
-    return [line.strip()[:400] for line in (telling or lines)[-3:]]
+    telling = next((found for kind in ENDINGS if (found := [line for line in lines if kind.match(line)])), lines)
+    return [line.strip()[:SHORT] for line in telling[-3:]]
 
 
 def refusal(part: Part) -> str:

@@ -52,11 +52,14 @@ def test_what_is_shown_of_a_failure_is_the_failure_and_not_the_tidying_after_it(
     log = ["begin", "==== FAILURES ====", "E  it is wrong", *tidying]
     assert suite.why("\n".join(log))[:2] == ["==== FAILURES ====", "E  it is wrong"]
     assert suite.why("\n".join(tidying))[-1] == "TASK [remove 299]"
+    red = ["\x1b[31mfatal: [ctl]: FAILED! => no room\x1b[0m", "ERROR    Ansible return code was 2", *tidying]
+    assert suite.in_short(suite.why("\n".join(red))) == ["fatal: [ctl]: FAILED! => no room"]
 
 
 def test_the_summary_says_in_a_few_lines_what_ended_a_part() -> None:
     lines = ["TASK [start] ***", "fatal: [ctl]: FAILED! => no room", "CRITICAL Ansible return code was 2", "tidied up"]
-    assert suite.in_short(lines) == lines[1:3]
+    assert suite.in_short(lines) == lines[1:2]
+    assert suite.in_short(lines[2:]) == lines[2:3]
     assert suite.in_short(["began", "Segmentation fault"]) == ["began", "Segmentation fault"]
 
 
