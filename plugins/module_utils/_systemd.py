@@ -211,12 +211,14 @@ class Service:
         ready, timeout = self.module.params["ready"], self.module.params["timeout"]
         end = time.monotonic() + timeout
         while running(self.show()):
+            asked = time.monotonic()
             rc, out, err = self.module.run_command(ready) if ready else (0, "", "")
             if rc == 0:
                 return
             if time.monotonic() > end:
                 raise self._failed(f"{' '.join(ready)} still fails after {timeout} s: {(err or out).strip()}")
-            time.sleep(0.1)
+            # On a slow processor to ask is work, which the service needs to start.
+            time.sleep(max(0.1, time.monotonic() - asked))
         raise self._failed("it did not stay up")
 
     def _failed(self, cause: str) -> ServiceError:

@@ -242,7 +242,7 @@ def normal(text: str) -> t.Any:
     return sorted(plain.split(",")) if "," in plain else plain
 
 
-_PAUSE = 0.1
+_PAUSE = 0.1  # at least: as long as it took to ask, which on a slow processor is work that slurmdbd needs to start
 _CONF = """ClusterName={cluster}
 SlurmctldHost=localhost
 AccountingStorageType=accounting_storage/slurmdbd
@@ -267,15 +267,17 @@ def read(
     With ``forgiving`` a query that fails counts as an empty database, as check mode needs before the first run.
     """
     queries = show_commands(request)
-    end = time.monotonic() + timeout
+    asked = time.monotonic()
+    end = asked + timeout
 
     def ask(kind: str) -> Outcome:
         return run([sacctmgr, "-nP", "show", *queries[kind]], timeout, environment=environment)
 
     with futures.ThreadPoolExecutor() as pool:
         answers = dict(zip(queries, pool.map(ask, queries)))
-        while answers["cluster"].problem and time.monotonic() < end and not forgiving:
-            time.sleep(_PAUSE)
+        while answers["cluster"].problem and (now := time.monotonic()) < end and not forgiving:
+            time.sleep(max(_PAUSE, now - asked))
+            asked = time.monotonic()
             answers["cluster"] = ask("cluster")
         if not answers["cluster"].problem and not forgiving:
             again = [kind for kind in queries if answers[kind].problem]  # slurmdbd did not answer yet
