@@ -308,24 +308,60 @@ def too_late(part: Part, results: t.Sequence[Result]) -> str:
     )
 
 
-def ready(waiting: list[Part], results: list[Result], asked: set[str], free: int) -> Part | None:
-    """Choose what begins next on so many free cores: the longest of those that wait for nobody."""
+def ready(
+    waiting: list[Part], results: list[Result], asked: set[str], free: int, again: t.Collection[str] = ()
+) -> Part | None:
+    """Choose what begins next on so many free cores: the longest of those that wait for nobody; second runs last."""
     over = {result.part.name for result in results}
     can = [part for part in waiting if part.cores <= free and all(name in over for name in part.after if name in asked)]
     # What others wait for counts with them.
     weight = {part.name: part.seconds + sum(p.seconds for p in waiting if part.name in p.after) for part in can}
-    return max(can, key=lambda part: (part.cores, weight[part.name]), default=None)
+    return max(can, key=lambda part: (part.name not in again, part.cores, weight[part.name]), default=None)
 
 
 def tell(text: str) -> None:
     print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
 
 
-def run(parts: list[Part], jobs: int) -> list[Result]:
+class Chances:
+    """The parts that have failed once and may run a second time: what failed by chance, it seems."""
+
+    def __init__(self, most: int, before: t.Sequence[Result] = ()) -> None:
+        self.left = most
+        self.first = {one.part.name: one for one in before}
+
+    def take(self, result: Result, log: Path) -> bool:
+        """Whether this part runs again, whose first log is kept then. What hung does not."""
+        name = result.part.name
+        if result.verdict != "failed" or name in self.first or not self.left:
+            return False
+        self.left -= 1
+        self.first[name] = result
+        log.rename(log.with_suffix(".first.log"))
+        tell(f"{name}: a second time when no other part waits; this log stays as {name}.first.log")
+        return True
+
+    def together(self, second: Result) -> Result:
+        """Return how a part ended that may have run twice: what it cost, and of a flaky one how it failed."""
+        first = self.first.get(second.part.name)
+        if not first or second.verdict == "skipped":
+            return first or second
+        verdict, end = ("flaky", first.end) if second.verdict == "passed" else (second.verdict, second.end)
+        return second._replace(verdict=verdict, wall=first.wall + second.wall, cpu=first.cpu + second.cpu, end=end)
+
+    def gone(self, part: Part, results: list[Result]) -> str:
+        """Say why a part is not worth a second run; nothing when it is."""
+        failed = [one.part.name for one in results if one.verdict.startswith("failed")]
+        return f"no second run, as {' and '.join(failed)} failed" if failed and part.name in self.first else ""
+
+
+def run(parts: list[Part], jobs: int, chances: Chances | None = None) -> list[Result]:
     """Run all parts and return how each ended."""
     LOGS.mkdir(parents=True, exist_ok=True)
+    chances = chances or Chances(0)
     waiting, results, running = list(parts), [], t.cast("list[Running]", [])
-    asked = {part.name for part in parts}
+    waiting += [one.part for one in chances.first.values()]
+    asked = {part.name for part in waiting}
     machine = Machine()
 
     def free() -> int:
@@ -338,10 +374,10 @@ def run(parts: list[Part], jobs: int) -> list[Result]:
     try:
         while waiting or running:
             machine.look()
-            while waiting and (part := ready(waiting, results, asked, free())):
+            while waiting and (part := ready(waiting, results, asked, free(), chances.first)):
                 waiting.remove(part)
-                if reason := refusal(part) or too_late(part, results):
-                    results.append(Result(part, "skipped", 0, 0, reason, [], []))
+                if reason := refusal(part) or chances.gone(part, results) or too_late(part, results):
+                    results.append(chances.together(Result(part, "skipped", 0, 0, reason, [], [])))
                     tell(f"{part.name}: SKIPPED\n{reason}")
                     continue
                 tell(f"{part.name}: {part.what}")
@@ -350,8 +386,11 @@ def run(parts: list[Part], jobs: int) -> list[Result]:
                 result = one.over()
                 if result:
                     running.remove(one)
-                    results.append(result)
                     show(result, one.log)
+                    if chances.take(result, one.log):
+                        waiting.append(result.part)
+                    else:
+                        results.append(chances.together(result))
             time.sleep(0.2)
     finally:
         for one in running:
@@ -372,7 +411,11 @@ def put_off(failed: list[Result]) -> None:
     """Keep how parts failed for the next call, which runs them a second time."""
     kept = [{**one._asdict(), "part": one.part.name} for one in failed]
     (LOGS / "later.json").write_text(json.dumps(kept))
-    tell(f"At the end of the next call a second time: {' '.join(one.part.name for one in failed)}")
+    for one in failed:
+        log = LOGS / f"{one.part.name}.log"
+        if log.exists():
+            log.rename(log.with_suffix(".first.log"))
+    tell(f"In the next call a second time: {' '.join(one.part.name for one in failed)}; <part>.first.log is kept")
 
 
 def take_up(asked: t.Collection[str]) -> list[Result]:
@@ -383,27 +426,6 @@ def take_up(asked: t.Collection[str]) -> list[Result]:
     failed = [Result(**{**one, "part": PARTS[one["part"]]}) for one in json.loads(kept.read_text())]
     kept.unlink()
     return [one for one in failed if one.part.name not in asked]
-
-
-def run_again(results: list[Result], most: int, jobs: int) -> list[Result]:
-    """Run parts a second time that failed by chance, it seems."""
-    failed = by_chance(results, most)
-    if not failed:
-        return results
-    for one in failed:
-        log = LOGS / f"{one.part.name}.log"
-        log.rename(log.with_suffix(".first.log"))
-    tell(f"A second time: {' '.join(one.part.name for one in failed)}")
-    second = {one.part.name: one for one in run([one.part for one in failed], jobs)}
-    return [together(one, second[one.part.name]) if one in failed else one for one in results]
-
-
-def together(first: Result, second: Result) -> Result:
-    """Return how a part ended that ran twice: what it cost, and of a flaky one how it failed."""
-    if second.verdict == "skipped":
-        return first
-    verdict, end = ("flaky", first.end) if second.verdict == "passed" else (second.verdict, second.end)
-    return second._replace(verdict=verdict, wall=first.wall + second.wall, cpu=first.cpu + second.cpu, end=end)
 
 
 def show(result: Result, log: Path) -> None:
@@ -485,15 +507,16 @@ def main(words: list[str]) -> int:
         signal.signal(number, interrupted)
     began = time.monotonic()
     before = take_up([part.name for part in parts])
-    results = run(parts, JOBS)
-    failed = by_chance(results, AGAIN)
-    if failed and os.environ.get("HPCAI_TEST_LATER"):
-        put_off([*before, *failed])
-        print(summary(results, time.monotonic() - began), flush=True)
-        return 0
-    results = run_again([*before, *results], len(before) + AGAIN, JOBS)
+    put_by: list[Result] = []
+    if os.environ.get("HPCAI_TEST_LATER"):
+        results = run(parts, JOBS)
+        put_by = by_chance(results, AGAIN)
+        if before or put_by:
+            put_off([*before, *put_by])
+    else:
+        results = run(parts, JOBS, Chances(AGAIN, before))
     print(summary(results, time.monotonic() - began), flush=True)
-    return int(any(result.verdict.startswith("failed") for result in results))
+    return int(any(one.verdict.startswith("failed") and one not in put_by for one in results))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import pytest
 import suite
 from patience import patience
 from stand_in import stand_in
-from suite import Part, choose, read_log, ready, run, run_again, summary
+from suite import Chances, Part, choose, read_log, ready, run, summary
 
 MOLECULE = """\
 INFO     default > verify: Executing Testinfra tests found in extensions/molecule/default/tests...
@@ -134,24 +134,47 @@ def test_all_run_and_each_failure_is_shown_with_its_end(directory: Path, capsys:
 ONCE = "if mkdir {0}; then echo FAILED by chance; exit 1; fi"
 
 
-def test_what_fails_by_chance_runs_again_and_is_called_flaky(directory: Path) -> None:
-    first = run([part("chance", command=ONCE.format("seen")), part("good")], 1)
-    results = run_again(first, 1, 1)
-    assert {result.part.name: result.verdict for result in results} == {"chance": "flaky", "good": "passed"}
+def test_what_fails_by_chance_runs_again_when_no_other_waits_and_is_called_flaky(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = [part("chance", 9, command=ONCE.format("seen")), part("good"), part("other", command="sleep 1")]
+    results = run(parts, 1, Chances(1))
+    assert {result.part.name: result.verdict for result in results} == {
+        "chance": "flaky",
+        "good": "passed",
+        "other": "passed",
+    }
+    said = capsys.readouterr().out
+    assert said.index("chance: failed") < said.index("other: part") < said.rindex("chance: part")
     table = summary(results, 75)
     assert "failed once and passed then, so to be mended, in chance: FAILED by chance" in table
-    assert table.endswith("\n2 passed, 0 failed, 0 skipped")
+    assert table.endswith("\n3 passed, 0 failed, 0 skipped")
     assert "by chance" in (directory / "logs/chance.first.log").read_text()
 
 
+def test_a_second_run_begins_beside_parts_that_are_not_over(directory: Path) -> None:
+    once = "if mkdir seen; then exit 1; else touch second; fi"
+    wait = "for dummy in $(seq 600); do test -e second && exit; sleep 0.1; done; exit 1"
+    results = run([part("chance", command=once), part("long", 90, command=wait)], 2, Chances(1))
+    assert {result.part.name: result.verdict for result in results} == {"chance": "flaky", "long": "passed"}
+
+
+def test_what_waits_for_a_part_waits_for_its_second_run_as_well(directory: Path) -> None:
+    parts = [part("chance", command=ONCE.format("seen")), part("late", command="test -e seen", after=("chance",))]
+    results = run(parts, 1, Chances(1))
+    assert [(result.part.name, result.verdict) for result in results] == [("chance", "flaky"), ("late", "passed")]
+
+
 def test_what_fails_twice_has_failed_and_what_many_share_is_no_chance(directory: Path) -> None:
-    results = run_again(run([part("bad", command="exit 3")], 1), 1, 1)
+    results = run([part("bad", command="echo 1 >> ran; exit 3")], 1, Chances(1))
     assert [result.verdict for result in results] == ["failed"]
-    first = run([part(name, command=ONCE.format(name)) for name in ("one", "two")], 1)
-    assert run_again(first, 1, 1) == first
-    assert run_again(first, 0, 1) == first
-    hung = [first[0]._replace(verdict="failed: cut off after 9 s")]
-    assert run_again(hung, 1, 1) == hung
+    assert (directory / "ran").read_text() == "1\n1\n"
+    (directory / "ran").unlink()
+    results = run([part(name, command="echo 1 >> ran; exit 3") for name in ("one", "two")], 1, Chances(1))
+    assert [result.verdict for result in results] == ["failed", "failed"]
+    assert (directory / "ran").read_text() == "1\n1\n", "the first's second run is worth nothing after the second's"
+    hung = suite.Result(part("hung"), "failed: cut off after 9 s", 9, 1, "", [], [])
+    assert not Chances(1).take(hung, directory / "hung.log")
 
 
 FLAKY = """
@@ -174,9 +197,10 @@ def test_a_test_that_fails_by_chance_runs_again_by_itself_and_its_part_is_flaky(
     (directory / "test_chance.py").write_text(FLAKY)
     monkeypatch.setattr(suite, "AGAIN", again)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    (result,) = run([part("chance", command=f"{sys.executable} -m pytest -p no:cacheprovider -q {directory}")], 1)
+    command = f"{sys.executable} -m pytest -p no:cacheprovider -q {directory}"
+    (result,) = run([part("chance", command=command)], 1, Chances(again))
     assert result.verdict == verdict
-    table = summary(run_again([result], again, 1), 75)
+    table = summary([result], 75)
     if again:
         assert "2 passed, 1 rerun" in table
         assert "so to be mended, in chance: E       AssertionError: not seen yet" in table
@@ -184,7 +208,7 @@ def test_a_test_that_fails_by_chance_runs_again_by_itself_and_its_part_is_flaky(
         assert "1 failed, 1 passed" in table
 
 
-def test_a_second_run_that_was_put_off_ends_the_next_call(
+def test_a_second_run_that_was_put_off_belongs_to_the_next_call(
     directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parts = {
@@ -201,7 +225,7 @@ def test_a_second_run_that_was_put_off_ends_the_next_call(
     monkeypatch.delenv("HPCAI_TEST_LATER")
     assert suite.main(["next"]) == 0
     said = capsys.readouterr().out
-    assert said.index("next: passed") < said.index("A second time: chance")
+    assert said.index("next: part") < said.index("chance: part")
     assert "in chance: FAILED by chance" in said and "2 passed, 0 failed, 0 skipped" in said
     assert suite.main(["next"]) == 0 and "chance" not in capsys.readouterr().out
     # What fails again has failed, and more than chance does is told at once.
@@ -272,7 +296,7 @@ def test_a_failure_for_whose_second_run_there_is_no_time_stays_one(
 ) -> None:
     first = run([part("bad", 60, command="exit 3")], 1)
     monkeypatch.setenv("HPCAI_TEST_UNTIL", str(time.time() + 30))
-    assert [result.verdict for result in run_again(first, 1, 1)] == ["failed"]
+    assert run([], 1, Chances(0, first)) == first
 
 
 def test_the_cluster_of_the_journey_stays_for_those_who_go_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
