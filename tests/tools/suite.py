@@ -308,15 +308,13 @@ def too_late(part: Part, results: t.Sequence[Result]) -> str:
     )
 
 
-def ready(
-    waiting: list[Part], results: list[Result], asked: set[str], free: int, again: t.Collection[str] = ()
-) -> Part | None:
-    """Choose what begins next on so many free cores: the longest of those that wait for nobody; second runs last."""
+def ready(waiting: list[Part], results: list[Result], asked: set[str], free: int) -> Part | None:
+    """Choose what begins next on so many free cores: the longest of those that wait for nobody."""
     over = {result.part.name for result in results}
     can = [part for part in waiting if part.cores <= free and all(name in over for name in part.after if name in asked)]
     # What others wait for counts with them.
     weight = {part.name: part.seconds + sum(p.seconds for p in waiting if part.name in p.after) for part in can}
-    return max(can, key=lambda part: (part.name not in again, part.cores, weight[part.name]), default=None)
+    return max(can, key=lambda part: (part.cores, weight[part.name]), default=None)
 
 
 def tell(text: str) -> None:
@@ -338,7 +336,7 @@ class Chances:
         self.left -= 1
         self.first[name] = result
         log.rename(log.with_suffix(".first.log"))
-        tell(f"{name}: a second time when no other part waits; this log stays as {name}.first.log")
+        tell(f"{name}: a second time, like a part that has not run; this log stays as {name}.first.log")
         return True
 
     def together(self, second: Result) -> Result:
@@ -374,7 +372,7 @@ def run(parts: list[Part], jobs: int, chances: Chances | None = None) -> list[Re
     try:
         while waiting or running:
             machine.look()
-            while waiting and (part := ready(waiting, results, asked, free(), chances.first)):
+            while waiting and (part := ready(waiting, results, asked, free())):
                 waiting.remove(part)
                 if reason := refusal(part) or chances.gone(part, results) or too_late(part, results):
                     results.append(chances.together(Result(part, "skipped", 0, 0, reason, [], [])))

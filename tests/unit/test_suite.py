@@ -134,21 +134,12 @@ def test_all_run_and_each_failure_is_shown_with_its_end(directory: Path, capsys:
 ONCE = "if mkdir {0}; then echo FAILED by chance; exit 1; fi"
 
 
-def test_what_fails_by_chance_runs_again_when_no_other_waits_and_is_called_flaky(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    parts = [part("chance", 9, command=ONCE.format("seen")), part("good"), part("other", command="sleep 1")]
-    results = run(parts, 1, Chances(1))
-    assert {result.part.name: result.verdict for result in results} == {
-        "chance": "flaky",
-        "good": "passed",
-        "other": "passed",
-    }
-    said = capsys.readouterr().out
-    assert said.index("chance: failed") < said.index("other: part") < said.rindex("chance: part")
+def test_what_fails_by_chance_runs_again_and_is_called_flaky(directory: Path) -> None:
+    results = run([part("chance", command=ONCE.format("seen")), part("good")], 1, Chances(1))
+    assert {result.part.name: result.verdict for result in results} == {"chance": "flaky", "good": "passed"}
     table = summary(results, 75)
     assert "failed once and passed then, so to be mended, in chance: FAILED by chance" in table
-    assert table.endswith("\n3 passed, 0 failed, 0 skipped")
+    assert table.endswith("\n2 passed, 0 failed, 0 skipped")
     assert "by chance" in (directory / "logs/chance.first.log").read_text()
 
 
@@ -225,7 +216,6 @@ def test_a_second_run_that_was_put_off_belongs_to_the_next_call(
     monkeypatch.delenv("HPCAI_TEST_LATER")
     assert suite.main(["next"]) == 0
     said = capsys.readouterr().out
-    assert said.index("next: part") < said.index("chance: part")
     assert "in chance: FAILED by chance" in said and "2 passed, 0 failed, 0 skipped" in said
     assert suite.main(["next"]) == 0 and "chance" not in capsys.readouterr().out
     # What fails again has failed, and more than chance does is told at once.
