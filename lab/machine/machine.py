@@ -423,7 +423,7 @@ def backing(directory: str, disk: MachineDisk) -> str:
 def block_node(directory: str, disk: MachineDisk) -> dict[str, t.Any]:
     """The arguments of blockdev-add for a disk."""
     file = {"driver": "file", "filename": backing(directory, disk)}
-    # Not to be flushed (cache=unsafe, as of the system disk): beside other work the host takes longer than a driver waits.
+    # Not flushed (as cache=unsafe of the system disk): beside other work the host takes longer than a driver waits.
     name, cache = f"{disk.name}-content", {"no-flush": True}
     return {"driver": "raw", "node-name": name, "discard": "unmap", "cache": cache, "file": file}
 
