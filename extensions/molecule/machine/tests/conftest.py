@@ -20,6 +20,7 @@ MOUNT = "/mnt/resource_nvme"
 MODULE = "nvme_scratch : present | Create and mount scratch"
 RECORD = "/run/hpcai/nvme_scratch.json"
 ERASE = "partx -d {0} 2> /dev/null; wipefs -qaf {0}; blkdiscard -fz {0}"
+KERNEL = "dmesg | grep -E 'nvme|pciehp' | tail -n 40"
 VALUES = (
     "/proc/sys/vm/zone_reclaim_mode",
     "/proc/sys/net/ipv4/neigh/default/gc_thresh3",
@@ -77,6 +78,8 @@ class Node(machine_lab.Node):
     def erase(self, *disks: str) -> None:
         """Make disks that nobody uses blank."""
         devices = self.devices()
+        gone = [disk for disk in disks if disk not in devices]
+        assert not gone, f"{gone} gone, and the kernel says: {self.run(KERNEL)[1]}"
         self.root("; ".join([*(ERASE.format(devices[disk]) for disk in disks), "udevadm settle"]))
 
     def erase_all(self) -> None:
