@@ -385,7 +385,7 @@ _EMULATED = ["tsc=reliable", "clearcpuid=rep_good", "rodata=off", "cryptomgr.not
 _EMULATED += ["hardened_usercopy=off", "randomize_kstack_offset=off"]
 # A unit that is late is not broken: beside a load of 25 on two cores the login manager took longer than 90 s to start.
 _EMULATED += ["systemd.default_timeout_start_sec=1200"]
-# Nor is a disk, which its driver takes away from the machine where it does not answer (30 and 60 s).
+# Nor is a disk, which its driver resets where it does not answer within 30 s (60 s for commands of its own).
 _EMULATED += ["nvme_core.io_timeout=1200", "nvme_core.admin_timeout=1200"]
 # The initial RAM disk knows its root; named here, systemd would wait for it once more.
 _KERNEL = ["console=ttyS0", "quiet", "loglevel=4", "net.ifnames=0", "mitigations=off", "panic=10"]

@@ -249,11 +249,16 @@ class Running:
                 )
 
 
+def plain(text: str) -> str:
+    """Return a log without its colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
 def read_log(text: str) -> tuple[str, list[str]]:
     """Say how a test runner counted, and what it skipped."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    counts = re.findall(r"^=*\s*(\d+ (?:passed|failed|error|skipped).* in [\d.]+s.*?)\s*=*$", plain, re.MULTILINE)
-    skipped = re.findall(r"^SKIPPED (\[\d+\] .*)$", plain, re.MULTILINE)
+    log = plain(text)
+    counts = re.findall(r"^=*\s*(\d+ (?:passed|failed|error|skipped).* in [\d.]+s.*?)\s*=*$", log, re.MULTILINE)
+    skipped = re.findall(r"^SKIPPED (\[\d+\] .*)$", log, re.MULTILINE)
     return (counts[-1] if counts else ""), skipped
 
 
@@ -267,7 +272,7 @@ ENDINGS = (
 
 def why(text: str) -> list[str]:
     """Pick the lines that tell why a part failed: what its test runner calls failures, or failed tasks and the end."""
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+    lines = plain(text).splitlines()
     titles = re.compile(r"^=+ (FAILURES|ERRORS|rerun test summary info) =+$")
     begin = next((n for n, line in enumerate(lines) if titles.search(line)), len(lines))
     earlier = [line for line in lines[:-TAIL] if ENDINGS[1].match(line)]
@@ -321,6 +326,12 @@ def tell(text: str) -> None:
     print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
 
 
+def keep_log(name: str) -> None:
+    """Keep the log of a part that is to run a second time."""
+    with contextlib.suppress(FileNotFoundError):  # kept by the call before
+        (LOGS / f"{name}.log").rename(LOGS / f"{name}.first.log")
+
+
 class Chances:
     """The parts that have failed once and may run a second time: what failed by chance, it seems."""
 
@@ -328,14 +339,14 @@ class Chances:
         self.left = most
         self.first = {one.part.name: one for one in before}
 
-    def take(self, result: Result, log: Path) -> bool:
+    def take(self, result: Result) -> bool:
         """Whether this part runs again, whose first log is kept then. What hung does not."""
         name = result.part.name
         if result.verdict != "failed" or name in self.first or not self.left:
             return False
         self.left -= 1
         self.first[name] = result
-        log.rename(log.with_suffix(".first.log"))
+        keep_log(name)
         tell(f"{name}: a second time, like a part that has not run; this log stays as {name}.first.log")
         return True
 
@@ -385,7 +396,7 @@ def run(parts: list[Part], jobs: int, chances: Chances | None = None) -> list[Re
                 if result:
                     running.remove(one)
                     show(result, one.log)
-                    if chances.take(result, one.log):
+                    if chances.take(result):
                         waiting.append(result.part)
                     else:
                         results.append(chances.together(result))
@@ -410,9 +421,7 @@ def put_off(failed: list[Result]) -> None:
     kept = [{**one._asdict(), "part": one.part.name} for one in failed]
     (LOGS / "later.json").write_text(json.dumps(kept))
     for one in failed:
-        log = LOGS / f"{one.part.name}.log"
-        if log.exists():
-            log.rename(log.with_suffix(".first.log"))
+        keep_log(one.part.name)
     tell(f"In the next call a second time: {' '.join(one.part.name for one in failed)}; <part>.first.log is kept")
 
 
