@@ -122,9 +122,12 @@ class TestCommandLine:
         assert [node["file"]["filename"] for node in nodes] == [f"/lab/machines/c1/disk{n}.raw" for n in (1, 2, 3)]
         assert sum("pcie-root-port" in device for device in devices) == 4
 
-    def test_no_disk_waits_for_the_host_and_none_is_taken_away_for_being_late(self) -> None:
+    def test_no_disk_waits_for_the_host(self) -> None:
         assert all(json.loads(node)["cache"] == {"no-flush": True} for node in after("-blockdev", words()))
-        assert "nvme_core.io_timeout=1200" in after("-append", words())[0]
+
+    def test_there_can_be_two_processors_as_one_alone_has_no_memory_barriers(self) -> None:
+        given = [after("-smp", words(cpus=number))[0] for number in (1, 2, 4)]
+        assert given == ["1,maxcpus=2", "2,maxcpus=2", "4,maxcpus=4"]
 
     def test_a_missing_disk_leaves_its_slot_empty(self) -> None:
         devices = after("-device", words(SPEC.disks[1:]))
