@@ -383,6 +383,8 @@ ACCELERATION = {
 # of ciphers, and a look through all page tables for what may be written and run (rodata), are a fifth of a boot.
 _EMULATED = ["tsc=reliable", "clearcpuid=rep_good", "rodata=off", "cryptomgr.notests", "init_on_alloc=0", "audit=0"]
 _EMULATED += ["hardened_usercopy=off", "randomize_kstack_offset=off"]
+# What QEMU translated is good for one address: a program that starts at another one each time is translated each time.
+_EMULATED += ["norandmaps"]
 # A unit that is late is not broken: beside a load of 25 on two cores the login manager took longer than 90 s to start.
 _EMULATED += ["systemd.default_timeout_start_sec=1200"]
 # The initial RAM disk knows its root; named here, systemd would wait for it once more.
