@@ -18,13 +18,14 @@ from pathlib import Path
 import pytest
 
 FILES = Path(__file__).parents[3] / "lab/roles/lab/files"
-SERVE = """import socket, sys, zipimport
+SERVE = """import pathlib, socket, sys, zipimport
 sys.path.insert(0, {files!r})
 sys.path.append({packages!r})
 import lab_bytecode
 import lab_python
 lab_python.PYTHON = sys.executable
 lab_bytecode.PLACE = {place!r}
+lab_python.ARCHIVE = pathlib.Path({place!r}, "ansible.zip")
 zipimport._compile_source = lab_bytecode.compile_once # as for root on a machine
 while True: # as systemd does
     lab_python.Server(socket.socket(fileno=socket.dup({number}))).serve()
@@ -187,3 +188,61 @@ def test_each_module_runs_the_code_that_came_with_it(python: Python, tmp_path: P
         source = f"import sys; sys.path.insert(0, {str(tmp_path / 'sent.zip')!r}); import said; print(said.word)"
         assert ran(python.program, source) == (0, f"{word}\n", "")
     assert len(list((tmp_path / "kept").iterdir())) == 2
+
+
+PACKAGE = "from pkgutil import extend_path\n__path__=extend_path(__path__,__name__)\n"  # as Ansible's are
+ANSIBLE = {
+    "ansible/__init__.py": PACKAGE,
+    "ansible/module_utils/__init__.py": PACKAGE,
+    "ansible/module_utils/basic.py": (
+        "import os\nfrom ansible.module_utils import common\nborn, given = os.getpid(), []\n"
+    ),
+    "ansible/module_utils/common/__init__.py": "",
+}
+SAID = """import os, sys
+sys.path.insert(0, {archive!r})
+from ansible.module_utils import basic
+import ansible.module_utils.{more} as more
+print(basic.born == os.getpid(), basic.given, more.word, basic is sys.modules["ansible.module_utils.basic"])
+basic.given.append("of another module")
+"""
+
+
+@pytest.fixture
+def sent(python: Python, tmp_path: Path) -> t.Callable[..., list[str]]:
+    """Run a module that brings these files of Ansible's; tell what it found."""
+
+    def run(more: str, word: str, **changed: str) -> list[str]:
+        archive = tmp_path / f"sent-{more.replace('.', '-')}.zip"
+        changed = {f"ansible/module_utils/{name}.py": text for name, text in changed.items()}
+        files = {**ANSIBLE, f"ansible/module_utils/{more.replace('.', '/')}.py": f"word = {word!r}", **changed}
+        with zipfile.ZipFile(archive, "w") as opened:
+            for name, text in files.items():
+                opened.writestr(name, text)
+        rc, out, err = ran(python.program, SAID.format(archive=str(archive), more=more))
+        assert (rc, err) == (0, "")
+        return out.split()
+
+    return run
+
+
+def test_what_all_modules_import_of_ansible_is_imported_once(sent: t.Callable[..., list[str]]) -> None:
+    """The first imports it itself. Nothing that one did to it is there in the next, which has files of its own, too."""
+    assert sent("one", "1") == ["True", "[]", "1", "True"]
+    assert sent("common.two", "2") == ["False", "[]", "2", "True"]
+    assert sent("common.two", "3") == ["False", "[]", "3", "True"]
+
+
+@pytest.mark.parametrize("name", ["basic", "common/__init__"])
+def test_who_is_sent_another_ansible_has_that_one(sent: t.Callable[..., list[str]], name: str) -> None:
+    other = {name: ANSIBLE[f"ansible/module_utils/{name}.py"] + "# of another release\n"}
+    assert [sent("one", "1")[0] for dummy in range(2)] == ["True", "False"]
+    assert [sent("one", "1", **other)[0] for dummy in range(2)] == ["True", "False"]
+    assert [sent("one", "1")[0] for dummy in range(2)] == ["True", "False"]
+
+
+def test_what_cannot_be_imported_breaks_the_module_alone(sent: t.Callable[..., list[str]], python: Python) -> None:
+    with pytest.raises(AssertionError, match="by zero"):
+        sent("one", "1", basic="1 / 0")
+    assert ran(python.program, "print('well')") == (0, "well\n", "")
+    assert [sent("one", "1")[0] for dummy in range(2)] == ["True", "False"]

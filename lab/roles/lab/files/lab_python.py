@@ -5,8 +5,9 @@
 
 To start Python and to import that is most of what a small module costs, above all where the processor is emulated. What
 was sent runs as it is, as a process like the one that called: its arguments, environment, directory, umask, groups,
-limits, cgroup and open files are the caller's, and so is its end. Nothing of Ansible is kept but bytecode
-(lab_bytecode), and nothing of a module: each has a fork of its own of a process that runs none.
+limits, cgroup and open files are the caller's, and so is its end. What all modules import of Ansible is imported once,
+too, for those that are sent the very same files. Nothing of a module is kept: each has a fork of its own of a process
+that runs none.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import io
 import locale
 import os
 import resource
+import shutil
 import signal
 import socket
 import struct
@@ -28,6 +30,9 @@ import time
 import traceback
 import types
 import typing as t
+import zipfile
+import zipimport
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 NEEDED = """argparse ast atexit base64 bz2 configparser dataclasses datetime decimal difflib encodings.cp437
@@ -35,6 +40,9 @@ encodings.idna fcntl fractions functools getpass gettext glob grp gzip hashlib h
 ntpath numbers pathlib pkgutil platform pwd queue random re runpy secrets select selectors shlex shutil statistics
 stringprep subprocess syslog tempfile textwrap typing unicodedata urllib.parse uuid zipfile""".split()
 PYTHON = "/usr/bin/python3"
+# What every module imports of Ansible, and the archive that one of them came in: like bytecode, and root's alone.
+COMMON = ("ansible.module_utils.basic", "ansible.module_utils._internal._ansiballz._loader")
+ARCHIVE = Path("/var/cache/lab_bytecode/ansible.zip")
 UNIFIED = Path("/sys/fs/cgroup/unified")  # version 2 beside version 1
 _PIDFD_GETFD = 438  # of all processors
 _LIMITS = 16  # RLIM_NLIMITS of all processors
@@ -134,6 +142,99 @@ def _end(main: types.ModuleType) -> None:
     sys.stderr.flush()
 
 
+class Imported:
+    """What all modules import of Ansible, imported before they are forked.
+
+    A module brings Ansible's files in an archive of its own. The archive of one is kept (so is it when a machine boots
+    anew), the process that forks imports from it, and who brings the same files, by their checksums, has them imported.
+    Whoever brings others imports these, and its archive is the one that is kept.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.modules: dict[str, types.ModuleType] = {}
+        self.files: dict[str, tuple[int, int]] = {}
+        sys.meta_path.insert(0, t.cast("t.Any", self))
+        self.renew()
+
+    def renew(self) -> None:
+        """Import from the archive that is kept, if it is another one than before."""
+        try:
+            version = ARCHIVE.stat().st_mtime_ns
+        except OSError:
+            version = 0
+        if version == self.version:
+            return
+        self.version, self.modules, self.files = version, {}, {}
+        if version:
+            # What breaks here breaks again in the module, which can say so.
+            with contextlib.suppress(Exception):
+                self._import(str(ARCHIVE))
+        gc.collect()
+        gc.freeze()
+
+    def _import(self, archive: str) -> None:
+        zipimport._zip_directory_cache.pop(archive, None)  # type: ignore[attr-defined]
+        for place in [place for place in sys.path_importer_cache if place.startswith(archive)]:
+            del sys.path_importer_cache[place]
+        sys.path.insert(0, archive)
+        try:
+            for name in COMMON:
+                with contextlib.suppress(ModuleNotFoundError):  # older ones of Ansible have not all
+                    importlib.import_module(name)
+        finally:
+            sys.path.remove(archive)
+            found = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "ansible"}
+        files = _files(archive)
+        places = [f"{name.replace('.', '/')}{end}" for name in found for end in (".py", "/__init__.py")]
+        self.modules, self.files = found, {place: files[place] for place in places if place in files}
+
+    def find_spec(self, name: str, *dummy: object) -> ModuleSpec | None:
+        """Where a module begins to import Ansible, give it all that is imported, or keep what it was sent."""
+        if name != "ansible":
+            return None
+        spec = PathFinder.find_spec(name)
+        archive = getattr(spec and spec.loader, "archive", "")
+        if spec is None or archive in ("", str(ARCHIVE)):
+            return None
+        files = _files(archive)
+        if not self.files or any(files.get(place) != what for place, what in self.files.items()):
+            if "ansible/module_utils/basic.py" in files:
+                _keep(archive)
+            return None
+        for found, module in self.modules.items():
+            if hasattr(module, "__path__"):  # what was not imported is looked for where it was sent
+                module.__path__ = [f"{archive}/{found.replace('.', '/')}"]
+        # This one is on its way: were it there, it would be loaded by what loaded it before.
+        sys.modules.update({found: module for found, module in self.modules.items() if found != name})
+        return ModuleSpec(name, t.cast("t.Any", _Done(self.modules[name])), origin=spec.origin, is_package=True)
+
+
+class _Done(t.NamedTuple):
+    """A loader of what is loaded."""
+
+    module: types.ModuleType
+
+    def create_module(self, dummy: ModuleSpec) -> types.ModuleType:
+        return self.module
+
+    def exec_module(self, dummy: types.ModuleType) -> None:
+        pass
+
+
+def _files(archive: str) -> dict[str, tuple[int, int]]:
+    """Return size and checksum of each file in an archive."""
+    with zipfile.ZipFile(archive) as opened:
+        return {entry.filename: (entry.file_size, entry.CRC) for entry in opened.infolist()}
+
+
+def _keep(archive: str) -> None:
+    new = ARCHIVE.with_suffix(f".{os.getpid()}")
+    with contextlib.suppress(OSError):  # no room, or not root: then everybody imports
+        shutil.copyfile(archive, new)
+        new.replace(ARCHIVE)
+
+
 class Server:
     """The process that forks."""
 
@@ -145,6 +246,7 @@ class Server:
         self.installed = installed()
         gc.collect()
         gc.freeze()
+        self.imported = Imported()
         signal.signal(signal.SIGCHLD, self._reap)
 
     def serve(self) -> None:
@@ -153,6 +255,7 @@ class Server:
         while current:
             caller = self.listening.accept()[0]
             current = installed() == self.installed
+            self.imported.renew()
             signal.pthread_sigmask(signal.SIG_BLOCK, _CHILD)
             child = os.fork()
             if not child:
