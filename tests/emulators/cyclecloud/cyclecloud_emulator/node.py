@@ -17,6 +17,7 @@ import json
 import os
 import pwd
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -275,6 +276,7 @@ def _services(config: Json) -> None:
         if Path("/etc/slurm/slurmdbd.conf").exists():
             run("systemctl", "enable", "slurmdbd")
             run("systemctl", "start", "slurmdbd")
+            _await_slurmdbd()
         run("systemctl", "enable", "slurmctld")
         run("systemctl", "start", "slurmctld")
         if not _answers():
@@ -282,6 +284,14 @@ def _services(config: Json) -> None:
             said = (log.read_text() if log.is_file() else "") + run("journalctl", "-u", "slurmctld", "-n", "20")
             raise NodeError(f"FATAL: slurmctld failed to start! {said[-1500:]}")
         run("systemctl", "start", "azslurmd")
+
+
+def _await_slurmdbd() -> None:
+    """Give it time to reach its database, as slurmctld ends where it learns nothing from it: the script sleeps 10 s."""
+    for dummy in range(240):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", 6819), 5):
+            return
+        time.sleep(0.5)
 
 
 def _answers() -> bool:
